@@ -1,0 +1,289 @@
+# gpubufd's build. `make help` lists what it can do.
+#
+# Everything is written under $(BUILD), which is build/ unless you say otherwise. Sources are found
+# by wildcard, so a new file needs no change here. A build with a sanitizer has a directory of its
+# own ($(BUILD)/asan, tsan, fuzz), which `make SANITIZE=…` and `make build/asan/…` choose.
+# Useful variables: V=1 (show commands), CC, CFLAGS, LDFLAGS, WERROR=1, PREFIX, DESTDIR, BUILD.
+
+MAKEFLAGS += -rR --no-print-directory
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+
+BUILD ?= build
+PREFIX ?= /usr/local
+SECONDS ?= 60
+V ?= 0
+comma := ,
+
+VERSION := $(shell sed -n 's/^\#define GPUBUF_VERSION "\(.*\)"/\1/p' include/gpubuf.h)
+SOVERSION := 0
+
+# ---- tools ----
+
+ifeq ($(filter-out default undefined,$(origin CC)),)
+CC := gcc
+endif
+ifeq ($(filter-out default undefined,$(origin AR)),)
+AR := ar
+endif
+ifeq ($(filter-out default undefined,$(origin LD)),)
+LD := ld
+endif
+OBJCOPY ?= objcopy
+CLANG ?= clang
+CLANG_FORMAT ?= clang-format
+CLANG_TIDY ?= clang-tidy
+CPPCHECK ?= cppcheck
+SHELLCHECK ?= shellcheck
+SCDOC ?= scdoc
+# A Python that has pytest: Debian's own first, since another may come before it on the PATH.
+PYTHON ?= $(shell for python in /usr/bin/python3 python3; do \
+	"$$python" -c 'import pytest' 2>/dev/null && echo "$$python" && exit; done; echo python3)
+
+Q := $(if $(filter 1,$(V)),,@)
+say = @printf '  %-8s %s\n' $(1) $(2)
+
+# ---- the variant: plain, or with sanitizers ----
+
+ifeq ($(SANITIZE),)
+  B := $(BUILD)
+else ifneq ($(findstring fuzzer,$(SANITIZE)),)
+  B := $(BUILD)/fuzz
+  CC := $(CLANG)
+else ifneq ($(findstring thread,$(SANITIZE)),)
+  B := $(BUILD)/tsan
+else
+  B := $(BUILD)/asan
+endif
+
+# ---- flags ----
+
+WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wtype-limits -Wconversion -Wmissing-prototypes \
+	-Wstrict-prototypes -Wimplicit-fallthrough $(if $(WERROR),-Werror)
+
+ifeq ($(SANITIZE),)
+  MACHINE := $(shell $(CC) -dumpmachine)
+  HARDEN := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong \
+	-fstack-clash-protection -fno-plt \
+	$(if $(filter x86_64-%,$(MACHINE)),-fcf-protection) \
+	$(if $(filter aarch64-%,$(MACHINE)),-mbranch-protection=standard)
+  OPTIMIZE := -O2 -g
+else
+  # UBSan reports and goes on unless told that a finding is an error. FORTIFY hides what ASan finds.
+  HARDEN := -U_FORTIFY_SOURCE -fno-sanitize-recover=all -fno-omit-frame-pointer
+  OPTIMIZE := -O1 -g
+  SANITIZE_COMPILE := -fsanitize=$(subst fuzzer,fuzzer-no-link,$(SANITIZE))
+  SANITIZE_LINK := -fsanitize=$(patsubst fuzzer$(comma)%,%,$(SANITIZE))
+endif
+
+# One object serves the shared library, the static one and the programs, hence -fPIC throughout;
+# hidden visibility lets the linker turn the calls back into direct ones.
+COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(OPTIMIZE) -fPIC -fvisibility=hidden \
+	-pthread $(WARNINGS) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
+LINK_BASE = $(CC) $(OPTIMIZE) -pthread $(SANITIZE_LINK) -Wl,-z,relro,-z,now,-z,noexecstack \
+	-Wl,--as-needed $(CFLAGS) $(LDFLAGS)
+LINK = $(LINK_BASE) -pie
+LINK_SHARED = $(LINK_BASE) -shared -Wl,-z,defs
+
+# Programs find the libgpubuf beside them. DIST=1: and every other library too, by DT_RPATH rather
+# than DT_RUNPATH since only that one holds for the libraries' own needs as well.
+ORIGIN := '-Wl,-rpath,$$ORIGIN/../lib'
+RPATH := $(if $(DIST),-Wl$(comma)--disable-new-dtags) $(ORIGIN)
+
+UV_LIBS ?= -luv
+CJSON_LIBS ?= -lcjson
+CSV_LIBS ?= -lcsv
+CMOCKA_LIBS ?= -lcmocka
+DAEMON_LIBS := $(UV_LIBS) -ldl
+CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) -lm
+
+# ---- sources ----
+
+objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
+programs = $(patsubst %.c,$(B)/%,$(1))
+
+PROTO_SOURCES := $(wildcard proto/*.c)
+DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c))
+LIB_SOURCES := $(wildcard client/lib/*.c)
+CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
+EXAMPLE_SOURCES := $(wildcard examples/*.c)
+UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
+LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
+FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
+BENCH_SOURCES := $(wildcard tests/bench/*.c)
+# Other files beside the tests are what the tests share.
+UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
+LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
+
+SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
+	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
+	$(wildcard tests/fuzz/*.c) $(BENCH_SOURCES)
+HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
+OBJECTS := $(call objects,$(SOURCES))
+
+PROTOCOL := $(B)/obj/gen/protocol_json.o
+EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
+UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
+LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
+FUZZERS := $(call programs,$(FUZZ_SOURCES))
+BENCHES := $(call programs,$(BENCH_SOURCES))
+
+LIBRARY := $(B)/lib/libgpubuf.so
+STATIC := $(B)/lib/libgpubuf.a
+ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
+
+.PHONY: all library daemon gpubufctl examples objects tests benches fuzzers help FORCE
+FORCE:
+
+all: daemon library gpubufctl examples ## build the daemon, the library, the command line and the examples
+daemon: $(B)/bin/gpubufd
+library: $(LIBRARY) $(STATIC)
+gpubufctl: $(B)/bin/gpubufctl
+examples: $(EXAMPLES)
+objects: $(OBJECTS) $(PROTOCOL)
+tests: all $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
+benches: all $(BENCHES)
+fuzzers: $(FUZZERS)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
+	@echo
+	@echo '  One program alone, for example a unit test with the sanitizers:'
+	@echo '    make build/asan/tests/unit/test_json && build/asan/tests/unit/test_json'
+	@echo '  Variables: V=1 BUILD= CC= CFLAGS= LDFLAGS= WERROR=1 SANITIZE=address,undefined|thread'
+	@echo '             PREFIX= LIBDIR= DESTDIR= SECONDS='
+
+# A program of another variant is built by the make that knows that variant.
+ifeq ($(SANITIZE),)
+$(BUILD)/asan/%: FORCE
+	@$(MAKE) SANITIZE=address,undefined $@
+$(BUILD)/tsan/%: FORCE
+	@$(MAKE) SANITIZE=thread $@
+$(BUILD)/fuzz/%: FORCE
+	@$(MAKE) SANITIZE=fuzzer,address,undefined $@
+endif
+
+# ---- compiling ----
+
+# These two files change when the flags or the list of what is linked do; what depends on them is
+# then rebuilt.
+PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) \
+	$(UNIT_HELPERS) $(LIBTEST_HELPERS)
+quoted = '$(subst ','\'',$(1))'
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo $(call quoted,$(COMPILE)) | cmp -s - $@ || echo $(call quoted,$(COMPILE)) >$@
+$(B)/sources: FORCE
+	@mkdir -p $(@D)
+	@echo $(call quoted,$(PARTS)) | cmp -s - $@ || echo $(call quoted,$(PARTS)) >$@
+
+$(OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
+
+$(PROTOCOL): $(B)/gen/protocol_json.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
+
+$(B)/gen/protocol_json.c: proto/protocol.json
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q){ \
+		echo '/* Made from proto/protocol.json by the Makefile. */'; \
+		echo '#include <stddef.h>'; \
+		echo 'extern const char gb_protocol_json[];'; \
+		echo 'extern const size_t gb_protocol_json_length;'; \
+		echo 'const char gb_protocol_json[] = {'; \
+		od -An -v -tx1 $< | sed "s/ *\([0-9a-f][0-9a-f]\)/'\\\\x\1',/g"; \
+		echo '0};'; \
+		echo 'const size_t gb_protocol_json_length = sizeof(gb_protocol_json) - 1;'; \
+	} >$@
+
+-include $(OBJECTS:.o=.d)
+
+# ---- linking ----
+
+archive = $(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+$(B)/obj/libproto.a: $(call objects,$(PROTO_SOURCES)) $(PROTOCOL) $(B)/sources
+	$(call say,AR,$@)
+	$(archive)
+$(B)/obj/libdaemon.a: $(call objects,$(DAEMON_SOURCES)) $(B)/sources
+	$(call say,AR,$@)
+	$(archive)
+$(B)/obj/libclient.a: $(call objects,$(LIB_SOURCES)) $(B)/sources
+	$(call say,AR,$@)
+	$(archive)
+$(B)/obj/libctl.a: $(call objects,$(CTL_SOURCES)) $(B)/sources
+	$(call say,AR,$@)
+	$(archive)
+
+$(LIBRARY).$(VERSION): $(call objects,$(LIB_SOURCES)) $(B)/obj/libproto.a client/lib/libgpubuf.map \
+		$(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_SHARED) -Wl,-soname,libgpubuf.so.$(SOVERSION) \
+		-Wl,--version-script=client/lib/libgpubuf.map -o $@ $(filter %.o %.a,$^) -ldl
+$(LIBRARY).$(SOVERSION): $(LIBRARY).$(VERSION)
+	@ln -sf $(<F) $@
+$(LIBRARY): $(LIBRARY).$(SOVERSION)
+	@ln -sf $(<F) $@
+
+# One object in which everything but gpubuf_* is local, so that a program that links it statically
+# cannot collide with our inner names.
+$(STATIC): $(call objects,$(LIB_SOURCES)) $(B)/obj/libproto.a $(B)/sources
+	$(call say,AR,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LD) -r -o $(B)/obj/libgpubuf.o $(filter %.o %.a,$^)
+	$(Q)$(OBJCOPY) --localize-hidden $(B)/obj/libgpubuf.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(B)/obj/libgpubuf.o
+
+$(B)/bin/gpubufd: $(B)/obj/daemon/main.o $(call objects,$(DAEMON_SOURCES)) $(B)/obj/libproto.a \
+		$(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o %.a,$^) $(DAEMON_LIBS)
+
+$(B)/bin/gpubufctl: $(B)/obj/client/gpubufctl/main.o $(call objects,$(CTL_SOURCES)) \
+		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(CTL_LIBS)
+
+$(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf
+
+# Unit tests reach into everything but the two main()s.
+$(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) -Wl,--end-group \
+		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(CTL_LIBS)
+
+# Library tests see what a user sees, plus proto/ for the raw socket.
+$(LIB_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(LIBTEST_HELPERS)) $(B)/obj/libproto.a \
+		$(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
+		$(filter %.a,$^) $(CMOCKA_LIBS)
+
+# With libFuzzer in the fuzz variant, else with a main() that replays files.
+FUZZ_MAIN := $(if $(findstring fuzzer,$(SANITIZE)),,$(B)/obj/tests/fuzz/replay.o)
+$(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) -o $@ $(filter %.o,$^) \
+		-Wl,--start-group $(ARCHIVES) -Wl,--end-group $(DAEMON_LIBS) $(CTL_LIBS)
+
+$(BENCHES): $(B)/%: $(B)/obj/%.o $(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
+		$(filter %.a,$^) -lm
