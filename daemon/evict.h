@@ -1,0 +1,66 @@
+/*
+ * What goes next: exact least-recently-used order over what may go, and deadlines (time to live).
+ * Pure; no clock of its own; not thread-safe. Entries belong to the caller, who embeds the structs.
+ */
+#ifndef GB_EVICT_H
+#define GB_EVICT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "list.h"
+
+/* ---- recency: one list per device and tier ---- */
+
+struct gb_recency {
+    struct gb_link head; /* least recently used first */
+    uint64_t count, bytes;
+};
+
+/* Zeroed before its first use. */
+struct gb_recent {
+    struct gb_link link;
+    uint64_t bytes;        /* what evicting it would free */
+    uint64_t holds;        /* leases, pins, `keep`: while above 0 it is in no list */
+    struct gb_recency *in; /* the list it belongs to, whether it is in it now or not */
+};
+
+void gb_recency_init(struct gb_recency *recency);
+/* Enters an entry as the most recently used; one that is held belongs to the list from now on and
+   is put into it by its last drop. Moves an entry that belongs to another list. */
+void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64_t bytes);
+/* Takes it out for good; its holds stay counted. Fine if it belongs to no list. */
+void gb_recent_leave(struct gb_recent *entry);
+/* A hold takes it off the list; the last drop puts it back as the most recently used. Both only
+   count while the entry belongs to no list. */
+void gb_recent_hold(struct gb_recent *entry);
+void gb_recent_drop(struct gb_recent *entry);
+/* A use without a hold: to the end of the list. Nothing happens if it is held or in none. */
+void gb_recent_touch(struct gb_recent *entry);
+/* The least recently used; NULL if nothing may go. */
+struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
+
+/* ---- deadlines: a binary heap ---- */
+
+struct gb_deadline {
+    uint64_t at;  /* in the caller's milliseconds */
+    size_t place; /* 1-based index in the heap; 0: not in it */
+};
+
+struct gb_deadlines {
+    struct gb_deadline **heap;
+    size_t count, capacity;
+};
+
+/* A zeroed struct gb_deadlines is an empty heap. Ending it frees the heap, not the deadlines. */
+void gb_deadlines_end(struct gb_deadlines *deadlines);
+/* Adds a deadline, zeroed before its first use, or moves one that is in the heap to another time.
+   False if memory is out (never when moving). */
+bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadline, uint64_t at);
+/* Fine if it is not in. */
+void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *deadline);
+/* The earliest; NULL if there is none. */
+struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Doubly linked lists through a member of the struct that is listed. A head is a link of its own; an
+ * unlinked link is zeroed or points to itself. Header only, no allocation.
+ */
+#ifndef GB_LIST_H
+#define GB_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct gb_link {
+    struct gb_link *prev, *next;
+};
+
+#define GB_CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+
+static inline void gb_list_init(struct gb_link *head)
+{
+    head->prev = head->next = head;
+}
+
+static inline bool gb_list_empty(const struct gb_link *head)
+{
+    return head->next == head || !head->next;
+}
+
+static inline bool gb_list_linked(const struct gb_link *link)
+{
+    return link->next && link->next != link;
+}
+
+static inline void gb_list_append(struct gb_link *head, struct gb_link *link)
+{
+    link->prev = head->prev;
+    link->next = head;
+    head->prev->next = link;
+    head->prev = link;
+}
+
+static inline void gb_list_remove(struct gb_link *link)
+{
+    if (!gb_list_linked(link))
+        return;
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    link->prev = link->next = link;
+}
+
+/* Walks a list whose current element may be removed meanwhile, but not the next one. */
+#define GB_LIST_EACH(head, link)                                                                   \
+    for (struct gb_link *link = (head)->next, *link##_next = link->next; link != (head);           \
+         link = link##_next, link##_next = link->next)
+
+#endif
