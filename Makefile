@@ -287,3 +287,156 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(B)/obj/libproto.a $(LIBRARY) $(B)/sources
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
 		$(filter %.a,$^) -lm
+
+# ---- running and testing ----
+
+# Nothing that runs from here may write into the tree.
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: demo test check-tsan check-valgrind fuzz bench
+# What the sanitizers of older compilers need where the kernel randomises addresses widely.
+NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+ONLY ?=
+RUN_TESTS = $(NO_ASLR) $(PYTHON) scripts/run-tests --python $(PYTHON) --only '$(ONLY)'
+HAS_FUZZER = $(shell echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' | \
+	$(CLANG) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
+
+demo: all ## publish a real table in one process, open and slice it in another
+	@GPUBUF_BUILD=$(BUILD) scripts/run-demo
+
+test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite's name
+	@rm -f $(BUILD)/asan/reports/summary
+	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
+	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
+	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
+		failed=--build-failed; \
+	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
+	$(RUN_TESTS) --build $(BUILD)/asan $$fuzz $$failed
+
+check-tsan: ## unit, library and integration tests with ThreadSanitizer
+	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
+	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration --timeout 300 \
+		--python-timeout 1200 $$failed
+
+check-valgrind: tests ## unit and library tests under valgrind
+	@$(RUN_TESTS) --build $(BUILD) --suites unit,lib --timeout 600 --wrapper 'valgrind -q \
+		--trace-children=yes --leak-check=full --show-leak-kinds=definite,indirect \
+		--errors-for-leak-kinds=definite,indirect --track-fds=no --error-exitcode=99'
+
+fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
+	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers
+	@$(RUN_TESTS) --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --no-replay \
+		--fuzz-seconds $(SECONDS)
+
+# ---- lint ----
+
+.PHONY: lint lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell format
+LINT := $(BUILD)/lint
+SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* 2>/dev/null)
+CHECK_FLAGS := -std=gnu11 -D_GNU_SOURCE -Iinclude -I.
+
+lint: lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell ## formatting, warnings as errors, static analysis
+
+lint-format:
+	$(call say,FORMAT,'all C files')
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS)
+
+lint-gcc:
+	@$(MAKE) CC=gcc WERROR=1 BUILD=$(LINT)/gcc objects
+
+lint-clang:
+	@$(MAKE) CC=$(CLANG) WERROR=1 BUILD=$(LINT)/clang objects
+
+# A stamp for each file, so that files are checked side by side and once.
+TIDY := $(SOURCES:%=$(LINT)/tidy/%.ok)
+lint-tidy: $(TIDY)
+$(TIDY): $(LINT)/tidy/%.ok: % .clang-tidy $(HEADERS)
+	$(call say,TIDY,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CLANG_TIDY) --quiet $< -- $(CHECK_FLAGS) 2>$@.log || { cat $@.log; exit 1; }
+	@touch $@
+
+lint-cppcheck:
+	$(call say,CPPCHECK,'all C files')
+	@mkdir -p $(LINT)/cppcheck
+	$(Q)$(CPPCHECK) --quiet --error-exitcode=1 --std=c11 --library=posix --library=gnu -j2 \
+		--enable=warning,performance,portability --inline-suppr --cppcheck-build-dir=$(LINT)/cppcheck \
+		--suppress=missingIncludeSystem -D_GNU_SOURCE -D__GNUC__ -Iinclude -I. $(SOURCES)
+
+lint-shell:
+	$(call say,SHELL,$(SHELL_SCRIPTS))
+	@$(SHELLCHECK) $(SHELL_SCRIPTS)
+
+format: ## rewrite the C files as .clang-format says
+	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS)
+
+# ---- installing ----
+
+.PHONY: install uninstall dist clean man
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+COMPLETIONDIR ?= $(DATADIR)/bash-completion/completions
+
+MAN_PAGES := $(patsubst docs/man/%.scd,$(B)/man/%,$(wildcard docs/man/*.scd))
+man: $(MAN_PAGES)
+$(MAN_PAGES): $(B)/man/%: docs/man/%.scd
+	$(call say,MAN,$@)
+	@mkdir -p $(@D)
+	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@
+
+$(B)/completion/gpubufctl: $(B)/bin/gpubufctl
+	@mkdir -p $(@D)
+	@$< completion bash >$@
+
+# Written at install time, since PREFIX may differ from the build's.
+edit = sed -e 's|@bindir@|$(BINDIR)|g' -e 's|@libdir@|$(LIBDIR)|g' -e 's|@prefix@|$(PREFIX)|g' \
+	-e 's|@includedir@|$(INCLUDEDIR)|g' -e 's|@version@|$(VERSION)|g'
+to = $(DESTDIR)$(1)
+
+install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local), staged in DESTDIR
+	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
+		$(call to,$(UNITDIR)) $(call to,$(SYSUSERSDIR)) $(call to,$(TMPFILESDIR)) \
+		$(call to,$(COMPLETIONDIR))
+	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(call to,$(BINDIR)/)
+	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
+	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
+	ln -sf libgpubuf.so.$(SOVERSION) $(call to,$(LIBDIR)/libgpubuf.so)
+	install -m 644 include/gpubuf.h $(call to,$(INCLUDEDIR)/)
+	$(edit) client/lib/gpubuf.pc.in >$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
+	$(edit) systemd/gpubufd.service.in >$(call to,$(UNITDIR)/gpubufd.service)
+	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
+	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
+	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
+	@set -e; for page in $(MAN_PAGES); do \
+		install -D -m 644 "$$page" "$(call to,$(MANDIR))/man$${page##*.}/$${page##*/}"; \
+	done
+
+uninstall: ## remove what install put there
+	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
+		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
+		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
+		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(SYSUSERSDIR)/gpubufd.conf) \
+		$(call to,$(TMPFILESDIR)/gpubufd.conf) $(call to,$(COMPLETIONDIR)/gpubufctl)
+	@for page in $(notdir $(MAN_PAGES)); do \
+		rm -f "$(call to,$(MANDIR))/man$${page##*.}/$$page"; \
+	done
+
+# A tree that runs where it is unpacked, with every library that is not the C library's own.
+DIST_NAME = gpubufd-$(VERSION)-linux-$(shell uname -m)
+DIST_ROOT = $(BUILD)/dist/$(DIST_NAME)
+dist: ## a tarball that runs without anything installed
+	@rm -rf $(DIST_ROOT)
+	@$(MAKE) DIST=1 BUILD=$(BUILD)/dist/build PREFIX=/ DESTDIR=$(abspath $(DIST_ROOT)) install >/dev/null
+	@scripts/bundle $(DIST_ROOT)
+	@tar --sort=name --owner=0 --group=0 --numeric-owner -C $(BUILD)/dist -cf - $(DIST_NAME) | \
+		gzip -n9 >$(BUILD)/$(DIST_NAME).tar.gz
+	@echo '$(BUILD)/$(DIST_NAME).tar.gz'
+
+clean: ## remove everything that was built
+	rm -rf $(BUILD)
