@@ -1,13 +1,18 @@
 /*
  * Free ranges of open blocks are listed in classes of size: by the position of the highest bit of
  * the number of granules (first level) and by the SECOND_BITS bits below it (second level); two
- * bitmaps say which classes have any. Within a class they are ordered by size, then by age of the
- * block, then by offset. So the best fit is the first one that fits in the request's own class, or
- * else the first one of the next class that has any. Classes are narrow, so their trees are small.
+ * bitmaps say which classes have any. Within a class they are ordered by age of the block, then by
+ * offset, in a tree whose nodes know the largest range below them. A request takes the first range
+ * of its own class that is large enough, or else the first one of the next class that has any.
+ *
+ * Finer classes come closer to best fit, coarser ones to first fit. Four to a power of two leave
+ * fewer holes than either, and empty far more segments when the load falls, since the oldest
+ * segments are filled first.
  */
 #include "arena.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "gpubuf.h"
@@ -16,7 +21,7 @@
 
 #define GRANULE_BITS 8u
 #define BYTES_MAX (UINT64_C(1) << 47)
-#define SECOND_BITS 5u
+#define SECOND_BITS 2u
 #define SECOND_COUNT (1u << SECOND_BITS)
 /* Sizes below SECOND_COUNT granules share first level 0; then one for each position of the highest
    bit, up to that of BYTES_MAX. */
@@ -27,7 +32,7 @@
 #define SLAB_MAX 512u /* … up to this */
 
 _Static_assert(1u << GRANULE_BITS == GB_ARENA_GRANULE, "the granule's two names agree");
-_Static_assert(FIRST_COUNT <= 64 && SECOND_COUNT <= 32, "bitmaps hold a bit for each class");
+_Static_assert(FIRST_COUNT <= 64 && SECOND_COUNT <= 8, "bitmaps hold a bit for each class");
 
 /* A piece of a block, in use or free: the ranges of a block follow each other without a gap. */
 struct gb_range {
@@ -35,6 +40,7 @@ struct gb_range {
     struct gb_range *prev, *next; /* neighbours by offset; next: also the chain of unused records */
     uint64_t offset, bytes;
     struct gb_tree_node node; /* free in an open block: in the tree of its class */
+    uint64_t largest;         /* there: the most bytes of a range in its subtree */
     bool free;
 };
 
@@ -54,8 +60,8 @@ struct slab {
 
 struct gb_arena {
     struct gb_tree_node *classes[CLASS_COUNT];
-    uint64_t first_map;               /* bit i: second_map[i] is not 0 */
-    uint32_t second_map[FIRST_COUNT]; /* bit j of i: class i * SECOND_COUNT + j has a range */
+    uint64_t first_map;              /* bit i: second_map[i] is not 0 */
+    uint8_t second_map[FIRST_COUNT]; /* bit j of i: class i * SECOND_COUNT + j has a range */
     struct gb_link blocks;
     struct slab *slabs;
     struct gb_range *unused; /* records */
@@ -125,13 +131,12 @@ static unsigned class_of(uint64_t bytes)
 /* The first class from `from` on that has a range; CLASS_COUNT if there is none. */
 static unsigned class_from(const struct gb_arena *arena, unsigned from)
 {
-    unsigned first = from / SECOND_COUNT;
-    uint32_t second;
+    unsigned first = from / SECOND_COUNT, second;
     uint64_t above;
 
     if (from >= CLASS_COUNT)
         return CLASS_COUNT;
-    second = arena->second_map[first] & (UINT32_MAX << from % SECOND_COUNT);
+    second = arena->second_map[first] & (UINT_MAX << from % SECOND_COUNT);
     if (!second) {
         above = arena->first_map & ~((UINT64_C(2) << first) - 1);
         if (!above)
@@ -142,30 +147,42 @@ static unsigned class_from(const struct gb_arena *arena, unsigned from)
     return first * SECOND_COUNT + (unsigned)__builtin_ctz(second);
 }
 
-static struct gb_range *range_of(struct gb_tree_node *node)
+static inline struct gb_range *range_of(const struct gb_tree_node *node)
 {
-    return node ? GB_CONTAINER(node, struct gb_range, node) : NULL;
+    return GB_CONTAINER(node, struct gb_range, node);
 }
 
 /* The order within a class. */
 static bool before(const struct gb_range *a, const struct gb_range *b)
 {
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes;
     if (a->block != b->block)
         return a->block->number < b->block->number;
     return a->offset < b->offset;
 }
 
-static uint64_t next_priority(struct gb_arena *arena)
+static uint64_t largest_under(const struct gb_tree_node *node)
 {
-    return gb_hash_id(arena->random++);
+    uint64_t largest = range_of(node)->bytes;
+
+    if (node->left && range_of(node->left)->largest > largest)
+        largest = range_of(node->left)->largest;
+    if (node->right && range_of(node->right)->largest > largest)
+        largest = range_of(node->right)->largest;
+    return largest;
+}
+
+static bool update_largest(struct gb_tree_node *node)
+{
+    uint64_t known = range_of(node)->largest;
+
+    range_of(node)->largest = largest_under(node);
+    return range_of(node)->largest != known;
 }
 
 /* Makes a free range known to gb_arena_alloc. Those of closed blocks stay unknown. */
 static void offer(struct gb_arena *arena, struct gb_range *range)
 {
-    unsigned class = class_of(range->bytes);
+    unsigned class = class_of(range->bytes), first = class / SECOND_COUNT;
     struct gb_tree_node *parent = NULL, **place = &arena->classes[class];
 
     if (range->block->closed)
@@ -174,10 +191,10 @@ static void offer(struct gb_arena *arena, struct gb_range *range)
         parent = *place;
         place = before(range, range_of(parent)) ? &parent->left : &parent->right;
     }
-    range->node.priority = next_priority(arena);
-    gb_tree_attach(&arena->classes[class], parent, place, &range->node);
-    arena->first_map |= UINT64_C(1) << class / SECOND_COUNT;
-    arena->second_map[class / SECOND_COUNT] |= UINT32_C(1) << class % SECOND_COUNT;
+    range->node.priority = gb_hash_id(arena->random++);
+    gb_tree_attach(&arena->classes[class], parent, place, &range->node, update_largest);
+    arena->first_map |= UINT64_C(1) << first;
+    arena->second_map[first] |= (uint8_t)(1u << class % SECOND_COUNT);
     arena->stats.free_ranges++;
 }
 
@@ -187,34 +204,41 @@ static void withdraw(struct gb_arena *arena, struct gb_range *range)
 
     if (range->block->closed)
         return;
-    gb_tree_remove(&arena->classes[class], &range->node);
+    gb_tree_remove(&arena->classes[class], &range->node, update_largest);
     if (!arena->classes[class]) {
-        arena->second_map[first] &= ~(UINT32_C(1) << class % SECOND_COUNT);
+        arena->second_map[first] &= (uint8_t)~(1u << class % SECOND_COUNT);
         if (!arena->second_map[first])
             arena->first_map &= ~(UINT64_C(1) << first);
     }
     arena->stats.free_ranges--;
 }
 
-static struct gb_range *best_fit(const struct gb_arena *arena, uint64_t bytes)
+/* The first range of a tree that is large enough; NULL if there is none. */
+static struct gb_range *first_fit(struct gb_tree_node *node, uint64_t bytes)
 {
-    unsigned class = class_of(bytes);
-    struct gb_range *best = NULL;
-
-    for (struct gb_tree_node *node = arena->classes[class]; node;) {
+    if (!node || range_of(node)->largest < bytes)
+        return NULL;
+    for (;;) {
         struct gb_range *range = range_of(node);
 
-        if (range->bytes >= bytes) {
-            best = range;
+        if (node->left && range_of(node->left)->largest >= bytes)
             node = node->left;
-        } else {
+        else if (range->bytes >= bytes)
+            return range;
+        else
             node = node->right;
-        }
     }
-    if (best)
-        return best;
+}
+
+static struct gb_range *find(const struct gb_arena *arena, uint64_t bytes)
+{
+    unsigned class = class_of(bytes);
+    struct gb_range *range = first_fit(arena->classes[class], bytes);
+
+    if (range)
+        return range;
     class = class_from(arena, class + 1);
-    return class < CLASS_COUNT ? range_of(gb_tree_first(arena->classes[class])) : NULL;
+    return class < CLASS_COUNT ? first_fit(arena->classes[class], bytes) : NULL;
 }
 
 /* ---- arena and blocks ---- */
@@ -318,7 +342,7 @@ int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **res
     if (bytes > BYTES_MAX)
         return 1;
     bytes = (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
-    range = best_fit(arena, bytes);
+    range = find(arena, bytes);
     if (!range)
         return 1;
     if (range->bytes > bytes) {
@@ -402,9 +426,8 @@ void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats)
     if (arena->first_map) {
         unsigned first = 63u - (unsigned)__builtin_clzll(arena->first_map);
         unsigned second = 31u - (unsigned)__builtin_clz(arena->second_map[first]);
-        struct gb_tree_node *last = gb_tree_last(arena->classes[first * SECOND_COUNT + second]);
 
-        stats->largest_free = range_of(last)->bytes;
+        stats->largest_free = range_of(arena->classes[first * SECOND_COUNT + second])->largest;
     }
 }
 
@@ -444,10 +467,20 @@ static const char *check_block(const struct gb_arena_block *block, struct tally 
     return NULL;
 }
 
+static const char *check_node(const struct gb_tree_node *node)
+{
+    if ((node->left && node->left->parent != node) || (node->right && node->right->parent != node))
+        return "a child in a tree has another parent";
+    if (node->parent && node->parent->priority < node->priority)
+        return "a node in a tree has a higher priority than its parent";
+    return range_of(node)->largest == largest_under(node) ? NULL : "a node in a tree is wrong about its subtree";
+}
+
 static const char *check_class(const struct gb_arena *arena, unsigned class, uint64_t *offered)
 {
     const struct gb_tree_node *root = arena->classes[class];
     const struct gb_range *prev = NULL;
+    const char *wrong;
     bool listed = arena->second_map[class / SECOND_COUNT] >> class % SECOND_COUNT & 1;
 
     if (listed != (root != NULL))
@@ -464,11 +497,9 @@ static const char *check_class(const struct gb_arena *arena, unsigned class, uin
             return "a range is in the class of another size";
         if (prev && !before(prev, range))
             return "the ranges of a class are out of order";
-        if ((node->left && node->left->parent != node) ||
-            (node->right && node->right->parent != node))
-            return "a child in a tree has another parent";
-        if (node->parent && node->parent->priority < node->priority)
-            return "a node in a tree has a higher priority than its parent";
+        wrong = check_node(node);
+        if (wrong)
+            return wrong;
         prev = range;
         ++*offered;
     }

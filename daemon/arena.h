@@ -1,14 +1,13 @@
 /*
- * Placing ranges in the segments of one protection domain: best fit over offsets, whose records lie
- * in the daemon's own memory, since the daemon never maps a segment. Free ranges are listed in two
- * levels of size classes, each at most 1/32 wide, and in order within a class: finding one takes
- * two bit scans and a short descent (O(log n) in the ranges of one class). Knows neither sockets
- * nor devices. Not thread-safe.
+ * Placing ranges in the segments of one protection domain: a segregated fit over offsets, whose
+ * records lie in the daemon's own memory, since the daemon never maps a segment. Free ranges are
+ * listed in two levels of size classes: finding one takes two bit scans and a short descent
+ * (O(log n) in the free ranges of one class). Knows neither sockets nor devices. Not thread-safe.
  *
  * Ranges start at multiples of GB_ARENA_GRANULE and occupy what was asked for, rounded up to the
- * granule. Freed neighbours are merged at once. The smallest free range that fits is taken; of
- * equal ones that in the oldest segment, at the lowest offset. So what is whole stays whole, new
- * segments are the last to be filled, and segments run empty and can be given back.
+ * granule. Freed neighbours are merged at once. Among free ranges of about the best size, the one
+ * in the oldest segment, at the lowest offset, is taken. So large holes are kept for large ranges,
+ * old segments stay full, and new ones run empty and can be given back.
  */
 #ifndef GB_ARENA_H
 #define GB_ARENA_H

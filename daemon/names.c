@@ -40,14 +40,14 @@ bool gb_names_insert(struct gb_names *names, struct gb_name *name)
         place = order < 0 ? &parent->left : &parent->right;
     }
     name->node.priority = hash;
-    gb_tree_attach(&names->root, parent, place, &name->node);
+    gb_tree_attach(&names->root, parent, place, &name->node, NULL);
     return true;
 }
 
 void gb_names_remove(struct gb_names *names, struct gb_name *name)
 {
     gb_hash_remove(&names->table, &name->link);
-    gb_tree_remove(&names->root, &name->node);
+    gb_tree_remove(&names->root, &name->node, NULL);
 }
 
 struct gb_name *gb_names_find(const struct gb_names *names, const char *text, size_t length)

@@ -33,19 +33,30 @@ static void rotate_up(struct gb_tree_node **root, struct gb_tree_node *node)
 }
 
 void gb_tree_attach(struct gb_tree_node **root, struct gb_tree_node *parent,
-                    struct gb_tree_node **place, struct gb_tree_node *node)
+                    struct gb_tree_node **place, struct gb_tree_node *node,
+                    bool (*update)(struct gb_tree_node *node))
 {
     node->parent = parent;
     node->left = node->right = NULL;
     *place = node;
-    while (node->parent && node->parent->priority < node->priority)
+    while ((parent = node->parent) && parent->priority < node->priority) {
         rotate_up(root, node);
+        if (update)
+            update(parent);
+    }
+    if (!update)
+        return;
+    update(node);
+    while (parent && update(parent))
+        parent = parent->parent;
 }
 
-void gb_tree_remove(struct gb_tree_node **root, struct gb_tree_node *node)
+void gb_tree_remove(struct gb_tree_node **root, struct gb_tree_node *node,
+                    bool (*update)(struct gb_tree_node *node))
 {
     struct gb_tree_node **place = place_of(root, node);
-    struct gb_tree_node *parent = node->parent, *left = node->left, *right = node->right, *rest;
+    struct gb_tree_node *above = node->parent, *parent = above;
+    struct gb_tree_node *left = node->left, *right = node->right, *rest;
 
     /* Zip the two subtrees into one: down the inner edges, the higher priority first. */
     while (left && right) {
@@ -68,19 +79,18 @@ void gb_tree_remove(struct gb_tree_node **root, struct gb_tree_node *node)
     if (rest)
         rest->parent = parent;
     node->parent = node->left = node->right = NULL;
+    if (!update)
+        return;
+    for (; parent != above; parent = parent->parent)
+        update(parent);
+    while (above && update(above))
+        above = above->parent;
 }
 
 struct gb_tree_node *gb_tree_first(struct gb_tree_node *root)
 {
     while (root && root->left)
         root = root->left;
-    return root;
-}
-
-struct gb_tree_node *gb_tree_last(struct gb_tree_node *root)
-{
-    while (root && root->right)
-        root = root->right;
     return root;
 }
 

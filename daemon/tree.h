@@ -2,10 +2,15 @@
  * An ordered binary tree through a node in the struct that is listed, kept shallow as a treap: node
  * priorities are random, and no node has a higher priority than its parent. The caller compares
  * keys and descends; this keeps the shape. No recursion, no allocation. Not thread-safe.
+ *
+ * A node may know something of its subtree, such as a maximum. `update` then sets that from what
+ * the node's children know (they are right when it is called), and returns whether it changed; else
+ * it is NULL.
  */
 #ifndef GB_TREE_H
 #define GB_TREE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gb_tree_node {
@@ -18,12 +23,13 @@ struct gb_tree_node {
 /* Adds a node, its priority set, at `place`: the empty root, left or right under `parent` where the
    caller's descent ended. */
 void gb_tree_attach(struct gb_tree_node **root, struct gb_tree_node *parent,
-                    struct gb_tree_node **place, struct gb_tree_node *node);
-void gb_tree_remove(struct gb_tree_node **root, struct gb_tree_node *node);
+                    struct gb_tree_node **place, struct gb_tree_node *node,
+                    bool (*update)(struct gb_tree_node *node));
+void gb_tree_remove(struct gb_tree_node **root, struct gb_tree_node *node,
+                    bool (*update)(struct gb_tree_node *node));
 
-/* The leftmost and the rightmost node under `root`; NULL if it is empty. */
+/* The first one in order; NULL if the tree is empty. */
 struct gb_tree_node *gb_tree_first(struct gb_tree_node *root);
-struct gb_tree_node *gb_tree_last(struct gb_tree_node *root);
 /* The next one in order; NULL after the last. */
 struct gb_tree_node *gb_tree_next(const struct gb_tree_node *node);
 
