@@ -1,0 +1,265 @@
+#include "cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/json.h"
+#include "term.h"
+
+/* ---- telling failures ---------------------------------------------------------------------- */
+
+static void print_sentence(const char *format, va_list arguments)
+{
+    char text[2048];
+    int length = vsnprintf(text, sizeof(text), format, arguments);
+
+    fputs("gpubufctl: ", stderr);
+    if (length < 0)
+        return;
+    struct gb_writer clean;
+    gb_writer_init(&clean, 0);
+    gb_text_clean(&clean, text, strlen(text));
+    gb_write_char(&clean, '\0');
+    fputs(clean.failed ? "out of memory" : clean.data, stderr);
+    gb_writer_end(&clean);
+}
+
+int gb_cli_fail(enum gb_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_sentence(format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    return (int)status;
+}
+
+int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_sentence(format, arguments);
+    va_end(arguments);
+    if (cli && cli->command)
+        fprintf(stderr, "; see gpubufctl %s --help\n", cli->command->name);
+    else
+        fputs("; see gpubufctl --help\n", stderr);
+    return GB_STATUS_USAGE;
+}
+
+static enum gb_status status_of(int code)
+{
+    switch (code) {
+    case GPUBUF_E_CONNECT:
+    case GPUBUF_E_CLOSED:
+    case GPUBUF_E_PROTOCOL:
+        return GB_STATUS_NO_DAEMON;
+    case GPUBUF_E_TIMEOUT:
+        return GB_STATUS_TIMEOUT;
+    default:
+        return GB_STATUS_FAILED;
+    }
+}
+
+int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
+{
+    char what[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(what, sizeof(what), format, arguments);
+    va_end(arguments);
+
+    const char *sentence = gpubuf_errmsg(cli->client);
+    return gb_cli_fail(status_of(code), "%s: %s", what,
+                       sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+int gb_cli_tell(const struct gb_error *error)
+{
+    return gb_cli_fail(status_of(error->code), "%s", error->message);
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------- */
+
+int gb_cli_connect(struct gb_cli *cli)
+{
+    if (cli->client)
+        return GB_STATUS_OK;
+
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = cli->socket,
+        .client_name = "gpubufctl",
+    };
+    int code = gpubuf_connect(&cli->client, &options);
+    if (code == 0)
+        return GB_STATUS_OK;
+    enum gb_status status = code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_SYSTEM
+                                ? GB_STATUS_NO_DAEMON
+                                : status_of(code);
+    const char *sentence = gpubuf_errmsg(NULL);
+    return gb_cli_fail(status, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result)
+{
+    int status = gb_cli_connect(cli);
+    if (status != GB_STATUS_OK)
+        return status;
+
+    int code = gpubuf_call(cli->client, method, params, GB_CLI_CALL_MS, result);
+    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "%s", method);
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static size_t count_options(const struct gb_cli_option *options)
+{
+    size_t count = 0;
+
+    while (options && options[count].name)
+        count++;
+    return count;
+}
+
+/* Runs getopt over `argv` by the table. getopt's index of the first word that is no option stays in
+   optind. Option i of the table is reported as 1000 + i, so that letters cannot clash. */
+static int read_options(struct gb_cli *cli, const struct gb_cli_option *options, bool permute,
+                        int argc, char **argv, struct gb_cli_args *args)
+{
+    enum { BASE = 1000, HELP = 999 };
+    size_t count = count_options(options);
+    struct option longs[GB_CLI_OPTIONS_MAX + 2] = {0};
+    char shorts[2 * GB_CLI_OPTIONS_MAX + 8];
+    size_t used = 0;
+
+    if (!permute)
+        shorts[used++] = '+';
+    shorts[used++] = ':';
+    shorts[used++] = 'h';
+    for (size_t i = 0; i < count && i < GB_CLI_OPTIONS_MAX; i++) {
+        longs[i] = (struct option){options[i].name,
+                                   options[i].argument ? required_argument : no_argument, NULL,
+                                   BASE + (int)i};
+        if (!options[i].letter)
+            continue;
+        shorts[used++] = options[i].letter;
+        if (options[i].argument)
+            shorts[used++] = ':';
+    }
+    longs[count] = (struct option){"help", no_argument, NULL, HELP};
+    shorts[used] = '\0';
+
+    optind = 0; /* start anew: globals and commands are read one after the other */
+    opterr = 0;
+    for (;;) {
+        int previous = optind ? optind : 1;
+        int found = getopt_long(argc, argv, shorts, longs, NULL);
+        if (found == -1)
+            return 0;
+        if (found == HELP || found == 'h')
+            return GB_CLI_HELP;
+        if (found == ':')
+            return gb_cli_usage(cli, "option %s needs a value", argv[optind - 1]);
+        if (found == '?') {
+            if (optopt && optopt < 256)
+                return gb_cli_usage(cli, "there is no option -%c", optopt);
+            const char *word = argv[optind > previous ? optind - 1 : previous];
+            return gb_cli_usage(cli, "option %s is unknown, ambiguous or takes no value", word);
+        }
+        size_t index = 0;
+        if (found >= BASE)
+            index = (size_t)(found - BASE);
+        else
+            while (options[index].letter != found)
+                index++;
+        args->option[index] = optarg ? optarg : "";
+    }
+}
+
+int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
+{
+    const struct gb_cli_command *command = cli->command;
+
+    int status = read_options(cli, command->options, true, argc, argv, args);
+    if (status != 0)
+        return status;
+    args->count = argc - optind;
+    args->value = argv + optind;
+    if (args->count < command->least)
+        return gb_cli_usage(cli, "%s needs %s", command->name, command->arguments);
+    if (command->most >= 0 && args->count > command->most)
+        return gb_cli_usage(cli, "%s: one argument too many, \"%s\"", command->name,
+                            args->value[command->most]);
+    return 0;
+}
+
+int gb_cli_read_globals(int argc, char **argv, struct gb_cli_args *args, int *used)
+{
+    int status = read_options(NULL, gb_cli_global_options, false, argc, argv, args);
+
+    *used = optind;
+    return status;
+}
+
+/* ---- help ---------------------------------------------------------------------------------- */
+
+static void print_options(const struct gb_cli_option *options)
+{
+    for (size_t i = 0; options && options[i].name; i++) {
+        char left[64];
+        char letter[8] = "    ";
+        if (options[i].letter)
+            (void)snprintf(letter, sizeof(letter), "-%c, ", options[i].letter);
+        (void)snprintf(left, sizeof(left), "%s--%s%s%s", letter, options[i].name,
+                       options[i].argument ? " " : "",
+                       options[i].argument ? options[i].argument : "");
+        printf("  %-24s %s\n", left, options[i].help);
+    }
+    printf("  %-24s %s\n", "-h, --help", "print this and end");
+}
+
+void gb_cli_print_help(const struct gb_cli_command *command)
+{
+    if (command) {
+        printf("usage: gpubufctl %s [OPTION]…%s%s\n\n%s.\n", command->name,
+               command->arguments[0] ? " " : "", command->arguments, command->summary);
+        if (command->details)
+            printf("\n%s\n", command->details);
+        printf("\nOptions:\n");
+        print_options(command->options);
+        return;
+    }
+
+    printf("usage: gpubufctl [OPTION]… COMMAND [ARGUMENT]…\n\n"
+           "Publishes, reads and manages the objects of gpubufd.\n\nCommands:\n");
+    for (size_t i = 0; gb_cli_commands[i].name; i++) {
+        char left[64];
+        (void)snprintf(left, sizeof(left), "%s %s", gb_cli_commands[i].name,
+                       gb_cli_commands[i].arguments);
+        printf("  %-24s %s\n", left, gb_cli_commands[i].summary);
+    }
+    printf("\nOptions:\n");
+    print_options(gb_cli_global_options);
+    printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
+           "gpubufctl COMMAND --help tells more of a command, gpubufctl(1) of all.\n");
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+int gb_cli_finish_output(void)
+{
+    errno = 0;
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (!failed || errno == EPIPE)
+        return GB_STATUS_OK;
+    return gb_cli_fail(GB_STATUS_FAILED, "cannot write to standard output: %s",
+                       strerror(errno ? errno : EIO));
+}

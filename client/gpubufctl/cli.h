@@ -1,0 +1,112 @@
+/*
+ * The frame of gpubufctl: what a command is, how its options are read, how failures are told.
+ *
+ * A command is a file, cmd_NAME.c, with a table of options and a function; main.c lists them all.
+ * Help texts, option parsing and shell completion come from those tables. Results go to standard
+ * output, one sentence about a failure to standard error. Single-threaded.
+ */
+#ifndef GB_CLI_H
+#define GB_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpubuf.h"
+#include "proto/errors.h"
+
+/* Exit statuses; gpubufctl(1) documents them. */
+enum gb_status {
+    GB_STATUS_OK = 0,
+    GB_STATUS_FAILED = 1,
+    GB_STATUS_USAGE = 2,
+    GB_STATUS_NO_DAEMON = 3,
+    GB_STATUS_TIMEOUT = 4,
+};
+
+#define GB_CLI_OPTIONS_MAX 12 /* of one command, --help not counted */
+
+/* How long an ordinary request may take before the daemon counts as stuck. */
+#define GB_CLI_CALL_MS 60000
+
+/* What an argument is, for completion. */
+enum gb_cli_complete { GB_COMPLETE_NONE, GB_COMPLETE_NAME, GB_COMPLETE_FILE };
+
+struct gb_cli_option {
+    const char *name;     /* long form, without dashes; NULL ends a table */
+    char letter;          /* short form; 0: none */
+    const char *argument; /* what its value is called; NULL: a flag */
+    const char *help;
+    const char *words;    /* the values that completion offers, separated by spaces; or NULL */
+    enum gb_cli_complete complete;
+};
+
+/* A command's arguments after its options have been read. */
+struct gb_cli_args {
+    const char *option[GB_CLI_OPTIONS_MAX]; /* as the table counts; NULL: not given; flags: "" */
+    int count;
+    char **value;
+};
+
+struct gb_cli;
+
+struct gb_cli_command {
+    const char *name;
+    const char *arguments;               /* "NAME FILE", for the usage line */
+    const char *summary;                 /* one line, for the list of commands */
+    const char *details;                 /* more for `CMD --help`; or NULL */
+    const struct gb_cli_option *options; /* ended by a NULL name; or NULL */
+    int least, most;                     /* arguments; most -1: any number */
+    enum gb_cli_complete complete[2];    /* the first argument; the further ones */
+    int (*run)(struct gb_cli *cli, struct gb_cli_args *args); /* returns an exit status */
+};
+
+/* The commands, ended by a NULL name, and the options that go before them (main.c). */
+extern const struct gb_cli_command gb_cli_commands[];
+extern const struct gb_cli_option gb_cli_global_options[];
+
+struct gb_cli {
+    const char *socket; /* NULL: the library's default */
+    bool json;
+    bool color;                    /* whether standard output takes colours */
+    struct gpubuf_client *client;  /* connected by gb_cli_connect; ended by main */
+    const struct gb_cli_command *command;
+};
+
+/* Prints "gpubufctl: " and the sentence on standard error, control characters escaped; returns
+   `status`. */
+int gb_cli_fail(enum gb_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* As gb_cli_fail(GB_STATUS_USAGE), and points at the command's --help. */
+int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Tells a failure of the library: `what` ("cannot open movies"), then the daemon's or the library's
+   sentence. Returns the status that fits `code`. */
+int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Tells a gb_error as it is; returns the status that fits its code. */
+int gb_cli_tell(const struct gb_error *error);
+
+/* Connects if that has not happened yet. 0, or a status (the failure has been told). */
+int gb_cli_connect(struct gb_cli *cli);
+
+/* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
+int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
+
+/* Reads the options of a command and leaves the rest in *args. 0, or a status; 1000 (GB_CLI_HELP)
+   if --help was asked for. `argv[0]` is the command's name. */
+#define GB_CLI_HELP 1000
+int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
+
+/* Reads the options before the command; *used counts the words consumed, the program included. */
+int gb_cli_read_globals(int argc, char **argv, struct gb_cli_args *args, int *used);
+
+void gb_cli_print_help(const struct gb_cli_command *command); /* NULL: the whole program's */
+
+/* Flushes standard output. 0, or GB_STATUS_FAILED (told; a closed pipe is no failure). */
+int gb_cli_finish_output(void);
+
+#endif

@@ -1,0 +1,324 @@
+#include "format.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+__extension__ typedef unsigned __int128 uint128;
+
+static size_t cut(int length, size_t size)
+{
+    if (length < 0 || size == 0)
+        return 0;
+    return (size_t)length < size ? (size_t)length : size - 1;
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+size_t gb_format_size(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned unit = 0;
+    double value = (double)bytes;
+
+    if (bytes < 1024)
+        return cut(snprintf(out, size, "%" PRIu64 " B", bytes), size);
+    while (value >= 1023.5 && unit < 6) {
+        value /= 1024;
+        unit++;
+    }
+    return cut(snprintf(out, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]),
+               size);
+}
+
+size_t gb_format_count(uint64_t count, char *out, size_t size)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof(digits), "%" PRIu64, count);
+    size_t used = 0;
+
+    if (length < 5)
+        return cut(snprintf(out, size, "%s", digits), size);
+    for (int i = 0; i < length && used + 5 < size; i++) {
+        if (i > 0 && (length - i) % 3 == 0) {
+            memcpy(out + used, "\u202f", 3);
+            used += 3;
+        }
+        out[used++] = digits[i];
+    }
+    out[used] = '\0';
+    return used;
+}
+
+size_t gb_format_age(int64_t ms, char *out, size_t size)
+{
+    if (ms < 0)
+        ms = 0;
+    if (ms < 9950)
+        return cut(snprintf(out, size, "%.1f s", (double)ms / 1e3), size);
+    if (ms < 120000)
+        return cut(snprintf(out, size, "%" PRId64 " s", ms / 1000), size);
+    if (ms < 120 * 60000)
+        return cut(snprintf(out, size, "%" PRId64 " min", ms / 60000), size);
+    if (ms < 48 * 3600000LL)
+        return cut(snprintf(out, size, "%" PRId64 " h", ms / 3600000), size);
+    return cut(snprintf(out, size, "%" PRId64 " d", ms / 86400000), size);
+}
+
+size_t gb_format_local_time(int64_t ms, char *out, size_t size)
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm broken;
+
+    if (!localtime_r(&seconds, &broken))
+        return cut(snprintf(out, size, "%" PRId64 " ms", ms), size);
+    return strftime(out, size, "%Y-%m-%d %H:%M:%S", &broken);
+}
+
+/* ---- floating point ------------------------------------------------------------------------- */
+
+/* Adds ".0" to what looks like an integer. */
+static size_t mark_float(char *out)
+{
+    size_t length = strlen(out);
+
+    if (strpbrk(out, ".eni"))
+        return length;
+    memcpy(out + length, ".0", 3);
+    return length + 2;
+}
+
+static size_t format_special(double value, char *out)
+{
+    return (size_t)sprintf(out, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+}
+
+size_t gb_format_float64(double value, char *out)
+{
+    if (!isfinite(value))
+        return format_special(value, out);
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(out, GB_FORMAT_MAX - 2, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+    return mark_float(out);
+}
+
+size_t gb_format_float32(float value, char *out)
+{
+    if (!isfinite(value))
+        return format_special((double)value, out);
+    for (int digits = 6; digits <= 9; digits++) {
+        (void)snprintf(out, GB_FORMAT_MAX - 2, "%.*g", digits, (double)value);
+        if (strtof(out, NULL) == value)
+            break;
+    }
+    return mark_float(out);
+}
+
+double gb_float16_value(uint16_t bits)
+{
+    int exponent = bits >> 10 & 0x1f;
+    int mantissa = bits & 0x3ff;
+    double value;
+
+    if (exponent == 0x1f)
+        value = mantissa ? (double)NAN : (double)INFINITY;
+    else if (exponent == 0)
+        value = ldexp(mantissa, -24);
+    else
+        value = ldexp(mantissa | 0x400, exponent - 25);
+    return bits & 0x8000 ? -value : value;
+}
+
+/* The halfway points between a finite 16-bit float and its neighbours tell which decimals read back
+   as it: `low` and `high` enclose them. */
+static size_t format_between(double low, double value, double high, char *out)
+{
+    for (int digits = 1; digits <= 9; digits++) {
+        (void)snprintf(out, GB_FORMAT_MAX - 2, "%.*g", digits, value);
+        double back = strtod(out, NULL);
+        if (back > low && back < high)
+            break;
+    }
+    return mark_float(out);
+}
+
+static size_t format_short_float(uint16_t bits, double (*value_of)(uint16_t), char *out)
+{
+    double value = value_of(bits);
+
+    if (!isfinite(value) || (bits & 0x7fff) == 0)
+        return isfinite(value) ? (size_t)sprintf(out, "%s", bits ? "-0.0" : "0.0")
+                               : format_special(value, out);
+    double inner = value_of((uint16_t)(bits - 1));
+    double outer = value_of((uint16_t)(bits + 1));
+    if (!isfinite(outer)) /* the largest: as far again as to the next smaller one */
+        outer = value + (value - inner);
+    double a = (inner + value) / 2, b = (value + outer) / 2;
+    return format_between(a < b ? a : b, value, a < b ? b : a, out);
+}
+
+size_t gb_format_float16(uint16_t bits, char *out)
+{
+    return format_short_float(bits, gb_float16_value, out);
+}
+
+static double bfloat16_value(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof(value));
+    return (double)value;
+}
+
+size_t gb_format_bfloat16(uint16_t bits, char *out)
+{
+    return format_short_float(bits, bfloat16_value, out);
+}
+
+/* ---- dates and times ------------------------------------------------------------------------ */
+
+static int64_t floor_div(int64_t value, int64_t by, int64_t *rest)
+{
+    int64_t quotient = value / by;
+
+    *rest = value % by;
+    if (*rest < 0) {
+        *rest += by;
+        quotient--;
+    }
+    return quotient;
+}
+
+static int64_t per_second(enum gb_unit unit)
+{
+    switch (unit) {
+    case GB_UNIT_MS:
+        return 1000;
+    case GB_UNIT_US:
+        return 1000000;
+    case GB_UNIT_NS:
+        return 1000000000;
+    default:
+        return 1;
+    }
+}
+
+static int fraction_digits(enum gb_unit unit)
+{
+    return unit == GB_UNIT_MS ? 3 : unit == GB_UNIT_US ? 6 : unit == GB_UNIT_NS ? 9 : 0;
+}
+
+size_t gb_format_date(int64_t days, char *out)
+{
+    /* Eras of 400 years, and years that begin in March, so that leap days come last. */
+    int64_t day_of_era, from_march = 719468, rest;
+    int64_t era = floor_div(days, 146097, &rest); /* first, so that adding cannot overflow */
+    day_of_era = rest + from_march;
+    era += day_of_era / 146097;
+    day_of_era %= 146097;
+    int64_t year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    int month_from_march = (int)((5 * day_of_year + 2) / 153);
+    int day = (int)(day_of_year - (153 * month_from_march + 2) / 5) + 1;
+    int month = month_from_march < 10 ? month_from_march + 3 : month_from_march - 9;
+    int64_t year = year_of_era + era * 400 + (month <= 2);
+
+    const char *pattern =
+        year >= 0 && year <= 9999 ? "%04" PRId64 "-%02d-%02d" : "%+05" PRId64 "-%02d-%02d";
+    return cut(snprintf(out, GB_FORMAT_MAX, pattern, year, month, day), GB_FORMAT_MAX);
+}
+
+static size_t format_fraction(int64_t fraction, enum gb_unit unit, char *out)
+{
+    if (fraction == 0) {
+        *out = '\0';
+        return 0;
+    }
+    return (size_t)sprintf(out, ".%0*" PRId64, fraction_digits(unit), fraction);
+}
+
+static size_t format_clock(int64_t second_of_day, char *out)
+{
+    return (size_t)sprintf(out, "%02d:%02d:%02d", (int)(second_of_day / 3600),
+                           (int)(second_of_day / 60 % 60), (int)(second_of_day % 60));
+}
+
+size_t gb_format_time(int64_t value, enum gb_unit unit, char *out)
+{
+    int64_t fraction;
+    int64_t second = floor_div(value, per_second(unit), &fraction);
+
+    if (second < 0 || second >= 86400) /* no time of day: a plain number */
+        return (size_t)sprintf(out, "%" PRId64, value);
+    size_t used = format_clock(second, out);
+    return used + format_fraction(fraction, unit, out + used);
+}
+
+size_t gb_format_timestamp(int64_t value, enum gb_unit unit, bool utc, char *out)
+{
+    int64_t fraction, second;
+
+    if (value == INT64_MIN) /* NumPy's "not a time" */
+        return (size_t)sprintf(out, "NaT");
+    int64_t day = floor_div(floor_div(value, per_second(unit), &fraction), 86400, &second);
+    size_t used = gb_format_date(day, out);
+    out[used++] = 'T';
+    used += format_clock(second, out + used);
+    used += format_fraction(fraction, unit, out + used);
+    if (utc) {
+        out[used++] = 'Z';
+        out[used] = '\0';
+    }
+    return used;
+}
+
+size_t gb_format_duration(int64_t value, enum gb_unit unit, char *out)
+{
+    if (value == INT64_MIN)
+        return (size_t)sprintf(out, "NaT");
+    int64_t scale = per_second(unit);
+    int64_t whole = value < 0 ? -(value / scale) : value / scale;
+    int64_t fraction = value < 0 ? -(value % scale) : value % scale;
+    size_t used = (size_t)sprintf(out, "%sPT%" PRId64, value < 0 ? "-" : "", whole);
+    used += format_fraction(fraction, unit, out + used);
+    out[used++] = 'S';
+    out[used] = '\0';
+    return used;
+}
+
+size_t gb_format_decimal128(const void *bytes, int scale, char *out)
+{
+    uint128 value;
+    char digits[48];
+    size_t count = 0, used = 0;
+
+    memcpy(&value, bytes, sizeof(value));
+    bool negative = value >> 127 != 0;
+    if (negative)
+        value = ~value + 1;
+    do {
+        digits[count++] = (char)('0' + (int)(value % 10));
+        value /= 10;
+    } while (value != 0);
+    if (negative)
+        out[used++] = '-';
+    while (scale > 0 && count <= (size_t)scale) /* a digit before the point */
+        digits[count++] = '0';
+    while (count > 0) {
+        if (scale > 0 && count == (size_t)scale)
+            out[used++] = '.';
+        out[used++] = digits[--count];
+    }
+    for (int i = scale; i < 0 && !(used == 1 && out[0] == '0'); i++)
+        out[used++] = '0';
+    out[used] = '\0';
+    return used;
+}

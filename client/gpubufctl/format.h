@@ -1,0 +1,44 @@
+/*
+ * Values as text: sizes and ages for people; numbers, dates and times so that reading the text
+ * gives the same value back. Pure. Buffers of GB_FORMAT_MAX bytes always suffice; results are
+ * NUL-terminated, and the functions return their length.
+ */
+#ifndef GB_FORMAT_H
+#define GB_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/dtype.h"
+
+#define GB_FORMAT_MAX 96
+
+/* "512 B", "1.5 KiB", "12 MiB": three digits at most, or four before a unit's end. */
+size_t gb_format_size(uint64_t bytes, char *out, size_t size);
+/* "3201", "12 345 678" with narrow spaces for groups of three, from five digits on. */
+size_t gb_format_count(uint64_t count, char *out, size_t size);
+/* "0.3 s", "12 s", "5 min", "3 h", "12 d". */
+size_t gb_format_age(int64_t ms, char *out, size_t size);
+/* "2012-01-01 12:00:00" in local time, of milliseconds since 1970. */
+size_t gb_format_local_time(int64_t ms, char *out, size_t size);
+
+/* The shortest decimal that reads back as the same number; always with a point, an exponent, or
+   one of nan, inf, -inf, so that it is not taken for an integer. */
+size_t gb_format_float64(double value, char *out);
+size_t gb_format_float32(float value, char *out);
+size_t gb_format_float16(uint16_t bits, char *out);
+size_t gb_format_bfloat16(uint16_t bits, char *out);
+double gb_float16_value(uint16_t bits);
+
+/* ISO 8601. Fractions are written, in full, where they are not zero. Years outside of 0000 to 9999
+   have a sign. */
+size_t gb_format_date(int64_t days, char *out);                      /* 2012-01-31 */
+size_t gb_format_time(int64_t value, enum gb_unit unit, char *out);  /* 23:59:59.001 */
+size_t gb_format_timestamp(int64_t value, enum gb_unit unit, bool utc, char *out); /* …Z if utc */
+size_t gb_format_duration(int64_t value, enum gb_unit unit, char *out);            /* PT1.5S */
+
+/* 16 bytes, little-endian two's complement, with `scale` digits after the point. */
+size_t gb_format_decimal128(const void *bytes, int scale, char *out);
+
+#endif

@@ -1,0 +1,481 @@
+#include "series.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format.h"
+
+static int library_failure(const struct gpubuf_object *object, int code, struct gb_error *error)
+{
+    const char *sentence = gpubuf_object_errmsg(object);
+
+    return gb_fail(error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+static int map_buffer(struct gpubuf_object *object, enum gpubuf_which which,
+                      struct gpubuf_memory *memory, struct gb_error *error)
+{
+    *memory = (struct gpubuf_memory){0};
+    int status = gpubuf_memory(object, which, memory);
+    return status < 0 ? library_failure(object, status, error) : 0;
+}
+
+static bool is_c_order(const struct gb_series *series)
+{
+    uint64_t expected = series->item_bytes;
+
+    for (unsigned i = series->ndim; i-- > 0;) {
+        if (series->shape[i] > 1 && series->strides[i] != (int64_t)expected)
+            return false;
+        expected *= series->shape[i];
+    }
+    return true;
+}
+
+static int init_children(struct gb_series *series, struct gpubuf_object *object,
+                         struct gb_error *error)
+{
+    size_t count = gpubuf_child_count(object);
+
+    if (count == 0)
+        return 0;
+    series->children = calloc(count, sizeof(*series->children));
+    if (!series->children)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    series->child_count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct gpubuf_object *child = NULL;
+        int status = gpubuf_child(object, i, &child);
+        if (status < 0)
+            return library_failure(object, status, error);
+        status = gb_series_init(&series->children[i], child, error);
+        series->children[i].held = child;
+        if (status != 0)
+            return status;
+    }
+    return 0;
+}
+
+static void init_array(struct gb_series *series, struct gpubuf_object *object)
+{
+    series->ndim = gpubuf_ndim(object);
+    series->shape = gpubuf_shape(object);
+    series->strides = gpubuf_strides(object);
+    series->length = 1;
+    for (unsigned i = 0; i < series->ndim; i++)
+        series->length *= series->shape[i];
+}
+
+int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error)
+{
+    enum gpubuf_kind kind = gpubuf_kind(object);
+    const char *dtype = kind == GPUBUF_KIND_BYTES ? "uint8" : gpubuf_dtype(object);
+    struct gpubuf_memory data, mask, offsets;
+
+    *series = (struct gb_series){
+        .name = gpubuf_column_name(object),
+        .length = gpubuf_length(object),
+        .offset = gpubuf_offset(object),
+        .null_count = gpubuf_null_count(object),
+    };
+    if (strcmp(gpubuf_device(object), "host") != 0)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "it lives on the device %s; only objects on the host can be read here",
+                       gpubuf_device(object));
+    if (!gb_dtype_parse(dtype, strlen(dtype), &series->dtype))
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "dtype \"%.60s\" is unknown", dtype);
+    series->info = gb_type_info(series->dtype.type);
+    uint64_t bits = gb_dtype_bits(&series->dtype);
+    series->item_bytes = bits % 8 == 0 ? bits / 8 : 0;
+    if (kind == GPUBUF_KIND_ARRAY)
+        init_array(series, object);
+    series->c_order = is_c_order(series);
+
+    int status = map_buffer(object, GPUBUF_DATA, &data, error);
+    if (status == 0)
+        status = map_buffer(object, GPUBUF_MASK, &mask, error);
+    if (status == 0)
+        status = map_buffer(object, GPUBUF_OFFSETS, &offsets, error);
+    if (status != 0)
+        return status;
+    series->data = data.pointer;
+    series->data_bytes = data.bytes;
+    series->mask = mask.pointer;
+    series->offsets = offsets.pointer;
+    return init_children(series, object, error);
+}
+
+void gb_series_end(struct gb_series *series)
+{
+    for (size_t i = 0; i < series->child_count; i++) {
+        gb_series_end(&series->children[i]);
+        gpubuf_release(series->children[i].held);
+    }
+    free(series->children);
+    *series = (struct gb_series){0};
+}
+
+static bool bit_at(const unsigned char *bits, uint64_t i)
+{
+    return bits[i / 8] >> (i % 8) & 1;
+}
+
+bool gb_series_valid(const struct gb_series *series, uint64_t i)
+{
+    if (series->dtype.type == GB_TYPE_NULL)
+        return false;
+    return !series->mask || bit_at(series->mask, series->offset + i);
+}
+
+bool gb_series_bit(const struct gb_series *series, uint64_t i)
+{
+    return bit_at(series->data, series->offset + i);
+}
+
+uint64_t gb_series_nulls(const struct gb_series *series)
+{
+    if (series->null_count >= 0)
+        return (uint64_t)series->null_count;
+    uint64_t nulls = 0;
+    for (uint64_t i = 0; i < series->length; i++)
+        nulls += !gb_series_valid(series, i);
+    return nulls;
+}
+
+const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i)
+{
+    if (series->c_order)
+        return series->data + (series->offset + i) * series->item_bytes;
+    const unsigned char *item = series->data;
+    for (unsigned axis = series->ndim; axis-- > 0;) {
+        item += (int64_t)(i % series->shape[axis]) * series->strides[axis];
+        i /= series->shape[axis];
+    }
+    return item;
+}
+
+/* ---- strings and lists ---------------------------------------------------------------------- */
+
+static int read_span(const struct gb_series *series, uint64_t i, uint64_t limit, uint64_t *start,
+                     uint64_t *end, struct gb_error *error)
+{
+    int64_t bounds[2] = {0, 0};
+
+    for (unsigned k = 0; k < 2; k++) {
+        uint64_t index = series->offset + i + k;
+        if (series->info->offset_bytes == 8) {
+            memcpy(&bounds[k], series->offsets + 8 * index, 8);
+        } else {
+            int32_t narrow;
+            memcpy(&narrow, series->offsets + 4 * index, 4);
+            bounds[k] = narrow;
+        }
+    }
+    if (bounds[0] < 0 || bounds[1] < bounds[0] || (uint64_t)bounds[1] > limit)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "column \"%.80s\", element %" PRIu64 ": its offsets %" PRId64 " to %" PRId64
+                       " are not within 0 to %" PRIu64,
+                       series->name ? series->name : "", i, bounds[0], bounds[1], limit);
+    *start = (uint64_t)bounds[0];
+    *end = (uint64_t)bounds[1];
+    return 0;
+}
+
+int gb_series_bytes(const struct gb_series *series, uint64_t i, const char **text, size_t *length,
+                    struct gb_error *error)
+{
+    uint64_t start, end;
+
+    int status = read_span(series, i, series->data_bytes, &start, &end, error);
+    if (status != 0)
+        return status;
+    *text = series->data ? (const char *)series->data + start : "";
+    *length = (size_t)(end - start);
+    return 0;
+}
+
+/* ---- elements as text ----------------------------------------------------------------------- */
+
+static void write_hex(struct gb_writer *writer, const unsigned char *bytes, size_t length)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < length; i++) {
+        gb_write_char(writer, digits[bytes[i] >> 4]);
+        gb_write_char(writer, digits[bytes[i] & 15]);
+    }
+}
+
+static int64_t read_signed(const unsigned char *item, uint64_t bytes)
+{
+    int64_t value = 0;
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+
+    switch (bytes) {
+    case 1:
+        memcpy(&i8, item, 1);
+        return i8;
+    case 2:
+        memcpy(&i16, item, 2);
+        return i16;
+    case 4:
+        memcpy(&i32, item, 4);
+        return i32;
+    default:
+        memcpy(&value, item, 8);
+        return value;
+    }
+}
+
+static uint64_t read_unsigned(const unsigned char *item, uint64_t bytes)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, item, bytes); /* little-endian, as everywhere here */
+    return value;
+}
+
+static float read_float(const unsigned char *item)
+{
+    float value;
+
+    memcpy(&value, item, sizeof(value));
+    return value;
+}
+
+static double read_double(const unsigned char *item)
+{
+    double value;
+
+    memcpy(&value, item, sizeof(value));
+    return value;
+}
+
+/* "1.0+2.0j", as NumPy and Python have it. */
+static void write_complex(struct gb_writer *writer, const unsigned char *item, bool wide)
+{
+    char real[GB_FORMAT_MAX], imaginary[GB_FORMAT_MAX];
+
+    if (wide) {
+        gb_format_float64(read_double(item), real);
+        gb_format_float64(read_double(item + 8), imaginary);
+    } else {
+        gb_format_float32(read_float(item), real);
+        gb_format_float32(read_float(item + 4), imaginary);
+    }
+    gb_write_text(writer, real);
+    if (imaginary[0] != '-')
+        gb_write_char(writer, '+');
+    gb_write_text(writer, imaginary);
+    gb_write_char(writer, 'j');
+}
+
+/* date64 is milliseconds, by its rules of whole days. */
+static void format_date64(int64_t value, char *text)
+{
+    if (value % 86400000 == 0)
+        gb_format_date(value / 86400000, text);
+    else
+        gb_format_timestamp(value, GB_UNIT_MS, false, text);
+}
+
+static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
+{
+    const unsigned char *item = gb_series_item(series, i);
+    const struct gb_dtype *dtype = &series->dtype;
+    char text[GB_FORMAT_MAX] = "";
+
+    switch (dtype->type) {
+    case GB_TYPE_BOOL8:
+        gb_write_bool(writer, *item != 0);
+        return;
+    case GB_TYPE_UINT8:
+    case GB_TYPE_UINT16:
+    case GB_TYPE_UINT32:
+    case GB_TYPE_UINT64:
+        gb_write_uint(writer, read_unsigned(item, series->item_bytes));
+        return;
+    case GB_TYPE_FLOAT16:
+        gb_format_float16((uint16_t)read_unsigned(item, 2), text);
+        break;
+    case GB_TYPE_BFLOAT16:
+        gb_format_bfloat16((uint16_t)read_unsigned(item, 2), text);
+        break;
+    case GB_TYPE_FLOAT32:
+        gb_format_float32(read_float(item), text);
+        break;
+    case GB_TYPE_FLOAT64:
+        gb_format_float64(read_double(item), text);
+        break;
+    case GB_TYPE_COMPLEX64:
+    case GB_TYPE_COMPLEX128:
+        write_complex(writer, item, dtype->type == GB_TYPE_COMPLEX128);
+        return;
+    case GB_TYPE_FIXED_BINARY:
+        write_hex(writer, item, series->item_bytes);
+        return;
+    case GB_TYPE_DATE32:
+        gb_format_date(read_signed(item, 4), text);
+        break;
+    case GB_TYPE_DATE64:
+        format_date64(read_signed(item, 8), text);
+        break;
+    case GB_TYPE_TIME32:
+    case GB_TYPE_TIME64:
+        gb_format_time(read_signed(item, series->item_bytes), dtype->unit, text);
+        break;
+    case GB_TYPE_TIMESTAMP:
+        gb_format_timestamp(read_signed(item, 8), dtype->unit, dtype->zone[0] != '\0', text);
+        break;
+    case GB_TYPE_DURATION:
+        gb_format_duration(read_signed(item, 8), dtype->unit, text);
+        break;
+    case GB_TYPE_DECIMAL128:
+        gb_format_decimal128(item, dtype->scale, text);
+        break;
+    default:
+        gb_write_int(writer, read_signed(item, series->item_bytes));
+        return;
+    }
+    gb_write_text(writer, text);
+}
+
+/* An element inside a list or struct: null, numbers and booleans bare, all else quoted. */
+static int write_nested(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                        struct gb_error *error)
+{
+    if (i >= series->length)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "a nested column has %" PRIu64 " elements, but element %" PRIu64
+                       " is referred to",
+                       series->length, i);
+    if (!gb_series_valid(series, i)) {
+        GB_WRITE_LITERAL(writer, "null");
+        return 0;
+    }
+    enum gb_type type = series->dtype.type;
+    bool bare = gb_series_is_number(series) || type == GB_TYPE_BOOL || type == GB_TYPE_BOOL8 ||
+                series->info->children != 0;
+    if (bare)
+        return gb_series_write(series, i, writer, error);
+
+    struct gb_writer inner;
+    gb_writer_init(&inner, 0);
+    int status = gb_series_write(series, i, &inner, error);
+    if (status == 0)
+        gb_write_string(writer, inner.length ? inner.data : "", inner.length);
+    writer->failed = writer->failed || inner.failed;
+    gb_writer_end(&inner);
+    return status;
+}
+
+static int write_list(const struct gb_series *series, uint64_t start, uint64_t end,
+                      struct gb_writer *writer, struct gb_error *error)
+{
+    gb_write_char(writer, '[');
+    for (uint64_t i = start; i < end; i++) {
+        if (i > start)
+            GB_WRITE_LITERAL(writer, ", ");
+        int status = write_nested(&series->children[0], i, writer, error);
+        if (status != 0)
+            return status;
+    }
+    gb_write_char(writer, ']');
+    return 0;
+}
+
+static int write_struct(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                        struct gb_error *error)
+{
+    gb_write_char(writer, '{');
+    for (size_t k = 0; k < series->child_count; k++) {
+        const struct gb_series *child = &series->children[k];
+        if (k > 0)
+            GB_WRITE_LITERAL(writer, ", ");
+        gb_write_cstring(writer, child->name ? child->name : "");
+        GB_WRITE_LITERAL(writer, ": ");
+        int status = write_nested(child, i, writer, error);
+        if (status != 0)
+            return status;
+    }
+    gb_write_char(writer, '}');
+    return 0;
+}
+
+/* The children are the indices and the values; a sliced dictionary slices its indices here. */
+static int write_dictionary(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                            struct gb_error *error)
+{
+    const struct gb_series *indices = &series->children[0], *values = &series->children[1];
+    uint64_t at = series->offset + i;
+
+    if (at >= indices->length)
+        return gb_fail(error, GPUBUF_E_INVALID, "a dictionary has %" PRIu64
+                       " indices, but index %" PRIu64 " is referred to", indices->length, at);
+    const unsigned char *item = gb_series_item(indices, at);
+    int64_t index = indices->info->name[0] == 'u'
+                        ? (int64_t)read_unsigned(item, indices->item_bytes)
+                        : read_signed(item, indices->item_bytes);
+    if (index < 0 || (uint64_t)index >= values->length)
+        return gb_fail(error, GPUBUF_E_INVALID, "a dictionary has %" PRIu64
+                       " values, but value %" PRId64 " is referred to", values->length, index);
+    if (!gb_series_valid(values, (uint64_t)index)) {
+        GB_WRITE_LITERAL(writer, "null");
+        return 0;
+    }
+    return gb_series_write(values, (uint64_t)index, writer, error);
+}
+
+int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                    struct gb_error *error)
+{
+    const char *text;
+    size_t length;
+    uint64_t start, end;
+    int status;
+
+    switch (series->dtype.type) {
+    case GB_TYPE_NULL:
+        GB_WRITE_LITERAL(writer, "null");
+        return 0;
+    case GB_TYPE_BOOL:
+        gb_write_bool(writer, gb_series_bit(series, i));
+        return 0;
+    case GB_TYPE_UTF8:
+    case GB_TYPE_LARGE_UTF8:
+    case GB_TYPE_BINARY:
+    case GB_TYPE_LARGE_BINARY:
+        status = gb_series_bytes(series, i, &text, &length, error);
+        if (status != 0)
+            return status;
+        if (series->dtype.type == GB_TYPE_UTF8 || series->dtype.type == GB_TYPE_LARGE_UTF8)
+            gb_write(writer, text, length);
+        else
+            write_hex(writer, (const unsigned char *)text, length);
+        return 0;
+    case GB_TYPE_LIST:
+    case GB_TYPE_LARGE_LIST:
+        status = read_span(series, i, series->children[0].length, &start, &end, error);
+        return status != 0 ? status : write_list(series, start, end, writer, error);
+    case GB_TYPE_FIXED_LIST:
+        return write_list(series, i * series->dtype.size, (i + 1) * series->dtype.size, writer,
+                          error);
+    case GB_TYPE_STRUCT:
+        return write_struct(series, i, writer, error);
+    case GB_TYPE_DICTIONARY:
+        return write_dictionary(series, i, writer, error);
+    default:
+        write_fixed(series, i, writer);
+        return 0;
+    }
+}
+
+bool gb_series_is_number(const struct gb_series *series)
+{
+    enum gb_type type = series->dtype.type;
+
+    return (type >= GB_TYPE_INT8 && type <= GB_TYPE_FLOAT64) || type == GB_TYPE_DECIMAL128;
+}

@@ -1,0 +1,66 @@
+/*
+ * A series reads the elements of an object on the host one by one: of a column, of an array in C
+ * order, or of bytes. It checks every offset and index found in shared memory against the buffers,
+ * since the publisher may have written anything there.
+ *
+ * It borrows the object's memory: the object must be held as long as the series. Not thread-safe.
+ */
+#ifndef GB_SERIES_H
+#define GB_SERIES_H
+
+#include "gpubuf.h"
+#include "proto/dtype.h"
+#include "proto/errors.h"
+#include "proto/json.h"
+
+struct gb_series {
+    const char *name; /* the column's; NULL if it has none */
+    struct gb_dtype dtype;
+    const struct gb_type_info *info;
+    uint64_t length; /* elements */
+    uint64_t offset; /* of element 0 in the buffers */
+    int64_t null_count;
+    const unsigned char *data, *mask, *offsets; /* NULL where there is none */
+    uint64_t data_bytes;
+    uint64_t item_bytes; /* of an element; 0 where it is no whole number of bytes */
+
+    unsigned ndim; /* arrays; 0 for others */
+    const uint64_t *shape;
+    const int64_t *strides;
+    bool c_order; /* elements lie one after the other */
+
+    struct gb_series *children;
+    size_t child_count;
+    struct gpubuf_object *held; /* of a child: the view, released with the series */
+};
+
+/* `object` is no table. GPUBUF_E_UNSUPPORTED: not on the host; GPUBUF_E_NO_MEMORY; what the library
+   says. The series is to be ended with gb_series_end, which may also be called if this fails. */
+int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error);
+void gb_series_end(struct gb_series *series);
+
+bool gb_series_valid(const struct gb_series *series, uint64_t i); /* not null */
+
+/* Where element i of a type with whole bytes lies. */
+const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i);
+
+/* The bytes of string or binary i. GPUBUF_E_INVALID if its offsets point outside. */
+int gb_series_bytes(const struct gb_series *series, uint64_t i, const char **text, size_t *length,
+                    struct gb_error *error);
+
+bool gb_series_bit(const struct gb_series *series, uint64_t i); /* of a bit-packed bool */
+
+/* How many elements are null: the known count, or counted. */
+uint64_t gb_series_nulls(const struct gb_series *series);
+
+/*
+ * Appends element i, which is not null, as text: strings as they are, binaries in hex, times in ISO
+ * 8601, lists and structs in the manner of JSON. GPUBUF_E_INVALID if the memory makes no sense.
+ */
+int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                    struct gb_error *error);
+
+/* Whether its values are best aligned to the right. */
+bool gb_series_is_number(const struct gb_series *series);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The terminal: its width, colours, how wide text is on it, and a progress bar. Standard output is
+ * for results and standard error for the bar, so each is asked whether it is a terminal by itself.
+ */
+#ifndef GB_TERM_H
+#define GB_TERM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/json.h"
+
+enum gb_color { GB_COLOR_AUTO, GB_COLOR_ALWAYS, GB_COLOR_NEVER };
+
+/* Makes characters' widths known (LC_CTYPE in UTF-8; numbers stay in the C locale). Call once. */
+void gb_term_init(void);
+
+/* Whether to colour standard output: as asked, else if it is a terminal, NO_COLOR is unset or empty
+   and TERM is not "dumb". */
+bool gb_term_color(enum gb_color choice);
+
+/* Columns of standard output: the terminal's, else $COLUMNS, else 0 (no limit). */
+unsigned gb_term_width(void);
+
+enum gb_style { GB_STYLE_NONE, GB_STYLE_BOLD, GB_STYLE_DIM, GB_STYLE_GREEN, GB_STYLE_YELLOW,
+                GB_STYLE_RED, GB_STYLE_BLUE };
+
+/* The escape that starts a style, and the one that ends any; "" without colours. Static. */
+const char *gb_style_on(bool color, enum gb_style style);
+const char *gb_style_off(bool color, enum gb_style style);
+
+/* Columns that UTF-8 text takes on a terminal. */
+unsigned gb_text_width(const char *text, size_t length);
+
+/* The longest start of the text that takes at most `width` columns, in bytes. */
+size_t gb_text_fit(const char *text, size_t length, unsigned width);
+
+/* Appends the text with what would move the cursor, or is no UTF-8, escaped: \n, \t, \x1b. */
+void gb_text_clean(struct gb_writer *writer, const char *text, size_t length);
+
+/* A bar on standard error for work that takes over a second; nothing if that is no terminal. */
+struct gb_progress {
+    const char *what; /* "put movies"; must outlive the bar */
+    uint64_t total;   /* bytes; 0: unknown */
+    uint64_t start_ms, drawn_ms;
+    bool active, visible;
+};
+
+void gb_progress_begin(struct gb_progress *progress, const char *what, uint64_t total);
+void gb_progress_update(struct gb_progress *progress, uint64_t done);
+void gb_progress_end(struct gb_progress *progress); /* wipes the bar */
+
+uint64_t gb_now_ms(void); /* monotonic */
+
+#endif
