@@ -1,0 +1,42 @@
+/*
+ * Every limit of the protocol and of the daemon, once. X(name, value, text): GB_LIMIT(name) in C,
+ * `limits.name` in the answer to `hello`, and the word in `error.data.limit`.
+ */
+#ifndef GB_LIMITS_H
+#define GB_LIMITS_H
+
+#define GB_LIMIT_MAP(X)                                                                            \
+    X(line_bytes, 1048576, "bytes in one message, newline included")                               \
+    X(depth, 32, "levels of nesting in one message")                                               \
+    X(fds, 16, "descriptors with one message")                                                     \
+    X(pending_fds, 64, "descriptors received and not yet taken by a message")                      \
+    X(name_bytes, 255, "bytes in a name")                                                          \
+    X(names, 4096, "names in one request")                                                         \
+    X(columns, 4096, "columns in a layout, nested ones included")                                  \
+    X(layout_depth, 16, "levels of nested columns")                                                \
+    X(ndim, 32, "axes of an array")                                                                \
+    X(metadata_pairs, 256, "metadata pairs of a column")                                           \
+    X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
+    X(list, 1000, "objects in one answer to list")                                                 \
+    X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
+    X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
+    X(output_bytes, 8388608, "bytes queued for a session")                                         \
+    X(session_leases, 1048576, "leases of a session")                                              \
+    X(session_unsealed, 4096, "unsealed objects of a session")                                     \
+    X(session_watches, 64, "watches of a session")                                                 \
+    X(session_waits, 256, "waiting requests of a session")                                         \
+    X(sessions, 16384, "sessions of the daemon")                                                   \
+    X(user_sessions, 12288, "sessions of a user")                                                  \
+    X(user_objects, 4194304, "objects of a user")                                                  \
+    X(user_segments, 65536, "segments of a user")
+
+/* Integer constant expressions (a long for `integer`, by GNU C). */
+enum gb_limit {
+#define GB_LIMIT_ENUM(name, value, text) GB_LIMIT_##name = (value),
+    GB_LIMIT_MAP(GB_LIMIT_ENUM)
+#undef GB_LIMIT_ENUM
+};
+
+#define GB_LIMIT(name) GB_LIMIT_##name
+
+#endif
