@@ -1,0 +1,171 @@
+/*
+ * JSON text: strict checking, reading through tables straight from the text, and bounded writing.
+ *
+ * A line is checked once as a whole (gb_json_check): RFC 8259 grammar with nothing after the value,
+ * valid UTF-8 (no surrogates, no overlong forms), no "\u0000", bounded nesting. After that the
+ * readers below walk the text without checking it again, and decode into structs as tables say: no
+ * tree is built, since a tree costs more than everything else that opening a column does
+ * (docs/PERFORMANCE.md), and text can say where a mistake is.
+ *
+ * No state, no I/O; any thread.
+ */
+#ifndef GB_JSON_H
+#define GB_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "errors.h"
+#include "pool.h"
+
+/* A value inside checked text, without surrounding white space. `text` is NULL for "absent". */
+struct gb_json {
+    const char *text;
+    size_t length;
+};
+
+enum gb_json_type {
+    GB_JSON_NULL,
+    GB_JSON_BOOL,
+    GB_JSON_NUMBER,
+    GB_JSON_STRING,
+    GB_JSON_ARRAY,
+    GB_JSON_OBJECT,
+};
+
+/*
+ * Checks a whole line. On success *value is its value. Else GPUBUF_E_PARSE and a sentence with the
+ * byte offset: "byte 17: expected ':' after a member's name".
+ */
+int gb_json_check(const char *text, size_t length, struct gb_json *value, struct gb_error *error);
+
+enum gb_json_type gb_json_type(struct gb_json value); /* of a value that is not absent */
+const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number", … */
+
+/* Walks the members of an object or the elements of an array:
+       struct gb_json_walk walk = gb_json_walk(value);
+       while (gb_json_next(&walk, &key, &item)) …
+   `key` (NULL for arrays) is the raw text between its quotes, still with its escapes. */
+struct gb_json_walk {
+    const char *next, *end;
+};
+struct gb_json_walk gb_json_walk(struct gb_json container);
+bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item);
+size_t gb_json_count(struct gb_json container); /* members or elements */
+
+/* ---- where we are, for messages ---- */
+
+/* A step of a path, linked on the stack from the inside out; printed as params.columns[2].dtype. */
+struct gb_path {
+    const struct gb_path *up; /* NULL: the outermost */
+    const char *key;          /* a member's name, static or pool; NULL: an index */
+    uint64_t index;
+};
+
+/* Writes the path, always terminated, cut in front ("…") if it does not fit. Returns `buffer`. */
+const char *gb_path_text(const struct gb_path *path, char *buffer, size_t size);
+
+/* gb_fail(GPUBUF_E_INVALID) with the path and ": " in front. */
+int gb_fail_at(struct gb_error *error, const struct gb_path *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- reading through tables ---- */
+
+/* A decoded string: unescaped, NUL-terminated (and without NUL inside), owned by the pool. */
+struct gb_string {
+    const char *text; /* NULL: absent */
+    size_t length;
+};
+
+enum gb_field_type {
+    GB_FIELD_UINT,   /* uint64_t; an integer in [min, max] (max 0: 2^52 - 1), no fraction, no exponent */
+    GB_FIELD_INT,    /* int64_t;  an integer in [min, max] (both 0: ±(2^52 - 1)) */
+    GB_FIELD_BOOL,   /* bool */
+    GB_FIELD_STRING, /* struct gb_string, at most max bytes (0: no bound) */
+    GB_FIELD_OBJECT, /* struct gb_json, an object, not looked into */
+    GB_FIELD_ARRAY,  /* struct gb_json, an array of at most max elements (0: no bound) */
+    GB_FIELD_ANY,    /* struct gb_json, whatever is there */
+};
+
+enum gb_field_flags {
+    GB_FIELD_REQUIRED = 1,
+};
+
+struct gb_field {
+    const char *name;
+    enum gb_field_type type;
+    unsigned flags;
+    size_t offset; /* of the member in the struct read into */
+    int64_t min, max;
+};
+
+#define GB_FIELD(struct_type, member, type_, flags_, min_, max_)                                   \
+    {                                                                                              \
+        .name = #member, .type = (type_), .flags = (flags_),                                       \
+        .offset = offsetof(struct_type, member), .min = (min_), .max = (max_)                      \
+    }
+
+/* What becomes of members that the table does not name. */
+enum gb_unknown { GB_UNKNOWN_REFUSE, GB_UNKNOWN_IGNORE };
+
+/*
+ * Reads `object` (absent: as if empty) into the struct at `out` as `fields` say (at most 64). Members
+ * that are absent leave `out` untouched, so zero or default it first. *present (may be NULL) has bit i set for field i.
+ * A known member that occurs twice is refused, always. GPUBUF_E_INVALID with the path and what
+ * was expected; GPUBUF_E_NO_MEMORY. `out` may be partly written on failure.
+ */
+int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t count,
+                 enum gb_unknown unknown, const struct gb_path *path, struct gb_pool *pool,
+                 void *out, uint64_t *present, struct gb_error *error);
+
+/* Single values; same rules and errors as the table's. */
+int gb_json_uint(struct gb_json value, uint64_t min, uint64_t max, const struct gb_path *path,
+                 uint64_t *out, struct gb_error *error);
+int gb_json_int(struct gb_json value, int64_t min, int64_t max, const struct gb_path *path,
+                int64_t *out, struct gb_error *error);
+int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
+                   struct gb_pool *pool, struct gb_string *out, struct gb_error *error);
+
+/* ---- writing ---- */
+
+/* A growing buffer with a bound. After a failure (out of memory, past the bound) `failed` is set,
+   writing does nothing more, and the caller checks once at the end. */
+struct gb_writer {
+    char *data;
+    size_t length, capacity;
+    size_t bound; /* 0: none */
+    bool failed;
+};
+
+void gb_writer_init(struct gb_writer *writer, size_t bound);
+void gb_writer_reset(struct gb_writer *writer); /* keeps the memory, clears length and failed */
+void gb_writer_end(struct gb_writer *writer);   /* frees */
+/* Takes the text out as a malloc'ed, NUL-terminated string (length to *length if not NULL); NULL if
+   failed. The writer is empty afterwards. */
+char *gb_writer_take(struct gb_writer *writer, size_t *length);
+
+void gb_write(struct gb_writer *writer, const char *text, size_t length);
+void gb_write_text(struct gb_writer *writer, const char *text); /* as it is */
+#define GB_WRITE_LITERAL(writer, literal) gb_write((writer), "" literal, sizeof(literal) - 1)
+void gb_write_char(struct gb_writer *writer, char c);
+void gb_write_uint(struct gb_writer *writer, uint64_t value);
+void gb_write_int(struct gb_writer *writer, int64_t value);
+void gb_write_bool(struct gb_writer *writer, bool value);
+void gb_write_double(struct gb_writer *writer, double value); /* NaN and infinities as null */
+/* A quoted, escaped JSON string. What is not UTF-8, and NUL, becomes U+FFFD, so that the line is always
+   one that gb_json_check takes. */
+void gb_write_string(struct gb_writer *writer, const char *text, size_t length);
+void gb_write_cstring(struct gb_writer *writer, const char *text);
+/* printf of what needs no escaping. */
+void gb_write_format(struct gb_writer *writer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* base64 (RFC 4648, padded). Decoding is strict; returns bytes written or -1. */
+size_t gb_base64_encode(const void *data, size_t length, char *out); /* 4*ceil(n/3), no NUL */
+long gb_base64_decode(const char *text, size_t length, void *out, size_t capacity);
+
+/* Whether the bytes are valid UTF-8 without NUL. */
+bool gb_utf8_valid(const char *text, size_t length);
+
+#endif
