@@ -1,0 +1,321 @@
+#include "rpc.h"
+
+#include <string.h>
+
+#include "limits.h"
+#include "utf8.h"
+
+#define ID_BYTES 64 /* of an id that is a string */
+
+/* The members of either direction, spans still. */
+struct envelope {
+    struct gb_json jsonrpc, id, method, params, result, error, fds;
+};
+
+/* In the order in which rpc.c itself writes them. */
+static const struct gb_field request_fields[] = {
+    GB_FIELD(struct envelope, jsonrpc, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, id, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, method, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, fds, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, params, GB_FIELD_ANY, 0, 0, 0),
+};
+
+static const struct gb_field message_fields[] = {
+    GB_FIELD(struct envelope, jsonrpc, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, id, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, method, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, fds, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, params, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, result, GB_FIELD_ANY, 0, 0, 0),
+    GB_FIELD(struct envelope, error, GB_FIELD_ANY, 0, 0, 0),
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct gb_path id_path = {.key = "id"};
+static const struct gb_path method_path = {.key = "method"};
+static const struct gb_path params_path = {.key = "params"};
+static const struct gb_path fds_path = {.key = "fds"};
+
+static bool is_version_2(struct gb_json value)
+{
+    static const char version[] = "\"2.0\"";
+    return value.length == sizeof(version) - 1 &&
+           memcmp(value.text, version, sizeof(version) - 1) == 0;
+}
+
+/* ---- reading requests ---- */
+
+/* A failure of gb_json_* turned into one of another kind; lack of memory stays what it is. */
+static int as(int rc, int code, struct gb_error *error)
+{
+    if (rc != GPUBUF_E_INVALID)
+        return rc;
+    if (error != NULL)
+        error->code = code;
+    return code;
+}
+
+static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_json *id,
+                   struct gb_error *error)
+{
+    const int64_t largest = (int64_t)GB_LIMIT(integer);
+    int64_t number;
+    struct gb_string string;
+    int rc = 0;
+    switch (gb_json_type(value)) {
+    case GB_JSON_NULL:
+        break;
+    case GB_JSON_NUMBER:
+        rc = gb_json_int(value, -largest, largest, &id_path, &number, error);
+        break;
+    case GB_JSON_STRING:
+        rc = gb_json_string(value, ID_BYTES, &id_path, pool, &string, error);
+        break;
+    default:
+        rc = gb_fail_at(error, &id_path, "expected an integer, a string or null, found %s",
+                        gb_json_type_name(gb_json_type(value)));
+    }
+    if (rc == 0)
+        *id = value;
+    return as(rc, GPUBUF_E_REQUEST, error);
+}
+
+static int read_fds(struct gb_json value, uint64_t *fds, struct gb_error *error)
+{
+    return value.text == NULL ? 0 : gb_json_uint(value, 0, GB_LIMIT(fds), &fds_path, fds, error);
+}
+
+/* What an answer to a broken request needs: its id and how many descriptors to throw away. */
+static void read_rest(struct gb_json object, struct gb_pool *pool, struct gb_rpc_request *request)
+{
+    struct envelope envelope = {0};
+    gb_json_read(object, &request_fields[1], 1, GB_UNKNOWN_IGNORE, NULL, pool, &envelope, NULL,
+                 NULL);
+    gb_json_read(object, &request_fields[3], 1, GB_UNKNOWN_IGNORE, NULL, pool, &envelope, NULL,
+                 NULL);
+    if (envelope.id.text != NULL)
+        read_id(envelope.id, pool, &request->id, NULL);
+    read_fds(envelope.fds, &request->fds, NULL);
+}
+
+int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
+                        struct gb_rpc_request *request, struct gb_error *error)
+{
+    *request = (struct gb_rpc_request){0};
+    struct gb_json value;
+    int rc = gb_json_check(line, length, &value, error);
+    if (rc < 0)
+        return rc;
+    if (gb_json_type(value) == GB_JSON_ARRAY)
+        return gb_fail(error, GPUBUF_E_REQUEST, "batches are not accepted: send one request a line");
+    if (gb_json_type(value) != GB_JSON_OBJECT)
+        return gb_fail(error, GPUBUF_E_REQUEST, "expected a request, which is an object, found %s",
+                       gb_json_type_name(gb_json_type(value)));
+
+    struct envelope envelope = {0};
+    rc = gb_json_read(value, request_fields, COUNT(request_fields), GB_UNKNOWN_REFUSE, NULL, pool,
+                      &envelope, NULL, error);
+    if (rc < 0) {
+        read_rest(value, pool, request);
+        return rc;
+    }
+    int fds_rc = read_fds(envelope.fds, &request->fds, error);
+    if (envelope.id.text != NULL && (rc = read_id(envelope.id, pool, &request->id, error)) < 0)
+        return rc;
+    if (fds_rc < 0)
+        return fds_rc;
+    if (!is_version_2(envelope.jsonrpc))
+        return gb_fail(error, GPUBUF_E_REQUEST, "jsonrpc: expected \"2.0\"");
+    rc = gb_json_string(envelope.method, 0, &method_path, pool, &request->method, error);
+    if (rc < 0)
+        return as(rc, GPUBUF_E_REQUEST, error);
+    if (envelope.params.text != NULL && gb_json_type(envelope.params) != GB_JSON_OBJECT)
+        return gb_fail_at(error, &params_path, "expected an object, found %s",
+                          gb_json_type_name(gb_json_type(envelope.params)));
+    request->params = envelope.params;
+    return 0;
+}
+
+/* ---- reading replies and notifications ---- */
+
+static int read_notification(const struct envelope *envelope, struct gb_pool *pool,
+                             struct gb_rpc_message *message, struct gb_error *error)
+{
+    if (envelope->id.text != NULL || envelope->result.text != NULL || envelope->error.text != NULL)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "method: expected no id, result or error beside it");
+    if (envelope->params.text != NULL && gb_json_type(envelope->params) != GB_JSON_OBJECT)
+        return gb_fail_at(error, &params_path, "expected an object, found %s",
+                          gb_json_type_name(gb_json_type(envelope->params)));
+    message->params = envelope->params;
+    return gb_json_string(envelope->method, 0, &method_path, pool, &message->method, error);
+}
+
+static int read_reply(const struct envelope *envelope, struct gb_rpc_message *message,
+                      struct gb_error *error)
+{
+    if (envelope->id.text == NULL)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "expected an id or a method");
+    if ((envelope->result.text == NULL) == (envelope->error.text == NULL))
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "expected a result or an error, and not both");
+    if (envelope->error.text != NULL && gb_json_type(envelope->error) != GB_JSON_OBJECT)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "error: expected an object, found %s",
+                       gb_json_type_name(gb_json_type(envelope->error)));
+    message->result = envelope->result;
+    message->error = envelope->error;
+    if (gb_json_type(envelope->id) == GB_JSON_NULL)
+        return 0;
+    return gb_json_uint(envelope->id, 1, GB_LIMIT(integer), &id_path, &message->id, error);
+}
+
+int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
+                        struct gb_rpc_message *message, struct gb_error *error)
+{
+    *message = (struct gb_rpc_message){0};
+    struct gb_json value;
+    struct envelope envelope = {0};
+    int rc = gb_json_check(line, length, &value, error);
+    if (rc < 0)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer sent what is not JSON: %s",
+                       error != NULL ? error->message : "");
+    if (gb_json_type(value) != GB_JSON_OBJECT)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "expected a message, which is an object, found %s",
+                       gb_json_type_name(gb_json_type(value)));
+    rc = gb_json_read(value, message_fields, COUNT(message_fields), GB_UNKNOWN_IGNORE, NULL, pool,
+                      &envelope, NULL, error);
+    if (rc < 0)
+        return as(rc, GPUBUF_E_PROTOCOL, error);
+    if (!is_version_2(envelope.jsonrpc))
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "jsonrpc: expected \"2.0\"");
+    rc = read_fds(envelope.fds, &message->fds, error);
+    if (rc == 0 && envelope.method.text != NULL)
+        rc = read_notification(&envelope, pool, message, error);
+    else if (rc == 0)
+        rc = read_reply(&envelope, message, error);
+    return as(rc, GPUBUF_E_PROTOCOL, error);
+}
+
+struct wire_error {
+    int64_t code;
+    struct gb_string message;
+    struct gb_json data;
+};
+
+struct wire_data {
+    struct gb_string name;
+};
+
+int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_error *error)
+{
+    static const struct gb_field error_fields[] = {
+        GB_FIELD(struct wire_error, code, GB_FIELD_INT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct wire_error, message, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct wire_error, data, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    static const struct gb_field data_fields[] = {
+        GB_FIELD(struct wire_data, name, GB_FIELD_STRING, 0, 0, 0),
+    };
+    static const struct gb_path error_path = {.key = "error"};
+    static const struct gb_path data_path = {.up = &error_path, .key = "data"};
+    struct wire_error wire = {0};
+    struct wire_data data = {0};
+    int rc = gb_json_read(value, error_fields, COUNT(error_fields), GB_UNKNOWN_IGNORE, &error_path,
+                          pool, &wire, NULL, error);
+    if (rc == 0)
+        rc = gb_json_read(wire.data, data_fields, COUNT(data_fields), GB_UNKNOWN_IGNORE, &data_path,
+                          pool, &data, NULL, error);
+    if (rc < 0)
+        return as(rc, GPUBUF_E_PROTOCOL, error);
+
+    bool known = wire.code <= -32000 && wire.code >= INT32_MIN &&
+                 strcmp(gb_error_kind((int)wire.code), "unknown") != 0;
+    int code = known ? (int)wire.code : GPUBUF_E_INTERNAL;
+    gb_fail(error, code, "%s", wire.message.text);
+    if (error != NULL && data.name.text != NULL) {
+        size_t length = data.name.length;
+        if (length >= sizeof(error->name))
+            length = gb_utf8_trim(data.name.text, sizeof(error->name) - 1);
+        memcpy(error->name, data.name.text, length);
+        error->name[length] = '\0';
+    }
+    return code;
+}
+
+/* ---- writing ---- */
+
+static void write_fds(struct gb_writer *writer, unsigned fds)
+{
+    if (fds == 0)
+        return;
+    GB_WRITE_LITERAL(writer, ",\"fds\":");
+    gb_write_uint(writer, fds);
+}
+
+static void write_id(struct gb_writer *writer, struct gb_json id)
+{
+    GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"id\":");
+    if (id.text != NULL)
+        gb_write(writer, id.text, id.length);
+    else
+        GB_WRITE_LITERAL(writer, "null");
+}
+
+void gb_rpc_begin_result(struct gb_writer *writer, struct gb_json id, unsigned fds)
+{
+    write_id(writer, id);
+    write_fds(writer, fds);
+    GB_WRITE_LITERAL(writer, ",\"result\":");
+}
+
+void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds)
+{
+    GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"id\":");
+    gb_write_uint(writer, id);
+    GB_WRITE_LITERAL(writer, ",\"method\":");
+    gb_write_cstring(writer, method);
+    write_fds(writer, fds);
+    GB_WRITE_LITERAL(writer, ",\"params\":");
+}
+
+void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds)
+{
+    GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"method\":");
+    gb_write_cstring(writer, method);
+    write_fds(writer, fds);
+    GB_WRITE_LITERAL(writer, ",\"params\":");
+}
+
+void gb_rpc_end(struct gb_writer *writer)
+{
+    GB_WRITE_LITERAL(writer, "}\n");
+}
+
+static void write_data_member(struct gb_writer *writer, const char *key, const char *value)
+{
+    gb_write_char(writer, ',');
+    gb_write_cstring(writer, key);
+    gb_write_char(writer, ':');
+    gb_write_cstring(writer, value);
+}
+
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_json id, const struct gb_error *error)
+{
+    /* The small codes are the library's own and have no place on the wire. */
+    int code = error->code <= -32000 ? error->code : GPUBUF_E_INTERNAL;
+    write_id(writer, id);
+    GB_WRITE_LITERAL(writer, ",\"error\":{\"code\":");
+    gb_write_int(writer, code);
+    GB_WRITE_LITERAL(writer, ",\"message\":");
+    gb_write_cstring(writer, error->message);
+    GB_WRITE_LITERAL(writer, ",\"data\":{\"kind\":");
+    gb_write_cstring(writer, gb_error_kind(code));
+    if (error->name[0] != '\0')
+        write_data_member(writer, "name", error->name);
+    if (error->limit != NULL)
+        write_data_member(writer, "limit", error->limit);
+    if (error->cuda != NULL)
+        write_data_member(writer, "cuda", error->cuda);
+    GB_WRITE_LITERAL(writer, "}}");
+    gb_rpc_end(writer);
+}

@@ -1,0 +1,51 @@
+/*
+ * The JSON-RPC 2.0 envelope: requests, replies, notifications. Reading gives spans into the checked
+ * line; writing appends one line without its newline.
+ */
+#ifndef GB_RPC_H
+#define GB_RPC_H
+
+#include "json.h"
+
+struct gb_rpc_request {
+    struct gb_json id;       /* raw: an integer, a string or null; absent (text NULL): a notification */
+    struct gb_string method; /* in the pool */
+    struct gb_json params;   /* absent, or an object */
+    uint64_t fds;            /* descriptors that came with it; 0 if not said */
+};
+
+/*
+ * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (a batch too) or
+ * GPUBUF_E_INVALID; request->id is set, where it could be read, even on failure, so that the error
+ * can be answered; so is request->fds. An id is null, an integer, or a string of at most 64 bytes.
+ */
+int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
+                        struct gb_rpc_request *request, struct gb_error *error);
+
+struct gb_rpc_message {      /* what a client receives */
+    uint64_t id;             /* 0: none (a notification), or null */
+    struct gb_string method; /* notifications only */
+    struct gb_json params;   /* notifications only */
+    struct gb_json result;   /* replies: absent if an error */
+    struct gb_json error;    /* replies: absent if a result */
+    uint64_t fds;
+};
+
+/* GPUBUF_E_PROTOCOL if it is none: the client's ids are integers from 1. */
+int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
+                        struct gb_rpc_message *message, struct gb_error *error);
+
+/* Decodes an `error` member into *error and returns its code (an unknown code: GPUBUF_E_INTERNAL).
+   `limit` and `cuda` are left NULL: the message says them. */
+int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_error *error);
+
+/* {"jsonrpc":"2.0","id":ID,"result":   … the caller writes the result, then gb_rpc_end. `fds` > 0
+   adds "fds". */
+void gb_rpc_begin_result(struct gb_writer *writer, struct gb_json id, unsigned fds);
+void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds);
+void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds);
+void gb_rpc_end(struct gb_writer *writer); /* } and the newline */
+/* A whole error reply with its newline; an absent id is written as null. */
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_json id, const struct gb_error *error);
+
+#endif
