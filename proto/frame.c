@@ -1,0 +1,163 @@
+#include "frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpubuf.h"
+
+static void drop_partial(struct gb_frame *frame)
+{
+    free(frame->partial);
+    frame->partial = NULL;
+    frame->partial_length = frame->partial_capacity = 0;
+    frame->partial_start = frame->partial_scanned = 0;
+}
+
+/* Moves `length` bytes from the front of the input to the end of `partial`. */
+static int keep_input(struct gb_frame *frame, size_t length)
+{
+    if (frame->partial_start > 0) {
+        frame->partial_length -= frame->partial_start;
+        frame->partial_scanned -= frame->partial_start;
+        memmove(frame->partial, frame->partial + frame->partial_start, frame->partial_length);
+        frame->partial_start = 0;
+    }
+    size_t needed = frame->partial_length + length;
+    if (needed > frame->partial_capacity) {
+        size_t capacity = frame->partial_capacity < 256 ? 256 : frame->partial_capacity;
+        while (capacity < needed)
+            capacity *= 2;
+        char *partial = realloc(frame->partial, capacity);
+        if (partial == NULL)
+            return GPUBUF_E_NO_MEMORY;
+        frame->partial = partial;
+        frame->partial_capacity = capacity;
+    }
+    memcpy(frame->partial + frame->partial_length, frame->input, length);
+    frame->partial_length = needed;
+    frame->input += length;
+    frame->input_length -= length;
+    return 0;
+}
+
+void gb_frame_begin(struct gb_frame *frame, char *bytes, size_t length)
+{
+    frame->input = bytes;
+    frame->input_length = length;
+}
+
+/* Hands out the line that ends with the newline at `newline` in `partial`. */
+static int next_in_partial(struct gb_frame *frame, const char *newline, const char **line,
+                           size_t *length)
+{
+    const char *start = frame->partial + frame->partial_start;
+    if ((size_t)(newline - start) >= GB_LIMIT(line_bytes))
+        return GPUBUF_E_LIMIT;
+    *line = start;
+    *length = (size_t)(newline - start);
+    frame->partial_start = frame->partial_scanned = (size_t)(newline + 1 - frame->partial);
+    return 1;
+}
+
+int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length)
+{
+    if (frame->partial != NULL) {
+        const char *newline = memchr(frame->partial + frame->partial_scanned, '\n',
+                                     frame->partial_length - frame->partial_scanned);
+        if (newline != NULL)
+            return next_in_partial(frame, newline, line, length);
+        frame->partial_scanned = frame->partial_length;
+        if (frame->partial_start == frame->partial_length)
+            drop_partial(frame);
+    }
+
+    size_t kept = frame->partial_length - frame->partial_start;
+    const char *newline =
+        frame->input_length > 0 ? memchr(frame->input, '\n', frame->input_length) : NULL;
+    size_t fresh = newline != NULL ? (size_t)(newline - frame->input) : frame->input_length;
+    if (kept + fresh >= GB_LIMIT(line_bytes))
+        return GPUBUF_E_LIMIT;
+    if (newline == NULL)
+        return 0;
+
+    if (kept > 0) {
+        int rc = keep_input(frame, fresh + 1);
+        if (rc < 0)
+            return rc;
+        return next_in_partial(frame, frame->partial + frame->partial_length - 1, line, length);
+    }
+    *line = frame->input;
+    *length = fresh;
+    frame->input += fresh + 1;
+    frame->input_length -= fresh + 1;
+    return 1;
+}
+
+int gb_frame_finish(struct gb_frame *frame)
+{
+    int rc = 0;
+    if (frame->partial != NULL && frame->partial_start == frame->partial_length)
+        drop_partial(frame);
+    if (frame->input_length > 0)
+        rc = keep_input(frame, frame->input_length);
+    frame->input = NULL;
+    frame->input_length = 0;
+    return rc;
+}
+
+bool gb_frame_is_partial(const struct gb_frame *frame)
+{
+    return frame->partial_start < frame->partial_length &&
+           frame->partial[frame->partial_length - 1] != '\n';
+}
+
+static void close_all(const int *fds, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+int gb_frame_push_fds(struct gb_frame *frame, const int *fds, unsigned count)
+{
+    if (count == 0)
+        return 0;
+    if (count > GB_LIMIT(pending_fds) - frame->fd_count) {
+        close_all(fds, count);
+        return GPUBUF_E_LIMIT;
+    }
+    int *all = realloc(frame->fds, (frame->fd_count + count) * sizeof(*all));
+    if (all == NULL) {
+        close_all(fds, count);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    memcpy(all + frame->fd_count, fds, count * sizeof(*all));
+    frame->fds = all;
+    frame->fd_count += count;
+    return 0;
+}
+
+int gb_frame_take_fds(struct gb_frame *frame, int *fds, unsigned count)
+{
+    if (count == 0)
+        return 0;
+    if (count > frame->fd_count)
+        return GPUBUF_E_PROTOCOL;
+    memcpy(fds, frame->fds, count * sizeof(*fds));
+    frame->fd_count -= count;
+    if (frame->fd_count == 0) {
+        free(frame->fds);
+        frame->fds = NULL;
+    } else {
+        memmove(frame->fds, frame->fds + count, frame->fd_count * sizeof(*fds));
+    }
+    return 0;
+}
+
+void gb_frame_end(struct gb_frame *frame)
+{
+    free(frame->partial);
+    close_all(frame->fds, frame->fd_count);
+    free(frame->fds);
+    *frame = (struct gb_frame){0};
+}
