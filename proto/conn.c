@@ -1,0 +1,259 @@
+#include "conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "gpubuf.h"
+
+#define OUT_CAPACITY_MIN ((size_t)1024)
+
+/* Room for more descriptors than a message may bring, so that a peer who sends a few too many is
+   told apart from a control message that was truncated for another reason. */
+#define RECEIVE_FDS (2 * GB_LIMIT(fds))
+
+struct gb_conn_fds {
+    struct gb_conn_fds *next;
+    size_t at; /* place in `out` of the first byte of their message */
+    unsigned count;
+    int fds[];
+};
+
+static void close_all(const int *fds, unsigned count)
+{
+    int saved = errno;
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+    errno = saved;
+}
+
+void gb_conn_init(struct gb_conn *conn, int fd)
+{
+    *conn = (struct gb_conn){.fd = fd};
+}
+
+static void pop_fds(struct gb_conn *conn)
+{
+    struct gb_conn_fds *first = conn->out_fds;
+    conn->out_fds = first->next;
+    close_all(first->fds, first->count);
+    free(first);
+}
+
+void gb_conn_end(struct gb_conn *conn)
+{
+    while (conn->out_fds != NULL)
+        pop_fds(conn);
+    free(conn->out);
+    gb_frame_end(&conn->in);
+    if (conn->fd >= 0)
+        close(conn->fd);
+    *conn = (struct gb_conn){.fd = -1};
+}
+
+/* ---- receiving ---- */
+
+/* Copies the descriptors of all SCM_RIGHTS messages to `fds`, which has room for what the control
+   buffer can hold. Returns how many. */
+static unsigned collect_fds(struct msghdr *header, int *fds)
+{
+    unsigned count = 0;
+    for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL;
+         control = CMSG_NXTHDR(header, control)) {
+        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t bytes = control->cmsg_len - CMSG_LEN(0);
+        memcpy(fds + count, CMSG_DATA(control), bytes);
+        count += (unsigned)(bytes / sizeof(int));
+    }
+    return count;
+}
+
+ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(RECEIVE_FDS * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct iovec vector = {.iov_base = buffer, .iov_len = size};
+    struct msghdr header = {
+        .msg_iov = &vector,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes),
+    };
+
+    ssize_t received;
+    do {
+        received = recvmsg(conn->fd, &header, MSG_CMSG_CLOEXEC);
+    } while (received < 0 && errno == EINTR);
+    if (received < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return GPUBUF_E_AGAIN;
+        /* The peer closed without reading all that it was sent. */
+        return errno == ECONNRESET ? 0 : GPUBUF_E_SYSTEM;
+    }
+
+    if (header.msg_controllen > 0) {
+        int fds[sizeof(control.bytes) / sizeof(int)];
+        unsigned count = collect_fds(&header, fds);
+        if (header.msg_flags & MSG_CTRUNC) {
+            close_all(fds, count);
+            return GPUBUF_E_PROTOCOL;
+        }
+        int rc = gb_frame_push_fds(&conn->in, fds, count);
+        if (rc < 0)
+            return rc;
+    }
+    return header.msg_flags & MSG_CTRUNC ? GPUBUF_E_PROTOCOL : received;
+}
+
+/* ---- sending ---- */
+
+/* Makes room for `length` more bytes: by moving what is unsent to the front if that frees enough and
+   moves no more than was sent, so that the cost is constant a byte; by growing otherwise. */
+static int reserve_out(struct gb_conn *conn, size_t length)
+{
+    size_t unsent = conn->out_length - conn->out_sent;
+    if (length <= conn->out_capacity - conn->out_length)
+        return 0;
+    if (conn->out_sent >= unsent && length <= conn->out_capacity - unsent) {
+        memmove(conn->out, conn->out + conn->out_sent, unsent);
+        for (struct gb_conn_fds *fds = conn->out_fds; fds != NULL; fds = fds->next)
+            fds->at -= conn->out_sent;
+        conn->out_length = unsent;
+        conn->out_sent = 0;
+        return 0;
+    }
+
+    size_t needed;
+    if (__builtin_add_overflow(conn->out_length, length, &needed) || needed > SIZE_MAX / 2)
+        return GPUBUF_E_NO_MEMORY;
+    size_t capacity = conn->out_capacity < OUT_CAPACITY_MIN ? OUT_CAPACITY_MIN : conn->out_capacity;
+    while (capacity < needed)
+        capacity *= 2;
+    char *out = realloc(conn->out, capacity);
+    if (out == NULL)
+        return GPUBUF_E_NO_MEMORY;
+    conn->out = out;
+    conn->out_capacity = capacity;
+    return 0;
+}
+
+static void free_out(struct gb_conn *conn)
+{
+    free(conn->out);
+    conn->out = NULL;
+    conn->out_length = conn->out_sent = conn->out_capacity = 0;
+}
+
+int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
+                  unsigned count)
+{
+    struct gb_conn_fds *entry = NULL;
+    int rc = 0;
+    if (length == 0 || count > GB_LIMIT(fds)) {
+        rc = length == 0 && count == 0 ? 0 : GPUBUF_E_INTERNAL;
+        goto refused;
+    }
+    if (count > 0) {
+        entry = malloc(sizeof(*entry) + count * sizeof(int));
+        if (entry == NULL) {
+            rc = GPUBUF_E_NO_MEMORY;
+            goto refused;
+        }
+    }
+    rc = reserve_out(conn, length);
+    if (rc < 0)
+        goto refused;
+
+    if (entry != NULL) {
+        entry->next = NULL;
+        entry->at = conn->out_length;
+        entry->count = count;
+        memcpy(entry->fds, fds, count * sizeof(int));
+        if (conn->out_fds == NULL)
+            conn->out_fds = entry;
+        else
+            conn->out_fds_last->next = entry;
+        conn->out_fds_last = entry;
+    }
+    memcpy(conn->out + conn->out_length, message, length);
+    conn->out_length += length;
+    return 0;
+
+refused:
+    close_all(fds, count);
+    free(entry);
+    return rc;
+}
+
+/*
+ * One sendmsg: up to the next message that brings descriptors, or, if that is next, it and all up to
+ * the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
+ * however few bytes the socket took.
+ */
+static ssize_t send_some(struct gb_conn *conn)
+{
+    struct gb_conn_fds *first = conn->out_fds;
+    bool with_fds = first != NULL && first->at == conn->out_sent;
+    const struct gb_conn_fds *stop = with_fds ? first->next : first;
+    size_t end = stop != NULL ? stop->at : conn->out_length;
+    struct iovec vector = {
+        .iov_base = conn->out + conn->out_sent,
+        .iov_len = end - conn->out_sent,
+    };
+    struct msghdr header = {.msg_iov = &vector, .msg_iovlen = 1};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(GB_LIMIT(fds) * sizeof(int))];
+    } control;
+    if (with_fds) {
+        size_t bytes = first->count * sizeof(int);
+        memset(&control, 0, sizeof(control));
+        header.msg_control = control.bytes;
+        header.msg_controllen = CMSG_SPACE(bytes);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(rights), first->fds, bytes);
+    }
+
+    ssize_t sent;
+    do {
+        sent = sendmsg(conn->fd, &header, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent > 0) {
+        conn->out_sent += (size_t)sent;
+        if (with_fds)
+            pop_fds(conn);
+    }
+    return sent;
+}
+
+int gb_conn_flush(struct gb_conn *conn)
+{
+    while (gb_conn_has_output(conn)) {
+        if (send_some(conn) >= 0)
+            continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return 1;
+        return errno == EPIPE || errno == ECONNRESET ? GPUBUF_E_CLOSED : GPUBUF_E_SYSTEM;
+    }
+    free_out(conn);
+    return 0;
+}
+
+bool gb_conn_has_output(const struct gb_conn *conn)
+{
+    return conn->out_sent < conn->out_length;
+}
+
+size_t gb_conn_output_bytes(const struct gb_conn *conn)
+{
+    return conn->out_length - conn->out_sent;
+}

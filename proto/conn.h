@@ -1,0 +1,53 @@
+/*
+ * A non-blocking unix stream socket with descriptors: recvmsg into a frame, an output queue with
+ * sendmsg. Owns the socket. No thread-safety of its own; no event loop: poll fd for reading always
+ * and for writing while gb_conn_has_output().
+ */
+#ifndef GB_CONN_H
+#define GB_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "frame.h"
+
+struct gb_conn_fds; /* descriptors queued for sending, with the place of their message */
+
+struct gb_conn {
+    int fd;
+    struct gb_frame in;
+    char *out; /* NULL when nothing is queued */
+    size_t out_length, out_sent, out_capacity;
+    struct gb_conn_fds *out_fds;      /* in order; NULL when none */
+    struct gb_conn_fds *out_fds_last; /* only while out_fds is not NULL */
+};
+
+/* Takes over `fd`, which must be non-blocking. */
+void gb_conn_init(struct gb_conn *conn, int fd);
+/* Closes everything. Idempotent. */
+void gb_conn_end(struct gb_conn *conn);
+
+/*
+ * Receives once into `buffer` (scratch of the caller, not empty) and queues descriptors in conn->in.
+ * Returns bytes read, 0 at the end of the stream (also when the peer closed it with data unread),
+ * GPUBUF_E_AGAIN, GPUBUF_E_PROTOCOL (MSG_CTRUNC), GPUBUF_E_LIMIT (too many descriptors),
+ * GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM (errno set). The caller then hands the bytes to
+ * gb_frame_begin(&conn->in, …).
+ */
+ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size);
+
+/*
+ * Queues a message (a whole line with its newline) and `count` descriptors, which ride on its first
+ * byte. The descriptors become the queue's, also on failure (then closed). Nothing is sent yet.
+ * GPUBUF_E_NO_MEMORY.
+ */
+int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
+                  unsigned count);
+/* Sends what the socket takes. 0: all sent (and the queue's memory freed), 1: more is left,
+   GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
+int gb_conn_flush(struct gb_conn *conn);
+bool gb_conn_has_output(const struct gb_conn *conn);
+size_t gb_conn_output_bytes(const struct gb_conn *conn); /* queued and not sent */
+
+#endif
