@@ -394,9 +394,7 @@ $(B)/completion/gpubufctl: $(B)/bin/gpubufctl
 	@mkdir -p $(@D)
 	@$< completion bash >$@
 
-# Written at install time, since PREFIX may differ from the build's.
-edit = sed -e 's|@bindir@|$(BINDIR)|g' -e 's|@libdir@|$(LIBDIR)|g' -e 's|@prefix@|$(PREFIX)|g' \
-	-e 's|@includedir@|$(INCLUDEDIR)|g' -e 's|@version@|$(VERSION)|g'
+below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
 
 install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local), staged in DESTDIR
@@ -408,8 +406,13 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
 	ln -sf libgpubuf.so.$(SOVERSION) $(call to,$(LIBDIR)/libgpubuf.so)
 	install -m 644 include/gpubuf.h $(call to,$(INCLUDEDIR)/)
-	$(edit) client/lib/gpubuf.pc.in >$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
-	$(edit) systemd/gpubufd.service.in >$(call to,$(UNITDIR)/gpubufd.service)
+	sed -e 's|@prefix@|$(if $(DIST),$${pcfiledir}/../..,$(PREFIX))|' \
+		-e 's|@libdir@|$(call below_prefix,$(LIBDIR))|' \
+		-e 's|@includedir@|$(call below_prefix,$(INCLUDEDIR))|' \
+		-e 's|@version@|$(VERSION)|' client/lib/gpubuf.pc.in \
+		>$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
+	sed 's|@bindir@|$(BINDIR)|' systemd/gpubufd.service.in \
+		>$(call to,$(UNITDIR)/gpubufd.service)
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
@@ -427,14 +430,19 @@ uninstall: ## remove what install put there
 		rm -f "$(call to,$(MANDIR))/man$${page##*.}/$$page"; \
 	done
 
-# A tree that runs where it is unpacked, with every library that is not the C library's own.
+# A tree that runs where it is unpacked, with every library that is not the C library's own. Only its
+# systemd unit wants a fixed place: /opt/gpubufd.
 DIST_NAME = gpubufd-$(VERSION)-linux-$(shell uname -m)
 DIST_ROOT = $(BUILD)/dist/$(DIST_NAME)
 dist: ## a tarball that runs without anything installed
-	@rm -rf $(DIST_ROOT)
-	@$(MAKE) DIST=1 BUILD=$(BUILD)/dist/build PREFIX=/ DESTDIR=$(abspath $(DIST_ROOT)) install >/dev/null
+	@rm -rf $(BUILD)/dist/stage $(DIST_ROOT)
+	@$(MAKE) DIST=1 BUILD=$(BUILD)/dist/build PREFIX=/opt/gpubufd \
+		DESTDIR=$(abspath $(BUILD)/dist/stage) install >/dev/null
+	@mv $(BUILD)/dist/stage/opt/gpubufd $(DIST_ROOT)
 	@scripts/bundle $(DIST_ROOT)
-	@tar --sort=name --owner=0 --group=0 --numeric-owner -C $(BUILD)/dist -cf - $(DIST_NAME) | \
+	@tar --sort=name --owner=0 --group=0 --numeric-owner \
+		$(if $(SOURCE_DATE_EPOCH),--mtime=@$(SOURCE_DATE_EPOCH)) \
+		-C $(BUILD)/dist -cf - $(DIST_NAME) | \
 		gzip -n9 >$(BUILD)/$(DIST_NAME).tar.gz
 	@echo '$(BUILD)/$(DIST_NAME).tar.gz'
 
