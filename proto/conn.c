@@ -113,8 +113,8 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
 
 /* ---- sending ---- */
 
-/* Makes room for `length` more bytes: by moving what is unsent to the front if that frees enough and
-   moves no more than was sent, so that the cost is constant a byte; by growing otherwise. */
+/* Makes room for `length` more bytes: by moving what is unsent to the front if that frees enough
+   and moves no more than was sent, so that the cost is constant a byte; by growing otherwise. */
 static int reserve_out(struct gb_conn *conn, size_t length)
 {
     size_t unsent = conn->out_length - conn->out_sent;
@@ -192,8 +192,8 @@ refused:
 }
 
 /*
- * One sendmsg: up to the next message that brings descriptors, or, if that is next, it and all up to
- * the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
+ * One sendmsg: up to the next message that brings descriptors, or, if that is next, it and all up
+ * to the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
  * however few bytes the socket took.
  */
 static ssize_t send_some(struct gb_conn *conn)

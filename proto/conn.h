@@ -29,9 +29,9 @@ void gb_conn_init(struct gb_conn *conn, int fd);
 void gb_conn_end(struct gb_conn *conn);
 
 /*
- * Receives once into `buffer` (scratch of the caller, not empty) and queues descriptors in conn->in.
- * Returns bytes read, 0 at the end of the stream (also when the peer closed it with data unread),
- * GPUBUF_E_AGAIN, GPUBUF_E_PROTOCOL (MSG_CTRUNC), GPUBUF_E_LIMIT (too many descriptors),
+ * Receives once into `buffer` (scratch of the caller, not empty) and queues descriptors in
+ * conn->in. Returns bytes read, 0 at the end of the stream (also when the peer closed it with data
+ * unread), GPUBUF_E_AGAIN, GPUBUF_E_PROTOCOL (MSG_CTRUNC), GPUBUF_E_LIMIT (too many descriptors),
  * GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM (errno set). The caller then hands the bytes to
  * gb_frame_begin(&conn->in, …).
  */

@@ -57,8 +57,8 @@ int gb_fail_errno(struct gb_error *error, const char *format, ...)
     format_message(what, sizeof(what), format, arguments);
     va_end(arguments);
     char reason[128];
-    int code = gb_fail(error, GPUBUF_E_SYSTEM, "%s: %s", what,
-                       strerror_r(saved, reason, sizeof(reason)));
+    int code =
+        gb_fail(error, GPUBUF_E_SYSTEM, "%s: %s", what, strerror_r(saved, reason, sizeof(reason)));
     errno = saved;
     return code;
 }
@@ -74,8 +74,8 @@ int gb_fail_limit(struct gb_error *error, const char *limit, long long value, co
 const char *gb_error_kind(int code)
 {
     switch (code) {
-#define KIND(name, code_, kind, text)                                                              \
-    case code_:                                                                                    \
+#define KIND(name, code_, kind, text) \
+    case code_:                       \
         return kind;
         GPUBUF_ERROR_MAP(KIND)
 #undef KIND
@@ -87,8 +87,8 @@ const char *gb_error_kind(int code)
 const char *gb_error_text(int code)
 {
     switch (code) {
-#define TEXT(name, code_, kind, text)                                                              \
-    case code_:                                                                                    \
+#define TEXT(name, code_, kind, text) \
+    case code_:                       \
         return text;
         GPUBUF_ERROR_MAP(TEXT)
 #undef TEXT

@@ -19,7 +19,8 @@ struct gb_error {
     const char *cuda;  /* data.cuda: the driver's name of its error, static; NULL if none */
 };
 
-/* Fills *error (message cut at its end if too long, name, limit and cuda cleared) and returns `code`. `error` may be NULL. */
+/* Fills *error (message cut at its end if too long, name, limit and cuda cleared) and returns
+ * `code`. `error` may be NULL. */
 int gb_fail(struct gb_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,6 +1,6 @@
 /*
- * Lines out of a stream of bytes, and the queue of descriptors that came along. Pure: no I/O, except
- * that descriptors it owns and nobody took are closed by gb_frame_end.
+ * Lines out of a stream of bytes, and the queue of descriptors that came along. Pure: no I/O,
+ * except that descriptors it owns and nobody took are closed by gb_frame_end.
  *
  * The reader works on the caller's receive buffer in place and keeps only what is left of an
  * unfinished line, so that an idle connection holds no buffer.

@@ -107,7 +107,7 @@ enum gb_json_type gb_json_type(struct gb_json value)
 const char *gb_json_type_name(enum gb_json_type type)
 {
     static const char *const names[] = {
-        [GB_JSON_NULL] = "null",       [GB_JSON_BOOL] = "a boolean",   [GB_JSON_NUMBER] = "a number",
+        [GB_JSON_NULL] = "null",       [GB_JSON_BOOL] = "a boolean", [GB_JSON_NUMBER] = "a number",
         [GB_JSON_STRING] = "a string", [GB_JSON_ARRAY] = "an array", [GB_JSON_OBJECT] = "an object",
     };
     return names[type];
@@ -195,8 +195,8 @@ const char *gb_path_text(const struct gb_path *path, char *buffer, size_t size)
         if (text != NULL)
             length = strlen(text);
         else
-            length = (size_t)snprintf(number, sizeof(number), "[%llu]",
-                                      (unsigned long long)step->index);
+            length =
+                (size_t)snprintf(number, sizeof(number), "[%llu]", (unsigned long long)step->index);
         bool cut = length > (size_t)(at - buffer);
         at = put_before(buffer, at, text != NULL ? text : number, length);
         if (text != NULL && step->up != NULL && !cut) {
@@ -238,8 +238,7 @@ int gb_fail_at(struct gb_error *error, const struct gb_path *path, const char *f
 static int fail_type(struct gb_error *error, const struct gb_path *path, const char *expected,
                      struct gb_json value)
 {
-    const char *found =
-        value.text == NULL ? "nothing" : gb_json_type_name(gb_json_type(value));
+    const char *found = value.text == NULL ? "nothing" : gb_json_type_name(gb_json_type(value));
     return gb_fail_at(error, path, "expected %s, found %s", expected, found);
 }
 
@@ -282,9 +281,10 @@ static inline bool parse_integer(struct gb_json value, struct integer *out)
 }
 
 /* What was found where an integer was expected, quoted if it is short enough to be. */
-__attribute__((format(printf, 4, 5))) static int
-fail_number(struct gb_error *error, const struct gb_path *path, struct gb_json value,
-            const char *format, ...)
+__attribute__((format(printf, 4, 5))) static int fail_number(struct gb_error *error,
+                                                             const struct gb_path *path,
+                                                             struct gb_json value,
+                                                             const char *format, ...)
 {
     char expected[128];
     va_list arguments;
@@ -335,8 +335,8 @@ static unsigned hex4(const char *p)
 {
     unsigned unit = 0;
     for (int i = 0; i < 4; i++) {
-        unsigned digit = gb_is_digit(p[i]) ? (unsigned)(p[i] - '0')
-                                           : (unsigned)((p[i] | 0x20) - 'a') + 10;
+        unsigned digit =
+            gb_is_digit(p[i]) ? (unsigned)(p[i] - '0') : (unsigned)((p[i] | 0x20) - 'a') + 10;
         unit = unit << 4 | digit;
     }
     return unit;
@@ -362,8 +362,8 @@ static char *put_utf8(char *out, unsigned code)
     return out;
 }
 
-/* Checked text between quotes to plain bytes; `out` needs room for raw.length, since every escape is
-   longer than what it stands for. Returns the length. */
+/* Checked text between quotes to plain bytes; `out` needs room for raw.length, since every escape
+   is longer than what it stands for. Returns the length. */
 static size_t unescape(struct gb_json raw, char *out)
 {
     static const char meaning[] = {
@@ -493,8 +493,8 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
                             reader->error);
     case GB_FIELD_INT:
         if (field->min == 0 && field->max == 0)
-            return gb_json_int(value, -(int64_t)GB_LIMIT(integer), (int64_t)GB_LIMIT(integer), &here,
-                               out, reader->error);
+            return gb_json_int(value, -(int64_t)GB_LIMIT(integer), (int64_t)GB_LIMIT(integer),
+                               &here, out, reader->error);
         return gb_json_int(value, field->min, field->max, &here, out, reader->error);
     case GB_FIELD_BOOL:
         if (!is_type(value, GB_JSON_BOOL))

@@ -40,7 +40,7 @@ enum gb_json_type {
  */
 int gb_json_check(const char *text, size_t length, struct gb_json *value, struct gb_error *error);
 
-enum gb_json_type gb_json_type(struct gb_json value); /* of a value that is not absent */
+enum gb_json_type gb_json_type(struct gb_json value);  /* of a value that is not absent */
 const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number", … */
 
 /* Walks the members of an object or the elements of an array:
@@ -79,9 +79,10 @@ struct gb_string {
 };
 
 enum gb_field_type {
-    GB_FIELD_UINT,   /* uint64_t; an integer in [min, max] (max 0: 2^52 - 1), no fraction, no exponent */
-    GB_FIELD_INT,    /* int64_t;  an integer in [min, max] (both 0: ±(2^52 - 1)) */
-    GB_FIELD_BOOL,   /* bool */
+    GB_FIELD_UINT, /* uint64_t; an integer in [min, max] (max 0: 2^52 - 1), no fraction, no exponent
+                    */
+    GB_FIELD_INT,  /* int64_t;  an integer in [min, max] (both 0: ±(2^52 - 1)) */
+    GB_FIELD_BOOL, /* bool */
     GB_FIELD_STRING, /* struct gb_string, at most max bytes (0: no bound) */
     GB_FIELD_OBJECT, /* struct gb_json, an object, not looked into */
     GB_FIELD_ARRAY,  /* struct gb_json, an array of at most max elements (0: no bound) */
@@ -100,20 +101,21 @@ struct gb_field {
     int64_t min, max;
 };
 
-#define GB_FIELD(struct_type, member, type_, flags_, min_, max_)                                   \
-    {                                                                                              \
-        .name = #member, .type = (type_), .flags = (flags_),                                       \
-        .offset = offsetof(struct_type, member), .min = (min_), .max = (max_)                      \
+#define GB_FIELD(struct_type, member, type_, flags_, min_, max_)              \
+    {                                                                         \
+        .name = #member, .type = (type_), .flags = (flags_),                  \
+        .offset = offsetof(struct_type, member), .min = (min_), .max = (max_) \
     }
 
 /* What becomes of members that the table does not name. */
 enum gb_unknown { GB_UNKNOWN_REFUSE, GB_UNKNOWN_IGNORE };
 
 /*
- * Reads `object` (absent: as if empty) into the struct at `out` as `fields` say (at most 64). Members
- * that are absent leave `out` untouched, so zero or default it first. *present (may be NULL) has bit i set for field i.
- * A known member that occurs twice is refused, always. GPUBUF_E_INVALID with the path and what
- * was expected; GPUBUF_E_NO_MEMORY. `out` may be partly written on failure.
+ * Reads `object` (absent: as if empty) into the struct at `out` as `fields` say (at most 64).
+ * Members that are absent leave `out` untouched, so zero or default it first. *present (may be
+ * NULL) has bit i set for field i. A known member that occurs twice is refused, always.
+ * GPUBUF_E_INVALID with the path and what was expected; GPUBUF_E_NO_MEMORY. `out` may be partly
+ * written on failure.
  */
 int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t count,
                  enum gb_unknown unknown, const struct gb_path *path, struct gb_pool *pool,
@@ -153,8 +155,8 @@ void gb_write_uint(struct gb_writer *writer, uint64_t value);
 void gb_write_int(struct gb_writer *writer, int64_t value);
 void gb_write_bool(struct gb_writer *writer, bool value);
 void gb_write_double(struct gb_writer *writer, double value); /* NaN and infinities as null */
-/* A quoted, escaped JSON string. What is not UTF-8, and NUL, becomes U+FFFD, so that the line is always
-   one that gb_json_check takes. */
+/* A quoted, escaped JSON string. What is not UTF-8, and NUL, becomes U+FFFD, so that the line is
+   always one that gb_json_check takes. */
 void gb_write_string(struct gb_writer *writer, const char *text, size_t length);
 void gb_write_cstring(struct gb_writer *writer, const char *text);
 /* printf of what needs no escaping. */

@@ -208,7 +208,8 @@ static inline const char *check_after(struct checker *checker, const char *p)
             return p == checker->end ? p : refuse(checker, p, "expected nothing after the value");
         bool object = checker->objects & 1;
         if (p == checker->end)
-            return refuse(checker, p, object ? "the object is not closed" : "the array is not closed");
+            return refuse(checker, p,
+                          object ? "the object is not closed" : "the array is not closed");
         if (*p == ',') {
             p = gb_skip_space(p + 1, checker->end);
             return object ? check_key(checker, p) : p;

@@ -33,7 +33,8 @@ static inline const char *gb_skip_space(const char *p, const char *end)
     return p;
 }
 
-/* Whether a byte of a string stands for itself and needs no look: printable ASCII, no '"', no '\'. */
+/* Whether a byte of a string stands for itself and needs no look: printable ASCII, no '"', no '\'.
+ */
 static inline bool gb_is_plain(char c)
 {
     return (signed char)c >= 0x20 && c != '"' && c != '\\';

@@ -66,7 +66,8 @@ static inline bool reserve(struct gb_writer *writer, size_t length)
 char *gb_writer_take(struct gb_writer *writer, size_t *length)
 {
     char *data = NULL;
-    if (!writer->failed && (writer->length < writer->capacity || grow(writer, writer->length + 1))) {
+    if (!writer->failed &&
+        (writer->length < writer->capacity || grow(writer, writer->length + 1))) {
         data = writer->data;
         data[writer->length] = '\0';
         if (length != NULL)
@@ -167,7 +168,8 @@ void gb_write_double(struct gb_writer *writer, double value)
 static void write_escape(struct gb_writer *writer, char c)
 {
     static const char short_form[] = {
-        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't', ['"'] = '"', ['\\'] = '\\',
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n',  ['\r'] = 'r',
+        ['\t'] = 't', ['"'] = '"',  ['\\'] = '\\',
     };
     static const char hex[] = "0123456789abcdef";
     unsigned char byte = (unsigned char)c;

@@ -109,7 +109,8 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
     if (rc < 0)
         return rc;
     if (gb_json_type(value) == GB_JSON_ARRAY)
-        return gb_fail(error, GPUBUF_E_REQUEST, "batches are not accepted: send one request a line");
+        return gb_fail(error, GPUBUF_E_REQUEST,
+                       "batches are not accepted: send one request a line");
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_REQUEST, "expected a request, which is an object, found %s",
                        gb_json_type_name(gb_json_type(value)));
@@ -144,7 +145,8 @@ static int read_notification(const struct envelope *envelope, struct gb_pool *po
                              struct gb_rpc_message *message, struct gb_error *error)
 {
     if (envelope->id.text != NULL || envelope->result.text != NULL || envelope->error.text != NULL)
-        return gb_fail(error, GPUBUF_E_PROTOCOL, "method: expected no id, result or error beside it");
+        return gb_fail(error, GPUBUF_E_PROTOCOL,
+                       "method: expected no id, result or error beside it");
     if (envelope->params.text != NULL && gb_json_type(envelope->params) != GB_JSON_OBJECT)
         return gb_fail_at(error, &params_path, "expected an object, found %s",
                           gb_json_type_name(gb_json_type(envelope->params)));

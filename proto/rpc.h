@@ -8,7 +8,7 @@
 #include "json.h"
 
 struct gb_rpc_request {
-    struct gb_json id;       /* raw: an integer, a string or null; absent (text NULL): a notification */
+    struct gb_json id; /* raw: an integer, a string or null; absent (text NULL): a notification */
     struct gb_string method; /* in the pool */
     struct gb_json params;   /* absent, or an object */
     uint64_t fds;            /* descriptors that came with it; 0 if not said */
