@@ -209,10 +209,10 @@ $(B)/gen/protocol_json.c: proto/protocol.json
 
 archive = $(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(B)/obj/libproto.a: $(call objects,$(PROTO_SOURCES)) $(PROTOCOL) $(B)/sources
+$(B)/obj/libproto.a: $(call objects,$(PROTO_SOURCES)) $(B)/sources
 	$(call say,AR,$@)
 	$(archive)
-$(B)/obj/libdaemon.a: $(call objects,$(DAEMON_SOURCES)) $(B)/sources
+$(B)/obj/libdaemon.a: $(call objects,$(DAEMON_SOURCES)) $(PROTOCOL) $(B)/sources
 	$(call say,AR,$@)
 	$(archive)
 $(B)/obj/libclient.a: $(call objects,$(LIB_SOURCES)) $(B)/sources
@@ -242,8 +242,8 @@ $(STATIC): $(call objects,$(LIB_SOURCES)) $(B)/obj/libproto.a $(B)/sources
 	$(Q)$(OBJCOPY) --localize-hidden $(B)/obj/libgpubuf.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $(B)/obj/libgpubuf.o
 
-$(B)/bin/gpubufd: $(B)/obj/daemon/main.o $(call objects,$(DAEMON_SOURCES)) $(B)/obj/libproto.a \
-		$(B)/sources
+$(B)/bin/gpubufd: $(B)/obj/daemon/main.o $(call objects,$(DAEMON_SOURCES)) $(PROTOCOL) \
+		$(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o %.a,$^) $(DAEMON_LIBS)
