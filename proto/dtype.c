@@ -380,7 +380,8 @@ bool gb_dtype_from_numpy(const char *typestr, size_t length, struct gb_dtype *dt
         struct cursor cursor = {typestr + 1, typestr + length};
 
         /* '=' is native; single bytes have no order, and some write '<' for them. */
-        if (!numpy || (typestr[0] == '|' ? numpy[0] != '|' : typestr[0] != '<' && typestr[0] != '='))
+        if (!numpy ||
+            (typestr[0] == '|' ? numpy[0] != '|' : typestr[0] != '<' && typestr[0] != '='))
             continue;
         if (take(&cursor, numpy + 1) && take_numpy_parameters(&cursor, &parsed) &&
             at_end(&cursor)) {

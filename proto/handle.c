@@ -12,7 +12,7 @@ struct raw_handle {
 };
 
 #define REQUIRED GB_FIELD_REQUIRED
-#define HANDLE(member, type, flags, min, max)                                                      \
+#define HANDLE(member, type, flags, min, max) \
     GB_FIELD(struct raw_handle, member, type, flags, min, max)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -53,8 +53,8 @@ static int read_kind(const struct gb_string *text, const struct gb_path *up,
             return 0;
         }
     }
-    return gb_fail_at(error, &path,
-                      "expected \"memfd\", \"cuda_fd\" or \"cuda_ipc\", not \"%s\"", text->text);
+    return gb_fail_at(error, &path, "expected \"memfd\", \"cuda_fd\" or \"cuda_ipc\", not \"%s\"",
+                      text->text);
 }
 
 /* The fd or the ipc text, whichever the kind has; the other must be absent. */
@@ -70,8 +70,8 @@ static int read_means(const struct raw_handle *raw, uint64_t present, const stru
     if (present & (ipc ? HAS_FD : HAS_IPC))
         return gb_fail_at(error, &unwanted, "kind %s has none", kind_names[handle->kind]);
     handle->fd = raw->fd;
-    if (ipc && gb_base64_decode(raw->ipc.text, raw->ipc.length, handle->ipc, GB_IPC_BYTES) !=
-                   GB_IPC_BYTES)
+    if (ipc &&
+        gb_base64_decode(raw->ipc.text, raw->ipc.length, handle->ipc, GB_IPC_BYTES) != GB_IPC_BYTES)
         return gb_fail_at(error, &wanted, "expected %d bytes in base64", GB_IPC_BYTES);
     return 0;
 }
@@ -109,7 +109,7 @@ struct raw_segment {
     struct gb_json handle;
 };
 
-#define SEGMENT(member, type, min, max)                                                            \
+#define SEGMENT(member, type, min, max) \
     GB_FIELD(struct raw_segment, member, type, REQUIRED, min, max)
 
 static const struct gb_field segment_fields[] = {

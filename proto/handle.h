@@ -1,6 +1,7 @@
 /*
  * Segment handles: what lets another process map a segment. On the wire:
- * {"kind":"memfd","fd":k} · {"kind":"cuda_fd","fd":k} · {"kind":"cuda_ipc","ipc":"<base64>","uuid":…}.
+ * {"kind":"memfd","fd":k} · {"kind":"cuda_fd","fd":k} ·
+ * {"kind":"cuda_ipc","ipc":"<base64>","uuid":…}.
  */
 #ifndef GB_HANDLE_H
 #define GB_HANDLE_H
@@ -15,8 +16,8 @@ struct gb_handle {
     enum gb_handle_kind kind;
     uint64_t fd; /* index among the message's descriptors */
     unsigned char ipc[GB_IPC_BYTES];
-    const char *uuid; /* cuda_ipc in replies */
-    uint64_t bytes;   /* `register` only */
+    const char *uuid;   /* cuda_ipc in replies */
+    uint64_t bytes;     /* `register` only */
     const char *device; /* `register` only */
 };
 
@@ -30,8 +31,8 @@ struct gb_segment_info { /* a segment in a reply */
 
 /*
  * Readers: GPUBUF_E_INVALID with the path, or GPUBUF_E_NO_MEMORY; the output is written on success
- * only, and its texts lie in the pool. That `fd` is among the message's descriptors, and that `bytes`
- * is what they have, is for the caller to see.
+ * only, and its texts lie in the pool. That `fd` is among the message's descriptors, and that
+ * `bytes` is what they have, is for the caller to see.
  */
 
 /* One element of `register`'s handles: kind, fd or ipc, bytes, device ("host" for a memfd, and for

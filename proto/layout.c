@@ -190,7 +190,8 @@ int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
     if (layout->kind == GB_KIND_ARRAY && layout->ndim == 0)
         return gb_fail_at(error, path, "an array of 0 axes cannot be sliced");
     if (!add(offset, length, &end) || end > limit)
-        return gb_fail_at(error, path, "offset %llu and length %llu go past the end: there are %llu %s",
+        return gb_fail_at(error, path,
+                          "offset %llu and length %llu go past the end: there are %llu %s",
                           (unsigned long long)offset, (unsigned long long)length,
                           (unsigned long long)limit, units[layout->kind]);
     switch (layout->kind) {
@@ -253,7 +254,7 @@ int gb_layout_select(struct gb_layout *layout, const struct gb_string *names, si
     sorted = gb_pool_calloc(pool, (size_t)table->child_count + 1, sizeof(*sorted));
     chosen = gb_pool_calloc(pool, count + 1, sizeof(*chosen));
     if (!sorted || !chosen)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
     for (uint32_t i = 0; i < table->child_count; i++)
         sorted[i].column = &table->children[i];
     qsort(sorted, table->child_count, sizeof(*sorted), compare_named);

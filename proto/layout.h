@@ -55,15 +55,15 @@ struct gb_column {
 
 struct gb_layout {
     enum gb_kind kind;
-    uint64_t bytes;          /* bytes */
-    unsigned ndim;           /* array */
+    uint64_t bytes; /* bytes */
+    unsigned ndim;  /* array */
     uint64_t *shape;
-    int64_t *strides;        /* in bytes; always filled in by reading */
-    bool c_order;            /* the strides are those of C order and need not be written */
-    struct gb_column column; /* column: itself. table: length and children. array: dtype, data, mask,
-                                length = number of elements, offset = the first element's bit in
-                                the mask (0 but for slices; null_count is 0 without a mask, else
-                                -1). bytes: data, with dtype uint8 and length = bytes. */
+    int64_t *strides; /* in bytes; always filled in by reading */
+    bool c_order;     /* the strides are those of C order and need not be written */
+    /* column: itself. table: length and children, with dtype struct. array: dtype, data, mask,
+       length = number of elements, offset = the first element's bit in the mask (0 but for slices),
+       null_count = -1 with a mask. bytes: data, with dtype uint8 and length = bytes. */
+    struct gb_column column;
 };
 
 /* What buffers look like in the message. */
@@ -116,8 +116,9 @@ uint64_t gb_layout_length(const struct gb_layout *layout);
 /*
  * Narrows to elements [offset, offset + length) (rows, first axis, bytes): what `alias` does.
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their
- * buffers. An unknown or partial null_count becomes -1, except that a slice of the whole range keeps
- * it. GPUBUF_E_INVALID past the end and for an array of 0 axes.
+ * buffers. What `layout` points to is changed in place. A null_count other than 0 and the length
+ * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end and
+ * for an array of 0 axes.
  */
 int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                     const struct gb_path *path, struct gb_error *error);
