@@ -1,0 +1,300 @@
+/* The index of names against sorted arrays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "failing.h"
+#include "random.h"
+
+#include "daemon/hash.c"
+#include "daemon/names.h"
+
+/* Written anew, to be compared with the index's own idea of order. */
+static int order_of(const unsigned char *a, size_t a_length, const unsigned char *b,
+                    size_t b_length)
+{
+    for (size_t i = 0;; i++) {
+        if (i == a_length || i == b_length)
+            return a_length == b_length ? 0 : a_length < b_length ? -1 : 1;
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    }
+}
+
+static int order_of_names(const void *a, const void *b)
+{
+    const struct gb_name *x = a, *y = b;
+
+    return order_of((const unsigned char *)x->text, x->length, (const unsigned char *)y->text,
+                    y->length);
+}
+
+/* A sorted array of names, and which of them are in the index. */
+struct model {
+    struct gb_names index;
+    struct gb_name *names;
+    bool *present;
+    size_t count;
+};
+
+static void check_lookups(const struct model *model, size_t at)
+{
+    const struct gb_name *name = &model->names[at], *lower = NULL, *after = NULL;
+
+    for (size_t i = model->count; i-- > at;) {
+        if (!model->present[i])
+            continue;
+        lower = &model->names[i];
+        if (i > at)
+            after = lower;
+    }
+    assert_ptr_equal(gb_names_find(&model->index, name->text, name->length),
+                     model->present[at] ? name : NULL);
+    assert_ptr_equal(gb_names_lower(&model->index, name->text, name->length, false), lower);
+    assert_ptr_equal(gb_names_lower(&model->index, name->text, name->length, true), after);
+}
+
+/* The walk, and the shape: parents know their children and have higher priorities. */
+static void check_walk(const struct model *model)
+{
+    struct gb_name *name = gb_names_lower(&model->index, "", 0, false);
+    size_t present = 0;
+
+    for (size_t i = 0; i < model->count; i++) {
+        const struct gb_tree_node *node = &model->names[i].node;
+
+        if (!model->present[i])
+            continue;
+        present++;
+        assert_ptr_equal(name, &model->names[i]);
+        assert_true(node->parent || model->index.root == node);
+        assert_true(!node->left || node->left->parent == node);
+        assert_true(!node->right || node->right->parent == node);
+        assert_true(!node->parent || node->parent->priority >= node->priority);
+        name = gb_names_next(name);
+    }
+    assert_null(name);
+    assert_int_equal(gb_names_count(&model->index), present);
+}
+
+static void toggle(struct model *model, size_t at)
+{
+    if (model->present[at])
+        gb_names_remove(&model->index, &model->names[at]);
+    else
+        assert_true(gb_names_insert(&model->index, &model->names[at]));
+    model->present[at] = !model->present[at];
+}
+
+static void begin(struct model *model, struct gb_name *names, bool *present, size_t count)
+{
+    qsort(names, count, sizeof names[0], order_of_names);
+    memset(present, 0, count * sizeof present[0]);
+    *model = (struct model){.names = names, .present = present, .count = count};
+}
+
+#define NAME(literal) {.text = (literal), .length = sizeof(literal) - 1}
+
+/* Prefixes of each other, bytes over 0x7f, and a byte below the slash. */
+static const struct gb_name few[] = {
+    NAME("a"), NAME("a/b"), NAME("a b"), NAME("ab"), NAME("\xc3\xa9"), NAME("\xc3\xa9/a"),
+    NAME("z"),
+};
+enum { FEW = sizeof few / sizeof few[0] };
+
+static void test_empty(void **state)
+{
+    struct gb_names names = {0};
+
+    (void)state;
+    assert_int_equal(gb_names_count(&names), 0);
+    assert_null(gb_names_find(&names, "a", 1));
+    assert_null(gb_names_lower(&names, "", 0, false));
+    gb_names_end(&names);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static void test_order_of_bytes(void **state)
+{
+    static const char *const sorted[] = {"a", "a b", "a/b", "ab", "z", "\xc3\xa9", "\xc3\xa9/a"};
+    struct gb_name copy[FEW];
+    struct gb_names names = {0};
+    struct gb_name *name;
+
+    (void)state;
+    memcpy(copy, few, sizeof few);
+    for (size_t i = 0; i < FEW; i++)
+        assert_true(gb_names_insert(&names, &copy[i]));
+    name = gb_names_lower(&names, "", 0, true);
+    for (size_t i = 0; i < FEW; i++, name = gb_names_next(name))
+        assert_string_equal(name->text, sorted[i]);
+    assert_null(name);
+    /* The length counts, not a NUL. */
+    assert_ptr_equal(gb_names_find(&names, "a/bc", 3), gb_names_find(&names, "a/b", 3));
+    assert_null(gb_names_find(&names, "a/bc", 4));
+    assert_string_equal(gb_names_lower(&names, "a/", 2, false)->text, "a/b");
+    assert_string_equal(gb_names_lower(&names, "a\0", 2, false)->text, "a b");
+    assert_null(gb_names_lower(&names, "\xff", 1, false));
+    gb_names_end(&names);
+}
+
+/* Names inserted in every order, removed in another, all looked up at each step. */
+static void test_every_order(void **state)
+{
+    struct gb_name copy[FEW];
+    bool present[FEW];
+    struct model model;
+    unsigned permutations = 1;
+
+    (void)state;
+    for (unsigned i = 2; i <= FEW; i++)
+        permutations *= i;
+    for (unsigned p = 0; p < permutations; p++) {
+        size_t order[FEW], left[FEW];
+        unsigned rest = p;
+
+        for (size_t i = 0; i < FEW; i++)
+            left[i] = i;
+        for (size_t i = 0; i < FEW; i++) { /* p in the factorial number system */
+            size_t at = rest % (FEW - i);
+
+            rest /= (unsigned)(FEW - i);
+            order[i] = left[at];
+            memmove(&left[at], &left[at + 1], (FEW - i - at - 1) * sizeof left[0]);
+        }
+        memcpy(copy, few, sizeof few);
+        begin(&model, copy, present, FEW);
+        for (size_t i = 0; i < 2 * FEW; i++) {
+            toggle(&model, i < FEW ? order[i] : order[(i * 3 + p) % FEW]);
+            check_walk(&model);
+            for (size_t j = 0; j < FEW; j++)
+                check_lookups(&model, j);
+        }
+        gb_names_end(&model.index);
+    }
+    assert_int_equal(failing_blocks, 0);
+}
+
+enum { LETTERS = 5, LENGTH = 4, WORDS = 1 + 5 + 25 + 125 + 625 };
+
+/* All words of up to four letters of a nasty alphabet, the empty one included. */
+static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH])
+{
+    static const char letters[LETTERS] = {'\0', '/', 'a', '\x80', '\xff'};
+    size_t at = 0;
+
+    for (unsigned length = 0, count = 1; length <= LENGTH; length++, count *= LETTERS) {
+        for (unsigned word = 0; word < count; word++, at++) {
+            unsigned rest = word;
+
+            for (unsigned i = 0; i < length; i++, rest /= LETTERS)
+                text[at][i] = letters[rest % LETTERS];
+            names[at] = (struct gb_name){.text = text[at], .length = length};
+        }
+    }
+}
+
+/* 200 000 random operations over a thousand words that are each other's prefixes. */
+static void test_against_a_sorted_array(void **state)
+{
+    static struct gb_name names[WORDS];
+    static char text[WORDS][LENGTH];
+    static bool present[WORDS];
+    struct test_random random = {2};
+    struct model model;
+
+    (void)state;
+    fill_words(names, text);
+    begin(&model, names, present, WORDS);
+    for (unsigned i = 0; i < 200000; i++) {
+        bool filling = i / 5000 % 2 == 0;
+        size_t at = test_random_below(&random, WORDS);
+
+        if (present[at] != filling || test_random_below(&random, 16) == 0)
+            toggle(&model, at);
+        check_lookups(&model, test_random_below(&random, WORDS));
+        if (i % 500 == 0)
+            check_walk(&model);
+    }
+    for (size_t i = 0; i < WORDS; i++)
+        check_lookups(&model, i);
+    gb_names_end(&model.index);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* Names that come in order do not make the tree deep. */
+static void test_sorted_input_stays_shallow(void **state)
+{
+    enum { COUNT = 100000 };
+    struct gb_name *names = calloc(COUNT, sizeof *names);
+    char(*text)[8] = calloc(COUNT, sizeof *text);
+    struct gb_names index = {0};
+    unsigned deepest = 0;
+
+    (void)state;
+    assert_true(names && text);
+    for (unsigned i = 0; i < COUNT; i++) {
+        for (unsigned j = 0, rest = i; j < 5; j++, rest /= 10)
+            text[i][4 - j] = (char)('0' + rest % 10);
+        names[i] = (struct gb_name){.text = text[i], .length = 5};
+        assert_true(gb_names_insert(&index, &names[i]));
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        unsigned depth = 0;
+
+        for (struct gb_tree_node *node = &names[i].node; node; node = node->parent)
+            depth++;
+        if (depth > deepest)
+            deepest = depth;
+    }
+    /* About 40; a depth of 100 has a chance below 10^-20. */
+    assert_in_range(deepest, 17, 100);
+    for (unsigned i = 0; i < COUNT; i++) { /* removed while walking, every other one */
+        struct gb_name *next = gb_names_next(&names[i]);
+
+        assert_ptr_equal(next, i + 1 < COUNT ? &names[i + 1] : NULL);
+        if (i % 2)
+            gb_names_remove(&index, &names[i]);
+    }
+    assert_int_equal(gb_names_count(&index), COUNT / 2);
+    gb_names_end(&index);
+    free(names);
+    free(text);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static void test_failing_insert(void **state)
+{
+    struct gb_name name = NAME("a");
+    struct gb_names names = {0};
+
+    (void)state;
+    failing_from(1, 1);
+    assert_false(gb_names_insert(&names, &name));
+    failing_from(0, 0);
+    assert_int_equal(gb_names_count(&names), 0);
+    assert_null(gb_names_find(&names, "a", 1));
+    assert_null(gb_names_lower(&names, "", 0, false));
+    assert_true(gb_names_insert(&names, &name));
+    assert_ptr_equal(gb_names_find(&names, "a", 1), &name);
+    gb_names_end(&names);
+    assert_int_equal(failing_blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_order_of_bytes),
+        cmocka_unit_test(test_every_order),
+        cmocka_unit_test(test_against_a_sorted_array),
+        cmocka_unit_test(test_sorted_input_stays_shallow),
+        cmocka_unit_test(test_failing_insert),
+    };
+
+    return cmocka_run_group_tests_name("names", tests, NULL, NULL);
+}
