@@ -105,6 +105,12 @@ static inline uint64_t gb_scan_quotes_and_escapes(const char *p)
     return gb_scan_equal(word, '"') | gb_scan_equal(word, '\\');
 }
 
+/* The bytes' high bits as the lowest eight: the multiplication brings them to the top byte. */
+static inline uint64_t gb_scan_gather(uint64_t bits)
+{
+    return ((bits >> 7) * UINT64_C(0x0102040810204080)) >> 56;
+}
+
 static inline unsigned gb_scan_first(uint64_t bits)
 {
     return (unsigned)__builtin_ctzll(bits) / 8;
@@ -155,29 +161,40 @@ struct gb_scan {
     uint64_t quotes, escapes, opens, closes;
 };
 
+/* Adds what a step finds whose first byte is byte `at` of the block. */
+static inline void gb_scan_step(struct gb_scan *scan, const char *p, unsigned at)
+{
+#ifdef GB_SCAN_SSE2
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(p + at));
+    __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20)); /* [ ] to { } */
+    scan->quotes |= (uint64_t)gb_scan_equal(bytes, '"') << at;
+    scan->escapes |= (uint64_t)gb_scan_equal(bytes, '\\') << at;
+    scan->opens |= (uint64_t)gb_scan_equal(folded, '{') << at;
+    scan->closes |= (uint64_t)gb_scan_equal(folded, '}') << at;
+#else
+    uint64_t word = gb_scan_load(p + at);
+    uint64_t folded = word | GB_SCAN_ONES * 0x20;
+    scan->quotes |= gb_scan_gather(gb_scan_equal(word, '"')) << at;
+    scan->escapes |= gb_scan_gather(gb_scan_equal(word, '\\')) << at;
+    scan->opens |= gb_scan_gather(gb_scan_equal(folded, '{')) << at;
+    scan->closes |= gb_scan_gather(gb_scan_equal(folded, '}')) << at;
+#endif
+}
+
 static inline struct gb_scan gb_scan_block(const char *p)
 {
     struct gb_scan scan = {0};
-    for (unsigned i = 0; i < 64; i += GB_SCAN_STEP) {
-#ifdef GB_SCAN_SSE2
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
-        __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20)); /* [ ] to { } */
-        scan.quotes |= (uint64_t)gb_scan_equal(bytes, '"') << i;
-        scan.escapes |= (uint64_t)gb_scan_equal(bytes, '\\') << i;
-        scan.opens |= (uint64_t)gb_scan_equal(folded, '{') << i;
-        scan.closes |= (uint64_t)gb_scan_equal(folded, '}') << i;
-#else
-        /* The multiplication gathers the bytes' high bits in the top byte. */
-#define GB_SCAN_GATHER(bits) ((((bits) >> 7) * UINT64_C(0x0102040810204080)) >> 56 << i)
-        uint64_t word = gb_scan_load(p + i);
-        uint64_t folded = word | GB_SCAN_ONES * 0x20;
-        scan.quotes |= GB_SCAN_GATHER(gb_scan_equal(word, '"'));
-        scan.escapes |= GB_SCAN_GATHER(gb_scan_equal(word, '\\'));
-        scan.opens |= GB_SCAN_GATHER(gb_scan_equal(folded, '{'));
-        scan.closes |= GB_SCAN_GATHER(gb_scan_equal(folded, '}'));
-#undef GB_SCAN_GATHER
+    /* Spelled out, since gcc -O2 unrolls no loop and would shift by a variable. */
+    gb_scan_step(&scan, p, 0);
+    gb_scan_step(&scan, p, 16);
+    gb_scan_step(&scan, p, 32);
+    gb_scan_step(&scan, p, 48);
+#if GB_SCAN_STEP == 8
+    gb_scan_step(&scan, p, 8);
+    gb_scan_step(&scan, p, 24);
+    gb_scan_step(&scan, p, 40);
+    gb_scan_step(&scan, p, 56);
 #endif
-    }
     return scan;
 }
 
