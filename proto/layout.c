@@ -86,6 +86,58 @@ int gb_layout_each(struct gb_layout *layout, int (*each)(struct gb_buffer *buffe
     return each_of_column(&layout->column, each, arg);
 }
 
+/* What handles there are. */
+struct handles {
+    const uint64_t *bytes;
+    size_t count;
+};
+
+static int check_handle(const struct gb_buffer *buffer, const char *member,
+                        const struct handles *handles, const struct gb_path *up,
+                        struct gb_error *error)
+{
+    struct gb_path path = {.up = up, .key = member};
+    uint64_t end = buffer->offset + buffer->bytes; /* below 2^52, as it was read */
+
+    if (!buffer->present)
+        return 0;
+    if (buffer->segment >= handles->count)
+        return gb_fail_at(error, &path, "there is no handle %llu, but only %zu",
+                          (unsigned long long)buffer->segment, handles->count);
+    if (end > handles->bytes[buffer->segment])
+        return gb_fail_at(error, &path, "it ends at byte %llu, but handle %llu has %llu bytes",
+                          (unsigned long long)end, (unsigned long long)buffer->segment,
+                          (unsigned long long)handles->bytes[buffer->segment]);
+    return 0;
+}
+
+static int check_handles_of(const struct gb_column *column, const char *children,
+                            const struct handles *handles, const struct gb_path *path,
+                            struct gb_error *error)
+{
+    struct gb_path list = {.up = path, .key = children};
+    int r = check_handle(&column->mask, "mask", handles, path, error);
+
+    if (r == 0)
+        r = check_handle(&column->offsets, "offsets", handles, path, error);
+    if (r == 0)
+        r = check_handle(&column->data, "data", handles, path, error);
+    for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
+        struct gb_path item = {.up = &list, .index = i};
+        r = check_handles_of(&column->children[i], "children", handles, &item, error);
+    }
+    return r;
+}
+
+int gb_layout_check_handles(const struct gb_layout *layout, const uint64_t *bytes, size_t count,
+                            const struct gb_path *path, struct gb_error *error)
+{
+    struct handles handles = {bytes, count};
+    const char *children = layout->kind == GB_KIND_TABLE ? "columns" : "children";
+
+    return check_handles_of(&layout->column, children, &handles, path, error);
+}
+
 static bool place(struct gb_buffer *buffer, uint64_t *cursor)
 {
     buffer->offset = 0;

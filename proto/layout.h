@@ -84,7 +84,7 @@ enum gb_layout_form {
  * aside) are read as exactly those of C order.
  * CREATE: sizes left out are filled in (masks padded) and given ones must not be smaller; strides
  * must be absent or C order. REPLY: unknown members are ignored; else they are refused. REGISTER:
- * the caller checks handles' numbers and sizes.
+ * gb_layout_check_handles has the rest.
  * GPUBUF_E_INVALID or GPUBUF_E_LIMIT with the path of what is wrong; GPUBUF_E_NO_MEMORY. *layout is
  * written on success only.
  */
@@ -108,6 +108,14 @@ int gb_layout_measure(struct gb_layout *layout, uint64_t *total, struct gb_error
    returns non-zero (returned). */
 int gb_layout_each(struct gb_layout *layout, int (*each)(struct gb_buffer *buffer, void *arg),
                    void *arg);
+
+/*
+ * For REGISTER: whether every present buffer names one of `count` handles and lies inside it
+ * (`bytes` are the handles' sizes). GPUBUF_E_INVALID with the buffer's path, `path` being the
+ * layout's.
+ */
+int gb_layout_check_handles(const struct gb_layout *layout, const uint64_t *bytes, size_t count,
+                            const struct gb_path *path, struct gb_error *error);
 
 /* The extent that gb_layout_slice counts in: rows, elements, extent of the first axis (1 for 0-d),
    bytes. */
