@@ -1,3 +1,4 @@
+#define GB_ERRORS_DEFINED_HERE
 #include "errors.h"
 
 #include <errno.h>
