@@ -1,0 +1,313 @@
+/* Recency against arrays, by every short sequence of calls; deadlines against a plain search. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "failing.h"
+#include "random.h"
+
+#include "daemon/evict.c"
+
+/* ---- recency ---- */
+
+enum { LISTS = 2, ENTRIES = 3, ACTIONS = 6 };
+
+enum action { ENTER_0, ENTER_1, LEAVE, HOLD, DROP, TOUCH };
+
+/* The slow, obvious version: the time of the last use of each. */
+struct entry_model {
+    int list; /* -1: none */
+    uint64_t bytes, holds, used;
+};
+
+struct world {
+    struct gb_recency lists[LISTS];
+    struct gb_recent entries[ENTRIES];
+    struct entry_model model[ENTRIES];
+    uint64_t now;
+};
+
+static void begin(struct world *world)
+{
+    memset(world, 0, sizeof *world);
+    for (int i = 0; i < LISTS; i++)
+        gb_recency_init(&world->lists[i]);
+    for (int i = 0; i < ENTRIES; i++)
+        world->model[i].list = -1;
+}
+
+static void act(struct world *world, int at, enum action action)
+{
+    struct gb_recent *entry = &world->entries[at];
+    struct entry_model *model = &world->model[at];
+
+    world->now++;
+    switch (action) {
+    case ENTER_0:
+    case ENTER_1:
+        model->list = action == ENTER_1;
+        model->bytes = world->now * 1000 + (unsigned)at;
+        model->used = world->now;
+        gb_recent_enter(&world->lists[model->list], entry, model->bytes);
+        break;
+    case LEAVE:
+        model->list = -1;
+        gb_recent_leave(entry);
+        break;
+    case HOLD:
+        model->holds++;
+        gb_recent_hold(entry);
+        break;
+    case DROP:
+        if (!model->holds)
+            return;
+        if (!--model->holds)
+            model->used = world->now;
+        gb_recent_drop(entry);
+        break;
+    case TOUCH:
+        model->used = world->now;
+        gb_recent_touch(entry);
+        break;
+    }
+}
+
+/* Walks the list from the oldest on, beside the model. */
+static void check_list(const struct world *world, int list)
+{
+    const struct gb_recency *recency = &world->lists[list];
+    const struct gb_link *link = recency->head.next;
+    uint64_t count = 0, bytes = 0, last = 0;
+
+    for (;;) {
+        int oldest = -1;
+
+        for (int i = 0; i < ENTRIES; i++) {
+            const struct entry_model *model = &world->model[i];
+
+            if (model->list == list && !model->holds && model->used > last &&
+                (oldest < 0 || model->used < world->model[oldest].used))
+                oldest = i;
+        }
+        if (oldest < 0)
+            break;
+        if (!count)
+            assert_ptr_equal(gb_recency_oldest(recency), &world->entries[oldest]);
+        assert_ptr_equal(link, &world->entries[oldest].link);
+        link = link->next;
+        count++;
+        bytes += world->model[oldest].bytes;
+        last = world->model[oldest].used;
+    }
+    assert_ptr_equal(link, &recency->head);
+    if (!count)
+        assert_null(gb_recency_oldest(recency));
+    assert_int_equal(recency->count, count);
+    assert_int_equal(recency->bytes, bytes);
+}
+
+static void check_world(const struct world *world)
+{
+    for (int i = 0; i < LISTS; i++)
+        check_list(world, i);
+    for (int i = 0; i < ENTRIES; i++) {
+        const struct entry_model *model = &world->model[i];
+
+        assert_int_equal(world->entries[i].holds, model->holds);
+        assert_ptr_equal(world->entries[i].in, model->list < 0 ? NULL : &world->lists[model->list]);
+    }
+}
+
+/* Every sequence of up to four calls on three entries and two lists. */
+static void test_recency_exhaustively(void **state)
+{
+    enum { CALLS = ENTRIES * ACTIONS, LENGTH = 4 };
+    struct world world;
+
+    (void)state;
+    for (unsigned length = 1, count = CALLS; length <= LENGTH; length++, count *= CALLS) {
+        for (unsigned sequence = 0; sequence < count; sequence++) {
+            begin(&world);
+            for (unsigned i = 0, rest = sequence; i < length; i++, rest /= CALLS)
+                act(&world, (int)(rest % CALLS / ACTIONS), (enum action)(rest % ACTIONS));
+            check_world(&world);
+        }
+    }
+}
+
+static void test_recency_at_length(void **state)
+{
+    struct test_random random = {3};
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    for (unsigned i = 0; i < 200000; i++) {
+        act(&world, (int)test_random_below(&random, ENTRIES),
+            (enum action)test_random_below(&random, ACTIONS));
+        check_world(&world);
+    }
+}
+
+/* ---- deadlines ---- */
+
+static void check_heap(const struct gb_deadlines *deadlines)
+{
+    for (size_t i = 1; i <= deadlines->count; i++) {
+        assert_int_equal(deadlines->heap[i - 1]->place, i);
+        if (i > 1)
+            assert_true(deadlines->heap[i / 2 - 1]->at <= deadlines->heap[i - 1]->at);
+    }
+    assert_true(deadlines->count <= deadlines->capacity);
+}
+
+static void test_no_deadlines(void **state)
+{
+    struct gb_deadlines deadlines = {0};
+    struct gb_deadline one = {0};
+
+    (void)state;
+    assert_null(gb_deadlines_first(&deadlines));
+    gb_deadlines_remove(&deadlines, &one);
+    gb_deadlines_end(&deadlines);
+    gb_deadlines_end(&deadlines);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* Seven deadlines of four different times in all 4^7 ways; each of them removed or moved; then all
+   taken in order. */
+static void test_deadlines_exhaustively(void **state)
+{
+    enum { COUNT = 7, TIMES = 4, WAYS = 1 << 14 };
+    struct gb_deadlines deadlines = {0};
+
+    (void)state;
+    for (unsigned way = 0; way < WAYS; way++) {
+        for (unsigned other = 0; other < COUNT; other++) {
+            struct gb_deadline all[COUNT] = {{0, 0}};
+            uint64_t last = 0;
+            size_t left = COUNT;
+
+            for (unsigned i = 0; i < COUNT; i++)
+                assert_true(gb_deadlines_add(&deadlines, &all[i], way >> 2 * i & 3));
+            if (way % 2) {
+                gb_deadlines_remove(&deadlines, &all[other]);
+                gb_deadlines_remove(&deadlines, &all[other]);
+                left--;
+            } else {
+                assert_true(gb_deadlines_add(&deadlines, &all[other], way >> 5 & 7));
+            }
+            check_heap(&deadlines);
+            for (; left; left--) {
+                struct gb_deadline *first = gb_deadlines_first(&deadlines);
+
+                assert_true(first->at >= last);
+                last = first->at;
+                gb_deadlines_remove(&deadlines, first);
+                assert_int_equal(first->place, 0);
+            }
+            assert_null(gb_deadlines_first(&deadlines));
+        }
+    }
+    gb_deadlines_end(&deadlines);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static void test_deadlines_against_a_search(void **state)
+{
+    enum { COUNT = 300 };
+    static struct gb_deadline all[COUNT];
+    struct gb_deadlines deadlines = {0};
+    struct test_random random = {4};
+    size_t most = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 200000; i++) {
+        bool filling = i / 5000 % 2 == 0;
+        struct gb_deadline *one = &all[test_random_below(&random, COUNT)];
+        uint64_t earliest = UINT64_MAX;
+        size_t count = 0;
+
+        if (test_random_below(&random, filling ? 8 : 2) == 0)
+            gb_deadlines_remove(&deadlines, one);
+        else if (filling || one->place)
+            assert_true(gb_deadlines_add(&deadlines, one, test_random_below(&random, 1000)));
+        for (size_t j = 0; j < COUNT; j++) {
+            count += all[j].place != 0;
+            if (all[j].place && all[j].at < earliest)
+                earliest = all[j].at;
+        }
+        assert_int_equal(deadlines.count, count);
+        if (count)
+            assert_int_equal(gb_deadlines_first(&deadlines)->at, earliest);
+        else
+            assert_null(gb_deadlines_first(&deadlines));
+        if (i % 64 == 0)
+            check_heap(&deadlines);
+        if (deadlines.capacity > most)
+            most = deadlines.capacity;
+        assert_true(deadlines.capacity <= CAPACITY_MIN || deadlines.capacity <= 4 * (count + 1));
+    }
+    assert_int_equal(most, 512);
+    gb_deadlines_end(&deadlines);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* Each allocation fails once: the add that needed it fails and changes nothing, the next works.
+   A heap that cannot be made smaller stays as it is. */
+static void test_deadlines_failing(void **state)
+{
+    enum { COUNT = 200 };
+    static struct gb_deadline all[COUNT];
+    size_t allocations = 1;
+
+    (void)state;
+    for (size_t n = 1; n <= allocations; n++) {
+        struct gb_deadlines deadlines = {0};
+        unsigned failures = 0;
+
+        failing_from(n, 1);
+        for (size_t i = 0; i < COUNT; i++) {
+            bool added = gb_deadlines_add(&deadlines, &all[i], i * 7 % 10);
+
+            if (!added) {
+                failures++;
+                assert_int_equal(deadlines.count, i);
+                assert_int_equal(all[i].place, 0);
+                check_heap(&deadlines);
+                assert_true(gb_deadlines_add(&deadlines, &all[i], i * 7 % 10));
+            }
+            /* Moving one needs no memory. */
+            assert_true(gb_deadlines_add(&deadlines, &all[0], i));
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            gb_deadlines_remove(&deadlines, &all[i]);
+            check_heap(&deadlines);
+        }
+        if (n == 1)
+            allocations = failing_calls;
+        assert_int_equal(failures, n <= 5); /* 16, 32, 64, 128, 256 */
+        failing_from(0, 0);
+        gb_deadlines_end(&deadlines);
+        assert_int_equal(failing_blocks, 0);
+    }
+    assert_true(allocations > 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recency_exhaustively),
+        cmocka_unit_test(test_recency_at_length),
+        cmocka_unit_test(test_no_deadlines),
+        cmocka_unit_test(test_deadlines_exhaustively),
+        cmocka_unit_test(test_deadlines_against_a_search),
+        cmocka_unit_test(test_deadlines_failing),
+    };
+
+    return cmocka_run_group_tests_name("evict", tests, NULL, NULL);
+}
