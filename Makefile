@@ -318,10 +318,11 @@ check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration --timeout 300 \
 		--python-timeout 1200 $$failed
 
+VALGRIND := valgrind -q --trace-children=yes --leak-check=full \
+	--show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect \
+	--error-exitcode=99
 check-valgrind: tests ## unit and library tests under valgrind
-	@$(RUN_TESTS) --build $(BUILD) --suites unit,lib --timeout 600 --wrapper 'valgrind -q \
-		--trace-children=yes --leak-check=full --show-leak-kinds=definite,indirect \
-		--errors-for-leak-kinds=definite,indirect --track-fds=no --error-exitcode=99'
+	@$(RUN_TESTS) --build $(BUILD) --suites unit,lib --timeout 600 --wrapper '$(VALGRIND)'
 
 fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers
