@@ -1,0 +1,604 @@
+/*
+ * The arena against bitmaps: every short sequence of calls, long random ones, and every allocation
+ * failed in turn.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "failing.h"
+#include "random.h"
+
+#include "daemon/arena.c"
+
+/* ---- the slow, obvious version ---- */
+
+enum { BLOCKS = 8, GRANULES = 2048, RANGES = 4096 };
+
+struct block_model {
+    struct gb_arena_block *block; /* NULL: none */
+    unsigned granules, used;
+    bool closed;
+    uint8_t map[GRANULES]; /* 1: in a range */
+};
+
+struct range_model {
+    struct gb_range *range;
+    struct block_model *block;
+    unsigned at, granules;
+};
+
+struct world {
+    struct gb_arena *arena;
+    struct block_model blocks[BLOCKS];
+    struct range_model ranges[RANGES]; /* in order of allocation */
+    unsigned count;
+};
+
+/* The free run that starts at granule `at`; 0: none starts there. */
+static unsigned run_at(const struct block_model *block, unsigned at)
+{
+    unsigned length = 0;
+
+    if (at > 0 && !block->map[at - 1])
+        return 0;
+    while (at + length < block->granules && !block->map[at + length])
+        length++;
+    return length;
+}
+
+/* What the open blocks have: runs, the longest, and the shortest that is at least `wanted`. */
+struct runs {
+    unsigned count, longest, fitting;
+};
+
+static struct runs find_runs(const struct world *world, uint64_t wanted)
+{
+    struct runs runs = {0, 0, 0};
+
+    for (const struct block_model *block = world->blocks; block < world->blocks + BLOCKS; block++) {
+        if (!block->block || block->closed)
+            continue;
+        for (unsigned at = 0; at < block->granules; at++) {
+            unsigned length = run_at(block, at);
+
+            if (!length)
+                continue;
+            runs.count++;
+            if (length > runs.longest)
+                runs.longest = length;
+            if (length >= wanted && (!runs.fitting || length < runs.fitting))
+                runs.fitting = length;
+            at += length;
+        }
+    }
+    return runs;
+}
+
+static void check_arena(const struct gb_arena *arena)
+{
+    const char *why = NULL;
+
+    if (!gb_arena_check(arena, &why))
+        fail_msg("%s", why);
+}
+
+static void check_world(const struct world *world)
+{
+    struct runs runs = find_runs(world, 1);
+    struct gb_arena_stats stats, expected = {
+        .ranges = world->count,
+        .free_ranges = runs.count,
+        .largest_free = (uint64_t)runs.longest * GB_ARENA_GRANULE,
+    };
+
+    for (const struct block_model *block = world->blocks; block < world->blocks + BLOCKS; block++) {
+        if (!block->block)
+            continue;
+        expected.blocks++;
+        expected.bytes += (uint64_t)block->granules * GB_ARENA_GRANULE;
+        expected.used += (uint64_t)block->used * GB_ARENA_GRANULE;
+        assert_int_equal(gb_arena_block_used(block->block), block->used * GB_ARENA_GRANULE);
+        assert_int_equal(gb_arena_block_empty(block->block), block->used == 0);
+    }
+    gb_arena_stats(world->arena, &stats);
+    assert_memory_equal(&stats, &expected, sizeof stats);
+    check_arena(world->arena);
+}
+
+static void begin(struct world *world)
+{
+    for (unsigned i = 0; i < BLOCKS; i++)
+        world->blocks[i].block = NULL;
+    world->count = 0;
+    world->arena = gb_arena_new();
+    assert_non_null(world->arena);
+}
+
+/* Does nothing if there is no room for one more block in the model. */
+static void add_block(struct world *world, unsigned granules)
+{
+    for (struct block_model *block = world->blocks; block < world->blocks + BLOCKS; block++) {
+        if (block->block)
+            continue;
+        block->block = gb_arena_add(world->arena, (uint64_t)granules * GB_ARENA_GRANULE, block);
+        assert_non_null(block->block);
+        block->granules = granules;
+        block->used = 0;
+        block->closed = false;
+        memset(block->map, 0, granules);
+        return;
+    }
+}
+
+static void allocate(struct world *world, uint64_t bytes)
+{
+    uint64_t wanted = (bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE;
+    struct runs runs = find_runs(world, wanted);
+    struct range_model *model = &world->ranges[world->count];
+    struct gb_range *range = NULL;
+    unsigned run;
+
+    if (gb_arena_alloc(world->arena, bytes, &range)) {
+        assert_int_equal(runs.fitting, 0); /* 1 is the truth, */
+        assert_null(range);                /* and the output is untouched */
+        return;
+    }
+    assert_true(world->count < RANGES);
+    world->count++;
+    model->range = range;
+    model->block = gb_range_owner(range);
+    assert_ptr_equal(gb_range_block(range), model->block->block);
+    assert_false(model->block->closed);
+    assert_int_equal(gb_range_bytes(range), wanted * GB_ARENA_GRANULE);
+    assert_int_equal(gb_range_offset(range) % GB_ARENA_GRANULE, 0);
+    model->at = (unsigned)(gb_range_offset(range) / GB_ARENA_GRANULE);
+    model->granules = (unsigned)wanted;
+    assert_true(model->at + model->granules <= model->block->granules);
+    /* At the start of a free run that is at most a quarter longer than the best. */
+    run = run_at(model->block, model->at);
+    assert_true(run >= wanted);
+    assert_true(run == runs.fitting || run * 4 < runs.fitting * 5);
+    memset(model->block->map + model->at, 1, model->granules);
+    model->block->used += model->granules;
+}
+
+static void release(struct world *world, unsigned at)
+{
+    struct range_model model = world->ranges[at];
+
+    assert_int_equal(gb_range_offset(model.range), model.at * GB_ARENA_GRANULE);
+    assert_int_equal(gb_range_bytes(model.range), model.granules * GB_ARENA_GRANULE);
+    gb_range_free(world->arena, model.range);
+    memset(model.block->map + model.at, 0, model.granules);
+    model.block->used -= model.granules;
+    world->count--;
+    memmove(&world->ranges[at], &world->ranges[at + 1], (world->count - at) * sizeof model);
+}
+
+static void close_block(struct world *world, struct block_model *block, bool closed)
+{
+    if (!block->block)
+        return;
+    if (closed)
+        gb_arena_close(world->arena, block->block);
+    else
+        gb_arena_reopen(world->arena, block->block);
+    block->closed = closed;
+}
+
+static void remove_if_empty(struct world *world, struct block_model *block)
+{
+    if (!block->block || block->used)
+        return;
+    gb_arena_remove(world->arena, block->block);
+    block->block = NULL;
+}
+
+static void end(struct world *world)
+{
+    gb_arena_free(world->arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static struct world world; /* too large for the stack */
+
+/* ---- against the model ---- */
+
+enum { ACTIONS = 10, LENGTH = 6 };
+
+static void act(unsigned action)
+{
+    switch (action) {
+    case 0:
+    case 1:
+    case 2:
+        allocate(&world, (action + 1) * GB_ARENA_GRANULE);
+        break;
+    case 3: /* the oldest, the middle, the newest */
+    case 4:
+    case 5:
+        if (world.count)
+            release(&world, (world.count - 1) * (action - 3) / 2);
+        break;
+    case 6:
+        add_block(&world, 5);
+        break;
+    case 7:
+        remove_if_empty(&world, &world.blocks[0]);
+        break;
+    default:
+        close_block(&world, &world.blocks[0], action == 8);
+    }
+}
+
+/* Every sequence of up to six calls, on an arena with a block of six granules, checked at its end;
+   its beginning is a sequence of its own. */
+static void test_every_short_sequence(void **state)
+{
+    (void)state;
+    for (unsigned length = 1, count = ACTIONS; length <= LENGTH; length++, count *= ACTIONS) {
+        for (unsigned sequence = 0; sequence < count; sequence++) {
+            begin(&world);
+            add_block(&world, 6);
+            for (unsigned i = 0, rest = sequence; i < length; i++, rest /= ACTIONS)
+                act(rest % ACTIONS);
+            check_world(&world);
+            end(&world);
+        }
+    }
+}
+
+/* Sizes as they come: small ones often, large ones at times, about log-uniform. */
+static uint64_t some_bytes(struct test_random *random, unsigned bits)
+{
+    uint64_t top = UINT64_C(1) << test_random_below(random, bits + 1);
+
+    return top + test_random_next(random) % top;
+}
+
+static void test_long_random_sequences(void **state)
+{
+    struct test_random random = {5};
+
+    (void)state;
+    begin(&world);
+    for (unsigned i = 0; i < 150000; i++) {
+        struct block_model *block = &world.blocks[test_random_below(&random, BLOCKS)];
+        bool filling = i / 3000 % 2 == 0;
+        unsigned choice = test_random_below(&random, 100);
+
+        if (choice == 0)
+            add_block(&world, 1 + test_random_below(&random, GRANULES));
+        else if (choice == 1)
+            remove_if_empty(&world, block);
+        else if (choice < 4)
+            close_block(&world, block, choice == 2);
+        else if (choice < (filling ? 70 : 40))
+            allocate(&world, some_bytes(&random, 17));
+        else if (world.count)
+            release(&world, test_random_below(&random, world.count));
+        if (i % 16 == 0)
+            check_world(&world);
+    }
+    check_world(&world);
+    while (world.count)
+        release(&world, test_random_below(&random, world.count));
+    check_world(&world);
+    end(&world);
+}
+
+/* ---- placement ---- */
+
+static struct gb_range *must_alloc(struct gb_arena *arena, uint64_t bytes)
+{
+    struct gb_range *range = NULL;
+
+    assert_int_equal(gb_arena_alloc(arena, bytes, &range), 0);
+    assert_non_null(range);
+    return range;
+}
+
+static void test_no_room(void **state)
+{
+    struct gb_arena *arena = gb_arena_new();
+    struct gb_range *range = NULL;
+
+    (void)state;
+    assert_int_equal(gb_arena_alloc(arena, 1, &range), 1);
+    gb_arena_add(arena, BYTES_MAX, NULL);
+    assert_int_equal(gb_arena_alloc(arena, BYTES_MAX + 1, &range), 1);
+    assert_int_equal(gb_arena_alloc(arena, UINT64_MAX, &range), 1);
+    assert_null(range);
+    range = must_alloc(arena, BYTES_MAX);
+    assert_int_equal(gb_range_bytes(range), BYTES_MAX);
+    check_arena(arena);
+    gb_range_free(arena, range);
+    range = must_alloc(arena, 1);
+    assert_int_equal(gb_range_bytes(range), GB_ARENA_GRANULE);
+    check_arena(arena);
+    gb_arena_free(arena);
+    gb_arena_free(NULL);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* A segment of one object's size takes that object, whatever the size, whatever else there is. */
+static void test_own_segments(void **state)
+{
+    struct gb_arena *arena = gb_arena_new();
+    struct test_random random = {6};
+    uint64_t blocks = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 3000; i++) {
+        uint64_t bytes = i < 1000 ? i + 1 : some_bytes(&random, 38);
+        struct gb_arena_block *less = NULL, *block;
+        struct gb_range *range;
+
+        bytes *= GB_ARENA_GRANULE;
+        if (i % 3 && bytes > GB_ARENA_GRANULE) /* of the same class, but too small */
+            less = gb_arena_add(arena, bytes - GB_ARENA_GRANULE, NULL);
+        block = gb_arena_add(arena, bytes, &random);
+        range = must_alloc(arena, bytes - i % GB_ARENA_GRANULE);
+        assert_ptr_equal(gb_range_block(range), block);
+        assert_ptr_equal(gb_range_owner(range), &random);
+        assert_int_equal(gb_range_offset(range), 0);
+        assert_int_equal(gb_arena_block_used(block), bytes);
+        if (less && i % 2)
+            gb_arena_remove(arena, less);
+        else if (less)
+            gb_arena_close(arena, less);
+        blocks += less && i % 2 == 0;
+        if (i % 5) {
+            gb_range_free(arena, range);
+            gb_arena_remove(arena, block);
+        } else {
+            blocks++;
+        }
+        if (i % 100 == 0)
+            check_arena(arena);
+    }
+    check_arena(arena);
+    assert_int_equal(arena->stats.blocks, blocks);
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* Of free ranges of one class: the oldest segment's, at the lowest offset, even if a later one is
+   tighter; a smaller class comes first. */
+static void test_oldest_first(void **state)
+{
+    struct gb_arena *arena = gb_arena_new();
+    struct gb_arena_block *old = gb_arena_add(arena, 71 * GB_ARENA_GRANULE, NULL);
+    struct gb_arena_block *tight = gb_arena_add(arena, 70 * GB_ARENA_GRANULE, NULL);
+    struct gb_arena_block *small = gb_arena_add(arena, 40 * GB_ARENA_GRANULE, NULL);
+    struct gb_range *first, *second, *third;
+
+    (void)state;
+    assert_int_equal(class_of(71 * GB_ARENA_GRANULE), class_of(70 * GB_ARENA_GRANULE));
+    first = must_alloc(arena, 70 * GB_ARENA_GRANULE);
+    assert_ptr_equal(gb_range_block(first), old);
+    gb_range_free(arena, first);
+    first = must_alloc(arena, 33 * GB_ARENA_GRANULE);
+    assert_ptr_equal(gb_range_block(first), small);
+    gb_range_free(arena, first);
+    gb_arena_close(arena, old);
+    first = must_alloc(arena, 70 * GB_ARENA_GRANULE);
+    assert_ptr_equal(gb_range_block(first), tight);
+    gb_arena_reopen(arena, old);
+    gb_range_free(arena, first);
+
+    first = must_alloc(arena, 64 * GB_ARENA_GRANULE); /* leaves 7 in old */
+    second = must_alloc(arena, GB_ARENA_GRANULE);
+    third = must_alloc(arena, GB_ARENA_GRANULE);
+    assert_ptr_equal(gb_range_block(first), old);
+    assert_int_equal(gb_range_offset(second), 64 * GB_ARENA_GRANULE);
+    assert_int_equal(gb_range_offset(third), 65 * GB_ARENA_GRANULE);
+    check_arena(arena);
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* When most of what is stored goes, most of the free memory is in segments that are wholly empty. */
+static void test_segments_run_empty(void **state)
+{
+    enum { LIVE = 2000, SEGMENT = 1 << 24 };
+    static struct gb_range *live[LIVE];
+    struct gb_arena *arena = gb_arena_new();
+    struct test_random random = {7};
+    struct gb_arena_stats stats;
+    uint64_t empty = 0;
+
+    (void)state;
+    memset(live, 0, sizeof live);
+    for (unsigned i = 0; i < 100000; i++) {
+        /* First LIVE objects of 256 bytes to 4 MiB at a time, later a tenth as many. */
+        unsigned at = test_random_below(&random, i < 50000 ? LIVE : LIVE / 10);
+
+        for (unsigned j = LIVE / 10; i == 50000 && j < LIVE; j++)
+            if (live[j])
+                gb_range_free(arena, live[j]);
+        if (live[at])
+            gb_range_free(arena, live[at]);
+        while (gb_arena_alloc(arena, some_bytes(&random, 21), &live[at]) == 1)
+            assert_non_null(gb_arena_add(arena, SEGMENT, NULL));
+    }
+    check_arena(arena);
+    GB_LIST_EACH(&arena->blocks, link) {
+        const struct gb_arena_block *block = GB_CONTAINER(link, struct gb_arena_block, link);
+
+        empty += gb_arena_block_empty(block) ? block->bytes : 0;
+    }
+    gb_arena_stats(arena, &stats);
+    assert_true(stats.bytes > 4 * stats.used);
+    assert_true(empty * 4 > (stats.bytes - stats.used) * 3);
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* ---- memory ---- */
+
+/* A bit of everything, with all allocations checked. Returns how many failed; each is tried again
+   at once. */
+static unsigned story(void)
+{
+    enum { COUNT = 300 };
+    static struct gb_range *ranges[COUNT];
+    struct gb_arena *arena;
+    unsigned failures = 0;
+
+    while (!(arena = gb_arena_new()))
+        failures++;
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct gb_arena_stats before, after;
+        int result;
+
+        gb_arena_stats(arena, &before);
+        while ((result = gb_arena_alloc(arena, 1000 * i + 1, &ranges[i]))) {
+            struct gb_arena_block *block = NULL;
+
+            gb_arena_stats(arena, &after);
+            assert_memory_equal(&before, &after, sizeof before);
+            check_arena(arena);
+            if (result == 1)
+                block = gb_arena_add(arena, 1 << 20, NULL);
+            else
+                assert_int_equal(result, GPUBUF_E_NO_MEMORY);
+            failures += !block;
+            gb_arena_stats(arena, &before);
+            assert_int_equal(before.blocks, after.blocks + (block != NULL));
+        }
+        if (i % 3 == 2) {
+            gb_range_free(arena, ranges[i - 1]);
+            check_arena(arena);
+        }
+    }
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+    return failures;
+}
+
+static void test_every_allocation_fails_once(void **state)
+{
+    size_t allocations;
+
+    (void)state;
+    failing_from(0, 0);
+    assert_int_equal(story(), 0);
+    allocations = failing_calls;
+    assert_true(allocations > 40);
+    for (size_t n = 1; n <= allocations; n++) {
+        failing_from(n, 1);
+        assert_int_equal(story(), 1);
+    }
+    failing_from(0, 0);
+}
+
+/* Once there are enough records, allocating and freeing ask nobody for memory. */
+static void test_records_are_reused(void **state)
+{
+    struct gb_range *ranges[100];
+    struct gb_arena *arena = gb_arena_new();
+
+    (void)state;
+    assert_non_null(gb_arena_add(arena, 1 << 20, NULL));
+    for (unsigned round = 0; round < 50; round++) {
+        if (round == 1)
+            failing_from(1, SIZE_MAX);
+        for (unsigned i = 0; i < 100; i++)
+            ranges[i] = must_alloc(arena, 256 + 13 * i);
+        for (unsigned i = 0; i < 100; i++) /* in another order */
+            gb_range_free(arena, ranges[i * 37 % 100]);
+    }
+    assert_int_equal(failing_calls, 0);
+    failing_from(0, 0);
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+/* ---- the check itself ---- */
+
+/* Expects gb_arena_check to say what is broken. */
+static void expect(const struct gb_arena *arena, const char *part)
+{
+    const char *why = NULL;
+
+    assert_false(gb_arena_check(arena, &why));
+    if (!strstr(why, part))
+        fail_msg("\"%s\" does not say \"%s\"", why, part);
+}
+
+#define WITH(lvalue, value, part)                                                                  \
+    do {                                                                                           \
+        __typeof__(lvalue) kept = (lvalue);                                                        \
+        (lvalue) = (value);                                                                        \
+        expect(arena, part);                                                                       \
+        (lvalue) = kept;                                                                           \
+        check_arena(arena);                                                                        \
+    } while (0)
+
+/* What is spoilt is noticed, piece by piece. */
+static void test_check_notices(void **state)
+{
+    struct gb_arena *arena = gb_arena_new();
+    struct gb_arena_block *block = gb_arena_add(arena, 64 * GB_ARENA_GRANULE, NULL);
+    struct gb_range *a = must_alloc(arena, 2 * GB_ARENA_GRANULE), *b = must_alloc(arena, 1);
+    struct gb_range *hole = must_alloc(arena, 9 * GB_ARENA_GRANULE), *c = must_alloc(arena, 1);
+    struct gb_range *hole2 = must_alloc(arena, 9 * GB_ARENA_GRANULE), *d = must_alloc(arena, 1);
+    struct gb_tree_node *root;
+    unsigned class = class_of(9 * GB_ARENA_GRANULE);
+
+    (void)state;
+    gb_range_free(arena, hole);
+    gb_range_free(arena, hole2);
+    root = arena->classes[class];
+    check_arena(arena);
+    WITH(b->block, NULL, "wrong block");
+    WITH(b->prev, c, "wrong block or neighbour");
+    WITH(b->offset, b->offset + GB_ARENA_GRANULE, "gap");
+    WITH(b->bytes, b->bytes + 1, "granules");
+    WITH(d->free, true, "not merged");
+    WITH(block->used, block->used + GB_ARENA_GRANULE, "add up");
+    WITH(block->bytes, block->bytes + GB_ARENA_GRANULE, "add up");
+    WITH(arena->first_map, 0, "two bitmaps");
+    WITH(arena->second_map[class / SECOND_COUNT], 0xf, "second bitmap");
+    WITH(arena->classes[class], NULL, "second bitmap");
+    WITH(arena->classes[class], root->left ? root->left : root->right, "root");
+    WITH(range_of(root)->largest, 1, "subtree");
+    WITH(range_of(root)->bytes, 1, "granules");
+    WITH(block->closed, true, "may not be");
+    WITH(root->priority, 0, "higher priority");
+    WITH(arena->stats.used, 0, "counters");
+    WITH(arena->stats.free_ranges, 0, "counters");
+    WITH(arena->stats.ranges, 0, "counters");
+    WITH(arena->unused, arena->unused->next, "record");
+    WITH(arena->records, 0, "record");
+    if (root->left)
+        WITH(root->left, NULL, "do not hold");
+    else
+        WITH(root->right, NULL, "do not hold");
+    gb_range_free(arena, a);
+    gb_arena_free(arena);
+    assert_int_equal(failing_blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_short_sequence),
+        cmocka_unit_test(test_long_random_sequences),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_own_segments),
+        cmocka_unit_test(test_oldest_first),
+        cmocka_unit_test(test_segments_run_empty),
+        cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_records_are_reused),
+        cmocka_unit_test(test_check_notices),
+    };
+
+    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
+}
