@@ -331,16 +331,29 @@ fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 
 # ---- lint ----
 
-.PHONY: lint lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell format
+.PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell format
 LINT := $(BUILD)/lint
 SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* 2>/dev/null)
 CHECK_FLAGS := -std=gnu11 -D_GNU_SOURCE -Iinclude -I.
 
-lint: lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell ## formatting, warnings as errors, static analysis
+lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell ## formatting, warnings as errors, static analysis
 
 lint-format:
 	$(call say,FORMAT,'all C files')
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS)
+
+# The installed header by itself, as old C and as C++; and the library shows what it declares.
+lint-header: $(LIBRARY)
+	$(call say,HEADER,include/gpubuf.h)
+	@$(CC) -std=c99 -pedantic $(WARNINGS) -Werror -fsyntax-only -x c include/gpubuf.h
+	@$(CLANG) -std=c++11 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c++ include/gpubuf.h
+	@mkdir -p $(LINT)
+	@grep -A1 '^GPUBUF_API' include/gpubuf.h | grep -o 'gpubuf_[a-z0-9_]*(' | tr -d '(' | \
+		sort -u >$(LINT)/declared
+	@nm -D --defined-only $(LIBRARY) | sed -n 's/.* T \(gpubuf_[a-z0-9_]*\).*/\1/p' | \
+		sort -u >$(LINT)/exported
+	@diff $(LINT)/declared $(LINT)/exported || { \
+		echo 'the header (<) and the library (>) do not agree'; exit 1; }
 
 lint-gcc:
 	@$(MAKE) CC=gcc WERROR=1 BUILD=$(LINT)/gcc objects
