@@ -189,6 +189,7 @@ $(PROTOCOL): $(B)/gen/protocol_json.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
+# As one line, since `describe` sends it as it is: JSON has no newline inside a string.
 $(B)/gen/protocol_json.c: proto/protocol.json
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
@@ -198,7 +199,7 @@ $(B)/gen/protocol_json.c: proto/protocol.json
 		echo 'extern const char gb_protocol_json[];'; \
 		echo 'extern const size_t gb_protocol_json_length;'; \
 		echo 'const char gb_protocol_json[] = {'; \
-		od -An -v -tx1 $< | sed "s/ *\([0-9a-f][0-9a-f]\)/'\\\\x\1',/g"; \
+		sed 's/^ *//' $< | tr -d '\n' | od -An -v -tx1 | sed "s/ *\([0-9a-f][0-9a-f]\)/'\\\\x\1',/g"; \
 		echo '0};'; \
 		echo 'const size_t gb_protocol_json_length = sizeof(gb_protocol_json) - 1;'; \
 	} >$@
