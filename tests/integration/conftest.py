@@ -1,0 +1,293 @@
+"""Fixtures: a daemon on a socket of its own for each test, watched for leaks when it ends.
+
+GPUBUF_BUILD names the build directory (default: build/ in the repository's root), so that the same
+tests run against a plain build and against one with sanitizers.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from child import Child  # noqa: E402
+from peer import DEADLINE, Peer  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
+GPUBUFD = BUILD / "bin" / "gpubufd"
+
+SANITIZER = re.compile(
+    r"(ERROR: (Address|Leak|Memory)Sanitizer|runtime error:|WARNING: ThreadSanitizer|"
+    r"ERROR SUMMARY: [1-9])"
+)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "root: needs root, to speak as other users")
+
+
+def pytest_collection_modifyitems(items):
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+class Daemon:
+    """A running gpubufd."""
+
+    def __init__(self, directory, options=(), device="host:64M", socket_path=None, **popen):
+        self.directory = directory
+        self.path = socket_path or os.path.join(directory, "s")
+        self.stderr_path = os.path.join(directory, "stderr")
+        self.peers = []
+        argv = [str(GPUBUFD), "--socket", self.path, "--log-level", "debug"]
+        if device is not None:
+            argv += ["--device", device]
+        with open(self.stderr_path, "ab") as stderr:
+            self.process = subprocess.Popen(
+                argv + list(options), stdin=subprocess.DEVNULL, stderr=stderr, **popen
+            )
+        try:
+            self._wait_for_listening()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        self.baseline = self._baseline()
+
+    def _wait_for_listening(self):
+        end = time.monotonic() + DEADLINE
+        while True:
+            try:
+                Peer(self.path).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    raise AssertionError(
+                        f"gpubufd ended with {self.process.returncode}: {self.stderr()}"
+                    ) from None
+                if time.monotonic() > end:
+                    raise AssertionError(f"gpubufd does not listen: {self.stderr()}") from None
+                time.sleep(0.005)
+
+    def stderr(self):
+        with open(self.stderr_path, errors="replace") as file:
+            return file.read()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def connect(self, **options):
+        """A new session; closed with the daemon at the latest."""
+        peer = Peer(self.path, **options)
+        self.peers.append(peer)
+        return peer
+
+    def connect_as(self, uid, gid, groups=()):
+        """A session of another user: the kernel notes who connects when it connects."""
+        before = os.getgroups()
+        os.setgroups(list(groups))
+        os.setegid(gid)
+        os.seteuid(uid)
+        try:
+            return self.connect()
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(before)
+
+    def fds(self):
+        """What the daemon's descriptors are: how many memfds, sockets, and others."""
+        count = {"memfd": 0, "socket": 0, "other": 0}
+        directory = f"/proc/{self.pid}/fd"
+        for entry in os.listdir(directory):
+            try:
+                target = os.readlink(f"{directory}/{entry}")
+            except FileNotFoundError:
+                continue
+            kind = "other"
+            if target.startswith("/memfd:"):
+                kind = "memfd"
+            elif target.startswith("socket:"):
+                kind = "socket"
+            count[kind] += 1
+        return count
+
+    def _baseline(self):
+        with Peer(self.path) as peer:
+            peer.call("stats")
+            return self.fds()
+
+    def close_peers(self):
+        for peer in self.peers:
+            peer.close()
+        self.peers.clear()
+
+    def check_no_leaks(self):
+        """Ends every session, deletes every object, trims: all must be as at the start."""
+        self.close_peers()
+        with Peer(self.path) as peer:
+            names = peer.names()
+            while names:
+                peer.call("delete", names=names[:1000])
+                names = names[1000:]
+            assert peer.names() == []
+            leases = peer.call("leases")
+            assert leases["leases"] == [] and leases["mapped"] == [], leases
+            peer.call("trim")
+            assert peer.used() == 0
+            assert self.fds() == self.baseline
+
+    def stop(self, status=0):
+        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            got = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError("gpubufd does not stop on SIGTERM") from None
+        finally:
+            self.close_peers()
+        text = self.stderr()
+        assert not SANITIZER.search(text), text[-8000:]
+        assert got == status, (got, text[-4000:])
+        assert not os.path.exists(self.path), "the socket is still there"
+
+    def kill(self):
+        """Ends it at once, without any check; for clearing up."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.close_peers()
+
+
+@pytest.fixture
+def directory():
+    """A short path of one's own that every user may enter."""
+    path = tempfile.mkdtemp(prefix="gpubuf-")
+    os.chmod(path, 0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _finish(daemon, failed):
+    if daemon.process.poll() is not None:
+        daemon.close_peers()
+        return  # the test has ended it by itself
+    if failed:
+        daemon.kill()
+        return
+    try:
+        daemon.check_no_leaks()
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_makereport(item):
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.failed_call = report.failed
+        if report.failed:
+            item.parent.any_failed = True
+
+
+@pytest.fixture
+def daemon_factory(directory, request):
+    """start(*options, device=…): daemons with options of their own; one socket each."""
+    daemons = []
+
+    def start(*options, **settings):
+        place = os.path.join(directory, str(len(daemons)))
+        os.mkdir(place)
+        os.chmod(place, 0o755)
+        daemon = Daemon(place, options, **settings)
+        daemons.append(daemon)
+        return daemon
+
+    yield start
+    failed = getattr(request.node, "failed_call", True)
+    problems = []
+    for daemon in daemons:
+        try:
+            _finish(daemon, failed)
+        except AssertionError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+
+
+@pytest.fixture
+def daemon(daemon_factory):
+    """A daemon with 64 MiB of host memory."""
+    return daemon_factory()
+
+
+@pytest.fixture
+def peer(daemon):
+    return daemon.connect()
+
+
+@pytest.fixture(scope="module")
+def shared_daemon(request):
+    """One daemon for a whole file of small cases that do not disturb each other."""
+    path = tempfile.mkdtemp(prefix="gpubuf-")
+    os.chmod(path, 0o755)
+    daemon = Daemon(path)
+    yield daemon
+    try:
+        _finish(daemon, getattr(request.node, "any_failed", False))
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def shared_peer(shared_daemon):
+    """A session on the file's daemon, ended after the test."""
+    with Peer(shared_daemon.path) as peer:
+        yield peer
+
+
+# ---- other processes ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def child(daemon_factory):
+    """child(daemon, work, uid=…, gid=…, groups=…): starts a Child; killed after the test."""
+    children = []
+
+    def start(daemon, work, **who):
+        one = Child(daemon.path, work, **who)
+        children.append(one)
+        return one
+
+    yield start
+    for one in children:
+        one.kill()
+
+
+@pytest.fixture
+def as_user(child):
+    """as_user(daemon, uid, gid, work): what work(peer) returns when run as that user."""
+
+    def run(daemon, uid, gid, work, groups=()):
+        one = child(daemon, work, uid=uid, gid=gid, groups=groups)
+        one.kill()
+        return one.result
+
+    return run

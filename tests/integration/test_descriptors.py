@@ -1,0 +1,165 @@
+"""Descriptors: a FIFO that stays in step with the messages, or a closed connection."""
+
+import fcntl
+import json
+import os
+
+import pytest
+
+from peer import bytes_layout
+
+
+@pytest.fixture
+def memfd():
+    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 4096)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    yield fd
+    os.close(fd)
+
+
+def line(ident=1, method="stats", fds=None, **params):
+    message = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
+    if fds is not None:
+        message["fds"] = fds
+    return json.dumps(message).encode() + b"\n"
+
+
+def register(ident, name, fds=1):
+    layout = {"kind": "bytes", "bytes": 8, "data": {"handle": 0, "offset": 0, "bytes": 8}}
+    handles = [{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}]
+    return line(ident, "register", fds, name=name, layout=layout, handles=handles)
+
+
+def test_too_few(peer):
+    peer.send_raw(line(fds=1))
+    peer.expect_closed()
+
+
+def test_fewer_than_said(peer, memfd):
+    peer.send_raw(line(fds=2), [memfd])
+    peer.expect_closed()
+
+
+def test_more_than_said(peer, memfd):
+    peer.send_raw(register(1, "d/more"), [memfd, memfd])
+    peer.expect_closed()
+
+
+def test_unexpected(peer, memfd):
+    peer.send_raw(line(), [memfd])
+    peer.expect_closed()
+
+
+def test_with_a_bad_line(peer, memfd):
+    """Nobody knows how many belong to it."""
+    peer.send_raw(b"{no json}\n", [memfd])
+    peer.expect_closed()
+
+
+def test_with_fds_of_the_wrong_type(peer, memfd):
+    peer.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats","fds":"one"}\n', [memfd])
+    peer.expect_closed()
+
+
+def test_more_than_one_message_may_bring(peer, memfd):
+    peer.send_raw(line(fds=17), [memfd] * 17)
+    peer.expect_closed()
+
+
+def test_a_flood_without_a_line(peer, memfd):
+    """Descriptors that no message takes are bounded."""
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        for _ in range(1000):
+            peer.send_raw(b" ", [memfd] * 16)
+    peer.expect_closed()
+
+
+def test_sixteen(peer, memfd):
+    """In step, so the session lives on whatever becomes of the request."""
+    for ident in range(1, 4):
+        peer.send_raw(line(ident, fds=16), [memfd] * 16)
+        assert peer.recv_message()["id"] == ident
+
+
+def test_refused_requests_keep_in_step(peer, memfd):
+    """What a refused request brought is closed, and the next finds its own."""
+    peer.send_raw(line(1, "no such method", fds=2), [memfd] * 2)
+    peer.send_raw(line(2, "register", fds=1, name="d/x", layout={}, handles=7), [memfd])
+    peer.send_raw(register(3, "d/ok"), [memfd])
+    assert peer.recv_message()["error"]["data"]["kind"] in ("method", "invalid")
+    assert peer.recv_message()["error"]["data"]["kind"] == "invalid"
+    assert "result" in peer.recv_message()
+    assert peer.open_object("d/ok").read() == bytes(8)
+
+
+def test_pipelined(peer, memfd):
+    """Lines without descriptors before and after, in one burst."""
+    for i in range(20):
+        peer.send_raw(line(100 + i) + line(200 + i))
+        peer.send_raw(register(300 + i, f"d/{i}"), [memfd])
+    ids = [peer.recv_message()["id"] for _ in range(60)]
+    assert ids == [base + i for i in range(20) for base in (100, 200, 300)]
+    assert len(peer.names("d/")) == 20
+
+
+def test_split_after_the_first_byte(peer, memfd):
+    """The descriptor comes with the first byte, the rest of the line in pieces."""
+    text = register(1, "d/split")
+    peer.send_raw(text[:1], [memfd])
+    peer.wait_until_read()
+    peer.send_raw(text[1:40])
+    peer.wait_until_read()
+    peer.send_raw(text[40:])
+    assert "result" in peer.recv_message()
+
+
+def test_the_next_message_right_behind_a_half_one(peer, memfd):
+    """The end of one line and the first byte of the next, which brings a descriptor."""
+    first = line(1)
+    peer.send_raw(first[:10])
+    peer.wait_until_read()
+    peer.send_raw(first[10:])
+    peer.send_raw(register(2, "d/behind"), [memfd])
+    assert "result" in peer.recv_message()
+    assert "result" in peer.recv_message()
+
+
+def test_closing_with_descriptors_under_way(daemon, memfd):
+    """Cut off midway with descriptors queued: they are closed (the fixture counts them)."""
+    for text in (b"{", register(1, "d/cut")[:30], b""):
+        peer = daemon.connect()
+        if text:
+            peer.send_raw(text, [memfd] * 3)
+        peer.close()
+
+
+def test_replies_bring_descriptors_once(daemon, peer):
+    peer.put("d/a", b"abc")
+    reader = daemon.connect()
+    ident = reader.request("open", name="d/a")
+    reader.request("stats")
+    message = reader.recv_message()
+    assert message["id"] == ident and len(message["_fds"]) == 1
+    assert reader.recv_message()["_fds"] == []
+
+
+def test_received_descriptors_are_of_the_segments_size(peer):
+    result = peer.create("d/size", bytes_layout(1000), b"x" * 1000)
+    for segment in peer.segments.values():
+        assert os.fstat(segment.fd).st_size == segment.bytes
+    peer.call("abort", lease=result["lease"])
+
+
+def test_other_kinds_of_descriptors(daemon, peer, directory):
+    """Pipes, sockets, directories, /dev/null: refused by name, and closed."""
+    pipe = os.pipe()
+    opened = [*pipe, os.open("/dev/null", os.O_RDWR), os.open(directory, os.O_RDONLY)]
+    try:
+        for i, fd in enumerate(opened):
+            peer.send_raw(register(i + 1, "d/kind"), [fd])
+            reply = peer.recv_message()
+            assert reply["error"]["data"]["kind"] in ("invalid", "unsupported"), reply
+    finally:
+        for fd in opened:
+            os.close(fd)

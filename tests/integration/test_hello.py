@@ -1,0 +1,79 @@
+"""hello: who the daemon is, its devices, its limits."""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_result(peer):
+    result = peer.call("hello", protocol=1, client="a test")
+    assert result["protocol"] == 1
+    assert isinstance(result["server"], str) and result["server"]
+    assert re.fullmatch(r"[0-9a-f]{8,}", result["instance"])
+    assert isinstance(result["session"], int) and result["session"] > 0
+    assert "resumed" not in result
+
+
+def test_devices(peer):
+    (device,) = peer.call("hello", protocol=1)["devices"]
+    assert device["id"] == "host"
+    assert device["capacity"] == 64 << 20
+    assert device["used"] == 0
+    assert device["share"] == ["fd"]
+    assert device["default"] is True
+    assert isinstance(device["name"], str) and device["name"]
+
+
+def test_limits_are_those_of_the_header(peer):
+    text = (ROOT / "proto/limits.h").read_text()
+    header = {n: int(v) for n, v in re.findall(r"^\s+X\((\w+), (\d+),", text, re.M)}
+    assert len(header) > 10
+    assert peer.call("hello", protocol=1)["limits"] == header
+
+
+def test_sessions_differ_and_the_instance_does_not(daemon):
+    one = daemon.connect().call("hello", protocol=1)
+    two = daemon.connect().call("hello", protocol=1)
+    assert one["session"] != two["session"]
+    assert one["instance"] == two["instance"]
+
+
+def test_another_instance_after_a_restart(daemon_factory):
+    one = daemon_factory().connect().call("hello", protocol=1)
+    two = daemon_factory().connect().call("hello", protocol=1)
+    assert one["instance"] != two["instance"]
+
+
+def test_optional(peer):
+    assert peer.call("stats")
+
+
+def test_another_protocol_is_refused(peer):
+    for protocol in (0, 2, 1 << 40):
+        error = peer.error(("invalid", "unsupported"), "hello", protocol=protocol)
+        assert "protocol" in error.message and "1" in error.message
+    assert peer.call("hello", protocol=1)
+
+
+def test_client_name_is_told(daemon, peer):
+    peer.put("a")
+    holder = daemon.connect()
+    session = holder.call("hello", protocol=1, client="größe/7")["session"]
+    holder.call("open", name="a")
+    (lease,) = peer.call("leases", name="a")["leases"]
+    assert lease["client"] == "größe/7" and lease["session"] == session
+
+
+def test_resume_of_another_instance_gives_nothing_back(peer):
+    """What this daemon never had cannot be resumed: null for each."""
+    objects = [{"name": "a", "version": 1}, {"name": "b", "version": 2}]
+    result = peer.call("hello", protocol=1, resume={"instance": "00ff" * 4, "objects": objects})
+    assert result["resumed"] == [None, None]
+
+
+def test_bad_resume(peer):
+    for resume in ({}, {"instance": "xyz", "objects": []}, {"instance": 7, "objects": []},
+                   {"instance": "00", "objects": {}}, {"instance": "00", "objects": [{}]}):
+        error = peer.error("invalid", "hello", protocol=1, resume=resume)
+        assert error.message.startswith("params.resume")

@@ -1,0 +1,321 @@
+"""Layouts: every type, nested, and each way to get one wrong, with the path that is named."""
+
+import pytest
+
+from peer import at, buffers, column, table
+
+# dtype -> bits of an element, as the protocol's table of Arrow types fixes them.
+WIDTHS = {
+    "bool": 1, "bool8": 8,
+    "int8": 8, "int16": 16, "int32": 32, "int64": 64,
+    "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
+    "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
+    "complex64": 64, "complex128": 128,
+    "fixed_binary(1)": 8, "fixed_binary(7)": 56, "fixed_binary(1000)": 8000,
+    "date32": 32, "date64": 64,
+    "time32[s]": 32, "time32[ms]": 32, "time64[us]": 64, "time64[ns]": 64,
+    "timestamp[s]": 64, "timestamp[ms]": 64, "timestamp[us]": 64, "timestamp[ns]": 64,
+    "timestamp[us,UTC]": 64, "timestamp[ns,Europe/Vienna]": 64, "timestamp[s,+02:00]": 64,
+    "duration[s]": 64, "duration[ms]": 64, "duration[us]": 64, "duration[ns]": 64,
+    "decimal128(38,10)": 128, "decimal128(1,0)": 128, "decimal128(5,-2)": 128,
+}
+STRINGS = {"utf8": 4, "binary": 4, "large_utf8": 8, "large_binary": 8}
+
+ARRAYS = ["bool8", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.fixture
+def make(shared_peer):
+    """make(layout): the layout that the daemon answers; the object is aborted."""
+
+    def run(layout):
+        result = shared_peer.call("create", name="layout", layout=layout)
+        shared_peer.call("abort", lease=result["lease"])
+        return result["object"]["layout"]
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+@pytest.mark.parametrize("length,offset", [(0, 0), (1, 0), (13, 0), (1000, 9)])
+def test_fixed_width_columns(make, dtype, length, offset):
+    layout = make(column(dtype, length, offset=offset, mask={}))
+    assert layout["kind"] == "column" and layout["dtype"] == dtype
+    assert layout["length"] == length and layout.get("offset", 0) == offset
+    elements = length + offset
+    assert layout["data"]["bytes"] == (elements * WIDTHS[dtype] + 7) // 8
+    assert layout["mask"]["bytes"] >= (elements + 7) // 8
+    assert layout["mask"]["bytes"] % 64 == 0
+    assert "offsets" not in layout and not layout.get("children")
+
+
+@pytest.mark.parametrize("dtype", STRINGS)
+def test_string_columns(make, dtype):
+    layout = make(column(dtype, 10, offset=3, data={"bytes": 55}, null_count=2, mask={}))
+    assert layout["offsets"]["bytes"] == 14 * STRINGS[dtype]
+    assert layout["data"]["bytes"] == 55
+    assert layout["null_count"] == 2
+
+
+def test_without_a_mask_there_is_none(make):
+    assert "mask" not in make(column("int8", 5))
+
+
+@pytest.mark.parametrize("dtype", ARRAYS)
+def test_arrays(make, dtype):
+    layout = make({"kind": "array", "dtype": dtype, "shape": [3, 5, 7], "mask": {}})
+    assert layout["shape"] == [3, 5, 7] and layout["dtype"] == dtype
+    assert layout["data"]["bytes"] == 105 * WIDTHS[dtype] // 8
+    assert layout["mask"]["bytes"] >= 14
+    size = WIDTHS[dtype] // 8
+    assert layout.get("strides", [35 * size, 7 * size, size]) == [35 * size, 7 * size, size]
+
+
+def test_c_order_strides_may_be_said(make):
+    layout = make({"kind": "array", "dtype": "int32", "shape": [2, 3], "strides": [12, 4]})
+    assert layout["data"]["bytes"] == 24
+
+
+def test_a_scalar_array(make):
+    assert make({"kind": "array", "dtype": "float64", "shape": []})["data"]["bytes"] == 8
+
+
+def test_as_many_axes_as_there_may_be(make):
+    assert make({"kind": "array", "dtype": "int8", "shape": [1] * 32})["shape"] == [1] * 32
+
+
+def test_null_column(make):
+    layout = make(column("null", 9, null_count=9))
+    assert buffers(layout) == []
+
+
+def test_list(make):
+    layout = make(column("list", 3, mask={}, children=[{"dtype": "int16", "length": 8}]))
+    assert layout["offsets"]["bytes"] == 16 and "data" not in layout
+    assert layout["children"][0]["data"]["bytes"] == 16
+
+
+def test_large_list_of_strings(make):
+    layout = make(column("large_list", 3, children=[
+        {"dtype": "utf8", "length": 8, "data": {"bytes": 20}}]))
+    assert layout["offsets"]["bytes"] == 32
+    assert layout["children"][0]["offsets"]["bytes"] == 36
+
+
+def test_fixed_list(make):
+    layout = make(column("fixed_list(3)", 4, children=[{"dtype": "float32", "length": 12}]))
+    assert layout["children"][0]["data"]["bytes"] == 48
+    assert "data" not in layout and "offsets" not in layout
+
+
+def test_struct(make):
+    layout = make(column("struct", 4, mask={}, children=[
+        {"name": "x", "dtype": "int32", "length": 4},
+        {"name": "y", "dtype": "utf8", "length": 4, "data": {"bytes": 9}, "mask": {}}]))
+    assert [c["name"] for c in layout["children"]] == ["x", "y"]
+    assert "data" not in layout and "mask" in layout["children"][1]
+
+
+def test_dictionary(make):
+    layout = make(column("dictionary", 100, children=[
+        {"dtype": "int8", "length": 100, "mask": {}},
+        {"dtype": "utf8", "length": 3, "data": {"bytes": 12}}]))
+    assert layout["children"][0]["data"]["bytes"] == 100
+    assert layout["children"][1]["offsets"]["bytes"] == 16
+
+
+def deep(levels):
+    node = {"dtype": "int8", "length": 1}
+    for _ in range(levels - 1):
+        node = {"dtype": "struct", "length": 1, "children": [{"name": "a", **node}]}
+    return {"kind": "column", **node}
+
+
+def test_as_deep_as_it_may_be(make):
+    """14 levels of columns fit the line's 32 levels of nesting in any case."""
+    layout = make(deep(14))
+    assert at(layout, "children[0]." * 13 + "data")["bytes"] == 1
+
+
+def test_metadata(make):
+    metadata = {"unit": "km/h", "ü": "", "": "empty key", "a\nb": '"quoted"'}
+    layout = make(table(1, a={"dtype": "int8", "metadata": metadata}))
+    assert layout["columns"][0]["metadata"] == metadata
+
+
+def test_many_columns(make):
+    layout = make(table(1, **{f"c{i}": {"dtype": "int8"} for i in range(4096)}))
+    assert len(layout["columns"]) == 4096
+    offsets = {(c["data"]["segment"], c["data"]["offset"]) for c in layout["columns"]}
+    assert len(offsets) == 4096
+
+
+def test_the_bytes_of_every_type(shared_daemon, shared_peer):
+    """One table with every fixed-width type, written by one session and read by another."""
+    columns = {d: {"dtype": d, "mask": {}} for d in WIDTHS}
+    data, length = {}, 33
+    for i, dtype in enumerate(columns):
+        size = (WIDTHS[dtype] * length + 7) // 8
+        data[f"columns[{i}].data"] = bytes((i * 31 + j) % 256 for j in range(size))
+        data[f"columns[{i}].mask"] = bytes([i, 255 - i, 1, 2, 1])
+    shared_peer.create_object("types", table(length, **columns), data)
+    opened = shared_daemon.connect().open_object("types")
+    for path, content in data.items():
+        assert opened.read(path)[: len(content)] == content
+
+
+def arrays(**members):
+    return {"kind": "array", "dtype": "int32", "shape": [2, 3], **members}
+
+
+def columns(*nodes, length=4):
+    return {"kind": "table", "length": length, "columns": list(nodes)}
+
+
+INT8 = {"dtype": "int8", "length": 4}
+BIG = (1 << 52) - 1
+
+# name -> (layout, the path that the message must begin with, below params.layout)
+BAD = {
+    "not an object": ([], ""),
+    "empty": ({}, ".kind"),
+    "kind unknown": ({"kind": "tensor"}, ".kind"),
+    "kind number": ({"kind": 1}, ".kind"),
+    "unknown member": ({"kind": "bytes", "bytes": 1, "size": 2}, ".size"),
+    "member of another kind": ({"kind": "bytes", "bytes": 1, "dtype": "int8"}, ".dtype"),
+    "bytes missing": ({"kind": "bytes"}, ".bytes"),
+    "bytes negative": ({"kind": "bytes", "bytes": -1}, ".bytes"),
+    "bytes fraction": ({"kind": "bytes", "bytes": 1.5}, ".bytes"),
+    "bytes past 2^52": ({"kind": "bytes", "bytes": 1 << 52}, ".bytes"),
+    "bytes 2^63": ({"kind": "bytes", "bytes": 1 << 63}, ".bytes"),
+    "bytes 2^64": ({"kind": "bytes", "bytes": (1 << 64) + 1}, ".bytes"),
+    "bytes text": ({"kind": "bytes", "bytes": "1"}, ".bytes"),
+    "data too small": ({"kind": "bytes", "bytes": 9, "data": {"bytes": 8}}, ".data"),
+    "data with a place": (
+        {"kind": "bytes", "bytes": 9, "data": {"segment": 1, "offset": 0, "bytes": 9}}, ".data"),
+    "data array": ({"kind": "bytes", "bytes": 9, "data": [9]}, ".data"),
+    "dtype missing": ({"kind": "array", "shape": [1]}, ".dtype"),
+    "shape missing": ({"kind": "array", "dtype": "int8"}, ".shape"),
+    "shape number": (arrays(shape=6), ".shape"),
+    "shape negative": (arrays(shape=[2, -3]), ".shape[1]"),
+    "shape fraction": (arrays(shape=[2.5, 3]), ".shape[0]"),
+    "shape text": (arrays(shape=[2, "3"]), ".shape[1]"),
+    "shape 2^63": (arrays(shape=[1 << 63]), ".shape[0]"),
+    "shape overflows": (arrays(shape=[1 << 30, 1 << 30]), ".shape"),
+    "shape times size overflows": (arrays(shape=[BIG]), ".shape"),
+    "shape overflows past a zero": (arrays(shape=[1 << 40, 1 << 40, 1 << 40]), ".shape"),
+    "array of bits": (arrays(dtype="bool"), ".dtype"),
+    "array of strings": (arrays(dtype="utf8"), ".dtype"),
+    "array of lists": (arrays(dtype="list"), ".dtype"),
+    "array data too small": (arrays(data={"bytes": 23}), ".data"),
+    "array mask too small": (arrays(mask={"bytes": 0}), ".mask"),
+    "strides not C order": (arrays(strides=[4, 8]), ".strides"),
+    "strides too few": (arrays(strides=[4]), ".strides"),
+    "strides negative": (arrays(strides=[-12, 4]), ".strides"),
+    "length missing": ({"kind": "column", "dtype": "int8"}, ".length"),
+    "length negative": (column("int8", -1), ".length"),
+    "length times size overflows": (column("int64", BIG), ""),
+    "offset plus length overflows": (column("int8", BIG, offset=BIG), ""),
+    "offset negative": (column("int8", 1, offset=-1), ".offset"),
+    "nulls without a mask": (column("int8", 3, null_count=1), ".null_count"),
+    "more nulls than elements": (column("int8", 3, null_count=4, mask={}), ".null_count"),
+    "null_count -2": (column("int8", 3, null_count=-2, mask={}), ".null_count"),
+    "column data too small": (column("int16", 10, data={"bytes": 19}), ".data"),
+    "column data too small for its offset": (
+        column("int16", 10, offset=2, data={"bytes": 20}), ".data"),
+    "column mask too small": (column("int16", 10, mask={"bytes": 1}), ".mask"),
+    "mask text": (column("int16", 10, mask="yes"), ".mask"),
+    "offsets for numbers": (column("int16", 10, offsets={"bytes": 44}), ".offsets"),
+    "offsets too small": (
+        column("utf8", 10, data={"bytes": 1}, offsets={"bytes": 43}), ".offsets"),
+    "strings without data": (column("utf8", 10), ".data"),
+    "strings without size of data": (column("utf8", 10, data={}), ".data"),
+    "children for numbers": (column("int8", 4, children=[INT8]), ".children"),
+    "list without children": (column("list", 4), ".children"),
+    "list with two children": (column("list", 4, children=[INT8, INT8]), ".children"),
+    "list with data": (column("list", 4, children=[INT8], data={"bytes": 4}), ".data"),
+    "dictionary without values": (column("dictionary", 4, children=[INT8]), ".children"),
+    "dictionary with real indices": (
+        column("dictionary", 4, children=[{"dtype": "float32", "length": 4}, INT8]),
+        ".children[0]"),
+    "dictionary with too few indices": (
+        column("dictionary", 5, children=[INT8, INT8]), ".children[0]"),
+    "struct child too short": (
+        column("struct", 5, children=[{"name": "a", **INT8}]), ".children[0]"),
+    "struct child unnamed": (column("struct", 4, children=[INT8]), ".children[0]"),
+    "struct children of one name": (
+        column("struct", 4, children=[{"name": "a", **INT8}, {"name": "a", **INT8}]),
+        ".children[1]"),
+    "fixed_list child too short": (column("fixed_list(3)", 2, children=[INT8]), ".children[0]"),
+    "child's dtype": (column("list", 4, children=[{"dtype": "int33", "length": 1}]),
+                      ".children[0].dtype"),
+    "grandchild's length": (
+        column("list", 4, children=[{"dtype": "list", "length": 1, "children": [
+            {"dtype": "int8", "length": -4}]}]),
+        ".children[0].children[0].length"),
+    "table length missing": ({"kind": "table", "columns": []}, ".length"),
+    "columns missing": ({"kind": "table", "length": 1}, ".columns"),
+    "columns an object": ({"kind": "table", "length": 1, "columns": {}}, ".columns"),
+    "column number": (columns(1), ".columns[0]"),
+    "column unnamed": (columns(INT8), ".columns[0].name"),
+    "column name number": (columns({"name": 1, **INT8}), ".columns[0].name"),
+    "columns of one name": (
+        columns({"name": "a", **INT8}, {"name": "b", **INT8}, {"name": "a", **INT8}),
+        ".columns[2].name"),
+    "column of another length": (
+        columns({"name": "a", **INT8}, {"name": "b", "dtype": "int8", "length": 5}),
+        ".columns[1].length"),
+    "column kind inside a table": (
+        columns({"name": "a", "kind": "column", **INT8}), ".columns[0].kind"),
+    "third column's dtype": (
+        columns(*({"name": n, **INT8} for n in "ab"), {"name": "c", **INT8, "dtype": "int33"}),
+        '.columns[2].dtype: unknown dtype "int33"'),
+    "metadata array": (column("int8", 1, metadata=[]), ".metadata"),
+    "metadata number": (column("int8", 1, metadata={"a": 1}), ".metadata"),
+}
+
+
+@pytest.mark.parametrize("layout,path", BAD.values(), ids=BAD.keys())
+def test_bad_layouts(shared_peer, layout, path):
+    error = shared_peer.error("invalid", "create", name="bad", layout=layout)
+    assert error.message.startswith("params.layout" + path), error.message
+    rest = error.message[len("params.layout" + path) :]
+    assert ": " in error.message and (": " in path or path == "" or rest[0] in ":[."), error.message
+
+
+BAD_DTYPES = [
+    "", "int", "int33", "Int8", "int8 ", " int8", "int8[]", "int8()", "float", "float128", "string",
+    "bool1", "bool(1)", "fixed_binary", "fixed_binary()", "fixed_binary(0)", "fixed_binary(-1)",
+    "fixed_binary(x)", "fixed_binary(3", "fixed_binary(3)x", "fixed_binary(99999999999)",
+    "fixed_binary( 3)", "fixed_binary(+3)", "date", "date16", "time32", "time32[us]", "time32[]",
+    "time64[s]", "timestamp", "timestamp[]", "timestamp[m]", "timestamp[us", "timestamp[us,]",
+    "timestamp[us,UTC]]", "timestamp[us," + "x" * 200 + "]", "timestamp[us,a\tb]", "duration",
+    "duration[h]", "duration[us,UTC]", "decimal128", "decimal128()", "decimal128(10)",
+    "decimal128(0,0)", "decimal128(39,0)", "decimal128(10,2,1)", "decimal128(10,99)",
+    "decimal256(50,2)", "list(3)", "fixed_list", "fixed_list(x)", "fixed_list(3", "struct()",
+    "dictionary()", "null()", "utf16", "x" * 1000,
+]
+
+
+@pytest.mark.parametrize("dtype", BAD_DTYPES, ids=lambda d: ascii(d)[:30])
+def test_bad_dtypes(shared_peer, dtype):
+    error = shared_peer.error("invalid", "create", name="bad", layout=column(dtype, 1))
+    assert error.message.startswith("params.layout.dtype: "), error.message
+
+
+def test_too_many_and_too_deep(shared_peer):
+    cases = [
+        table(1, **{f"c{i}": {"dtype": "int8"} for i in range(4097)}),
+        deep(17),
+        {"kind": "array", "dtype": "int8", "shape": [1] * 33},
+        column("int8", 1, metadata={str(i): "" for i in range(257)}),
+        # 2 levels of 64 and 65 columns: nested ones count
+        {"kind": "table", "length": 1, "columns": [
+            {"name": str(i), "dtype": "struct", "length": 1, "children": [
+                {"name": str(j), "dtype": "int8", "length": 1} for j in range(64)]}
+            for i in range(64)]},
+    ]
+    for layout in cases:
+        shared_peer.error(("invalid", "limit", "parse"), "create", name="bad", layout=layout)
+    assert shared_peer.call("stats")

@@ -1,0 +1,143 @@
+"""leases, unmap, trim: who holds what, and giving it back."""
+
+import os
+import time
+
+from peer import bytes_layout
+
+MIB = 1 << 20
+
+
+def test_nothing(peer):
+    assert peer.call("leases") == {"leases": [], "mapped": []}
+
+
+def test_members(daemon, peer):
+    version = peer.put("a", b"x" * 100)
+    reader = daemon.connect()
+    session = reader.call("hello", protocol=1, client="reader")["session"]
+    reader.open_object("a")
+    (lease,) = peer.call("leases")["leases"]
+    assert lease["session"] == session and lease["client"] == "reader"
+    assert lease["pid"] == os.getpid()
+    assert lease["uid"] == os.geteuid()
+    assert lease["name"] == "a" and lease["version"] == version and lease["access"] == "r"
+    assert lease["bytes"] >= 100
+    assert 0 <= lease["age_ms"] < 60000
+
+
+def test_age_grows(daemon, peer):
+    peer.put("a")
+    daemon.connect().open_object("a")
+    end = time.monotonic() + 10
+    while peer.call("leases")["leases"][0]["age_ms"] < 20:
+        assert time.monotonic() < end
+
+
+def test_a_writers_lease(peer):
+    made = peer.create("a", bytes_layout(1))
+    (lease,) = peer.call("leases")["leases"]
+    assert lease["access"] == "rw" and lease["name"] == "a"
+    peer.call("seal", lease=made["lease"])
+    (lease,) = peer.call("leases")["leases"]
+    assert lease["access"] == "r"
+
+
+def test_by_name(daemon, peer):
+    peer.put("a")
+    peer.put("b")
+    reader = daemon.connect()
+    for name in "aab":
+        reader.open_object(name)
+    assert [e["name"] for e in peer.call("leases", name="a")["leases"]] == ["a", "a"]
+    assert len(peer.call("leases")["leases"]) == 3
+
+
+def test_old_versions_are_told(daemon, peer):
+    peer.put("a")
+    reader = daemon.connect()
+    old = reader.open_object("a").version
+    new = peer.put("a", replace=True)
+    reader.open_object("a")
+    assert {e["version"] for e in peer.call("leases")["leases"]} == {old, new}
+
+
+def test_mapped(daemon, peer):
+    peer.create_object("a", bytes_layout(20 * MIB))
+    reader = daemon.connect()
+    session = reader.call("hello", protocol=1)["session"]
+    opened = reader.open_object("a")
+    segment = opened.layout["data"]["segment"]
+    mine = [m for m in peer.call("leases")["mapped"] if m["session"] == session]
+    assert mine == [{"session": session, "segment": segment,
+                     "bytes": reader.segment(segment).bytes}]
+
+
+def test_unmap(daemon, peer):
+    peer.put("a", b"x")
+    reader = daemon.connect()
+    session = reader.call("hello", protocol=1)["session"]
+    opened = reader.open_object("a")
+    segment = opened.layout["data"]["segment"]
+    opened.release()
+    assert reader.call("unmap", segments=[segment]) == {}
+    assert session not in [m["session"] for m in peer.call("leases")["mapped"]]
+    again = reader.call("open", name="a")
+    assert [s["id"] for s in again["segments"]] == [segment], "a handle is needed again"
+
+
+def test_unmap_of_what_was_never_had(daemon, peer):
+    peer.put("a")
+    segment = peer.call("stat", name="a")["object"]["layout"]["data"]["segment"]
+    other = daemon.connect()
+    other.error("stale", "unmap", segments=[segment])
+    other.error("stale", "unmap", segments=[1 << 50])
+    peer.call("unmap", segments=[segment])
+    peer.error("stale", "unmap", segments=[segment])
+    assert peer.call("unmap", segments=[]) == {}
+
+
+def test_trim_gives_back_what_nobody_uses(daemon, peer):
+    before = daemon.fds()["memfd"]
+    made = peer.create("a", bytes_layout(20 * MIB), b"x")
+    peer.call("seal", lease=made["lease"], release=True)
+    segment = made["object"]["layout"]["data"]["segment"]
+    assert peer.call("trim")["freed"] == 0
+    peer.call("delete", name="a")
+    peer.call("unmap", segments=[segment])
+    used = peer.used()
+    freed = peer.call("trim")["freed"]
+    assert freed >= 20 * MIB or used == 0
+    assert peer.used() == 0
+    assert daemon.fds()["memfd"] == before
+    assert peer.call("trim") == {"freed": 0}
+
+
+def test_trim_leaves_what_is_mapped(daemon, peer):
+    peer.create_object("a", bytes_layout(20 * MIB), b"mapped")
+    reader = daemon.connect()
+    opened = reader.open_object("a")
+    opened.release()
+    peer.call("delete", name="a")
+    assert peer.call("trim")["freed"] == 0
+    assert peer.used() >= 20 * MIB
+    assert opened.read()[:6] == b"mapped"
+
+
+def test_trim_of_a_device(peer):
+    assert peer.call("trim", device="host") == {"freed": 0}
+    peer.error(("invalid", "unsupported", "not_found"), "trim", device="cuda:0")
+
+
+def test_trim_up_to_so_many_bytes(daemon):
+    """`bytes` says how much is wanted; what is unused beyond it may stay."""
+    producer = daemon.connect()
+    for i in range(3):
+        producer.create_object(f"a/{i}", bytes_layout(17 * MIB), b"x")
+    producer.call("delete", names=[f"a/{i}" for i in range(3)])
+    producer.close()
+    peer = daemon.connect()
+    first = peer.call("trim", bytes=1)["freed"]
+    assert first >= 17 * MIB
+    assert first + peer.call("trim")["freed"] >= 3 * 17 * MIB
+    assert peer.used() == 0

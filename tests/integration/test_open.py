@@ -1,0 +1,298 @@
+"""open: one, many, waiting, by version, and which segments come along."""
+
+import fcntl
+import os
+import time
+
+import pytest
+
+from peer import bytes_layout, table
+
+
+def register_bytes(peer, name, data):
+    """A memfd of its own, so a segment of its own."""
+    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    size = len(data)
+    layout = {**bytes_layout(size), "data": {"handle": 0, "offset": 0, "bytes": size}}
+    handles = [{"kind": "memfd", "fd": 0, "bytes": size, "device": "host"}]
+    peer.call("register", fds=[fd], name=name, layout=layout, handles=handles)
+    os.close(fd)
+
+
+def test_reply(daemon, peer):
+    version = peer.put("a", b"hello")
+    result = daemon.connect().call("open", name="a")
+    assert set(result) == {"lease", "object", "segments"}
+    assert result["object"]["name"] == "a" and result["object"]["version"] == version
+    (segment,) = result["segments"]
+    assert segment["access"] == "r"
+    assert result["object"]["layout"]["data"]["segment"] == segment["id"]
+
+
+def test_missing(peer):
+    error = peer.error("not_found", "open", name="no/such")
+    assert error.data["name"] == "no/such"
+
+
+def test_no_object_is_a_prefix_of_its_name(peer):
+    peer.put("a/b")
+    for name in ("a", "a/b/c", "a/B", "a/b "):
+        peer.error("not_found", "open", name=name)
+
+
+def test_every_open_is_a_lease(daemon, peer):
+    peer.put("a")
+    reader = daemon.connect()
+    leases = [reader.call("open", name="a")["lease"] for _ in range(5)]
+    assert len(set(leases)) == 5
+    assert peer.call("stat", name="a")["object"]["leases"] == 5
+    for left, lease in zip((4, 3, 2, 1, 0), leases):
+        reader.call("release", lease=lease)
+        assert peer.call("stat", name="a")["object"]["leases"] == left
+
+
+def test_new_segments_only_once(daemon, peer):
+    peer.put("a", b"1")
+    peer.put("b", b"2")
+    reader = daemon.connect()
+    assert len(reader.call("open", name="a")["segments"]) == 1
+    assert reader.call("open", name="a")["segments"] == []
+    assert reader.call("open", name="b", segments="new")["segments"] == []
+    assert len(reader.call("open", name="a", segments="all")["segments"]) == 1
+    assert reader.open_object("b").read() == b"2"
+
+
+def test_each_session_gets_its_own(daemon, peer):
+    peer.put("a")
+    for _ in range(3):
+        assert len(daemon.connect().call("open", name="a")["segments"]) == 1
+
+
+def test_the_creator_has_its_segment_already(peer):
+    peer.put("a", b"x")
+    result = peer.call("open", name="a")
+    assert result["segments"] == []
+    assert peer.read(result["object"]["layout"]["data"]) == b"x"
+
+
+def test_many(daemon, peer):
+    for i in range(20):
+        peer.put(f"m/{i}", b"%d" % i)
+    reader = daemon.connect()
+    names = [f"m/{i}" for i in range(20)]
+    result = reader.call("open", names=names)
+    assert [e["object"]["name"] for e in result["objects"]] == names
+    assert len(result["segments"]) == 1
+    for i, entry in enumerate(result["objects"]):
+        assert reader.read(entry["object"]["layout"]["data"]) == b"%d" % i
+    reader.call("release", leases=[e["lease"] for e in result["objects"]])
+    assert peer.call("leases")["leases"] == []
+
+
+def test_many_with_errors_among_them(daemon, peer):
+    peer.put("a")
+    peer.put("b")
+    reader = daemon.connect()
+    result = reader.call("open", names=["a", "none", "b", "a"])
+    kinds = ["error" if "error" in e else "object" for e in result["objects"]]
+    assert kinds == ["object", "error", "object", "object"]
+    error = result["objects"][1]["error"]
+    assert error["code"] == -32001 and error["data"]["kind"] == "not_found"
+    assert result["objects"][0]["lease"] != result["objects"][3]["lease"]
+    assert [o["name"] for o in map(lambda e: e["object"], result["objects"][2:])] == ["b", "a"]
+
+
+def test_none(peer):
+    assert peer.call("open", names=[]) == {"objects": [], "segments": []}
+
+
+def test_4096(daemon, peer):
+    """As many as one request may name; what does not fit one reply is asked for again."""
+    peer.put("a", b"x")
+    for i in range(4):
+        peer.call("alias", name=f"b{i}", of="a")
+    names = [f"b{i % 4}" for i in range(4096)]
+    reader = daemon.connect()
+    leases, missing = [], list(range(4096))
+    for _ in range(8):
+        result = reader.call("open", names=[names[i] for i in missing])
+        again = []
+        for i, entry in zip(missing, result["objects"]):
+            if "error" in entry:
+                assert entry["error"]["data"]["kind"] == "limit"
+                assert entry["error"]["data"]["limit"] == "line_bytes"
+                again.append(i)
+            else:
+                assert entry["object"]["name"] == names[i]
+                leases.append(entry["lease"])
+        assert len(again) < len(missing), "nothing was opened"
+        missing = again
+        if not missing:
+            break
+    assert not missing and len(set(leases)) == 4096
+    assert sum(peer.call("stat", name=f"b{i}")["object"]["leases"] for i in range(4)) == 4096
+    reader.call("release", leases=leases)
+    assert peer.call("leases")["leases"] == []
+
+
+def test_4097(peer):
+    error = peer.error(("invalid", "limit"), "open", names=["a"] * 4097)
+    assert "4096" in error.message
+
+
+def test_more_segments_than_one_message_carries(daemon, peer):
+    """Each has a segment of its own: 16 descriptors fit, the others are asked for again."""
+    count = 24
+    for i in range(count):
+        register_bytes(peer, f"s/{i}", b"%d" % i)
+    reader = daemon.connect()
+    names = [f"s/{i}" for i in range(count)]
+    got = {}
+    rounds = 0
+    while names:
+        rounds += 1
+        result = reader.call("open", names=names)
+        again = []
+        for name, entry in zip(names, result["objects"]):
+            if "error" in entry:
+                assert entry["error"]["data"]["kind"] == "limit"
+                assert entry["error"]["data"]["limit"] == "fds"
+                again.append(name)
+            else:
+                got[name] = reader.read(entry["object"]["layout"]["data"])
+        assert len(again) < len(names)
+        names = again
+    assert rounds == 2
+    assert got == {f"s/{i}": b"%d" % i for i in range(count)}
+
+
+def test_version(daemon, peer):
+    first = peer.put("a", b"1")
+    reader = daemon.connect()
+    assert reader.open_object("a", version=first).read() == b"1"
+    second = peer.put("a", b"2", replace=True)
+    assert reader.open_object("a", version=second).read() == b"2"
+
+
+def test_a_version_that_is_no_more(daemon, peer):
+    first = peer.put("a", b"1")
+    peer.put("a", b"2", replace=True)
+    daemon.connect().error("stale", "open", name="a", version=first)
+
+
+def test_a_version_that_never_was(daemon, peer):
+    version = peer.put("a", b"1")
+    daemon.connect().error(("stale", "not_found"), "open", name="a", version=version + 1000)
+
+
+def test_after_replace_the_old_version_stays_readable(daemon, peer):
+    peer.put("a", b"old" * 1000)
+    reader = daemon.connect()
+    old = reader.open_object("a")
+    for i in range(30):
+        peer.put("a", b"%03d" % i * 1000, replace=True)
+    assert old.read() == b"old" * 1000
+    assert reader.open_object("a").read() == b"029" * 1000
+    old.release()
+
+
+def test_wait_for_a_name_that_appears(daemon, peer):
+    reader = daemon.connect()
+    ident = reader.request("open", name="later", wait_ms=20000)
+    assert reader.call("stats")  # others of the same session are answered meanwhile
+    peer.put("earlier")
+    assert reader.call("stats") and ident not in reader.replies
+    peer.put("later", b"now")
+    result = reader.reply(ident)
+    assert reader.read(result["object"]["layout"]["data"]) == b"now"
+
+
+def test_wait_is_for_the_seal_not_the_create(daemon, peer):
+    reader = daemon.connect()
+    ident = reader.request("open", name="later", wait_ms=20000)
+    lease = peer.create("later", bytes_layout(1), b"1")["lease"]
+    assert reader.call("stats") and ident not in reader.replies
+    peer.call("seal", lease=lease)
+    assert reader.reply(ident)["lease"]
+
+
+def test_wait_ends(daemon):
+    reader = daemon.connect()
+    start = time.monotonic()
+    error = reader.error("timeout", "open", name="never", wait_ms=120)
+    assert time.monotonic() - start >= 0.1
+    assert error.data["name"] == "never"
+
+
+def test_wait_zero_does_not_wait(daemon):
+    daemon.connect().error("not_found", "open", name="never", wait_ms=0)
+
+
+def test_wait_for_many(daemon, peer):
+    reader = daemon.connect()
+    peer.put("w/0")
+    ident = reader.request("open", names=["w/0", "w/1", "w/2"], wait_ms=20000)
+    peer.put("w/2")
+    assert reader.call("stats") and ident not in reader.replies
+    peer.put("w/1")
+    assert [e["object"]["name"] for e in reader.reply(ident)["objects"]] == ["w/0", "w/1", "w/2"]
+
+
+def test_wait_for_many_ends_with_what_there_is(daemon, peer):
+    reader = daemon.connect()
+    peer.put("w/0")
+    entries = reader.call("open", names=["w/0", "w/1"], wait_ms=100)["objects"]
+    assert entries[0]["object"]["name"] == "w/0"
+    assert entries[1]["error"]["data"]["kind"] == "timeout"
+
+
+def test_waits_end_in_any_order(daemon, peer):
+    reader = daemon.connect()
+    ids = {n: reader.request("open", name=n, wait_ms=20000) for n in "abc"}
+    for name in "cab":
+        peer.put(name)
+        assert reader.reply(ids[name])["object"]["name"] == name
+
+
+def test_all_who_wait_are_served(daemon, peer):
+    readers = [daemon.connect() for _ in range(10)]
+    ids = [r.request("open", name="a", wait_ms=20000) for r in readers]
+    for reader in readers:
+        assert reader.call("stats")
+    peer.put("a", b"x")
+    for reader, ident in zip(readers, ids):
+        assert reader.read(reader.reply(ident)["object"]["layout"]["data"]) == b"x"
+
+
+def test_one_who_waits_and_goes(daemon, peer):
+    """No lease is made for who is no more."""
+    reader = daemon.connect()
+    reader.request("open", name="a", wait_ms=20000)
+    reader.wait_until_read()
+    reader.close()
+    peer.put("a")
+    assert peer.call("leases")["leases"] == []
+
+
+@pytest.mark.parametrize("params", [
+    {}, {"name": "a", "names": ["a"]}, {"names": "a"}, {"names": [1]}, {"names": ["a", "/b"]},
+    {"name": "a", "segments": "some"}, {"name": "a", "wait_ms": 86400001},
+    {"name": "a", "wait_ms": -1}, {"name": "a", "version": "1"}, {"name": ["a"]},
+], ids=str)
+def test_bad_params(shared_peer, params):
+    shared_peer.error("invalid", "open", **params)
+
+
+def test_big_tables_are_read_by_column(daemon, peer):
+    """Three columns in one object: one reply, one segment, three ranges."""
+    layout = table(1000, a={"dtype": "int32"}, b={"dtype": "int8", "mask": {}},
+                   s={"dtype": "utf8", "data": {"bytes": 3}})
+    data = {"columns[0].data": bytes(range(250)) * 16, "columns[1].data": b"b" * 1000,
+            "columns[1].mask": b"\xaa" * 125, "columns[2].offsets": b"\1\0\0\0" * 1001,
+            "columns[2].data": b"xyz"}
+    peer.create_object("t", layout, data)
+    opened = daemon.connect().open_object("t")
+    for path, content in data.items():
+        assert opened.read(path)[: len(content)] == content

@@ -1,0 +1,279 @@
+"""Every method of proto/protocol.json × every way to get its params wrong.
+
+What the table says of a param (type, bounds, words) is what the daemon must hold to, and the
+message must begin with the param's path.
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+
+import pytest
+
+from peer import bytes_layout
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROTOCOL = json.loads((ROOT / "proto/protocol.json").read_text())
+METHODS = {m["name"]: m for m in PROTOCOL["methods"]}
+PARAMS = [(m["name"], p["name"]) for m in PROTOCOL["methods"] for p in m["params"]]
+
+REGISTERED = {
+    "layout": {**bytes_layout(8), "data": {"handle": 0, "offset": 0, "bytes": 8}},
+    "handles": [{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
+}
+
+# For each method, params that would be well-formed; what names nothing is made by `ready`.
+GOOD = {
+    "hello": {"protocol": 1, "client": "x"},
+    "create": {"name": "new", "layout": bytes_layout(8), "device": "host", "share": "fd",
+               "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "wait_ms": 1},
+    "seal": {"lease": "UNSEALED", "release": False},
+    "abort": {"lease": "UNSEALED"},
+    "open": {"name": "there", "version": "VERSION", "wait_ms": 1, "segments": "all"},
+    "release": {"lease": "LEASE"},
+    "register": {"name": "registered", "device": "host", "share": "fd", "mode": "0600",
+                 "replace": True, "ttl_ms": 1000000, "evict": "keep", **REGISTERED},
+    "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
+              "mode": "0600", "replace": True},
+    "delete": {"name": "there", "version": "VERSION"},
+    "list": {"prefix": "a", "limit": 3},
+    "stat": {"name": "there"},
+    "pin": {"name": "there"},
+    "unpin": {"name": "there"},
+    "leases": {"name": "there"},
+    "unmap": {"segments": []},
+    "trim": {"device": "host", "bytes": 1},
+    "watch": {"prefix": "x", "kinds": ["sealed"]},
+    "unwatch": {"watch": "WATCH"},
+    "stats": {},
+    "describe": {},
+}
+
+# One of a pair excludes the other: the pair's second is tried in its place.
+INSTEAD = {
+    ("open", "names"): ("name", ["there"]),
+    ("delete", "names"): ("name", ["there"]),
+    ("release", "leases"): ("lease", ["LEASE"]),
+}
+
+
+@pytest.fixture(scope="module")
+def memfd():
+    fd = os.memfd_create("params", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 4096)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def ready(shared_peer, memfd):
+    """ready(method): (params that succeed, descriptors), with what they speak of made first."""
+    peer = shared_peer
+    known = {}
+
+    def make(word):
+        if word not in known:
+            if word == "UNSEALED":
+                known[word] = peer.create("unsealed", bytes_layout(8))["lease"]
+            elif word == "LEASE":
+                known[word] = peer.open_object("there").lease
+            elif word == "WATCH":
+                known[word] = peer.call("watch", prefix="nothing")["watch"]
+        return known[word]
+
+    def fill(value):
+        if isinstance(value, list):
+            return [fill(v) for v in value]
+        return make(value) if isinstance(value, str) and value.isupper() else value
+
+    known["VERSION"] = peer.put("there", b"12345678", replace=True)
+
+    def run(method):
+        fds = [memfd] if METHODS[method]["fds"] == "request" else []
+        return {k: fill(v) for k, v in GOOD[method].items()}, fds
+
+    run.fill = fill
+    return run
+
+
+def test_all_methods_are_here():
+    assert set(GOOD) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_well_formed(shared_peer, ready, method):
+    params, fds = ready(method)
+    result = shared_peer.call(method, fds=fds, **params)
+    told = METHODS[method]["result"]
+    # `stats` and `describe` are described by themselves.
+    if told or method not in ("stats", "describe"):
+        assert set(result) <= {r["name"] for r in told}
+        assert {r["name"] for r in told if not r.get("optional")} <= set(result)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_required_params(shared_peer, ready, method):
+    params, fds = ready(method)
+    required = {p["name"] for p in METHODS[method]["params"] if p["required"]}
+    if (method, "names") in INSTEAD or (method, "leases") in INSTEAD:
+        required |= {"name", "lease"}
+    shared_peer.call(method, fds=fds, **{k: v for k, v in params.items() if k in required})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unknown(shared_peer, ready, method):
+    for name in ("nonsense", "Name", "name ", "", "jsonrpc", "méthode"):
+        params, fds = ready(method)
+        params[name] = 1
+        error = shared_peer.error("invalid", method, fds=fds, **params)
+        assert error.message.startswith("params"), error.message
+        assert name in error.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_params_at_all(shared_peer, method):
+    """Refused just where something is required."""
+    required = any(p["required"] for p in METHODS[method]["params"])
+    one_of = any(m == method for m, _ in INSTEAD)
+    for rest in ("", ',"params":{}'):
+        text = f'{{"jsonrpc":"2.0","id":1,"method":"{method}"{rest}}}\n'
+        shared_peer.send_raw(text.encode())
+        message = shared_peer.recv_message()
+        if required or one_of:
+            assert message["error"]["data"]["kind"] == "invalid", message
+            assert message["error"]["message"].startswith("params"), message
+        else:
+            assert "result" in message, message
+
+
+@pytest.mark.parametrize("method,param", [
+    (m, p["name"]) for m in METHODS for p in METHODS[m]["params"] if p["required"]])
+def test_missing(shared_peer, ready, method, param):
+    params, fds = ready(method)
+    del params[param]
+    error = shared_peer.error("invalid", method, fds=fds, **params)
+    assert error.message.startswith(f"params.{param}: "), error.message
+
+
+def good_value(ready, method, param):
+    """(params with a good value of `param`, descriptors), or None if we know none."""
+    params, fds = ready(method)
+    if (method, param) in INSTEAD:
+        other, value = INSTEAD[(method, param)]
+        params.pop(other)
+        params.pop("version", None)
+        params[param] = ready.fill(value)
+    return params, fds
+
+
+@pytest.mark.parametrize("method,param", PARAMS)
+def test_twice(shared_peer, ready, method, param):
+    params, fds = good_value(ready, method, param)
+    value = json.dumps(params.pop(param, None))
+    rest = "".join(f",{json.dumps(k)}:{json.dumps(v)}" for k, v in params.items())
+    count = f',"fds":{len(fds)}' if fds else ""
+    text = (f'{{"jsonrpc":"2.0","id":1,"method":"{method}"{count},'
+            f'"params":{{"{param}":{value},"{param}":{value}{rest}}}}}\n')
+    shared_peer.send_raw(text.encode(), fds)
+    message = shared_peer.recv_message()
+    assert message["error"]["data"]["kind"] == "invalid", message
+    assert message["error"]["message"].startswith(f"params.{param}"), message
+
+
+TYPES = {"null": None, "true": True, "1": 1, "1.5": 1.5, "1e300": 1e300, "text": "x", "[]": [],
+         "{}": {}, "[[]]": [[]], "[{}]": [{}], "[null]": [None]}
+
+
+def wrong_values(param):
+    """Values of another type than the param's."""
+    kind = param["type"]
+    for name, value in TYPES.items():
+        if kind == "integer" and name == "1":
+            continue
+        if kind == "boolean" and name == "true":
+            continue
+        if kind == "string" and name == "text":
+            continue
+        if kind.startswith("array") and name == "[]":
+            continue
+        if kind in ("object", "layout") and name == "{}":
+            continue
+        yield value
+
+
+@pytest.mark.parametrize("method,param", PARAMS)
+def test_wrong_type(shared_peer, ready, method, param):
+    told = next(p for p in METHODS[method]["params"] if p["name"] == param)
+    for value in wrong_values(told):
+        params, fds = good_value(ready, method, param)
+        params[param] = value
+        error = shared_peer.error("invalid", method, fds=fds, **params)
+        assert error.message.startswith(f"params.{param}"), (value, error.message)
+
+
+@pytest.mark.parametrize("method,param", PARAMS)
+def test_out_of_range(shared_peer, ready, method, param):
+    told = next(p for p in METHODS[method]["params"] if p["name"] == param)
+    bad = []
+    if told["type"] == "integer":
+        bad += [-1, -(1 << 63), 1 << 52, 1 << 53, 1 << 63, 1 << 64, 10**30]
+        bad += [told["min"] - 1] if "min" in told else []
+        bad += [told["max"] + 1] if "max" in told else []
+    elif told["type"] == "string":
+        bad += ["x" * (told["max"] + 1)] if "max" in told else []
+        bad += [""] if told.get("min") else []
+        bad += ["", "x", told["values"][0].upper(), told["values"][0] + " "] \
+            if "values" in told else []
+    elif told["type"].startswith("array") and "max" in told and told["max"] < 10000:
+        item = {"array of string": "x", "array of integer": 1}.get(told["type"], {})
+        bad.append([item] * (told["max"] + 1))
+    for value in bad:
+        params, fds = good_value(ready, method, param)
+        params[param] = value
+        # A protocol that is not spoken is `unsupported`; lists that are too long, a limit.
+        kinds = ("invalid", "unsupported") if param == "protocol" else ("invalid", "limit")
+        error = shared_peer.error(kinds, method, fds=fds, **params)
+        assert param in error.message, (value, error.message)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_descriptors_that_the_method_does_not_take(shared_peer, ready, memfd, method):
+    """Counted right, but unwanted: refused or ignored, closed, and the session in step."""
+    if METHODS[method]["fds"] == "request":
+        pytest.skip("takes them")
+    params, _ = ready(method)
+    shared_peer.request(method, fds=[memfd], **params)
+    message = shared_peer.recv_message()
+    while "method" in message:
+        message = shared_peer.recv_message()
+    if "error" in message:
+        assert message["error"]["data"]["kind"] in ("invalid", "request")
+    assert shared_peer.call("stats")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cut_off_midway(shared_daemon, ready, method):
+    """The client dies after any part of the request: nothing happens, and nothing leaks."""
+    params, fds = ready(method)
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    if fds:
+        message["fds"] = len(fds)
+    text = json.dumps(message).encode()
+    for at in (1, len(text) // 3, len(text) // 2, len(text) - 1, len(text)):
+        peer = shared_daemon.connect()
+        peer.send_raw(text[:at], fds)
+        peer.close()
+    assert shared_daemon.connect().call("stats")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_dead_before_the_reply(shared_daemon, ready, method):
+    params, fds = ready(method)
+    params = {k: v for k, v in params.items() if k not in ("lease", "watch")} \
+        if method in ("seal", "abort", "release", "unwatch") else params
+    peer = shared_daemon.connect()
+    peer.request(method, fds=fds, **params)
+    peer.close()
+    assert shared_daemon.connect().call("stats")

@@ -1,0 +1,219 @@
+"""register: memory of the caller's own, shared without a copy."""
+
+import fcntl
+import os
+
+import pytest
+
+from peer import table
+
+
+@pytest.fixture
+def memfd():
+    """memfd(data, seals): a descriptor to register; closed after the test."""
+    fds = []
+
+    def make(data, seals=fcntl.F_SEAL_SHRINK):
+        fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fds.append(fd)
+        os.write(fd, data)
+        if seals:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        return fd
+
+    yield make
+    for fd in fds:
+        os.close(fd)
+
+
+def layout(count, offset=0, handle=0):
+    data = {"handle": handle, "offset": offset, "bytes": count}
+    return {"kind": "bytes", "bytes": count, "data": data}
+
+
+def handle(count, fd=0, **members):
+    return {"kind": "memfd", "fd": fd, "bytes": count, "device": "host", **members}
+
+
+def test_sealed_at_once(daemon, peer, memfd):
+    fd = memfd(b"hello world".ljust(4096, b"."))
+    result = peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    assert set(result) == {"version"} and result["version"] > 0
+    opened = daemon.connect().open_object("r")
+    assert opened.read()[:11] == b"hello world"
+    assert opened.version == result["version"]
+    assert opened.object["state"] == "sealed" and opened.object["producer"] == "session"
+
+
+def test_it_is_the_same_memory(daemon, peer, memfd):
+    fd = memfd(bytes(4096))
+    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    opened = daemon.connect().open_object("r")
+    os.pwrite(fd, b"later", 100)
+    assert opened.read()[100:105] == b"later"
+
+
+def test_a_part_at_an_offset(daemon, peer, memfd):
+    fd = memfd(bytes(range(256)) * 32)
+    peer.call("register", fds=[fd], name="r", layout=layout(10, offset=512 + 7),
+              handles=[handle(8192)])
+    assert daemon.connect().open_object("r").read() == bytes(range(7, 17))
+
+
+def test_several_handles(daemon, peer, memfd):
+    """A table over two memfds."""
+    one, two = memfd(b"\1\0\0\0" * 1024), memfd(b"ab" * 2048)
+    made = table(100, a={"dtype": "int32", "data": {"handle": 0, "offset": 4, "bytes": 400}},
+                 b={"dtype": "int8", "data": {"handle": 1, "offset": 1, "bytes": 100}})
+    peer.call("register", fds=[one, two], name="r", layout=made,
+              handles=[handle(4096), handle(4096, fd=1)])
+    opened = daemon.connect().open_object("r")
+    assert opened.read("columns[0].data") == b"\1\0\0\0" * 100
+    assert opened.read("columns[1].data") == b"ba" * 50
+
+
+def test_it_outlives_the_producer(daemon, memfd):
+    producer = daemon.connect()
+    fd = memfd(b"stays".ljust(4096))
+    producer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    producer.close()
+    assert daemon.connect().open_object("r").read()[:5] == b"stays"
+
+
+def test_its_descriptor_goes_with_the_object(daemon, peer, memfd):
+    before = daemon.fds()["memfd"]
+    fd = memfd(bytes(4096))
+    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    assert daemon.fds()["memfd"] == before + 1
+    reader = daemon.connect()
+    opened = reader.open_object("r")
+    peer.call("delete", name="r")
+    assert daemon.fds()["memfd"] == before + 1
+    opened.release()
+    reader.call("unmap", segments=[opened.layout["data"]["segment"]])
+    peer.call("trim")
+    assert daemon.fds()["memfd"] == before
+
+
+def test_readers_cannot_write(daemon, peer, memfd):
+    fd = memfd(bytes(4096))
+    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    reader = daemon.connect()
+    opened = reader.open_object("r")
+    segment = reader.segment(opened.layout["data"]["segment"])
+    with pytest.raises(OSError):
+        os.pwrite(segment.fd, b"x", 0)
+    assert fcntl.fcntl(segment.fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def test_without_the_seal(peer, memfd):
+    """A memfd that could shrink would kill its readers."""
+    for seals in (0, fcntl.F_SEAL_GROW):
+        error = peer.error("invalid", "register", fds=[memfd(bytes(4096), seals)], name="r",
+                           layout=layout(4096), handles=[handle(4096)])
+        assert "F_SEAL_SHRINK" in error.message
+    assert peer.names() == []
+
+
+def test_too_small(peer, memfd):
+    """It says more bytes than the memfd has."""
+    error = peer.error("invalid", "register", fds=[memfd(bytes(4096))], name="r",
+                       layout=layout(4097), handles=[handle(4097)])
+    assert error.message.startswith("params.handles[0]")
+
+
+@pytest.mark.parametrize("where,path", [
+    (layout(4096, offset=1), "params.layout.data"),
+    (layout(4097), "params.layout.data"),
+    (layout(1, offset=4096), "params.layout.data"),
+    (layout(16, offset=(1 << 52) - 8), "params.layout.data"),
+    (layout(1, handle=1), "params.layout.data"),
+    (layout(1, handle=-1), "params.layout.data.handle"),
+    ({"kind": "bytes", "bytes": 1}, "params.layout.data"),
+    ({"kind": "bytes", "bytes": 1, "data": {"bytes": 1}}, "params.layout.data"),
+    ({"kind": "bytes", "bytes": 9, "data": {"handle": 0, "offset": 0, "bytes": 8}},
+     "params.layout.data"),
+    ({"kind": "column", "dtype": "int32", "length": 2,
+      "data": {"handle": 0, "offset": 2, "bytes": 8}}, "params.layout.data"),
+], ids=["past the end", "longer", "at the end", "overflow", "no such handle", "handle -1",
+        "no data", "no place", "too short", "unaligned"])
+def test_bad_layouts(shared_peer, memfd, where, path):
+    error = shared_peer.error("invalid", "register", fds=[memfd(bytes(4096))], name="r",
+                              layout=where, handles=[handle(4096)])
+    assert error.message.startswith(path), error.message
+
+
+@pytest.mark.parametrize("handles,path", [
+    ([], "params.layout"),
+    ({}, "params.handles"),
+    ([1], "params.handles[0]"),
+    ([{}], "params.handles[0]"),
+    ([handle(4096, kind="file")], "params.handles[0].kind"),
+    ([handle(4096, fd=1)], "params.handles[0].fd"),
+    ([handle(4096, fd=-1)], "params.handles[0].fd"),
+    ([handle(4096, fd="0")], "params.handles[0].fd"),
+    ([handle("4096")], "params.handles[0].bytes"),
+    ([handle(-1)], "params.handles[0].bytes"),
+    ([handle(4096, device=0)], "params.handles[0].device"),
+    ([handle(4096, more=1)], "params.handles[0].more"),
+    ([{"kind": "memfd", "bytes": 4096, "device": "host"}], "params.handles[0].fd"),
+    ([{"kind": "memfd", "fd": 0, "device": "host"}], "params.handles[0].bytes"),
+], ids=str)
+def test_bad_handles(shared_peer, memfd, handles, path):
+    error = shared_peer.error("invalid", "register", fds=[memfd(bytes(4096))], name="r",
+                              layout=layout(4096), handles=handles)
+    assert error.message.startswith(path), error.message
+    shared_peer.error("not_found", "stat", name="r")
+
+
+def test_a_regular_file_is_no_memfd(peer, directory):
+    with open(f"{directory}/file", "wb+") as file:
+        file.write(bytes(4096))
+        file.flush()
+        peer.error("invalid", "register", fds=[file.fileno()], name="r", layout=layout(4096),
+                   handles=[handle(4096)])
+
+
+def test_gpu_handles_without_a_gpu(peer, memfd):
+    cuda = {"kind": "cuda_fd", "fd": 0, "bytes": 4096, "device": "cuda:0"}
+    peer.error(("unsupported", "invalid", "not_found"), "register", fds=[memfd(bytes(4096))],
+               name="r", layout=layout(4096), handles=[cuda])
+    ipc = {"kind": "cuda_ipc", "ipc": "A" * 86 + "==", "bytes": 4096, "device": "cuda:0"}
+    peer.error(("unsupported", "invalid", "not_found"), "register", name="r", layout=layout(4096),
+               handles=[ipc])
+
+
+def test_name_taken_and_replace(daemon, peer, memfd):
+    peer.put("r", b"old")
+    params = {"name": "r", "layout": layout(4096), "handles": [handle(4096)]}
+    peer.error("exists", "register", fds=[memfd(b"new".ljust(4096))], **params)
+    peer.call("register", fds=[memfd(b"new".ljust(4096))], replace=True, **params)
+    assert daemon.connect().open_object("r").read()[:3] == b"new"
+
+
+def test_it_is_watched_listed_and_deleted_like_any(daemon, peer, memfd):
+    watcher = daemon.connect()
+    watcher.call("watch")
+    peer.call("register", fds=[memfd(bytes(4096))], name="r", layout=layout(4096),
+              handles=[handle(4096)], mode="0644")
+    assert [e[:2] for e in watcher.events(2)] == [("synced", None), ("sealed", "r")]
+    assert peer.call("list")["objects"][0]["mode"] == "0644"
+    peer.call("delete", name="r")
+    assert watcher.events(1)[0][:2] == ("deleted", "r")
+
+
+def test_alias_of_it(daemon, peer, memfd):
+    fd = memfd(bytes(range(256)) * 16)
+    peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
+    peer.call("alias", name="part", of="r", slice={"offset": 10, "length": 5})
+    peer.call("delete", name="r")
+    opened = daemon.connect().open_object("part")
+    assert opened.read()[:5] == bytes(range(10, 15))
+
+
+def test_the_same_memfd_twice(daemon, peer, memfd):
+    fd = memfd(b"twice".ljust(4096))
+    for name in ("r1", "r2"):
+        peer.call("register", fds=[fd], name=name, layout=layout(4096), handles=[handle(4096)])
+    peer.call("delete", name="r1")
+    assert daemon.connect().open_object("r2").read()[:5] == b"twice"

@@ -1,0 +1,179 @@
+"""Rule 1: the connection is the lease. Nothing here polls: by the time that another session asks,
+everything of a session that is gone is gone."""
+
+import os
+import signal
+
+import pytest
+
+from peer import RpcError, bytes_layout
+
+MIB = 1 << 20
+
+
+def holds(peer, names=("a",)):
+    """For a child: opens, leaves an unsealed object, watches, waits; its session's number."""
+    session = peer.call("hello", protocol=1, client="holder")["session"]
+    for name in names:
+        peer.open_object(name)
+    peer.create("unsealed", bytes_layout(MIB), b"x")
+    peer.call("watch")
+    peer.request("open", name="never", wait_ms=60000)
+    peer.wait_until_read()
+    return session
+
+
+def everything(peer):
+    leases = peer.call("leases")
+    return leases["leases"], leases["mapped"]
+
+
+def test_kill_9(daemon, peer, child):
+    peer.put("a", b"a")
+    before = peer.used()
+    mine = everything(peer)
+    holder = child(daemon, holds)
+    leases, mapped = everything(peer)
+    assert [e["session"] for e in leases] == [holder.result] * 2
+    assert holder.result in [m["session"] for m in mapped]
+    holder.kill()
+    assert everything(peer) == mine
+    peer.call("trim")
+    assert peer.used() <= before
+
+
+def test_kill_9_many_times(daemon, peer, child):
+    peer.put("a", b"a")
+    mine = everything(peer)
+    for _ in range(20):
+        holder = child(daemon, holds)
+        assert len(everything(peer)[0]) == 2
+        holder.kill()
+        assert everything(peer) == mine
+
+
+def test_a_fresh_session_asks(daemon, peer, child):
+    """The one who asks has only just connected."""
+    peer.put("a")
+    holder = child(daemon, holds)
+    holder.kill()
+    assert everything(daemon.connect())[0] == []
+
+
+def test_close(daemon, peer):
+    peer.put("a")
+    mine = everything(peer)
+    for _ in range(50):
+        other = daemon.connect()
+        other.open_object("a")
+        other.create("unsealed", bytes_layout(100))
+        other.close()
+        assert everything(peer) == mine
+
+
+def test_requests_already_in_the_pipe(daemon, peer):
+    """Asked after the other's end, though sent in one burst with what came before."""
+    peer.put("a")
+    others = [daemon.connect() for _ in range(10)]
+    for other in others:
+        other.open_object("a")
+    for left, other in zip(range(9, -1, -1), others):
+        other.close()
+        ids = [peer.request("stat", name="a") for _ in range(3)]
+        assert [peer.reply(i)["object"]["leases"] for i in ids] == [left] * 3
+
+
+def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
+    def work(session):
+        session.create("big", bytes_layout(40 * MIB), b"x")
+
+    for _ in range(5):
+        holder = child(daemon, work)
+        peer.error("no_space", "create", name="mine", layout=bytes_layout(40 * MIB))
+        holder.kill()
+        lease = peer.call("create", name="mine", layout=bytes_layout(40 * MIB))["lease"]
+        peer.call("abort", lease=lease)
+        for key in list(peer.segments):
+            peer.segments.pop(key).close()
+        peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]])
+
+
+def test_sealed_objects_stay(daemon, peer, child):
+    def work(session):
+        session.put("sealed", b"stays")
+        session.create("unsealed", bytes_layout(5))
+
+    child(daemon, work).kill()
+    assert peer.names() == ["sealed"]
+    assert peer.open_object("sealed").read() == b"stays"
+
+
+def test_a_deleted_object_goes_with_its_dead_reader(daemon, peer, child):
+    peer.create_object("a", bytes_layout(40 * MIB), b"a")
+    session = peer.call("hello", protocol=1)["session"]
+    peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]
+                                 if m["session"] == session])
+    holder = child(daemon, lambda s: s.open_object("a").lease)
+    peer.call("delete", name="a")
+    peer.call("trim")
+    assert peer.used() >= 40 * MIB
+    holder.kill()
+    peer.call("trim")
+    assert peer.used() == 0
+
+
+def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
+    """No heartbeats: who merely stands still loses nothing."""
+    peer.put("a")
+    holder = child(daemon, lambda s: s.open_object("a").lease)
+    os.kill(holder.pid, signal.SIGSTOP)
+    assert len(everything(peer)[0]) == 1
+    os.kill(holder.pid, signal.SIGCONT)
+    holder.kill()
+    assert everything(peer)[0] == []
+
+
+def test_the_last_word_is_heard(daemon, peer):
+    """What was sent before the end counts: a seal, then close."""
+    other = daemon.connect()
+    lease = other.create("a", bytes_layout(1), b"1")["lease"]
+    other.request("seal", lease=lease)
+    other.close()
+    assert peer.call("stat", name="a")["object"]["state"] == "sealed"
+
+
+def test_a_descriptor_passed_on_is_not_the_session(daemon, peer):
+    """Who was given the mapping by a session keeps the memory readable, not the lease."""
+    peer.put("a", b"a")
+    other = daemon.connect()
+    opened = other.open_object("a")
+    mapping = other.segment(opened.layout["data"]["segment"]).map()
+    other.socket.close()
+    assert everything(peer)[0] == []
+    offset = opened.layout["data"]["offset"]
+    assert mapping[offset : offset + 1] == b"a"
+
+
+@pytest.mark.parametrize("how", ["shutdown both", "shutdown write"])
+def test_other_ends(daemon, peer, how):
+    peer.put("a")
+    other = daemon.connect()
+    other.open_object("a")
+    other.socket.shutdown({"shutdown both": 2, "shutdown write": 1}[how])
+    other.expect_closed()
+    assert everything(peer)[0] == []
+
+
+def test_waiting_create_of_the_dead(daemon, peer):
+    """It must not take the space that comes free."""
+    made = peer.create("big", bytes_layout(40 * MIB), b"x")
+    other = daemon.connect()
+    other.request("create", name="theirs", layout=bytes_layout(40 * MIB), wait_ms=60000)
+    other.wait_until_read()
+    other.close()
+    peer.call("abort", lease=made["lease"])
+    lease = peer.call("create", name="mine", layout=bytes_layout(40 * MIB))["lease"]
+    assert len(everything(peer)[0]) == 1
+    with pytest.raises(RpcError):
+        peer.call("stat", name="theirs")
+    peer.call("abort", lease=lease)

@@ -1,0 +1,156 @@
+"""Rules 3 and 4: segments that somebody maps, and domains that do not share them."""
+
+import pytest
+
+from peer import Timeout, bytes_layout
+
+MIB = 1 << 20
+SIZE = 40 * MIB  # more than half of the device
+
+
+def forget(peer):
+    """Unmaps all that the peer has, and says so."""
+    ids = sorted({s.id for s in peer.segments.values()})
+    for key in list(peer.segments):
+        peer.segments.pop(key).close()
+    if ids:
+        peer.call("unmap", segments=ids)
+
+
+@pytest.fixture
+def mapped(daemon):
+    """A reader that still maps the segment of an object that is no more: (reader, mapping, id)."""
+    producer = daemon.connect()
+    producer.create_object("a", bytes_layout(SIZE), b"secret", mode="0600")
+    reader = daemon.connect()
+    opened = reader.open_object("a")
+    segment = opened.layout["data"]["segment"]
+    mapping = reader.segment(segment).map()
+    opened.release()
+    producer.call("delete", name="a")
+    forget(producer)
+    producer.close()
+    return reader, mapping, segment
+
+
+def test_its_bytes_count_as_used(daemon, peer, mapped):
+    assert peer.call("trim")["freed"] == 0
+    assert peer.used() >= SIZE
+
+
+def test_it_is_not_given_to_another_domain(daemon, peer, mapped):
+    reader, mapping, _ = mapped
+    peer.error("no_space", "create", name="b", layout=bytes_layout(SIZE), mode="0644")
+    assert mapping[:6] == b"secret"
+
+
+def test_it_is_asked_back(daemon, peer, mapped):
+    """segments.retire to who maps it; after unmap the waiting create goes through."""
+    reader, mapping, segment = mapped
+    ident = peer.request("create", name="b", layout=bytes_layout(SIZE), mode="0644", wait_ms=20000)
+    told = reader.notification("segments.retire")
+    assert told["params"]["segments"] == [segment]
+    assert peer.call("stats") and ident not in peer.replies
+    forget(reader)
+    made = peer.reply(ident)["object"]
+    assert made["layout"]["data"]["segment"] != segment
+
+
+def test_the_sessions_end_does_as_well(daemon, peer, mapped):
+    reader, _, _ = mapped
+    ident = peer.request("create", name="b", layout=bytes_layout(SIZE), mode="0644", wait_ms=20000)
+    reader.notification("segments.retire")
+    reader.close()
+    assert peer.reply(ident)["lease"]
+
+
+def test_its_own_domain_uses_it_again(daemon, peer, mapped):
+    """No new memory, and the reader needs no new handle."""
+    reader, _, segment = mapped
+    version = peer.create_object("b", bytes_layout(SIZE), b"again", mode="0600")
+    opened = reader.open_object("b")
+    assert opened.version == version
+    assert opened.layout["data"]["segment"] == segment
+    assert opened.read()[:5] == b"again"
+
+
+def test_what_is_leased_is_not_asked_back(daemon, peer):
+    peer.create_object("a", bytes_layout(SIZE), b"a")
+    reader = daemon.connect()
+    opened = reader.open_object("a")
+    peer.error("no_space", "create", name="b", layout=bytes_layout(SIZE), mode="0644")
+    assert opened.read()[:1] == b"a"
+    with pytest.raises(Timeout):
+        reader.notification("segments.retire", timeout=0.05)
+
+
+def test_a_retired_segment_may_be_opened_anew(daemon, peer, mapped):
+    """After unmap the session has not had it: the handle comes again."""
+    reader, _, segment = mapped
+    forget(reader)
+    peer.create_object("b", bytes_layout(SIZE), b"b", mode="0600")
+    assert reader.open_object("b").read()[:1] == b"b"
+
+
+def test_evicted_bytes_of_a_mapper_are_not_lost(daemon, peer):
+    """A reader with a cache of mappings and a device under pressure: retire, unmap, and on."""
+    reader = daemon.connect()
+    for i in range(6):
+        mode = "0600" if i % 2 else "0644"
+        ident = peer.request("create", name=f"o/{i}", layout=bytes_layout(SIZE), mode=mode,
+                             evict="drop", wait_ms=20000)
+        if i:
+            ids = reader.notification("segments.retire")["params"]["segments"]
+            for key in [k for k in reader.segments if k[0] in ids]:
+                reader.segments.pop(key).close()
+            reader.call("unmap", segments=ids)
+        made = peer.reply(ident)
+        peer.write(made["object"]["layout"]["data"], b"%d" % i)
+        peer.call("seal", lease=made["lease"], release=True)
+        opened = reader.open_object(f"o/{i}")
+        assert opened.read()[:1] == b"%d" % i
+        opened.release()
+        forget(peer)
+
+
+# ---- domains -----------------------------------------------------------------------------------
+
+
+def segment_of(peer, name, **params):
+    peer.put(name, b"x", **params)
+    return peer.call("stat", name=name)["object"]["layout"]["data"]["segment"]
+
+
+def test_one_domain_shares(daemon, peer):
+    other = daemon.connect()
+    assert segment_of(peer, "a", mode="0644") == segment_of(other, "b", mode="0644")
+
+
+def test_modes_do_not_share(peer):
+    modes = ["0600", "0640", "0644", "0604", "0660", "0666"]
+    ids = [segment_of(peer, mode, mode=mode) for mode in modes]
+    assert len(set(ids)) == len(modes)
+
+
+@pytest.mark.root
+def test_users_and_groups_do_not_share(daemon, peer):
+    ids = [segment_of(peer, "mine", mode="0644")]
+    for uid, gid in ((1001, 1001), (1002, 1001), (1001, 1003)):
+        ids.append(segment_of(daemon.connect_as(uid, gid), f"u/{uid}.{gid}", mode="0644"))
+    assert len(set(ids)) == 4
+    assert segment_of(daemon.connect_as(1001, 1001), "again", mode="0644") == ids[1]
+
+
+@pytest.mark.parametrize("size", [SIZE, 1 * MIB])
+def test_memory_that_changes_domain_is_zero(daemon, size):
+    """Fills the device with a pattern in one domain, then reads it all in another."""
+    producer = daemon.connect()
+    count = (60 * MIB) // size
+    for i in range(count):
+        producer.create_object(f"a/{i}", bytes_layout(size), b"\xa5" * size, mode="0600")
+    producer.call("delete", names=[f"a/{i}" for i in range(count)])
+    producer.close()
+    peer = daemon.connect()
+    for i in range(count):
+        made = peer.create(f"b/{i}", bytes_layout(size), mode="0644", evict="keep")
+        assert peer.read(made["object"]["layout"]["data"]) == bytes(size)

@@ -1,0 +1,321 @@
+"""Rules 6 and 7: waits are bounded, and so is everything else."""
+
+import os
+import resource
+import time
+
+import pytest
+
+from peer import Closed, bytes_layout
+
+MIB = 1 << 20
+
+
+def limit(peer, name, method, **params):
+    """The call meets the limit, says its name, and the session lives on."""
+    error = peer.error("limit", method, **params)
+    assert error.data["limit"] == name
+    assert peer.call("stats")
+    return error
+
+
+@pytest.fixture
+def limited(daemon_factory):
+    """limited(name=value, …): a daemon with those limits."""
+
+    def start(**limits):
+        options = []
+        for name, value in limits.items():
+            options += ["--limit", f"{name}={value}"]
+        return daemon_factory(*options)
+
+    return start
+
+
+def test_changed_limits_are_told(limited):
+    limits = limited(session_watches=3, sessions=100).connect().call("hello", protocol=1)["limits"]
+    assert limits["session_watches"] == 3 and limits["sessions"] == 100
+
+
+def test_wait_ms_is_bounded(shared_peer):
+    for method, params in (("open", {"name": "a"}),
+                           ("create", {"name": "a", "layout": bytes_layout(1)})):
+        error = shared_peer.error("invalid", method, wait_ms=86400001, **params)
+        assert error.message.startswith("params.wait_ms")
+
+
+def test_a_wait_as_long_as_may_be(daemon, peer):
+    ident = peer.request("open", name="a", wait_ms=86400000)
+    peer.put("a")
+    assert peer.reply(ident)["lease"]
+
+
+def test_watches(daemon, peer):
+    watches = [peer.call("watch", prefix=str(i))["watch"] for i in range(64)]
+    error = limit(peer, "session_watches", "watch")
+    assert "64" in error.message
+    peer.call("unwatch", watch=watches[0])
+    peer.call("watch")
+    assert daemon.connect().call("watch")
+
+
+def test_waits(daemon, peer):
+    ids = [peer.request("open", name=f"w/{i}", wait_ms=60000) for i in range(256)]
+    limit(peer, "session_waits", "open", name="one/more", wait_ms=60000)
+    peer.put("w/17")
+    assert peer.reply(ids[17])["lease"]
+    other = daemon.connect()
+    ident = other.request("open", name="w/other", wait_ms=60000)
+    assert other.call("stats") and ident not in other.replies
+
+
+def test_unsealed(limited):
+    daemon = limited(session_unsealed=20)
+    peer = daemon.connect()
+    leases = [peer.call("create", name=f"u/{i}", layout=bytes_layout(1))["lease"]
+              for i in range(20)]
+    error = limit(peer, "session_unsealed", "create", name="more", layout=bytes_layout(1))
+    assert "20" in error.message
+    peer.call("seal", lease=leases[0])
+    peer.call("abort", lease=leases[1])
+    for name in ("v", "w"):
+        peer.call("create", name=name, layout=bytes_layout(1))
+    limit(peer, "session_unsealed", "create", name="more", layout=bytes_layout(1))
+    assert daemon.connect().call("create", name="more", layout=bytes_layout(1))
+
+
+def test_leases(limited):
+    daemon = limited(session_leases=10)
+    daemon.connect().put("a")
+    peer = daemon.connect()
+    leases = [peer.open_object("a").lease for _ in range(10)]
+    limit(peer, "session_leases", "open", name="a")
+    limit(peer, "session_leases", "create", name="b", layout=bytes_layout(1))
+    peer.call("release", lease=leases[0])
+    peer.open_object("a")
+    # Of many: those that still may be opened are, the others say why not.
+    peer.call("release", leases=leases[1:4])
+    entries = peer.call("open", names=["a"] * 5)["objects"]
+    assert ["error" in e for e in entries] == [False] * 3 + [True] * 2
+    assert {e["error"]["data"]["limit"] for e in entries[3:]} == {"session_leases"}
+
+
+def test_objects_of_a_user(limited):
+    daemon = limited(user_objects=10)
+    peer = daemon.connect()
+    for i in range(10):
+        daemon.connect().put(f"o/{i}")
+    limit(peer, "user_objects", "create", name="more", layout=bytes_layout(1))
+    limit(peer, "user_objects", "alias", name="more", of="o/1")
+    peer.call("delete", name="o/3")
+    peer.put("more")
+
+
+@pytest.mark.root
+def test_a_user_at_the_limit_is_not_in_anothers_way(limited):
+    daemon = limited(user_objects=3, user_sessions=3, user_segments=3)
+    one = daemon.connect_as(1001, 1001)
+    for i in range(3):
+        one.put(f"o/{i}")
+    limit(one, "user_objects", "create", name="more", layout=bytes_layout(1))
+    daemon.connect_as(1002, 1002).put("theirs")
+
+
+def test_segments_of_a_user(limited):
+    daemon = limited(user_segments=3)
+    peer = daemon.connect()
+    for mode in ("0600", "0640", "0644"):
+        peer.put(mode, mode=mode)
+    limit(peer, "user_segments", "create", name="more", layout=bytes_layout(1), mode="0666")
+    peer.put("fits", mode="0644")
+
+
+def turned_away(daemon):
+    """A connection past the limit: told why where possible, and closed; never left hanging."""
+    try:
+        peer = daemon.connect()
+        peer.request("stats")
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    try:
+        message = peer.recv_message()
+        assert message["error"]["data"]["kind"] == "limit", message
+        peer.expect_closed()
+    except Closed:
+        pass
+
+
+@pytest.mark.parametrize("name", ["sessions", "user_sessions"])
+def test_sessions(limited, name):
+    daemon = limited(**{name: 5})
+    peers = [daemon.connect() for _ in range(5)]
+    assert all(p.call("stats") for p in peers)
+    for _ in range(3):
+        turned_away(daemon)
+    assert all(p.call("stats") for p in peers)
+    peers[2].close()
+    assert daemon.connect().call("stats")
+    daemon.close_peers()
+
+
+def test_descriptors_of_the_daemon(daemon_factory):
+    """RLIMIT_NOFILE reached: sessions that are there are served, and later ones again when some
+    have gone."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    daemon = daemon_factory(preexec_fn=few)
+    first = daemon.connect()
+    first.put("a", b"x")
+    others = []
+    for _ in range(80):
+        try:
+            others.append(daemon.connect())
+        except OSError:
+            break
+    assert first.call("stat", name="a")
+    served = 0
+    for other in others:
+        try:
+            other.request("stats")
+            other.recv_message(timeout=0.2)
+            served += 1
+        except (Closed, BrokenPipeError, ConnectionResetError):
+            pass
+    assert 0 < served < 80
+    for other in others:
+        other.close()
+    assert first.call("stat", name="a")
+    assert daemon.connect().open_object("a").read() == b"x"
+
+
+def test_opens_when_descriptors_run_out(daemon_factory):
+    """An open that cannot send its descriptor: an error or a closed session, not a hang."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+
+    daemon = daemon_factory(preexec_fn=few)
+    producer = daemon.connect()
+    modes = [f"0{0o600 + 8 * g + o:o}" for g in (0, 4, 6) for o in (0, 4, 6)]
+    for mode in modes:
+        producer.put(mode, b"x", mode=mode)
+    readers = []
+    for _ in range(60):
+        try:
+            reader = daemon.connect()
+            reader.call("open", names=modes)
+            readers.append(reader)
+        except Exception as error:
+            assert not isinstance(error, AssertionError), error
+            break
+    assert producer.call("stats")
+    for reader in readers:
+        reader.close()
+    assert daemon.connect().open_object(modes[0]).read() == b"x"
+
+
+def test_a_reader_that_never_reads(limited):
+    """Past the output limit it is closed; the others never notice."""
+    daemon = limited(output_bytes="256K")
+    lazy, peer = daemon.connect(), daemon.connect()
+    for i in range(64):
+        lazy.request("watch", kinds=["sealed", "deleted"])
+    session = lazy.call("hello", protocol=1)["session"]
+    lazy.put("mark")
+    lazy.open_object("mark")
+    assert [e["session"] for e in peer.call("leases")["leases"]] == [session]
+    end = time.monotonic() + 30
+    turns = 0
+    while peer.call("leases")["leases"]:
+        peer.put("flood", b"x", replace=True)
+        turns += 1
+        assert time.monotonic() < end and turns < 20000
+    messages = lazy.expect_closed_anyhow()
+    assert 0 < messages
+    assert peer.call("stats")
+
+
+def test_requests_without_reading_the_replies(limited):
+    """A client that only sends is held back or closed; memory stays bounded."""
+    daemon = limited(output_bytes="256K")
+    lazy, peer = daemon.connect(), daemon.connect()
+    lazy.socket.settimeout(0.3)
+    lines = b'{"jsonrpc":"2.0","id":1,"method":"describe"}\n' * 200
+    before = memory(daemon)
+    try:
+        for _ in range(200):
+            lazy.socket.sendall(lines)
+    except OSError:
+        pass  # no more taken (timeout), or closed
+    assert peer.call("stats")
+    assert memory(daemon) - before < 64 * MIB
+
+
+def memory(daemon):
+    with open(f"/proc/{daemon.pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_half_sent_line_is_closed_in_time(limited):
+    daemon = limited(half_line_ms=100)
+    half, whole = daemon.connect(), daemon.connect()
+    assert whole.call("stats")
+    start = time.monotonic()
+    half.send_raw(b'{"jsonrpc"')
+    half.expect_closed_anyhow()
+    assert time.monotonic() - start >= 0.09
+    assert whole.call("stats"), "an idle session without half a line is left alone"
+
+
+def test_a_line_that_trickles_is_closed_too(limited):
+    """The clock starts with the line's first byte, not with its latest."""
+    daemon = limited(half_line_ms=200)
+    peer = daemon.connect()
+    start = time.monotonic()
+    try:
+        while time.monotonic() - start < 10:
+            peer.send_raw(b" ")
+            time.sleep(0.01)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    assert time.monotonic() - start < 5
+
+
+def test_each_line_has_its_own_time(limited):
+    """A busy session whose lines always come in halves is not closed."""
+    daemon = limited(half_line_ms=400)
+    peer = daemon.connect()
+    line = b'{"jsonrpc":"2.0","id":1,"method":"stats"}\n'
+    start = time.monotonic()
+    peer.send_raw(line[:10])
+    while time.monotonic() - start < 1.0:
+        peer.send_raw(line[10:] + line[:10])
+        assert "result" in peer.recv_message()
+        time.sleep(0.02)
+    peer.send_raw(line[10:])
+    assert "result" in peer.recv_message()
+
+
+def test_a_waiting_request_is_no_half_line(limited):
+    daemon = limited(half_line_ms=50)
+    peer = daemon.connect()
+    ident = peer.request("open", name="a", wait_ms=20000)
+    other = daemon.connect()
+    time.sleep(0.2)  # four times the limit
+    other.put("a")
+    assert peer.reply(ident)["lease"]
+
+
+def test_one_session_at_its_limits_does_not_slow_the_rest(daemon):
+    """A thousand waiting requests refused, a hundred sessions: others are answered as ever."""
+    crowd = [daemon.connect() for _ in range(100)]
+    for peer in crowd:
+        for i in range(10):
+            peer.request("open", name=f"never/{i}", wait_ms=60000)
+    assert daemon.connect().call("stats")
+    for peer in crowd:
+        peer.wait_until_read()
+        peer.close()
+    assert daemon.connect().call("leases")["leases"] == []

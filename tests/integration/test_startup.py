@@ -1,0 +1,252 @@
+"""Starting and stopping: clear sentences and exit status 2, sockets taken over or left alone."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import time
+
+import pytest
+
+from conftest import GPUBUFD, SANITIZER
+from peer import DEADLINE, Peer
+
+
+def run(*argv, env=None, **options):
+    """gpubufd that is to end by itself."""
+    environment = {**os.environ, **(env or {})}
+    done = subprocess.run([str(GPUBUFD), *argv], env=environment, capture_output=True, text=True,
+                          timeout=DEADLINE, check=False, stdin=subprocess.DEVNULL, **options)
+    assert not SANITIZER.search(done.stderr), done.stderr
+    return done
+
+
+def refused(*argv, words=(), **options):
+    """Exit status 2 and one sentence that has the words."""
+    done = run(*argv, **options)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert done.stdout == ""
+    lines = done.stderr.strip().split("\n")
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+    return lines[0]
+
+
+BAD_OPTIONS = {
+    "unknown option": (["--colour"], ["--colour"]),
+    "short option": (["-x"], ["-x"]),
+    "argument": (["now"], ["now"]),
+    "socket without path": (["--socket"], ["--socket"]),
+    "empty path": (["--socket", ""], ["--socket"]),
+    "device unknown": (["--device", "disk"], ["disk"]),
+    "device empty": (["--device", ""], ["--device"]),
+    "device without size": (["--device", "host:"], ["host"]),
+    "device size": (["--device", "host:lots"], ["lots"]),
+    "device negative": (["--device", "host:-1M"], ["-1M"]),
+    "device fraction": (["--device", "host:1.5G"], ["1.5G"]),
+    "device zero": (["--device", "host:0"], ["host"]),
+    "device overflow": (["--device", "host:99999999999999999999"], ["99999999999999999999"]),
+    "device unit overflow": (["--device", "host:18014398509481984K"], ["18014398509481984K"]),
+    "device percent": (["--device", "host:101%"], ["101%"]),
+    "device zero percent": (["--device", "host:0%"], ["0%"]),
+    "device twice": (["--device", "host:64M", "--device", "host:64M"], ["host"]),
+    "log level": (["--log-level", "loud"], ["loud"]),
+    "log format": (["--log-format", "xml"], ["xml"]),
+    "mode": (["--mode", "0999"], ["0999"]),
+    "mode empty": (["--mode", ""], ["--mode"]),
+    "limit without value": (["--limit", "sessions"], ["sessions"]),
+    "limit unknown": (["--limit", "cakes=3"], ["cakes"]),
+    "limit zero": (["--limit", "sessions=0"], ["sessions"]),
+    "limit negative": (["--limit", "sessions=-1"], ["sessions"]),
+    "limit of the protocol": (["--limit", "line_bytes=100"], ["line_bytes"]),
+    "flag with value": (["--probe=yes"], ["--probe"]),
+    "config missing": (["--config", "/no/such/file"], ["/no/such/file", "No such file"]),
+    "config a directory": (["--config", "/"], ["/", "directory"]),
+}
+
+
+@pytest.mark.parametrize("argv,words", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
+def test_bad_options(directory, argv, words):
+    refused("--socket", f"{directory}/s", *argv, words=words)
+    assert not os.path.exists(f"{directory}/s")
+
+
+BAD_FILES = {
+    "unknown key": ("colour = red\n", 1, ["colour"]),
+    "no equals sign": ("# ours\n\nlog-level debug\n", 3, ["log-level debug"]),
+    "bad value": ("log-level = debug\ndevice = host:much\n", 2, ["much"]),
+    "not in a file": ("config = other\n", 1, ["config"]),
+    "empty key": ("= 3\n", 1, []),
+    "bad limit": ("\n\n\n\nlimit = sessions\n", 5, ["sessions"]),
+    "no newline at the end": ("log-level = info\nmode = 9", 2, ["9"]),
+    "binary": ("\x01\x02\x03\n", 1, []),
+}
+
+
+@pytest.mark.parametrize("text,line,words", BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_bad_files(directory, text, line, words):
+    path = f"{directory}/gpubufd.conf"
+    with open(path, "w") as file:
+        file.write(text)
+    refused("--socket", f"{directory}/s", "--config", path, words=[f"{path}:{line}:", *words])
+
+
+def test_a_file_and_the_command_line_over_it(directory, daemon_factory):
+    path = f"{directory}/gpubufd.conf"
+    with open(path, "w") as file:
+        file.write("# A comment\n\n device = host:32M \nlimit=session_watches=5\n"
+                   "limit = session_waits=6\nlog-level = error\n")
+    hello = daemon_factory("--config", path, device=None).connect().call("hello", protocol=1)
+    assert hello["devices"][0]["capacity"] == 32 << 20
+    assert hello["limits"]["session_watches"] == 5 and hello["limits"]["session_waits"] == 6
+    hello = daemon_factory("--config", path, "--limit", "session_waits=7").connect().call(
+        "hello", protocol=1)
+    assert hello["devices"][0]["capacity"] == 64 << 20
+    assert hello["limits"]["session_watches"] == 5 and hello["limits"]["session_waits"] == 7
+
+
+def test_a_live_daemon_is_never_taken_over(daemon):
+    peer = daemon.connect()
+    peer.put("a", b"mine")
+    inode = os.stat(daemon.path).st_ino
+    refused("--socket", daemon.path, words=[daemon.path])
+    assert os.stat(daemon.path).st_ino == inode
+    assert daemon.connect().open_object("a").read() == b"mine"
+
+
+def test_a_live_stranger_is_never_taken_over(directory):
+    """Somebody else listens there, who knows nothing of our lock."""
+    path = f"{directory}/s"
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(path)
+        stranger.listen()
+        inode = os.stat(path).st_ino
+        refused("--socket", path, words=[path])
+        assert os.stat(path).st_ino == inode
+
+
+def test_a_stale_socket_is_taken_over(directory, daemon_factory):
+    path = f"{directory}/stale"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    assert stat.S_ISSOCK(os.stat(path).st_mode)
+    assert daemon_factory(socket_path=path).connect().call("stats")
+
+
+def test_after_kill_9_the_next_one_takes_over(daemon_factory):
+    first = daemon_factory()
+    first.kill()
+    assert os.path.exists(first.path)
+    second = daemon_factory(socket_path=first.path)
+    assert second.connect().names() == []
+
+
+def test_what_is_no_socket_is_left_alone(directory):
+    path = f"{directory}/precious"
+    with open(path, "w") as file:
+        file.write("data")
+    refused("--socket", path, words=[path])
+    assert open(path).read() == "data"
+    os.mkdir(f"{directory}/dir")
+    refused("--socket", f"{directory}/dir", words=[f"{directory}/dir"])
+
+
+def test_a_path_of_107_bytes_and_one_more(directory, daemon_factory):
+    path = f"{directory}/".ljust(107, "x")
+    assert daemon_factory(socket_path=path).connect().call("stats")
+    refused("--socket", path + "x", words=["107"])
+    assert not os.path.exists(path + "x")
+
+
+def test_no_such_directory(directory):
+    refused("--socket", f"{directory}/none/s", words=[f"{directory}/none"])
+
+
+@pytest.mark.root
+def test_an_unwritable_directory(directory):
+    shutil.copy(GPUBUFD, f"{directory}/gpubufd")
+    place = f"{directory}/closed"
+    os.mkdir(place, 0o755)
+    done = subprocess.run([f"{directory}/gpubufd", "--socket", f"{place}/s"], user=65534,
+                          group=65534, extra_groups=[], capture_output=True, text=True,
+                          timeout=DEADLINE, check=False,
+                          env={"LD_LIBRARY_PATH": str(GPUBUFD.parent.parent / "lib")})
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1 and place in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+def test_mode_of_the_socket(daemon_factory):
+    assert stat.S_IMODE(os.stat(daemon_factory().path).st_mode) == 0o666
+    assert stat.S_IMODE(os.stat(daemon_factory("--mode", "0600").path).st_mode) == 0o600
+
+
+def test_default_socket_from_the_environment(directory):
+    """$GPUBUFD_SOCKET names the socket where --socket does not."""
+    path = f"{directory}/from-environment"
+    process = subprocess.Popen([str(GPUBUFD), "--device", "host:64M", "--log-level", "error"],
+                               env={**os.environ, "GPUBUFD_SOCKET": path})
+    try:
+        for _ in range(int(DEADLINE * 100)):
+            try:
+                with Peer(path) as peer:
+                    assert peer.call("stats")
+                break
+            except OSError:
+                assert process.poll() is None
+                time.sleep(0.01)
+        else:
+            raise AssertionError("it does not listen")
+    finally:
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+
+
+def test_help_and_version():
+    done = run("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for word in ("--socket", "--device", "--config", "--log-level", "--probe", "Usage"):
+        assert word in done.stdout
+    done = run("--version")
+    assert done.returncode == 0 and "0.1.0" in done.stdout and done.stdout.count("\n") == 1
+
+
+def test_probe():
+    done = run("--probe", "--device", "host:64M")
+    assert done.returncode == 0, done.stderr
+    devices = json.loads(done.stdout)
+    devices = devices.get("devices", devices) if isinstance(devices, dict) else devices
+    assert devices[0]["id"] == "host" and devices[0]["capacity"] == 64 << 20
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signals_stop_cleanly(daemon, name):
+    """Sessions are told, and end; the socket goes; nothing leaks; status 0."""
+    peer = daemon.connect()
+    peer.put("a", b"a" * 100)
+    peer.open_object("a")
+    peer.create("unsealed", {"kind": "bytes", "bytes": 10})
+    peer.call("watch")
+    peer.events(2)
+    peer.request("open", name="never", wait_ms=60000)
+    peer.wait_until_read()
+    daemon.connect().send_raw(b'{"half')
+    daemon.process.send_signal(getattr(signal, name))
+    told = [m for m in peer.expect_closed() if m.get("method") == "shutdown"]
+    assert len(told) == 1
+    params = told[0]["params"]
+    assert isinstance(params["reason"], str) and params["resume"] is False
+    assert daemon.process.wait(DEADLINE) == 0
+    assert not os.path.exists(daemon.path)
+    assert not SANITIZER.search(daemon.stderr())
+
+
+def test_logs_are_structured(daemon_factory):
+    daemon = daemon_factory("--log-format", "json")
+    daemon.connect().call("stats")
+    for line in daemon.stderr().strip().split("\n"):
+        assert isinstance(json.loads(line), dict), line

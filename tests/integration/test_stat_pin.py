@@ -1,0 +1,59 @@
+"""stat, pin and unpin."""
+
+
+def test_stat(peer):
+    version = peer.put("a", b"12345")
+    result = peer.call("stat", name="a")
+    assert set(result) == {"object"}
+    told = result["object"]
+    assert told["name"] == "a" and told["version"] == version and told["state"] == "sealed"
+    assert told["layout"]["kind"] == "bytes" and told["layout"]["bytes"] == 5
+
+
+def test_stat_takes_no_lease(daemon, peer):
+    peer.put("a")
+    other = daemon.connect()
+    for _ in range(3):
+        assert other.call("stat", name="a")["object"]["leases"] == 0
+    leases = peer.call("leases")
+    assert leases["leases"] == []
+    session = other.call("hello", protocol=1)["session"]
+    assert session not in [m["session"] for m in leases["mapped"]]
+
+
+def test_stat_and_open_say_the_same(daemon, peer):
+    peer.put("a")
+    told = peer.call("stat", name="a")["object"]
+    opened = daemon.connect().open_object("a").object
+    assert {**opened, "leases": 0} == {**told, "leases": 0}
+
+
+def test_pin(peer):
+    peer.put("a")
+    assert peer.call("pin", name="a") == {}
+    assert peer.call("stat", name="a")["object"]["pinned"] is True
+    assert peer.call("unpin", name="a") == {}
+    assert peer.call("stat", name="a")["object"]["pinned"] is False
+
+
+def test_pin_twice(peer):
+    """A pin is a state, not a count."""
+    peer.put("a")
+    peer.call("pin", name="a")
+    peer.call("pin", name="a")
+    peer.call("unpin", name="a")
+    assert peer.call("stat", name="a")["object"]["pinned"] is False
+    assert peer.call("unpin", name="a") == {}
+
+
+def test_a_pin_outlives_its_session(daemon, peer):
+    peer.put("a")
+    other = daemon.connect()
+    other.call("pin", name="a")
+    other.close()
+    assert peer.call("stat", name="a")["object"]["pinned"] is True
+
+
+def test_missing(peer):
+    for method in ("stat", "pin", "unpin"):
+        assert peer.error("not_found", method, name="none").data["name"] == "none"

@@ -1,0 +1,56 @@
+"""stats: counters that count and gauges that add up."""
+
+from peer import bytes_layout
+
+MIB = 1 << 20
+
+
+def numbers(value, path=""):
+    """Every number of the answer, by its path."""
+    if isinstance(value, bool):
+        return {}
+    if isinstance(value, (int, float)):
+        return {path: value}
+    items = value.items() if isinstance(value, dict) else (
+        enumerate(value) if isinstance(value, list) else ())
+    out = {}
+    for key, item in items:
+        out.update(numbers(item, f"{path}.{key}"))
+    return out
+
+
+def test_no_number_is_negative(daemon, peer):
+    peer.put("a")
+    daemon.connect().open_object("a")
+    told = numbers(peer.call("stats"))
+    assert len(told) > 5
+    assert all(v >= 0 for v in told.values()), told
+
+
+def test_gauges_come_back(daemon, peer):
+    """After everything is gone, what counts what is there is as before; counters only grow."""
+    before = numbers(peer.call("stats"))
+    other = daemon.connect()
+    other.put("a", b"a" * 1000)
+    other.open_object("a")
+    other.create("b", bytes_layout(20 * MIB))
+    other.call("watch")
+    during = numbers(peer.call("stats"))
+    other.close()
+    peer.call("delete", name="a")
+    peer.call("trim")
+    after = numbers(peer.call("stats"))
+    grown = {k for k in during if during[k] > before.get(k, 0)}
+    back = {k for k in grown if after[k] == before.get(k, 0)}
+    assert back, "no gauge went up and down"
+    for key in grown - back:
+        assert after[key] >= during[key], f"{key} is neither a gauge nor a counter"
+
+
+def test_used_is_what_hello_says(peer):
+    peer.create_object("a", bytes_layout(20 * MIB))
+    (device,) = peer.call("stats")["devices"]
+    told = peer.call("hello", protocol=1)["devices"][0]
+    assert device["id"] == "host"
+    assert device["used"] == told["used"] and device["capacity"] == told["capacity"]
+    assert 20 * MIB <= device["used"] <= device["capacity"]
