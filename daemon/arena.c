@@ -28,7 +28,7 @@
 #define FIRST_COUNT (47 - GRANULE_BITS - SECOND_BITS + 2)
 #define CLASS_COUNT (FIRST_COUNT * SECOND_COUNT)
 
-#define SLAB_MIN 16u /* records in the first slab; each further one is twice as large … */
+#define SLAB_MIN 16u  /* records in the first slab; each further one is twice as large … */
 #define SLAB_MAX 512u /* … up to this */
 
 _Static_assert(1u << GRANULE_BITS == GB_ARENA_GRANULE, "the granule's two names agree");
@@ -68,8 +68,8 @@ struct gb_arena {
     size_t next_slab;        /* records in it */
     uint64_t records;        /* in all slabs */
     uint64_t next_number;
-    uint64_t random; /* priorities in the trees come from it */
-    struct gb_arena_stats stats;      /* all but largest_free */
+    uint64_t random;             /* priorities in the trees come from it */
+    struct gb_arena_stats stats; /* all but largest_free */
 };
 
 /* ---- records ---- */
@@ -102,6 +102,7 @@ static struct gb_range *take_record(struct gb_arena *arena, struct gb_arena_bloc
     if (!arena->unused && !add_slab(arena))
         return NULL;
     range = arena->unused;
+    assert(range);
     arena->unused = range->next;
     *range = (struct gb_range){.block = block, .offset = offset, .bytes = bytes, .free = true};
     return range;
@@ -124,8 +125,7 @@ static unsigned class_of(uint64_t bytes)
         return (unsigned)granules;
     high = 63u - (unsigned)__builtin_clzll(granules);
     first = high - SECOND_BITS + 1;
-    return first * SECOND_COUNT +
-           (unsigned)(granules >> (high - SECOND_BITS) & (SECOND_COUNT - 1));
+    return first * SECOND_COUNT + (unsigned)(granules >> (high - SECOND_BITS) & (SECOND_COUNT - 1));
 }
 
 /* The first class from `from` on that has a range; CLASS_COUNT if there is none. */
@@ -182,8 +182,8 @@ static bool update_largest(struct gb_tree_node *node)
 /* Makes a free range known to gb_arena_alloc. Those of closed blocks stay unknown. */
 static void offer(struct gb_arena *arena, struct gb_range *range)
 {
-    unsigned class = class_of(range->bytes), first = class / SECOND_COUNT;
-    struct gb_tree_node *parent = NULL, **place = &arena->classes[class];
+    unsigned size_class = class_of(range->bytes), first = size_class / SECOND_COUNT;
+    struct gb_tree_node *parent = NULL, **place = &arena->classes[size_class];
 
     if (range->block->closed)
         return;
@@ -192,21 +192,21 @@ static void offer(struct gb_arena *arena, struct gb_range *range)
         place = before(range, range_of(parent)) ? &parent->left : &parent->right;
     }
     range->node.priority = gb_hash_id(arena->random++);
-    gb_tree_attach(&arena->classes[class], parent, place, &range->node, update_largest);
+    gb_tree_attach(&arena->classes[size_class], parent, place, &range->node, update_largest);
     arena->first_map |= UINT64_C(1) << first;
-    arena->second_map[first] |= (uint8_t)(1u << class % SECOND_COUNT);
+    arena->second_map[first] |= (uint8_t)(1u << size_class % SECOND_COUNT);
     arena->stats.free_ranges++;
 }
 
 static void withdraw(struct gb_arena *arena, struct gb_range *range)
 {
-    unsigned class = class_of(range->bytes), first = class / SECOND_COUNT;
+    unsigned size_class = class_of(range->bytes), first = size_class / SECOND_COUNT;
 
     if (range->block->closed)
         return;
-    gb_tree_remove(&arena->classes[class], &range->node, update_largest);
-    if (!arena->classes[class]) {
-        arena->second_map[first] &= (uint8_t)~(1u << class % SECOND_COUNT);
+    gb_tree_remove(&arena->classes[size_class], &range->node, update_largest);
+    if (!arena->classes[size_class]) {
+        arena->second_map[first] &= (uint8_t)(~(1u << size_class % SECOND_COUNT));
         if (!arena->second_map[first])
             arena->first_map &= ~(UINT64_C(1) << first);
     }
@@ -232,13 +232,13 @@ static struct gb_range *first_fit(struct gb_tree_node *node, uint64_t bytes)
 
 static struct gb_range *find(const struct gb_arena *arena, uint64_t bytes)
 {
-    unsigned class = class_of(bytes);
-    struct gb_range *range = first_fit(arena->classes[class], bytes);
+    unsigned size_class = class_of(bytes);
+    struct gb_range *range = first_fit(arena->classes[size_class], bytes);
 
     if (range)
         return range;
-    class = class_from(arena, class + 1);
-    return class < CLASS_COUNT ? first_fit(arena->classes[class], bytes) : NULL;
+    size_class = class_from(arena, size_class + 1);
+    return size_class < CLASS_COUNT ? first_fit(arena->classes[size_class], bytes) : NULL;
 }
 
 /* ---- arena and blocks ---- */
@@ -473,27 +473,29 @@ static const char *check_node(const struct gb_tree_node *node)
         return "a child in a tree has another parent";
     if (node->parent && node->parent->priority < node->priority)
         return "a node in a tree has a higher priority than its parent";
-    return range_of(node)->largest == largest_under(node) ? NULL : "a node in a tree is wrong about its subtree";
+    if (range_of(node)->largest != largest_under(node))
+        return "a node in a tree is wrong about its subtree";
+    return NULL;
 }
 
-static const char *check_class(const struct gb_arena *arena, unsigned class, uint64_t *offered)
+static const char *check_class(const struct gb_arena *arena, unsigned size_class, uint64_t *offered)
 {
-    const struct gb_tree_node *root = arena->classes[class];
+    const struct gb_tree_node *root = arena->classes[size_class];
     const struct gb_range *prev = NULL;
     const char *wrong;
-    bool listed = arena->second_map[class / SECOND_COUNT] >> class % SECOND_COUNT & 1;
+    bool listed = arena->second_map[size_class / SECOND_COUNT] >> size_class % SECOND_COUNT & 1;
 
     if (listed != (root != NULL))
         return "the second bitmap does not agree with the classes";
     if (root && root->parent)
         return "the root of a class has a parent";
-    for (struct gb_tree_node *node = gb_tree_first(arena->classes[class]); node;
+    for (struct gb_tree_node *node = gb_tree_first(arena->classes[size_class]); node;
          node = gb_tree_next(node)) {
         const struct gb_range *range = range_of(node);
 
         if (!range->free || range->block->closed)
             return "a range is offered that may not be";
-        if (class_of(range->bytes) != class)
+        if (class_of(range->bytes) != size_class)
             return "a range is in the class of another size";
         if (prev && !before(prev, range))
             return "the ranges of a class are out of order";
@@ -511,8 +513,8 @@ static const char *check_classes(const struct gb_arena *arena, uint64_t *offered
     for (unsigned first = 0; first < FIRST_COUNT; first++)
         if ((arena->first_map >> first & 1) != (arena->second_map[first] != 0))
             return "the two bitmaps do not agree";
-    for (unsigned class = 0; class < CLASS_COUNT; class++) {
-        const char *wrong = check_class(arena, class, offered);
+    for (unsigned size_class = 0; size_class < CLASS_COUNT; size_class++) {
+        const char *wrong = check_class(arena, size_class, offered);
 
         if (wrong)
             return wrong;
@@ -537,9 +539,8 @@ static const char *check(const struct gb_arena *arena)
         return wrong;
     if (offered != tally.offered)
         return "the classes do not hold the free ranges of the open blocks";
-    if (stats->blocks != tally.blocks || stats->bytes != tally.bytes ||
-        stats->used != tally.used || stats->ranges != tally.ranges ||
-        stats->free_ranges != tally.offered)
+    if (stats->blocks != tally.blocks || stats->bytes != tally.bytes || stats->used != tally.used ||
+        stats->ranges != tally.ranges || stats->free_ranges != tally.offered)
         return "the counters are wrong";
     for (const struct gb_range *record = arena->unused; record; record = record->next)
         unused++;

@@ -80,11 +80,12 @@ static void put(struct gb_deadlines *deadlines, size_t place, struct gb_deadline
     deadline->place = place;
 }
 
-/* Finds the place for a deadline, from an empty place on: towards the root, or else away from it. */
+/* Finds the place for a deadline, from an empty place on: towards the root or away from it. */
 static void settle(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
 {
     struct gb_deadline **heap = deadlines->heap;
 
+    assert(heap && place && place <= deadlines->count);
     while (place > 1 && heap[place / 2 - 1]->at > deadline->at) {
         put(deadlines, place, heap[place / 2 - 1]);
         place /= 2;

@@ -60,14 +60,13 @@ static inline uint64_t sip(unsigned c, unsigned d, const uint64_t key[2], const 
                            size_t length)
 {
     const unsigned char *bytes = data;
-    uint64_t word, v[4] = {
-        key[0] ^ UINT64_C(0x736f6d6570736575),
-        key[1] ^ UINT64_C(0x646f72616e646f6d),
-        key[0] ^ UINT64_C(0x6c7967656e657261),
-        key[1] ^ UINT64_C(0x7465646279746573),
-    };
+    uint64_t word, v[4];
     size_t left;
 
+    v[0] = key[0] ^ UINT64_C(0x736f6d6570736575);
+    v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
+    v[2] = key[0] ^ UINT64_C(0x6c7967656e657261);
+    v[3] = key[1] ^ UINT64_C(0x7465646279746573);
     for (left = length; left >= 8; left -= 8, bytes += 8) {
         word = load_le(bytes, 8);
         v[3] ^= word;
@@ -83,8 +82,7 @@ static inline uint64_t sip(unsigned c, unsigned d, const uint64_t key[2], const 
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-uint64_t gb_hash_sip(unsigned c, unsigned d, const uint64_t key[2], const void *data,
-                     size_t length)
+uint64_t gb_hash_sip(unsigned c, unsigned d, const uint64_t key[2], const void *data, size_t length)
 {
     return sip(c, d, key, data, length);
 }

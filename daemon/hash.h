@@ -33,7 +33,7 @@ uint64_t gb_hash_id(uint64_t id);
 /* A zeroed table is an empty one (allocated by the first insert). */
 void gb_hash_end(struct gb_hash_table *table); /* frees the slots, not the entries */
 /* False if memory is out; the entry is then not in the table. Only the first insert into an empty
-   table can fail: later ones make do with the slots there are. Entries of equal hash may coexist. */
+   table can fail: later ones make do with the slots there are. Equal hashes may coexist. */
 bool gb_hash_insert(struct gb_hash_table *table, struct gb_hash_link *link, uint64_t hash);
 /* The entry must be in the table. Slots are given back, step by step, when few entries are left. */
 void gb_hash_remove(struct gb_hash_table *table, struct gb_hash_link *link);

@@ -11,7 +11,7 @@
 struct gb_name {
     struct gb_hash_link link;
     struct gb_tree_node node; /* with the hash, which nobody can guess, as its priority */
-    const char *text;                      /* the caller's; must not change while indexed */
+    const char *text;         /* the caller's; must not change while indexed */
     size_t length;
 };
 

@@ -140,7 +140,7 @@ static void test_empty(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-/* Every size up to 200, filled, and emptied in three orders; everything is looked up at every step. */
+/* Every size up to 200, filled, and emptied in three orders, with all looked up at every step. */
 static void test_every_small_size(void **state)
 {
     static struct item items[200];
@@ -265,14 +265,10 @@ static void test_failing_resize(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sip_reference),
-        cmocka_unit_test(test_bytes_have_a_secret),
-        cmocka_unit_test(test_ids_spread),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_every_small_size),
-        cmocka_unit_test(test_against_a_model),
-        cmocka_unit_test(test_failing_first_insert),
-        cmocka_unit_test(test_failing_resize),
+        cmocka_unit_test(test_sip_reference),        cmocka_unit_test(test_bytes_have_a_secret),
+        cmocka_unit_test(test_ids_spread),           cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_every_small_size),     cmocka_unit_test(test_against_a_model),
+        cmocka_unit_test(test_failing_first_insert), cmocka_unit_test(test_failing_resize),
     };
 
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);

@@ -97,12 +97,15 @@ static void begin(struct model *model, struct gb_name *names, bool *present, siz
     *model = (struct model){.names = names, .present = present, .count = count};
 }
 
-#define NAME(literal) {.text = (literal), .length = sizeof(literal) - 1}
+#define NAME(literal)                                    \
+    {                                                    \
+        .text = (literal), .length = sizeof(literal) - 1 \
+    }
 
 /* Prefixes of each other, bytes over 0x7f, and a byte below the slash. */
 static const struct gb_name few[] = {
-    NAME("a"), NAME("a/b"), NAME("a b"), NAME("ab"), NAME("\xc3\xa9"), NAME("\xc3\xa9/a"),
-    NAME("z"),
+    NAME("a"),        NAME("a/b"),        NAME("a b"), NAME("ab"),
+    NAME("\xc3\xa9"), NAME("\xc3\xa9/a"), NAME("z"),
 };
 enum { FEW = sizeof few / sizeof few[0] };
 
