@@ -283,7 +283,7 @@ $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(ARCHIVES) -Wl,--end-group $(DAEMON_LIBS) $(CTL_LIBS)
 
-$(BENCHES): $(B)/%: $(B)/obj/%.o $(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+$(BENCHES): $(B)/%: $(B)/obj/%.o $(B)/obj/libdaemon.a $(B)/obj/libproto.a $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
