@@ -1,0 +1,330 @@
+/* gpubufctl get NAME */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "csv_write.h"
+#include "file.h"
+#include "npy.h"
+#include "series.h"
+#include "term.h"
+
+enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, WAIT };
+
+const struct gb_cli_option gb_get_options[] = {
+    {"output", 'o', "FILE", "where to: .npy, .csv, else raw bytes (standard output)", NULL,
+     GB_COMPLETE_FILE},
+    {"format", 'f', "FORMAT", "npy, csv or raw (from FILE's name)", "npy csv raw",
+     GB_COMPLETE_NONE},
+    {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
+    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
+     GB_COMPLETE_NONE},
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "wait so long for the object to exist", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_RAW };
+
+struct get {
+    struct gb_cli *cli;
+    const char *name;
+    struct gpubuf_object *object;
+    struct gb_output output;
+    struct gb_progress progress;
+    struct gb_error error; /* what `failure` tells */
+};
+
+static int failure(const struct get *get)
+{
+    if (get->error.code == GPUBUF_E_SYSTEM)
+        return gb_cli_tell(&get->error);
+    return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s: %s", get->name, get->error.message);
+}
+
+/* ---- elements as bytes ---------------------------------------------------------------------- */
+
+/* What stands for null in .npy: NaN and NaT. False if the type has no such value. */
+static bool null_item(const struct gb_series *series, unsigned char *item)
+{
+    const float nan32[2] = {NAN, 0};
+    const double nan64[2] = {(double)NAN, 0};
+    const int64_t not_a_time = INT64_MIN;
+    const uint16_t nan16 = 0x7e00;
+
+    switch (series->dtype.type) {
+    case GB_TYPE_FLOAT16:
+        memcpy(item, &nan16, 2);
+        return true;
+    case GB_TYPE_FLOAT32:
+    case GB_TYPE_COMPLEX64:
+        memcpy(item, nan32, series->item_bytes);
+        return true;
+    case GB_TYPE_FLOAT64:
+    case GB_TYPE_COMPLEX128:
+        memcpy(item, nan64, series->item_bytes);
+        return true;
+    case GB_TYPE_TIMESTAMP:
+    case GB_TYPE_DURATION:
+        memcpy(item, &not_a_time, 8);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Writes all elements in C order; those that are null as `null`, or as they are if that is NULL.
+   Stops early if the stream has an error. */
+static void write_items(struct get *get, const struct gb_series *series, const unsigned char *null)
+{
+    enum { CHUNK = 1 << 20 };
+    uint64_t size = series->item_bytes;
+    FILE *file = get->output.file;
+
+    if (series->c_order && !null) {
+        const unsigned char *data = series->length ? gb_series_item(series, 0) : NULL;
+        uint64_t total = series->length * size;
+        for (uint64_t done = 0; done < total && !ferror(file); done += CHUNK) {
+            uint64_t bytes = total - done < CHUNK ? total - done : CHUNK;
+            fwrite(data + done, 1, bytes, file);
+            gb_progress_update(&get->progress, done);
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < series->length && !ferror(file); i++) {
+        bool valid = !null || gb_series_valid(series, i);
+        fwrite(valid ? gb_series_item(series, i) : null, 1, size, file);
+        if (i % 4096 == 0)
+            gb_progress_update(&get->progress, i * size);
+    }
+}
+
+/* Bit-packed booleans, a byte each. */
+static void write_bools(struct get *get, const struct gb_series *series)
+{
+    for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++)
+        fputc(gb_series_bit(series, i), get->output.file);
+}
+
+/* ---- formats -------------------------------------------------------------------------------- */
+
+static int get_npy(struct get *get, const struct gb_series *series)
+{
+    struct gb_dtype dtype = series->dtype;
+    char header[GB_NPY_WRITE_MAX];
+    unsigned char null[16];
+
+    if (dtype.type == GB_TYPE_BOOL)
+        dtype.type = GB_TYPE_BOOL8;
+    bool array = series->ndim > 0 || gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY;
+    size_t length = gb_npy_write(&dtype, array ? series->shape : &series->length,
+                                 array ? series->ndim : 1, header);
+    if (length == 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as .npy: NumPy has no %s; write .csv%s",
+                           get->name, gpubuf_dtype(get->object),
+                           series->item_bytes ? " or raw bytes" : "");
+    uint64_t nulls = gb_series_nulls(series);
+    bool marked = nulls > 0 && null_item(series, null);
+    if (nulls > 0 && !marked)
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot get %s as .npy: %" PRIu64 " of its elements are null, which "
+                           "%s cannot say in NumPy; write .csv",
+                           get->name, nulls, gpubuf_dtype(get->object));
+    fwrite(header, 1, length, get->output.file);
+    if (series->dtype.type == GB_TYPE_BOOL)
+        write_bools(get, series);
+    else
+        write_items(get, series, marked ? null : NULL);
+    return GB_STATUS_OK;
+}
+
+/* Strings and binaries: their bytes, one element after the other. */
+static int get_raw(struct get *get, const struct gb_series *series)
+{
+    const char *text;
+    size_t length;
+
+    if (series->dtype.type == GB_TYPE_BOOL) {
+        write_bools(get, series);
+        return GB_STATUS_OK;
+    }
+    if (series->item_bytes > 0) {
+        write_items(get, series, NULL);
+        return GB_STATUS_OK;
+    }
+    if (!series->info->has_data)
+        return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as raw bytes: it is of type %s; "
+                           "write .csv", get->name, gpubuf_dtype(get->object));
+    for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++) {
+        if (!gb_series_valid(series, i))
+            continue;
+        if (gb_series_bytes(series, i, &text, &length, &get->error) != 0)
+            return failure(get);
+        fwrite(text, 1, length, get->output.file);
+    }
+    return GB_STATUS_OK;
+}
+
+/* An array of two axes has columns named by their index; one of one axis, the column "value". */
+static int get_array_csv(struct get *get, const struct gb_series *series)
+{
+    if (series->ndim > 2 || gpubuf_kind(get->object) == GPUBUF_KIND_BYTES)
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot get %s as .csv: only tables, columns and arrays of one or two "
+                           "axes can be; write raw bytes%s",
+                           get->name, series->ndim > 2 ? " or .npy" : "");
+    uint64_t columns = series->ndim == 2 ? series->shape[1] : 1;
+    uint64_t rows = series->ndim > 0 ? series->shape[0] : 1;
+    if (columns > 100000)
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot get %s as .csv: %" PRIu64 " columns are too many; write .npy",
+                           get->name, columns);
+    struct gb_csv_source *sources = calloc(columns + 1, sizeof(*sources));
+    char(*names)[24] = calloc(columns + 1, sizeof(*names));
+    int code = 0;
+    if (!sources || !names)
+        code = gb_fail(&get->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (uint64_t i = 0; i < columns && code == 0; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "%" PRIu64, i);
+        sources[i] = (struct gb_csv_source){names[i], series, i, columns};
+        if (series->ndim != 2)
+            sources[i].name = series->name ? series->name : "value";
+    }
+    if (code == 0)
+        code = gb_csv_write(get->output.file, sources, columns, rows, &get->progress, &get->error);
+    free(sources);
+    free(names);
+    return code == 0 ? GB_STATUS_OK : failure(get);
+}
+
+static int get_table_csv(struct get *get)
+{
+    size_t count = gpubuf_child_count(get->object);
+    struct gb_series *series = calloc(count + 1, sizeof(*series));
+    struct gb_csv_source *sources = calloc(count + 1, sizeof(*sources));
+    int code = 0;
+
+    if (!series || !sources)
+        code = gb_fail(&get->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < count && code == 0; i++) {
+        struct gpubuf_object *column = NULL;
+        code = gpubuf_child(get->object, i, &column);
+        if (code < 0) {
+            gb_fail(&get->error, code, "%s", gpubuf_object_errmsg(get->object));
+            break;
+        }
+        code = gb_series_init(&series[i], column, &get->error);
+        series[i].held = column;
+        sources[i] = (struct gb_csv_source){series[i].name, &series[i], 0, 1};
+    }
+    if (code == 0)
+        code = gb_csv_write(get->output.file, sources, count, gpubuf_length(get->object),
+                            &get->progress, &get->error);
+    for (size_t i = 0; series && i < count; i++) {
+        struct gpubuf_object *column = series[i].held;
+        gb_series_end(&series[i]);
+        gpubuf_release(column);
+    }
+    free(series);
+    free(sources);
+    return code == 0 ? GB_STATUS_OK : failure(get);
+}
+
+static int get_part(struct get *get, enum format format)
+{
+    if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
+        if (format == FORMAT_CSV)
+            return get_table_csv(get);
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot get %s as %s: it is a table; write .csv, or choose a column "
+                           "with --column",
+                           get->name, format == FORMAT_NPY ? ".npy" : "raw bytes");
+    }
+    struct gb_series series;
+    int status;
+    if (gb_series_init(&series, get->object, &get->error) != 0)
+        status = failure(get);
+    else if (format == FORMAT_NPY)
+        status = get_npy(get, &series);
+    else if (format == FORMAT_CSV)
+        status = get_array_csv(get, &series);
+    else
+        status = get_raw(get, &series);
+    gb_series_end(&series);
+    return status;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcasecmp(text + length - tail, end) == 0;
+}
+
+static int choose_format(const struct get *get, const char *asked, const char *file,
+                         enum format *format)
+{
+    if (!asked)
+        *format = ends_with(file, ".npy")   ? FORMAT_NPY
+                  : ends_with(file, ".csv") ? FORMAT_CSV
+                  : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
+                      ? FORMAT_CSV
+                      : FORMAT_RAW;
+    else if (strcmp(asked, "npy") == 0)
+        *format = FORMAT_NPY;
+    else if (strcmp(asked, "csv") == 0)
+        *format = FORMAT_CSV;
+    else
+        *format = FORMAT_RAW;
+    if (*format != FORMAT_CSV && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
+        return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, or "
+                                      "--format csv");
+    return GB_STATUS_OK;
+}
+
+static int write_output(struct get *get, const char *file, enum format format)
+{
+    if (gb_output_open(&get->output, file, &get->error) != 0)
+        return gb_cli_tell(&get->error);
+    gb_progress_begin(&get->progress, get->name, 0);
+    int status = get_part(get, format);
+    gb_progress_end(&get->progress);
+    if (status != GB_STATUS_OK)
+        gb_output_abort(&get->output);
+    else if (gb_output_commit(&get->output, &get->error) != 0)
+        status = gb_cli_tell(&get->error);
+    return status;
+}
+
+int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct get get = {.cli = cli, .name = args->value[0]};
+    const char *file = args->option[OUTPUT] ? args->option[OUTPUT] : "-";
+    const char *asked = args->option[FORMAT];
+    struct gb_view_options options = {
+        .column = args->option[COLUMN],
+        .slice = args->option[SLICE],
+        .version = args->option[VERSION],
+        .wait = args->option[WAIT],
+    };
+    enum format format;
+
+    if (asked && strcmp(asked, "npy") != 0 && strcmp(asked, "csv") != 0 &&
+        strcmp(asked, "raw") != 0)
+        return gb_cli_usage(cli, "--format is npy, csv or raw, not \"%s\"", asked);
+    int status = gb_view_open(cli, get.name, &options, &get.object);
+    if (status != GB_STATUS_OK)
+        return status;
+    status = choose_format(&get, asked, file, &format);
+    if (status == GB_STATUS_OK)
+        status = write_output(&get, file, format);
+    gpubuf_release(get.object);
+    return status;
+}

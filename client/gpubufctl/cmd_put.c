@@ -1,0 +1,211 @@
+/* gpubufctl put NAME FILE */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "json_print.h"
+#include "npy.h"
+#include "proto/layout.h"
+#include "put.h"
+
+enum { FORMAT, DTYPE, SHAPE, KIND, DEVICE, SHARE, MODE, REPLACE, TTL, EVICT, WAIT };
+
+const struct gb_cli_option gb_put_options[] = {
+    {"format", 'f', "FORMAT", "npy, csv or raw (from the file's name or start)", "npy csv raw",
+     GB_COMPLETE_NONE},
+    {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
+     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8",
+     GB_COMPLETE_NONE},
+    {"shape", 's', "SHAPE", "extents of a raw file, such as 3,4 (all in one axis)", NULL,
+     GB_COMPLETE_NONE},
+    {"kind", 'k', "KIND", "what to make of it: bytes, array, column or table",
+     "bytes array column table", GB_COMPLETE_NONE},
+    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host", GB_COMPLETE_NONE},
+    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc", GB_COMPLETE_NONE},
+    {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (600)", "600 640 644 660 666",
+     GB_COMPLETE_NONE},
+    {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
+    {"ttl", 't', "TIME", "delete it after so long: 90s, 5m, 2h, 1d", NULL, GB_COMPLETE_NONE},
+    {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (spill)", "spill drop keep",
+     GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "wait so long for memory (not at all)", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+/* Position of `word` in a list ended by NULL; -1 if it is not there. */
+static int find_word(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    return -1;
+}
+
+static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
+{
+    static const char *const evicts[] = {"spill", "drop", "keep", NULL};
+    struct gb_error error;
+
+    put->create = (struct gpubuf_create_options){
+        .size = sizeof(put->create),
+        .device = args->option[DEVICE],
+        .share = args->option[SHARE],
+        .replace = args->option[REPLACE] != NULL,
+    };
+    if (args->option[SHARE] && strcmp(args->option[SHARE], "fd") != 0 &&
+        strcmp(args->option[SHARE], "ipc") != 0)
+        return gb_cli_usage(put->cli, "--share is fd or ipc, not \"%s\"", args->option[SHARE]);
+    if (args->option[EVICT]) {
+        int found = find_word(evicts, args->option[EVICT]);
+        if (found < 0)
+            return gb_cli_usage(put->cli, "--evict is spill, drop or keep, not \"%s\"",
+                                args->option[EVICT]);
+        put->create.evict = (enum gpubuf_evict)found;
+    }
+    if ((args->option[MODE] && gb_parse_mode(args->option[MODE], &put->create.mode, &error) != 0) ||
+        (args->option[TTL] &&
+         gb_parse_duration(args->option[TTL], &put->create.ttl_ms, &error) != 0) ||
+        (args->option[WAIT] &&
+         gb_parse_duration(args->option[WAIT], &put->create.wait_ms, &error) != 0))
+        return gb_cli_usage(put->cli, "%s", error.message);
+    return GB_STATUS_OK;
+}
+
+static int read_type(struct gb_put *put, const struct gb_cli_args *args)
+{
+    static const char *const kinds[] = {"", "bytes", "array", "column", "table", NULL};
+    const char *dtype = args->option[DTYPE], *shape = args->option[SHAPE];
+    struct gb_error error;
+
+    if (args->option[KIND]) {
+        int found = find_word(kinds + 1, args->option[KIND]);
+        if (found < 0)
+            return gb_cli_usage(put->cli, "--kind is bytes, array, column or table, not \"%s\"",
+                                args->option[KIND]);
+        put->kind = (enum gb_put_kind)(found + 1);
+    }
+    if (dtype) {
+        if (!gb_dtype_parse(dtype, strlen(dtype), &put->dtype) ||
+            !gb_type_info(put->dtype.type)->array)
+            return gb_cli_usage(put->cli,
+                                "\"%s\" is no dtype of an array; expected one such as int32, "
+                                "float64 or timestamp[ms]",
+                                dtype);
+        put->has_dtype = true;
+    }
+    if (shape) {
+        if (!dtype)
+            return gb_cli_usage(put->cli, "--shape needs --dtype");
+        if (gb_parse_shape(shape, put->shape, &put->ndim, &error) != 0)
+            return gb_cli_fail(GB_STATUS_FAILED, "%s", error.message);
+        put->has_shape = true;
+    }
+    return GB_STATUS_OK;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcasecmp(text + length - tail, end) == 0;
+}
+
+/* The format that was asked for, or that the file's name or its start tells. */
+static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args,
+                           const char *file))(struct gb_put *)
+{
+    const char *format = args->option[FORMAT];
+
+    if (format)
+        return strcmp(format, "npy") == 0   ? gb_put_npy
+               : strcmp(format, "csv") == 0 ? gb_put_csv
+               : strcmp(format, "raw") == 0 ? gb_put_raw
+                                            : NULL;
+    if (put->has_dtype)
+        return gb_put_raw;
+    if (ends_with(file, ".npy"))
+        return gb_put_npy;
+    if (ends_with(file, ".csv"))
+        return gb_put_csv;
+    if (strcmp(file, "-") == 0 && gb_npy_is(put->start, put->start_length))
+        return gb_put_npy;
+    return put->kind == GB_PUT_TABLE ? gb_put_csv : gb_put_raw;
+}
+
+/* "movies: table, 3201 rows × 16 columns, version 1" */
+static void print_outcome(const struct gb_put *put)
+{
+    struct gpubuf_object *object = put->object;
+    uint64_t version = gpubuf_object_version(object);
+
+    if (put->cli->json) {
+        cJSON *outcome = cJSON_CreateObject();
+        cJSON_AddStringToObject(outcome, "name", put->name);
+        cJSON_AddNumberToObject(outcome, "version", (double)version);
+        gb_json_print(outcome, true);
+        cJSON_Delete(outcome);
+        return;
+    }
+    struct gb_writer text;
+    gb_writer_init(&text, 0);
+    gb_text_clean(&text, put->name, strlen(put->name));
+    GB_WRITE_LITERAL(&text, ": ");
+    gb_describe(object, &text);
+    gb_write_format(&text, ", version %" PRIu64 "\n", version);
+    if (!text.failed)
+        fwrite(text.data, 1, text.length, stdout);
+    gb_writer_end(&text);
+}
+
+static int publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
+{
+    uint64_t got;
+
+    if (gb_input_read(&put->input, put->start, sizeof(put->start), &got, &put->error) != 0)
+        return gb_put_failure(put);
+    put->start_length = (size_t)got;
+    int (*read)(struct gb_put *) = choose_format(put, args, file);
+    if (!read)
+        return gb_cli_usage(put->cli, "--format is npy, csv or raw, not \"%s\"",
+                            args->option[FORMAT]);
+    if (put->has_dtype && read != gb_put_raw)
+        return gb_cli_usage(put->cli, "--dtype goes with raw files only");
+
+    put->input.progress = &put->progress;
+    gb_progress_begin(&put->progress, put->name,
+                      put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
+    int status = read(put);
+    gb_progress_end(&put->progress);
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = gpubuf_seal(put->object, put->null_counts);
+    if (code < 0)
+        return gb_cli_error(put->cli, code, "cannot seal %s", put->name);
+    print_outcome(put);
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct gb_put put = {.cli = cli, .name = args->value[0]};
+    struct gb_path path = {.key = "NAME"};
+    struct gb_error error;
+
+    int status = read_placement(&put, args);
+    if (status == GB_STATUS_OK)
+        status = read_type(&put, args);
+    if (status != GB_STATUS_OK)
+        return status;
+    if (gb_name_check(put.name, strlen(put.name), &path, &error) != 0)
+        return gb_cli_tell(&error);
+    if (gb_input_open(&put.input, args->value[1], &error) != 0)
+        return gb_cli_tell(&error);
+    status = publish(&put, args, args->value[1]);
+    gpubuf_release(put.object); /* if it is not sealed, this takes it back */
+    free(put.null_counts);
+    gb_input_close(&put.input);
+    return status;
+}

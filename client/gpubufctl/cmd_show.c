@@ -1,0 +1,365 @@
+/* gpubufctl show NAME */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "grid.h"
+#include "json_print.h"
+#include "parse.h"
+#include "series.h"
+#include "term.h"
+
+enum { ROWS, COLUMN, SLICE, VERSION, WAIT };
+
+const struct gb_cli_option gb_show_options[] = {
+    {"rows", 'n', "N", "how many rows to print (10)", NULL, GB_COMPLETE_NONE},
+    {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
+    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
+     GB_COMPLETE_NONE},
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "wait so long for the object to exist", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+enum { LONGEST_CELL = 32, ROW_ITEMS = 64 };
+
+struct show {
+    struct gb_cli *cli;
+    const char *name;
+    struct gpubuf_object *object;
+    uint64_t rows; /* to print */
+    unsigned width;
+    struct gb_error error;
+};
+
+static int failure(const struct show *show)
+{
+    return gb_cli_fail(GB_STATUS_FAILED, "cannot show %s: %s", show->name, show->error.message);
+}
+
+static int out_of_memory(void)
+{
+    return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+}
+
+/* ---- cells ---------------------------------------------------------------------------------- */
+
+static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid *grid,
+                     struct gb_error *error)
+{
+    struct gb_writer text;
+
+    if (!gb_series_valid(series, i)) {
+        gb_grid_text(grid, "null", GB_STYLE_DIM);
+        return 0;
+    }
+    gb_writer_init(&text, 0);
+    int code = gb_series_write(series, i, &text, error);
+    if (code == 0)
+        gb_grid_add(grid, text.length ? text.data : "", text.length, GB_STYLE_NONE);
+    grid->failed = grid->failed || text.failed;
+    gb_writer_end(&text);
+    return code;
+}
+
+static void print_more(const struct show *show, uint64_t left, const char *one, const char *many)
+{
+    char count[64];
+
+    if (left == 0)
+        return;
+    gb_format_count(left, count, sizeof(count));
+    printf("%s… %s more %s%s\n", gb_style_on(show->cli->color, GB_STYLE_DIM), count,
+           left == 1 ? one : many, gb_style_off(show->cli->color, GB_STYLE_DIM));
+}
+
+/* ---- tables and columns --------------------------------------------------------------------- */
+
+/* One line a column: its name, type and how many nulls it has. */
+static bool print_columns(const struct show *show, const struct gb_series *series, size_t count)
+{
+    struct gb_grid grid;
+    char text[64];
+
+    gb_grid_init(&grid, 3);
+    grid.longest = 60;
+    if (!grid.failed) {
+        grid.columns[0].flexible = true;
+        grid.columns[2].right = true;
+        gb_grid_text(&grid, "column", GB_STYLE_DIM);
+        gb_grid_text(&grid, "type", GB_STYLE_DIM);
+        gb_grid_text(&grid, "nulls", GB_STYLE_DIM);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t nulls = gb_series_nulls(&series[i]);
+        gb_dtype_format(&series[i].dtype, text, sizeof(text));
+        gb_grid_text(&grid, series[i].name ? series[i].name : "", GB_STYLE_BOLD);
+        gb_grid_text(&grid, text, GB_STYLE_NONE);
+        gb_format_count(nulls, text, sizeof(text));
+        gb_grid_text(&grid, text, nulls ? GB_STYLE_NONE : GB_STYLE_DIM);
+    }
+    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+static int fill_rows(struct show *show, const struct gb_series *series, size_t count,
+                     uint64_t rows, struct gb_grid *grid)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!grid->failed)
+            grid->columns[i].right = gb_series_is_number(&series[i]);
+        gb_grid_text(grid, series[i].name ? series[i].name : "value", GB_STYLE_BOLD);
+    }
+    for (uint64_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < count; i++)
+            if (add_value(&series[i], row, grid, &show->error) != 0)
+                return failure(show);
+    return GB_STATUS_OK;
+}
+
+static int print_rows(struct show *show, const struct gb_series *series, size_t count,
+                      uint64_t length)
+{
+    uint64_t rows = length < show->rows ? length : show->rows;
+    struct gb_grid grid;
+    size_t shown = 0;
+
+    if (rows == 0 || count == 0)
+        return GB_STATUS_OK;
+    gb_grid_init(&grid, count);
+    grid.longest = LONGEST_CELL;
+    int status = fill_rows(show, series, count, rows, &grid);
+    if (status == GB_STATUS_OK) {
+        putchar('\n');
+        if (!gb_grid_print(&grid, show->width, 2, show->cli->color, true, &shown))
+            status = out_of_memory();
+    }
+    gb_grid_end(&grid);
+    if (status == GB_STATUS_OK) {
+        print_more(show, length - rows, "row", "rows");
+        print_more(show, count - shown, "column to the right", "columns to the right");
+    }
+    return status;
+}
+
+static int show_table(struct show *show)
+{
+    bool table = gpubuf_kind(show->object) == GPUBUF_KIND_TABLE;
+    size_t count = table ? gpubuf_child_count(show->object) : 1;
+    struct gb_series *series = calloc(count + 1, sizeof(*series));
+    int status = GB_STATUS_OK;
+
+    if (!series)
+        return out_of_memory();
+    for (size_t i = 0; i < count && status == GB_STATUS_OK; i++) {
+        struct gpubuf_object *column = gpubuf_retain(show->object);
+        if (table) {
+            gpubuf_release(column);
+            column = NULL;
+            int code = gpubuf_child(show->object, i, &column);
+            if (code < 0) {
+                status = gb_cli_error(show->cli, code, "cannot show %s", show->name);
+                break;
+            }
+        }
+        if (gb_series_init(&series[i], column, &show->error) != 0)
+            status = failure(show);
+        series[i].held = column;
+    }
+    if (status == GB_STATUS_OK && !print_columns(show, series, count))
+        status = out_of_memory();
+    if (status == GB_STATUS_OK)
+        status = print_rows(show, series, count, gpubuf_length(show->object));
+    for (size_t i = 0; i < count; i++) {
+        struct gpubuf_object *column = series[i].held;
+        gb_series_end(&series[i]);
+        gpubuf_release(column);
+    }
+    free(series);
+    return status;
+}
+
+/* ---- arrays --------------------------------------------------------------------------------- */
+
+/* An array of one axis is printed along the line; of more, a line for each index of the first, with
+   the rest in C order. */
+static int show_array(struct show *show)
+{
+    struct gb_series series;
+    struct gb_grid grid = {0};
+    int status = GB_STATUS_OK;
+
+    if (gb_series_init(&series, show->object, &show->error) != 0) {
+        gb_series_end(&series);
+        return failure(show);
+    }
+    uint64_t rows = series.ndim > 1 ? series.shape[0] : 1;
+    uint64_t items = series.length == 0 ? 0 : series.length / rows;
+    uint64_t shown_rows = rows < show->rows ? rows : show->rows;
+    size_t columns = items < ROW_ITEMS ? (size_t)items : ROW_ITEMS;
+    if (series.length > 0 && shown_rows > 0) {
+        gb_grid_init(&grid, columns + (series.ndim > 1));
+        grid.longest = LONGEST_CELL;
+        for (size_t i = 0; i < grid.column_count && !grid.failed; i++)
+            grid.columns[i].right = true;
+        for (uint64_t row = 0; row < shown_rows && status == GB_STATUS_OK; row++) {
+            if (series.ndim > 1)
+                gb_grid_format(&grid, GB_STYLE_DIM, "%" PRIu64, row);
+            for (uint64_t i = 0; i < columns && status == GB_STATUS_OK; i++)
+                if (add_value(&series, row * items + i, &grid, &show->error) != 0)
+                    status = failure(show);
+        }
+        size_t shown = 0;
+        if (status == GB_STATUS_OK) {
+            putchar('\n');
+            if (!gb_grid_print(&grid, show->width, 2, show->cli->color, true, &shown))
+                status = out_of_memory();
+        }
+        if (status == GB_STATUS_OK) {
+            shown -= series.ndim > 1;
+            print_more(show, rows - shown_rows, "row", "rows");
+            print_more(show, items - shown, series.ndim > 1 ? "to the right" : "element",
+                       series.ndim > 1 ? "to the right" : "elements");
+        }
+        gb_grid_end(&grid);
+    }
+    gb_series_end(&series);
+    return status;
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------- */
+
+static int show_bytes(struct show *show)
+{
+    enum { LINE = 16 };
+    struct gb_series series;
+
+    if (gb_series_init(&series, show->object, &show->error) != 0) {
+        gb_series_end(&series);
+        return failure(show);
+    }
+    uint64_t most = series.length / LINE < show->rows ? series.length : show->rows * LINE;
+    if (most > 0)
+        putchar('\n');
+    for (uint64_t at = 0; at < most; at += LINE) {
+        uint64_t count = most - at < LINE ? most - at : LINE;
+        printf("  %s%08" PRIx64 "%s ", gb_style_on(show->cli->color, GB_STYLE_DIM), at,
+               gb_style_off(show->cli->color, GB_STYLE_DIM));
+        for (uint64_t i = 0; i < LINE; i++) {
+            printf("%s", i % 8 ? " " : "  ");
+            if (i < count)
+                printf("%02x", series.data[at + i]);
+            else
+                printf("  ");
+        }
+        printf("  ");
+        for (uint64_t i = 0; i < count; i++) {
+            unsigned char byte = series.data[at + i];
+            putchar(byte >= 0x20 && byte < 0x7f ? byte : '.');
+        }
+        putchar('\n');
+    }
+    print_more(show, series.length - most, "byte", "bytes");
+    gb_series_end(&series);
+    return GB_STATUS_OK;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static void print_title(const struct show *show)
+{
+    bool color = show->cli->color;
+    struct gb_writer text;
+
+    gb_writer_init(&text, 0);
+    gb_text_clean(&text, show->name, strlen(show->name));
+    gb_write_char(&text, '\0');
+    size_t name = text.length;
+    gb_describe(show->object, &text);
+    gb_write_char(&text, '\0');
+    if (!text.failed)
+        printf("%s%s%s  %s %s· version %" PRIu64 ", %s%s\n", gb_style_on(color, GB_STYLE_BOLD),
+               text.data, gb_style_off(color, GB_STYLE_BOLD), text.data + name,
+               gb_style_on(color, GB_STYLE_DIM), gpubuf_object_version(show->object),
+               gpubuf_device(show->object), gb_style_off(color, GB_STYLE_DIM));
+    gb_writer_end(&text);
+}
+
+static int show_object(struct show *show)
+{
+    print_title(show);
+    switch (gpubuf_kind(show->object)) {
+    case GPUBUF_KIND_BYTES:
+        return show_bytes(show);
+    case GPUBUF_KIND_ARRAY:
+        return show_array(show);
+    default:
+        return show_table(show);
+    }
+}
+
+/* --json: the columns with their types and nulls, or the dtype and shape; no values. */
+static void print_json(const struct show *show)
+{
+    struct gpubuf_object *object = show->object;
+    static const char *const kinds[] = {"bytes", "array", "column", "table"};
+    cJSON *out = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(out, "name", gpubuf_name(object));
+    cJSON_AddNumberToObject(out, "version", (double)gpubuf_object_version(object));
+    cJSON_AddStringToObject(out, "device", gpubuf_device(object));
+    cJSON_AddStringToObject(out, "kind", kinds[gpubuf_kind(object)]);
+    cJSON_AddNumberToObject(out, "length", (double)gpubuf_length(object));
+    if (gpubuf_dtype(object)[0])
+        cJSON_AddStringToObject(out, "dtype", gpubuf_dtype(object));
+    if (gpubuf_kind(object) == GPUBUF_KIND_ARRAY) {
+        cJSON *shape = cJSON_AddArrayToObject(out, "shape");
+        for (unsigned i = 0; i < gpubuf_ndim(object); i++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)gpubuf_shape(object)[i]));
+    }
+    if (gpubuf_kind(object) == GPUBUF_KIND_TABLE) {
+        cJSON *columns = cJSON_AddArrayToObject(out, "columns");
+        for (size_t i = 0; i < gpubuf_child_count(object); i++) {
+            struct gpubuf_object *column = NULL;
+            if (gpubuf_child(object, i, &column) < 0)
+                break;
+            cJSON *item = cJSON_CreateObject();
+            cJSON_AddStringToObject(item, "name", gpubuf_column_name(column));
+            cJSON_AddStringToObject(item, "dtype", gpubuf_dtype(column));
+            cJSON_AddNumberToObject(item, "nulls", (double)gpubuf_null_count(column));
+            cJSON_AddItemToArray(columns, item);
+            gpubuf_release(column);
+        }
+    } else {
+        cJSON_AddNumberToObject(out, "nulls", (double)gpubuf_null_count(object));
+    }
+    gb_json_print(out, true);
+    cJSON_Delete(out);
+}
+
+int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct show show = {.cli = cli, .name = args->value[0], .rows = 10, .width = gb_term_width()};
+    struct gb_view_options options = {
+        .column = args->option[COLUMN],
+        .slice = args->option[SLICE],
+        .version = args->option[VERSION],
+        .wait = args->option[WAIT],
+    };
+
+    if (args->option[ROWS] && gb_parse_count(args->option[ROWS], &show.rows, &show.error) != 0)
+        return gb_cli_usage(cli, "--rows: %s", show.error.message);
+    int status = gb_view_open(cli, show.name, &options, &show.object);
+    if (status != GB_STATUS_OK)
+        return status;
+    if (cli->json)
+        print_json(&show);
+    else
+        status = show_object(&show);
+    gpubuf_release(show.object);
+    return status;
+}

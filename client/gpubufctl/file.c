@@ -1,0 +1,213 @@
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+int gb_input_open(struct gb_input *input, const char *path, struct gb_error *error)
+{
+    struct stat status;
+
+    *input = (struct gb_input){.fd = STDIN_FILENO, .name = "standard input"};
+    if (strcmp(path, "-") != 0) {
+        input->name = path;
+        input->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (input->fd < 0)
+            return gb_fail_errno(error, "cannot read %s", path);
+    }
+    if (fstat(input->fd, &status) != 0) {
+        int code = gb_fail_errno(error, "cannot read %s", input->name);
+        gb_input_close(input);
+        return code;
+    }
+    if (S_ISDIR(status.st_mode)) {
+        gb_input_close(input);
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is a directory; expected a file", input->name);
+    }
+    off_t at = lseek(input->fd, 0, SEEK_CUR); /* a shell may hand over a file in its middle */
+    input->bytes = GB_FILE_UNKNOWN;
+    if (S_ISREG(status.st_mode) && at >= 0)
+        input->bytes = at < status.st_size ? (uint64_t)(status.st_size - at) : 0;
+    return 0;
+}
+
+void gb_input_close(struct gb_input *input)
+{
+    if (input->fd > STDIN_FILENO)
+        close(input->fd);
+    input->fd = -1;
+}
+
+int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t *got,
+                  struct gb_error *error)
+{
+    enum { CHUNK = 4 << 20 }; /* so that the progress bar moves */
+    char *bytes = buffer;
+    uint64_t done = 0;
+
+    while (done < size) {
+        size_t wanted = size - done < CHUNK ? (size_t)(size - done) : CHUNK;
+        ssize_t count = read(input->fd, bytes + done, wanted);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return gb_fail_errno(error, "cannot read %s", input->name);
+        if (count == 0)
+            break;
+        done += (uint64_t)count;
+        input->done += (uint64_t)count;
+        if (input->progress)
+            gb_progress_update(input->progress, input->done);
+    }
+    *got = done;
+    return 0;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* What a signal is to remove. Set while a temporary file exists; one at a time. */
+static char *volatile doomed;
+
+static void on_signal(int number)
+{
+    if (doomed)
+        (void)unlink(doomed);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        struct sigaction old, action = {.sa_handler = on_signal};
+        sigemptyset(&action.sa_mask);
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            (void)sigaction(numbers[i], &action, NULL);
+    }
+}
+
+static void forget(struct gb_output *output)
+{
+    doomed = NULL;
+    free(output->temporary);
+    free(output->path);
+    *output = (struct gb_output){0};
+}
+
+static int open_directly(struct gb_output *output, struct gb_error *error)
+{
+    output->file = fopen(output->path, "we");
+    if (output->file)
+        return 0;
+    int code = gb_fail_errno(error, "cannot write %s", output->path);
+    forget(output);
+    return code;
+}
+
+static int open_temporary(struct gb_output *output, mode_t mode, struct gb_error *error)
+{
+    const char *slash = strrchr(output->path, '/');
+    int directory = slash ? (int)(slash - output->path) + 1 : 0;
+
+    if (asprintf(&output->temporary, "%.*s.%.200s.XXXXXX", directory, output->path,
+                 output->path + directory) < 0) {
+        output->temporary = NULL;
+        forget(output);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    int fd = mkostemp(output->temporary, O_CLOEXEC);
+    if (fd < 0) {
+        int code = gb_fail_errno(error, "cannot write %s", output->path);
+        forget(output);
+        return code;
+    }
+    doomed = output->temporary;
+    watch_signals();
+    if (fchmod(fd, mode) != 0 || !(output->file = fdopen(fd, "w"))) {
+        int code = gb_fail_errno(error, "cannot write %s", output->path);
+        close(fd);
+        (void)unlink(output->temporary);
+        forget(output);
+        return code;
+    }
+    return 0;
+}
+
+int gb_output_open(struct gb_output *output, const char *path, struct gb_error *error)
+{
+    struct stat status;
+
+    *output = (struct gb_output){0};
+    if (strcmp(path, "-") == 0) {
+        output->file = stdout;
+        return 0;
+    }
+    bool exists = stat(path, &status) == 0;
+    if (exists && S_ISDIR(status.st_mode))
+        return gb_fail(error, GPUBUF_E_INVALID, "cannot write %s: it is a directory", path);
+    /* Through a symbolic link to what it names, so that the link stays. */
+    output->path = exists ? realpath(path, NULL) : strdup(path);
+    if (!output->path)
+        return gb_fail_errno(error, "cannot write %s", path);
+    if (exists && !S_ISREG(status.st_mode))
+        return open_directly(output, error);
+    if (exists && access(path, W_OK) != 0) {
+        int code = gb_fail_errno(error, "cannot write %s", path);
+        forget(output);
+        return code;
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    return open_temporary(output, exists ? status.st_mode & 07777 : 0666 & ~mask, error);
+}
+
+int gb_output_commit(struct gb_output *output, struct gb_error *error)
+{
+    if (!output->path) { /* standard output: main flushes it and tells failures */
+        *output = (struct gb_output){0};
+        return 0;
+    }
+    errno = 0;
+    bool failed = ferror(output->file) != 0;
+    if (fflush(output->file) != 0)
+        failed = true;
+    int cause = errno;
+    if (fclose(output->file) != 0 && !failed) {
+        failed = true;
+        cause = errno;
+    }
+    output->file = NULL;
+    if (!failed && output->temporary && rename(output->temporary, output->path) != 0) {
+        failed = true;
+        cause = errno;
+    }
+    int code = 0;
+    if (failed) {
+        errno = cause ? cause : EIO;
+        code = gb_fail_errno(error, "cannot write %s", output->path);
+        if (output->temporary)
+            (void)unlink(output->temporary);
+    }
+    forget(output);
+    return code;
+}
+
+void gb_output_abort(struct gb_output *output)
+{
+    if (!output->path)
+        return;
+    if (output->file)
+        (void)fclose(output->file);
+    if (output->temporary)
+        (void)unlink(output->temporary);
+    forget(output);
+}

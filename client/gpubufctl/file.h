@@ -1,0 +1,48 @@
+/*
+ * Files that commands read and write. Reading counts bytes for the progress bar. Writing goes to a
+ * temporary file beside the target, which takes the target's place only when all is written; a
+ * signal that ends the program removes it.
+ */
+#ifndef GB_FILE_H
+#define GB_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "proto/errors.h"
+#include "term.h"
+
+#define GB_FILE_UNKNOWN UINT64_MAX
+
+struct gb_input {
+    int fd;
+    const char *name; /* for messages: the path, or "standard input" */
+    uint64_t bytes;   /* that a regular file still has; else GB_FILE_UNKNOWN */
+    uint64_t done;
+    struct gb_progress *progress; /* told of every read; or NULL */
+};
+
+/* "-" is standard input. GPUBUF_E_SYSTEM, or GPUBUF_E_INVALID for a directory. */
+int gb_input_open(struct gb_input *input, const char *path, struct gb_error *error);
+void gb_input_close(struct gb_input *input);
+/* Reads until `size` bytes are there or the file ends; *got says how many. */
+int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t *got,
+                  struct gb_error *error);
+
+struct gb_output {
+    FILE *file;
+    char *path; /* the target; NULL: standard output */
+    char *temporary; /* NULL: written directly */
+};
+
+/* "-" is standard output. What is no regular file is written directly. */
+int gb_output_open(struct gb_output *output, const char *path, struct gb_error *error);
+/* Finishes: flushes and puts the file in place, or on failure removes it. A closed pipe on standard
+   output is no failure. The output is closed in any case. */
+int gb_output_commit(struct gb_output *output, struct gb_error *error);
+/* Gives up: the target stays as it was. Does nothing after a commit. */
+void gb_output_abort(struct gb_output *output);
+
+#endif

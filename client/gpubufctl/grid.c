@@ -1,0 +1,182 @@
+#include "grid.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAP = 2, NARROWEST = 8 };
+
+void gb_grid_init(struct gb_grid *grid, size_t columns)
+{
+    *grid = (struct gb_grid){.column_count = columns};
+    grid->columns = calloc(columns ? columns : 1, sizeof(*grid->columns));
+    grid->failed = !grid->columns;
+}
+
+void gb_grid_end(struct gb_grid *grid)
+{
+    for (size_t i = 0; i < grid->count; i++)
+        free(grid->cells[i].text);
+    free(grid->cells);
+    free(grid->columns);
+    *grid = (struct gb_grid){0};
+}
+
+static void cut_cell(struct gb_writer *writer, unsigned longest)
+{
+    size_t fits = gb_text_fit(writer->data, writer->length, longest - 1);
+
+    writer->length = fits;
+    GB_WRITE_LITERAL(writer, "…");
+}
+
+void gb_grid_add(struct gb_grid *grid, const char *text, size_t length, enum gb_style style)
+{
+    if (grid->failed)
+        return;
+    if (grid->count == grid->capacity) {
+        size_t capacity = grid->capacity * 2 + 64;
+        void *grown = realloc(grid->cells, capacity * sizeof(*grid->cells));
+        if (!grown) {
+            grid->failed = true;
+            return;
+        }
+        grid->cells = grown;
+        grid->capacity = capacity;
+    }
+
+    struct gb_writer clean;
+    gb_writer_init(&clean, 0);
+    /* No more than could ever be seen of a very long text. */
+    if (grid->longest && length > 16 * (size_t)grid->longest)
+        length = 16 * (size_t)grid->longest;
+    gb_text_clean(&clean, text, length);
+    unsigned width = clean.length ? gb_text_width(clean.data, clean.length) : 0;
+    if (grid->longest && width > grid->longest) {
+        cut_cell(&clean, grid->longest);
+        width = gb_text_width(clean.data, clean.length);
+    }
+    struct gb_grid_cell cell = {.width = width, .style = style};
+    cell.text = gb_writer_take(&clean, &cell.length);
+    if (!cell.text) {
+        gb_writer_end(&clean);
+        grid->failed = true;
+        return;
+    }
+    struct gb_grid_column *column = &grid->columns[grid->count % grid->column_count];
+    if (width > column->width)
+        column->width = width;
+    grid->cells[grid->count++] = cell;
+}
+
+void gb_grid_text(struct gb_grid *grid, const char *text, enum gb_style style)
+{
+    gb_grid_add(grid, text, strlen(text), style);
+}
+
+void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    gb_grid_text(grid, text, style);
+}
+
+/* ---- printing ------------------------------------------------------------------------------- */
+
+static unsigned total_width(const unsigned *widths, size_t count)
+{
+    unsigned total = 0;
+
+    for (size_t i = 0; i < count; i++)
+        total += widths[i] + (i ? GAP : 0);
+    return total;
+}
+
+static size_t fit_by_dropping(const unsigned *widths, size_t count, unsigned room)
+{
+    while (count > 1 && total_width(widths, count) > room)
+        count--;
+    return count;
+}
+
+static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigned room)
+{
+    unsigned total = total_width(widths, grid->column_count);
+
+    while (total > room) {
+        size_t widest = grid->column_count;
+        for (size_t i = 0; i < grid->column_count; i++)
+            if (grid->columns[i].flexible && widths[i] > NARROWEST &&
+                (widest == grid->column_count || widths[i] > widths[widest]))
+                widest = i;
+        if (widest == grid->column_count)
+            return;
+        widths[widest]--;
+        total--;
+    }
+}
+
+static void print_spaces(unsigned count)
+{
+    printf("%*s", (int)count, "");
+}
+
+static void print_cell(const struct gb_grid_cell *cell, const struct gb_grid_column *column,
+                       unsigned width, bool last, bool color)
+{
+    bool cut = cell->width > width;
+    size_t length = cut ? gb_text_fit(cell->text, cell->length, width - 1) : cell->length;
+    unsigned used = cut ? gb_text_width(cell->text, length) + 1 : cell->width;
+
+    if (column->right)
+        print_spaces(width - used);
+    fputs(gb_style_on(color, cell->style), stdout);
+    fwrite(cell->text, 1, length, stdout);
+    if (cut)
+        fputs("…", stdout);
+    fputs(gb_style_off(color, cell->style), stdout);
+    if (!column->right && !last)
+        print_spaces(width - used);
+}
+
+bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
+                   bool drop, size_t *shown)
+{
+    unsigned *widths = calloc(grid->column_count ? grid->column_count : 1, sizeof(*widths));
+    size_t count = grid->column_count;
+
+    if (grid->failed || !widths) {
+        free(widths);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        widths[i] = grid->columns[i].width;
+    if (width > 0) {
+        unsigned room = width > indent ? width - indent : 1;
+        if (drop)
+            count = fit_by_dropping(widths, count, room);
+        else
+            fit_by_cutting(grid, widths, room);
+        if (count == 1 && widths[0] > room)
+            widths[0] = room;
+    }
+    for (size_t row = 0; count > 0 && row < grid->count / grid->column_count; row++) {
+        print_spaces(indent);
+        for (size_t i = 0; i < count; i++) {
+            if (i > 0)
+                print_spaces(GAP);
+            print_cell(&grid->cells[row * grid->column_count + i], &grid->columns[i], widths[i],
+                       i + 1 == count, color);
+        }
+        putchar('\n');
+    }
+    free(widths);
+    if (shown)
+        *shown = count;
+    return true;
+}

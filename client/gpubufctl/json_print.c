@@ -1,0 +1,139 @@
+#include "json_print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format.h"
+#include "proto/json.h"
+
+static void write_value(struct gb_writer *writer, const cJSON *value, bool indented,
+                        unsigned depth);
+
+static void write_break(struct gb_writer *writer, bool indented, unsigned depth)
+{
+    if (!indented)
+        return;
+    gb_write_char(writer, '\n');
+    for (unsigned i = 0; i < depth; i++)
+        GB_WRITE_LITERAL(writer, "  ");
+}
+
+static void write_number(struct gb_writer *writer, double number)
+{
+    char text[GB_FORMAT_MAX];
+
+    if (!isfinite(number)) {
+        GB_WRITE_LITERAL(writer, "null");
+    } else if (fabs(number) < 9007199254740992.0 && number == floor(number)) {
+        gb_write_int(writer, (int64_t)number);
+    } else {
+        gb_format_float64(number, text);
+        gb_write_text(writer, text);
+    }
+}
+
+/* Arrays of plain values, such as shapes, stay on one line. */
+static bool is_plain_array(const cJSON *value)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, value)
+        if (cJSON_IsObject(item) || cJSON_IsArray(item))
+            return false;
+    return cJSON_IsArray(value);
+}
+
+static void write_container(struct gb_writer *writer, const cJSON *value, bool indented,
+                            unsigned depth)
+{
+    bool object = cJSON_IsObject(value);
+    bool open = indented && value->child && !is_plain_array(value);
+    const cJSON *item;
+
+    gb_write_char(writer, object ? '{' : '[');
+    cJSON_ArrayForEach(item, value)
+    {
+        if (item != value->child) {
+            gb_write_char(writer, ',');
+            if (indented && !open)
+                gb_write_char(writer, ' ');
+        }
+        write_break(writer, open, depth + 1);
+        if (object) {
+            gb_write_cstring(writer, item->string);
+            gb_write_char(writer, ':');
+            if (indented)
+                gb_write_char(writer, ' ');
+        }
+        write_value(writer, item, indented, depth + 1);
+    }
+    write_break(writer, open, depth);
+    gb_write_char(writer, object ? '}' : ']');
+}
+
+static void write_value(struct gb_writer *writer, const cJSON *value, bool indented,
+                        unsigned depth)
+{
+    if (cJSON_IsString(value))
+        gb_write_cstring(writer, value->valuestring);
+    else if (cJSON_IsNumber(value))
+        write_number(writer, value->valuedouble);
+    else if (cJSON_IsBool(value))
+        gb_write_bool(writer, cJSON_IsTrue(value));
+    else if (cJSON_IsArray(value) || cJSON_IsObject(value))
+        write_container(writer, value, indented, depth);
+    else
+        GB_WRITE_LITERAL(writer, "null");
+}
+
+void gb_json_print(const cJSON *value, bool indented)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    write_value(&writer, value, indented, 0);
+    gb_write_char(&writer, '\n');
+    if (!writer.failed)
+        fwrite(writer.data, 1, writer.length, stdout);
+    gb_writer_end(&writer);
+}
+
+cJSON *gb_json_parse(const char *text)
+{
+    return cJSON_ParseWithOpts(text, NULL, 1);
+}
+
+char *gb_json_text(const cJSON *value)
+{
+    struct gb_writer writer;
+
+    if (!value)
+        return NULL;
+    gb_writer_init(&writer, 0);
+    write_value(&writer, value, false, 0);
+    char *text = gb_writer_take(&writer, NULL);
+    gb_writer_end(&writer);
+    return text;
+}
+
+const char *gb_json_string_of(const cJSON *object, const char *key, const char *otherwise)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsString(item) ? item->valuestring : otherwise;
+}
+
+int64_t gb_json_int_of(const cJSON *object, const char *key, int64_t otherwise)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    if (!cJSON_IsNumber(item) || fabs(item->valuedouble) > 9007199254740992.0)
+        return otherwise;
+    return (int64_t)item->valuedouble;
+}
+
+bool gb_json_bool_of(const cJSON *object, const char *key)
+{
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
+}

@@ -1,0 +1,26 @@
+/*
+ * Printing and making JSON with cJSON. cJSON's own printer writes integers beyond 10^15 in
+ * exponent form; this one writes every integer of the protocol in full.
+ */
+#ifndef GB_JSON_PRINT_H
+#define GB_JSON_PRINT_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Prints a value on standard output, indented or on one line, with a newline. */
+void gb_json_print(const cJSON *value, bool indented);
+
+/* Parses a result of the library's; NULL if it is no JSON or memory is out. */
+cJSON *gb_json_parse(const char *text);
+
+/* The text of an object to send, to be freed with free(); NULL: memory is out. */
+char *gb_json_text(const cJSON *value);
+
+/* A member's value, or the default if it is absent or of another type. */
+const char *gb_json_string_of(const cJSON *object, const char *key, const char *otherwise);
+int64_t gb_json_int_of(const cJSON *object, const char *key, int64_t otherwise);
+bool gb_json_bool_of(const cJSON *object, const char *key);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * Publishing a file: what the readers of its formats (put_npy.c, put_csv.c, put_raw.c) share with
+ * `gpubufctl put`.
+ */
+#ifndef GB_PUT_H
+#define GB_PUT_H
+
+#include "cli.h"
+#include "file.h"
+#include "parse.h"
+#include "proto/dtype.h"
+
+enum gb_put_kind { GB_PUT_AUTO, GB_PUT_BYTES, GB_PUT_ARRAY, GB_PUT_COLUMN, GB_PUT_TABLE };
+
+struct gb_put {
+    struct gb_cli *cli;
+    const char *name;
+    struct gpubuf_create_options create;
+    enum gb_put_kind kind;
+    struct gb_input input;
+    struct gb_progress progress;
+    /* The file's first bytes, read to tell its format and to be taken before the rest. */
+    unsigned char start[16];
+    size_t start_length;
+    /* Raw files only. */
+    bool has_dtype, has_shape;
+    struct gb_dtype dtype;
+    unsigned ndim;
+    uint64_t shape[GB_PARSE_NDIM];
+    /* The outcome. */
+    struct gpubuf_object *object; /* created; the command seals or releases it */
+    int64_t *null_counts;         /* for the seal; or NULL */
+    struct gb_error error;        /* what gb_put_failure tells */
+};
+
+/* Each creates put->object and fills it. 0, or a status of the command. */
+int gb_put_npy(struct gb_put *put);
+int gb_put_csv(struct gb_put *put);
+int gb_put_raw(struct gb_put *put);
+
+/* Takes input, `start` first, until `size` bytes are there or the file ends. 0 or a code, told in
+   put->error. */
+int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got);
+
+/* Tells put->error with the file's name in front; returns GB_STATUS_FAILED or what fits. */
+int gb_put_failure(struct gb_put *put);
+
+/* Creates the object. 0, or a status; the failure has been told. */
+int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout);
+
+/* Creates an array of this shape, or a column for GB_PUT_COLUMN, and gives its memory. */
+int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsigned ndim,
+                        const uint64_t *shape, void **data);
+
+/* The memory of one of an object's buffers. 0, or a status; the failure has been told. */
+int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_which which,
+                  void **data);
+
+/* Told when the data end before, or go on after, `expected` bytes. */
+int gb_put_wrong_length(struct gb_put *put, uint64_t expected, uint64_t got, bool more);
+
+#endif

@@ -1,0 +1,109 @@
+/* Publishing CSV files as tables. */
+#include <stdlib.h>
+
+#include "csv_table.h"
+#include "put.h"
+
+enum { CHUNK = 1 << 20 };
+
+static int feed_all(struct gb_put *put, struct gb_csv_reader *reader)
+{
+    char *chunk = malloc(CHUNK);
+    uint64_t got;
+    int code;
+
+    if (!chunk)
+        return gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    do {
+        code = gb_put_read(put, chunk, CHUNK, &got);
+        if (code == 0)
+            code = gb_csv_reader_feed(reader, chunk, (size_t)got, &put->error);
+    } while (code == 0 && got == CHUNK);
+    free(chunk);
+    return code;
+}
+
+static int read_table(struct gb_put *put, struct gb_csv_table *table)
+{
+    struct gb_csv_reader *reader = NULL;
+
+    int code = gb_csv_reader_new(&reader, &put->error);
+    if (code == 0)
+        code = feed_all(put, reader);
+    if (code == 0)
+        code = gb_csv_reader_finish(reader, table, &put->error);
+    gb_csv_reader_free(reader);
+    return code == 0 ? GB_STATUS_OK : gb_put_failure(put);
+}
+
+static int create_table(struct gb_put *put, const struct gb_csv_table *table)
+{
+    struct gpubuf_column_spec *columns = calloc(table->column_count, sizeof(*columns));
+
+    if (!columns) {
+        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_put_failure(put);
+    }
+    for (size_t i = 0; i < table->column_count; i++) {
+        const struct gb_csv_column *column = &table->columns[i];
+        enum gb_csv_type type = gb_csv_column_type(column);
+        columns[i] = (struct gpubuf_column_spec){
+            .name = column->name,
+            .dtype = gb_csv_type_name(type),
+            .length = table->rows,
+            .null_count = (int64_t)column->nulls,
+            .mask = column->nulls > 0,
+            .data_bytes = type >= GB_CSV_UTF8 ? column->text_bytes : 0,
+        };
+    }
+    struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_TABLE,
+        .column = {.length = table->rows, .children = columns, .child_count = table->column_count},
+    };
+    int status = gb_put_create(put, &layout);
+    free(columns);
+    return status;
+}
+
+static int fill_column(struct gb_put *put, const struct gb_csv_column *source, size_t i)
+{
+    struct gpubuf_object *column = NULL;
+    void *data = NULL, *mask = NULL, *offsets = NULL;
+
+    int code = gpubuf_child(put->object, i, &column);
+    if (code < 0)
+        return gb_cli_error(put->cli, code, "cannot write %s", put->name);
+    int status = gb_put_memory(put, column, GPUBUF_DATA, &data);
+    if (status == GB_STATUS_OK)
+        status = gb_put_memory(put, column, GPUBUF_MASK, &mask);
+    if (status == GB_STATUS_OK)
+        status = gb_put_memory(put, column, GPUBUF_OFFSETS, &offsets);
+    if (status == GB_STATUS_OK)
+        gb_csv_column_write(source, data, mask, offsets);
+    gpubuf_release(column);
+    return status;
+}
+
+int gb_put_csv(struct gb_put *put)
+{
+    struct gb_csv_table table = {0};
+
+    if (put->kind != GB_PUT_AUTO && put->kind != GB_PUT_TABLE)
+        return gb_cli_usage(put->cli, "a CSV file becomes a table and nothing else");
+    int status = read_table(put, &table);
+    if (status == GB_STATUS_OK)
+        status = create_table(put, &table);
+    if (status == GB_STATUS_OK) {
+        put->null_counts = calloc(table.column_count, sizeof(*put->null_counts));
+        if (!put->null_counts) {
+            gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+            status = gb_put_failure(put);
+        }
+    }
+    for (size_t i = 0; i < table.column_count && status == GB_STATUS_OK; i++) {
+        status = fill_column(put, &table.columns[i], i);
+        put->null_counts[i] = (int64_t)table.columns[i].nulls;
+    }
+    gb_csv_table_end(&table);
+    return status;
+}
