@@ -203,6 +203,26 @@ void gb_column_slice(struct gb_column *column, uint64_t offset, uint64_t length)
     column->length = length;
 }
 
+/* Whether the strides tell no more than C order's do, as reading decides it; then they become those.
+   Products are in range, since those of the whole array were. */
+static void settle_strides(struct gb_layout *layout)
+{
+    uint64_t size = gb_dtype_bits(&layout->column.dtype) / 8, stride = size;
+
+    for (unsigned i = layout->ndim; i-- > 0;) {
+        uint64_t extent = layout->shape[i];
+        if ((uint64_t)layout->strides[i] != stride && extent != 1 && layout->column.length > 0)
+            return;
+        stride *= extent ? extent : 1;
+    }
+    stride = size;
+    for (unsigned i = layout->ndim; i-- > 0;) {
+        layout->strides[i] = (int64_t)stride;
+        stride *= layout->shape[i] ? layout->shape[i] : 1;
+    }
+    layout->c_order = true;
+}
+
 /*
  * The mask's bits follow the elements in C order, so rows of the first axis are a stretch of them;
  * it begins inside a byte where rows are not whole bytes, and then column.offset says at which bit.
@@ -211,19 +231,21 @@ static void slice_array(struct gb_layout *layout, uint64_t offset, uint64_t leng
 {
     struct gb_column *column = &layout->column;
     uint64_t row = 1, elements, span = gb_dtype_bits(&column->dtype) / 8;
+    uint64_t start = offset * (uint64_t)layout->strides[0];
 
     for (unsigned i = 1; i < layout->ndim; i++)
         row *= layout->shape[i];
     layout->shape[0] = length;
     elements = row * length;
     column->length = elements;
+    settle_strides(layout);
     if (elements == 0) {
         column->data.bytes = column->mask.bytes = column->offset = 0;
         return;
     }
     for (unsigned i = 0; i < layout->ndim; i++)
         span += (layout->shape[i] - 1) * (uint64_t)layout->strides[i];
-    column->data.offset += offset * (uint64_t)layout->strides[0];
+    column->data.offset += start;
     column->data.bytes = span;
     if (column->mask.present) {
         uint64_t bit = column->offset + offset * row;

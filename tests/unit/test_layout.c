@@ -1,0 +1,1228 @@
+/* Layouts: sizes, reading and refusing, placing, slices, and writing back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "layouts.h"
+#include "proto/limits.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define MAX "4503599627370495" /* 2^52 - 1 */
+
+static const struct gb_path params = {.key = "params"};
+static const struct gb_path at_layout = {.up = &params, .key = "layout"};
+
+static struct gb_pool pool;
+
+static int end_pool(void **state)
+{
+    (void)state;
+    gb_pool_end(&pool);
+    return 0;
+}
+
+/* Reads exactly `text`, in memory that ends where it does. */
+static int read_text(const char *text, enum gb_layout_form form, struct gb_layout *layout,
+                     struct gb_error *error)
+{
+    size_t length = strlen(text);
+    char *copy = malloc(length);
+    struct gb_json value;
+
+    assert_non_null(copy);
+    memcpy(copy, text, length);
+    int r = gb_json_check(copy, length, &value, error);
+    if (r == 0)
+        r = gb_layout_read(value, form, &at_layout, &pool, layout, error);
+    free(copy);
+    return r;
+}
+
+static struct gb_layout read_good(const char *text, enum gb_layout_form form)
+{
+    struct gb_layout layout;
+    struct gb_error error;
+
+    memset(&layout, 0, sizeof(layout));
+    if (read_text(text, form, &layout, &error) != 0)
+        fail_msg("%s: %s", text, error.message);
+    return layout;
+}
+
+static void assert_refused(const char *text, enum gb_layout_form form, int code,
+                           const char *message)
+{
+    struct gb_error error = {.code = 0};
+    struct gb_layout layout, before;
+
+    memset(&layout, 0x5a, sizeof(layout));
+    before = layout;
+    int r = read_text(text, form, &layout, &error);
+    if (r == 0)
+        fail_msg("%s: is accepted, but expected: %s", text, message);
+    if (strcmp(error.message, message) != 0)
+        fail_msg("%s:\n  %s\nexpected:\n  %s", text, error.message, message);
+    assert_int_equal(r, code);
+    assert_int_equal(error.code, code);
+    assert_memory_equal(&layout, &before, sizeof(layout));
+}
+
+static char *written(const struct gb_layout *layout, enum gb_layout_form form)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_layout_write(&writer, layout, form);
+    char *text = gb_writer_take(&writer, NULL);
+    assert_non_null(text);
+    return text;
+}
+
+static void assert_written(const struct gb_layout *layout, enum gb_layout_form form,
+                           const char *expected)
+{
+    char *text = written(layout, form);
+
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* ---- sizes ---- */
+
+/* dtype, bits of an element, bytes of an offset, children: said a second time, by hand */
+static const struct size_row {
+    const char *dtype;
+    unsigned bits, offset_bytes;
+    const char *children; /* the JSON of them for up to 18 elements */
+    bool mask, text;
+} size_rows[] = {
+    {"bool", 1, 0, NULL, true, false},
+    {"bool8", 8, 0, NULL, true, false},
+    {"int8", 8, 0, NULL, true, false},
+    {"int16", 16, 0, NULL, true, false},
+    {"int32", 32, 0, NULL, true, false},
+    {"int64", 64, 0, NULL, true, false},
+    {"uint8", 8, 0, NULL, true, false},
+    {"uint16", 16, 0, NULL, true, false},
+    {"uint32", 32, 0, NULL, true, false},
+    {"uint64", 64, 0, NULL, true, false},
+    {"float16", 16, 0, NULL, true, false},
+    {"bfloat16", 16, 0, NULL, true, false},
+    {"float32", 32, 0, NULL, true, false},
+    {"float64", 64, 0, NULL, true, false},
+    {"complex64", 64, 0, NULL, true, false},
+    {"complex128", 128, 0, NULL, true, false},
+    {"utf8", 0, 4, NULL, true, true},
+    {"large_utf8", 0, 8, NULL, true, true},
+    {"binary", 0, 4, NULL, true, true},
+    {"large_binary", 0, 8, NULL, true, true},
+    {"fixed_binary(1)", 8, 0, NULL, true, false},
+    {"fixed_binary(7)", 56, 0, NULL, true, false},
+    {"date32", 32, 0, NULL, true, false},
+    {"date64", 64, 0, NULL, true, false},
+    {"time32[ms]", 32, 0, NULL, true, false},
+    {"time64[ns]", 64, 0, NULL, true, false},
+    {"timestamp[us,UTC]", 64, 0, NULL, true, false},
+    {"duration[s]", 64, 0, NULL, true, false},
+    {"decimal128(38,10)", 128, 0, NULL, true, false},
+    {"list", 0, 4, "{\"dtype\":\"int8\",\"length\":0}", true, false},
+    {"large_list", 0, 8, "{\"dtype\":\"int8\",\"length\":1}", true, false},
+    {"fixed_list(3)", 0, 0, "{\"dtype\":\"int8\",\"length\":54}", true, false},
+    {"fixed_list(0)", 0, 0, "{\"dtype\":\"int8\",\"length\":0}", true, false},
+    {"struct", 0, 0, "{\"name\":\"a\",\"dtype\":\"int8\",\"length\":18}", true, false},
+    {"dictionary", 0, 0, "{\"dtype\":\"int8\",\"length\":18},{\"dtype\":\"date32\",\"length\":2}",
+     false, false},
+    {"null", 0, 0, NULL, false, false},
+};
+
+/* Bytes that hold `count` things of `bits` bits, counted one by one. */
+static uint64_t slow_bytes(uint64_t count, unsigned bits)
+{
+    uint64_t total = 0, bytes = 0;
+
+    for (uint64_t i = 0; i < count; i++)
+        total += bits;
+    while (bytes * 8 < total)
+        bytes++;
+    return bytes;
+}
+
+static uint64_t slow_padded(uint64_t bytes)
+{
+    while (bytes % 64 != 0)
+        bytes++;
+    return bytes;
+}
+
+static void check_sizes(const struct size_row *row, unsigned length, unsigned offset, bool mask)
+{
+    uint64_t data, mask_bytes, offsets, elements = (uint64_t)length + offset;
+    char text[512];
+    int n = snprintf(text, sizeof(text),
+                     "{\"kind\":\"column\",\"dtype\":\"%s\",\"length\":%u,\"offset\":%u",
+                     row->dtype, length, offset);
+
+    if (row->text)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"data\":{\"bytes\":33}");
+    if (row->children)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"children\":[%s]", row->children);
+    snprintf(text + n, sizeof(text) - (size_t)n, "%s}", mask ? ",\"mask\":{}" : "");
+
+    struct gb_layout layout = read_good(text, GB_LAYOUT_CREATE);
+    struct gb_column *column = &layout.column;
+    assert_int_equal(column->length, length);
+    assert_int_equal(column->offset, offset);
+    assert_int_equal(column->data.present, row->bits > 0 || row->text);
+    assert_int_equal(column->offsets.present, row->offset_bytes > 0);
+    assert_int_equal(column->mask.present, mask);
+    assert_int_equal(column->data.bytes, row->text ? 33 : slow_bytes(elements, row->bits));
+    if (row->offset_bytes)
+        assert_int_equal(column->offsets.bytes, slow_bytes(elements + 1, row->offset_bytes * 8));
+    if (mask)
+        assert_int_equal(column->mask.bytes, slow_padded(slow_bytes(elements, 1)));
+
+    assert_true(gb_column_sizes(column, &data, &mask_bytes, &offsets));
+    assert_int_equal(data, column->data.bytes);
+    assert_int_equal(offsets, column->offsets.bytes);
+    assert_int_equal(mask_bytes, row->mask ? slow_padded(slow_bytes(elements, 1)) : 0);
+    gb_pool_reset(&pool);
+}
+
+static void test_sizes(void **state)
+{
+    bool seen[GB_TYPE_COUNT] = {false};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(size_rows); i++) {
+        struct gb_dtype dtype;
+
+        assert_true(gb_dtype_parse(size_rows[i].dtype, strlen(size_rows[i].dtype), &dtype));
+        seen[dtype.type] = true;
+        for (unsigned length = 0; length <= 9; length++) {
+            for (unsigned offset = 0; offset <= 9; offset++) {
+                for (unsigned mask = 0; mask <= size_rows[i].mask; mask++)
+                    check_sizes(&size_rows[i], length, offset, mask);
+            }
+        }
+    }
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++)
+        assert_true(seen[type]);
+}
+
+static void test_sizes_overflow(void **state)
+{
+    uint64_t data = 7, mask = 7, offsets = 7;
+    struct gb_column column = {.length = UINT64_MAX, .offset = 1};
+
+    (void)state;
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
+        column.dtype = (struct gb_dtype){.type = (enum gb_type)type, .size = INT32_MAX};
+        column.length = UINT64_MAX;
+        assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
+        column.length = (UINT64_C(1) << 52) - 1;
+        assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
+    }
+    column.dtype.type = GB_TYPE_FIXED_BINARY;
+    column.length = UINT64_C(1) << 33; /* times 2^31 is 2^64 */
+    assert_false(gb_column_sizes(&column, &data, &mask, &offsets));
+    assert_true(data == 7 && mask == 7 && offsets == 7);
+}
+
+/* Every buffer one byte short, or one byte off its alignment, is refused by its path. */
+static void test_buffers_short_or_unaligned(void **state)
+{
+    static const struct {
+        const char *dtype;
+        unsigned align, data, mask, offsets, offset_align; /* for 5 elements from 6 on */
+    } rows[] = {
+        {"bool", 1, 2, 2, 0, 0},
+        {"int8", 1, 11, 2, 0, 0},
+        {"float16", 2, 22, 2, 0, 0},
+        {"int32", 4, 44, 2, 0, 0},
+        {"float64", 8, 88, 2, 0, 0},
+        {"complex128", 16, 176, 2, 0, 0},
+        {"decimal128(9,2)", 16, 176, 2, 0, 0},
+        {"fixed_binary(3)", 1, 33, 2, 0, 0},
+        {"utf8", 1, 0, 2, 48, 4},
+        {"large_binary", 1, 0, 2, 96, 8},
+    };
+    static const char *const keys[] = {
+        [GB_LAYOUT_REGISTER] = "handle", [GB_LAYOUT_REPLY] = "segment"};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        for (enum gb_layout_form form = GB_LAYOUT_REGISTER; form <= GB_LAYOUT_REPLY; form++) {
+            unsigned needs[] = {rows[i].data, rows[i].mask, rows[i].offsets};
+            unsigned aligns[] = {rows[i].align, 1, rows[i].offset_align};
+            const char *names[] = {"data", "mask", "offsets"};
+
+            for (unsigned which = 0; which < 3; which++) {
+                for (int change = -1; change <= 1; change++) { /* short, right, unaligned */
+                    char text[512], message[256];
+                    int n =
+                        snprintf(text, sizeof(text),
+                                 "{\"kind\":\"column\",\"dtype\":\"%s\",\"length\":5,\"offset\":6",
+                                 rows[i].dtype);
+
+                    if (!needs[which] || (change > 0 && aligns[which] < 2))
+                        continue;
+                    for (unsigned b = 0; b < 3; b++) {
+                        bool here = b == which;
+                        unsigned bytes = needs[b] - (here && change < 0);
+                        unsigned place = 3 * aligns[b] + (here && change > 0);
+                        if (b == 2 && !needs[b])
+                            continue;
+                        n += snprintf(text + n, sizeof(text) - (size_t)n,
+                                      ",\"%s\":{\"%s\":1,\"offset\":%u,\"bytes\":%u}", names[b],
+                                      keys[form], place, bytes);
+                    }
+                    snprintf(text + n, sizeof(text) - (size_t)n, "}");
+                    if (change == 0) {
+                        read_good(text, form);
+                        continue;
+                    }
+                    if (change < 0)
+                        snprintf(message, sizeof(message),
+                                 "params.layout.%s.bytes: %u is too small, %u are needed",
+                                 names[which], needs[which] - 1, needs[which]);
+                    else
+                        snprintf(message, sizeof(message),
+                                 "params.layout.%s.offset: %u is not a multiple of %u",
+                                 names[which], 3 * aligns[which] + 1, aligns[which]);
+                    assert_refused(text, form, GPUBUF_E_INVALID, message);
+                }
+            }
+        }
+    }
+    gb_pool_reset(&pool);
+}
+
+/* ---- what is refused ---- */
+
+#define CREATE GB_LAYOUT_CREATE
+#define REGISTER GB_LAYOUT_REGISTER
+#define REPLY GB_LAYOUT_REPLY
+#define INVALID GPUBUF_E_INVALID
+#define COLUMN "{\"kind\":\"column\",\"dtype\":"
+#define ARRAY "{\"kind\":\"array\",\"dtype\":\"int32\",\"shape\":"
+#define TABLE "{\"kind\":\"table\",\"length\":4,\"columns\":["
+#define INT8(name) "{\"name\":\"" name "\",\"dtype\":\"int8\",\"length\":4}"
+#define KINDS "\"bytes\", \"array\", \"column\" or \"table\""
+
+static const struct {
+    enum gb_layout_form form;
+    const char *text, *message;
+} refused[] = {
+    {CREATE, "[]", "params.layout: expected an object, found an array"},
+    {CREATE, "null", "params.layout: expected an object, found null"},
+    {REPLY, "7", "params.layout: expected an object, found a number"},
+    {CREATE, "{}", "params.layout.kind: missing"},
+    {CREATE, "{\"bytes\":1}", "params.layout.kind: missing"},
+    {CREATE, "{\"kind\":\"tensor\"}", "params.layout.kind: expected " KINDS ", found \"tensor\""},
+    {CREATE, "{\"kind\":\"\"}", "params.layout.kind: expected " KINDS ", found \"\""},
+    {CREATE, "{\"kind\":1}", "params.layout.kind: expected a string, found a number"},
+    {CREATE, "{\"kind\":\"bytes\",\"kind\":\"bytes\",\"bytes\":1}",
+     "params.layout.kind: occurs twice"},
+    {CREATE, "{\"bytes\":1,\"kind\":\"bytes\",\"kind\":\"array\"}",
+     "params.layout.kind: occurs twice"},
+    /* bytes */
+    {CREATE, "{\"kind\":\"bytes\"}", "params.layout.bytes: missing"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":1,\"size\":1}", "params.layout.size: unknown member"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":1,\"mask\":{}}", "params.layout.mask: unknown member"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":4503599627370496}",
+     "params.layout.bytes: expected an integer from 0 to " MAX ", found 4503599627370496"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"bytes\":8}}",
+     "params.layout.data.bytes: 8 is too small, 9 are needed"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":[]}",
+     "params.layout.data: expected an object, found an array"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"segment\":1,\"offset\":0,\"bytes\":9}}",
+     "params.layout.data.segment: unknown member"},
+    {REGISTER, "{\"kind\":\"bytes\",\"bytes\":9}", "params.layout.data: missing"},
+    {REGISTER, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"bytes\":9,\"offset\":0}}",
+     "params.layout.data.handle: missing"},
+    {REGISTER, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"handle\":0,\"bytes\":9}}",
+     "params.layout.data.offset: missing"},
+    {REGISTER,
+     "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"handle\":0,\"offset\":4503599627370487,"
+     "\"bytes\":9}}",
+     "params.layout.data: it ends at 2^52 or later"},
+    {REPLY, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":9}}",
+     "params.layout.data.segment: missing"},
+    /* arrays */
+    {CREATE, "{\"kind\":\"array\",\"shape\":[1]}", "params.layout.dtype: missing"},
+    {CREATE, "{\"kind\":\"array\",\"dtype\":\"int8\"}", "params.layout.shape: missing"},
+    {CREATE, "{\"kind\":\"array\",\"dtype\":\"bool\",\"shape\":[1]}",
+     "params.layout.dtype: elements of an array have whole bytes, bool has not"},
+    {CREATE, "{\"kind\":\"array\",\"dtype\":\"utf8\",\"shape\":[1]}",
+     "params.layout.dtype: elements of an array have whole bytes, utf8 has not"},
+    {CREATE, ARRAY "7}", "params.layout.shape: expected an array, found a number"},
+    {CREATE, ARRAY "[2,-3]}",
+     "params.layout.shape[1]: expected an integer from 0 to " MAX ", found -3"},
+    {CREATE, ARRAY "[9223372036854775808]}",
+     "params.layout.shape[0]: expected an integer from 0 to " MAX ", found 9223372036854775808"},
+    {CREATE, ARRAY "[1125899906842624]}", "params.layout.shape: the array has 2^52 bytes or more"},
+    {CREATE, ARRAY "[67108864,67108864]}", "params.layout.shape: the array has 2^52 bytes or more"},
+    {CREATE, ARRAY "[0,67108864,67108864]}",
+     "params.layout.shape: the array has 2^52 bytes or more"},
+    {CREATE, ARRAY "[" MAX "," MAX "," MAX "," MAX "]}",
+     "params.layout.shape: the array has 2^52 bytes or more"},
+    {CREATE, ARRAY "[2,3],\"strides\":[4]}", "params.layout.strides: 1 strides for 2 axes"},
+    {CREATE, ARRAY "[2,3],\"strides\":[4,8]}",
+     "params.layout.strides: arrays are created in C order"},
+    {CREATE, ARRAY "[2,3],\"strides\":[-12,4]}",
+     "params.layout.strides[0]: expected an integer from 0 to " MAX ", found -12"},
+    {CREATE, ARRAY "[2,3],\"strides\":[12,3]}",
+     "params.layout.strides[1]: 3 is not a multiple of the element's 4 bytes"},
+    {REPLY, ARRAY "[2,3],\"strides\":[16,4],\"data\":{\"segment\":1,\"offset\":0,\"bytes\":27}}",
+     "params.layout.data.bytes: 27 is too small, 28 are needed"},
+    {REPLY,
+     ARRAY "[4503599627370494,2],\"strides\":[0,0],"
+           "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":4}}",
+     "params.layout.shape: the array has 2^52 bytes or more"},
+    {REPLY,
+     ARRAY "[3],\"strides\":[4503599627370492],"
+           "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":4}}",
+     "params.layout: shape and strides reach 2^52 bytes or more"},
+    {CREATE, ARRAY "[9],\"mask\":{\"bytes\":1}}",
+     "params.layout.mask.bytes: 1 is too small, 2 are needed"},
+    {CREATE, ARRAY "[9],\"mask\":{},\"offset\":1}",
+     "params.layout.offset: only arrays that were sliced under a mask have one"},
+    {REPLY, ARRAY "[1],\"data\":{\"segment\":1,\"offset\":0,\"bytes\":4},\"offset\":1}",
+     "params.layout.offset: only arrays that were sliced under a mask have one"},
+    {REPLY,
+     ARRAY "[8],\"data\":{\"segment\":1,\"offset\":0,\"bytes\":32},\"offset\":1,"
+           "\"mask\":{\"segment\":1,\"offset\":0,\"bytes\":1}}",
+     "params.layout.mask.bytes: 1 is too small, 2 are needed"},
+    {REPLY,
+     ARRAY "[8],\"data\":{\"segment\":1,\"offset\":0,\"bytes\":32},\"offset\":" MAX ","
+           "\"mask\":{\"segment\":1,\"offset\":0,\"bytes\":1}}",
+     "params.layout: offset and shape make 2^52 elements or more"},
+    /* columns */
+    {CREATE, COLUMN "\"int8\"}", "params.layout.length: missing"},
+    {CREATE, "{\"kind\":\"column\",\"length\":1}", "params.layout.dtype: missing"},
+    {CREATE, COLUMN "8,\"length\":1}", "params.layout.dtype: expected a string, found a number"},
+    {CREATE, COLUMN "\"int33\",\"length\":1}", "params.layout.dtype: unknown dtype \"int33\""},
+    {CREATE, COLUMN "\"int\\u00333\",\"length\":1}",
+     "params.layout.dtype: unknown dtype \"int\\u00333\""},
+    {CREATE, COLUMN "\"int8\",\"length\":1,\"name\":\"a\"}", "params.layout.name: unknown member"},
+    {CREATE, COLUMN "\"int8\",\"length\":1,\"shape\":[1]}", "params.layout.shape: unknown member"},
+    {CREATE, COLUMN "\"int8\",\"length\":" MAX ",\"offset\":" MAX "}",
+     "params.layout: offset and length make 2^52 bytes or more"},
+    {CREATE, COLUMN "\"int64\",\"length\":" MAX "}",
+     "params.layout: offset and length make 2^52 bytes or more"},
+    {CREATE, COLUMN "\"null\",\"length\":" MAX ",\"offset\":1}",
+     "params.layout: offset and length make 2^52 bytes or more"},
+    {CREATE, COLUMN "\"large_utf8\",\"length\":562949953421311,\"data\":{\"bytes\":1}}",
+     "params.layout: offset and length make 2^52 bytes or more"},
+    {CREATE, COLUMN "\"int16\",\"length\":3,\"data\":{\"bytes\":5}}",
+     "params.layout.data.bytes: 5 is too small, 6 are needed"},
+    {CREATE, COLUMN "\"int16\",\"length\":3,\"offsets\":{}}",
+     "params.layout.offsets: dtype int16 has none"},
+    {CREATE, COLUMN "\"int16\",\"length\":3,\"children\":[]}",
+     "params.layout.children: dtype int16 has none"},
+    {CREATE, COLUMN "\"null\",\"length\":3,\"data\":{}}",
+     "params.layout.data: dtype null has none"},
+    {CREATE, COLUMN "\"null\",\"length\":3,\"mask\":{}}",
+     "params.layout.mask: dtype null has none"},
+    {CREATE, COLUMN "\"utf8\",\"length\":3}",
+     "params.layout.data.bytes: missing; the size of text follows from nothing else"},
+    {CREATE, COLUMN "\"utf8\",\"length\":3,\"data\":{}}",
+     "params.layout.data.bytes: missing; the size of text follows from nothing else"},
+    {CREATE, COLUMN "\"utf8\",\"length\":3,\"data\":{\"bytes\":1},\"offsets\":{\"bytes\":15}}",
+     "params.layout.offsets.bytes: 15 is too small, 16 are needed"},
+    {REPLY, COLUMN "\"utf8\",\"length\":0,\"data\":{\"segment\":0,\"offset\":0,\"bytes\":0}}",
+     "params.layout.offsets: missing"},
+    {REPLY, COLUMN "\"int8\",\"length\":0}", "params.layout.data: missing"},
+    {CREATE, COLUMN "\"int8\",\"length\":3,\"null_count\":1}",
+     "params.layout.null_count: 1, but there is no mask"},
+    {CREATE, COLUMN "\"int8\",\"length\":3,\"null_count\":4,\"mask\":{}}",
+     "params.layout.null_count: 4 is more than the length, 3"},
+    {CREATE, COLUMN "\"null\",\"length\":3,\"null_count\":4}",
+     "params.layout.null_count: 4 is more than the length, 3"},
+    {CREATE, COLUMN "\"int8\",\"length\":3,\"null_count\":-2,\"mask\":{}}",
+     "params.layout.null_count: expected an integer from -1 to " MAX ", found -2"},
+    {CREATE, COLUMN "\"list\",\"length\":3}", "params.layout.children: missing"},
+    {CREATE, COLUMN "\"list\",\"length\":3,\"children\":[]}",
+     "params.layout.children: 0 children, but dtype list has 1"},
+    {CREATE, COLUMN "\"list\",\"length\":3,\"children\":[" INT8("a") "]}",
+     "params.layout.children[0].name: unknown member"},
+    {CREATE,
+     COLUMN "\"list\",\"length\":3,\"data\":{},"
+            "\"children\":[{\"dtype\":\"int8\",\"length\":1}]}",
+     "params.layout.data: dtype list has none"},
+    {CREATE,
+     COLUMN "\"fixed_list(3)\",\"length\":3,\"offset\":1,"
+            "\"children\":[{\"dtype\":\"int8\",\"length\":11}]}",
+     "params.layout.children[0].length: 11 is too short, 12 are needed"},
+    {CREATE,
+     COLUMN "\"fixed_list(2147483647)\",\"length\":4194304,"
+            "\"children\":[{\"dtype\":\"int8\",\"length\":11}]}",
+     "params.layout.children: the lists have 2^52 elements or more"},
+    {CREATE, COLUMN "\"struct\",\"length\":5,\"children\":[" INT8("a") "]}",
+     "params.layout.children[0].length: 4 is too short, 5 are needed"},
+    {CREATE, COLUMN "\"struct\",\"length\":4,\"children\":[" INT8("a") "," INT8("a") "]}",
+     "params.layout.children[1].name: there is a column \"a\" already"},
+    {CREATE, COLUMN "\"struct\",\"length\":4,\"children\":[{\"dtype\":\"int8\",\"length\":4}]}",
+     "params.layout.children[0].name: missing"},
+    {CREATE, COLUMN "\"dictionary\",\"length\":4}", "params.layout.children: missing"},
+    {CREATE, COLUMN "\"dictionary\",\"length\":4,\"children\":[{\"dtype\":\"int8\",\"length\":4}]}",
+     "params.layout.children: 1 children, but dtype dictionary has 2"},
+    {CREATE,
+     COLUMN "\"dictionary\",\"length\":4,\"children\":[{\"dtype\":\"date32\",\"length\":4},"
+            "{\"dtype\":\"int8\",\"length\":1}]}",
+     "params.layout.children[0].dtype: indices of a dictionary are integers, not date32"},
+    {CREATE,
+     COLUMN "\"dictionary\",\"length\":4,\"offset\":1,\"children\":["
+            "{\"dtype\":\"int8\",\"length\":4},{\"dtype\":\"int8\",\"length\":1}]}",
+     "params.layout.children[0].length: 4 is too short, 5 are needed"},
+    {CREATE,
+     COLUMN "\"dictionary\",\"length\":4,\"mask\":{},\"children\":["
+            "{\"dtype\":\"int8\",\"length\":4},{\"dtype\":\"int8\",\"length\":1}]}",
+     "params.layout.mask: dtype dictionary has none"},
+    {CREATE,
+     COLUMN "\"dictionary\",\"length\":4,\"null_count\":1,\"children\":["
+            "{\"dtype\":\"int8\",\"length\":4},{\"dtype\":\"int8\",\"length\":1}]}",
+     "params.layout.null_count: 1, but there is no mask"},
+    {CREATE, COLUMN "\"int8\",\"length\":1,\"metadata\":[]}",
+     "params.layout.metadata: expected an object, found an array"},
+    {CREATE, COLUMN "\"int8\",\"length\":1,\"metadata\":{\"a\":1}}",
+     "params.layout.metadata.a: expected a string, found a number"},
+    {CREATE, COLUMN "\"int8\",\"length\":1,\"metadata\":{\"a\":\"\",\"b\":\"\",\"\\u0061\":\"\"}}",
+     "params.layout.metadata: the key \"a\" is there twice"},
+    /* tables */
+    {CREATE, "{\"kind\":\"table\",\"length\":1}", "params.layout.columns: missing"},
+    {CREATE, "{\"kind\":\"table\",\"columns\":[]}", "params.layout.length: missing"},
+    {CREATE, TABLE "7]}", "params.layout.columns[0]: expected an object, found a number"},
+    {CREATE, TABLE "{\"dtype\":\"int8\",\"length\":4}]}", "params.layout.columns[0].name: missing"},
+    {CREATE, TABLE "{\"kind\":\"column\",\"name\":\"a\",\"dtype\":\"int8\",\"length\":4}]}",
+     "params.layout.columns[0].kind: unknown member"},
+    {CREATE, TABLE INT8("a") "," INT8("b") ",{\"name\":\"c\",\"dtype\":\"int33\",\"length\":4}]}",
+     "params.layout.columns[2].dtype: unknown dtype \"int33\""},
+    {CREATE, TABLE INT8("a") ",{\"name\":\"c\",\"dtype\":\"int8\",\"length\":3}]}",
+     "params.layout.columns[1].length: 3, but the table has 4 rows"},
+    {CREATE, TABLE INT8("a") "," INT8("b") "," INT8("a") "]}",
+     "params.layout.columns[2].name: there is a column \"a\" already"},
+    {CREATE, TABLE INT8("a") "," INT8("b") "," INT8("\\u0061") "]}",
+     "params.layout.columns[2].name: there is a column \"a\" already"},
+    {REPLY, TABLE INT8("a") "]}", "params.layout.columns[0].data: missing"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(refused); i++)
+        assert_refused(refused[i].text, refused[i].form, INVALID, refused[i].message);
+    gb_pool_reset(&pool);
+}
+
+static void test_long_texts_are_cut_in_messages(void **state)
+{
+    char text[1024], name[300];
+    struct gb_error error;
+    struct gb_layout layout;
+
+    (void)state;
+    for (unsigned shift = 0; shift < 4; shift++) {
+        memset(name, 'x', sizeof(name));
+        for (unsigned i = shift; i + 4 < sizeof(name) - 1; i += 4)
+            memcpy(name + i, "😀", 4);
+        name[sizeof(name) - 1] = '\0';
+        snprintf(text, sizeof(text), COLUMN "\"%s\",\"length\":1}", name);
+        assert_int_equal(read_text(text, CREATE, &layout, &error), INVALID);
+        assert_true(gb_utf8_valid(error.message, strlen(error.message)));
+        assert_non_null(strstr(error.message, "…"));
+    }
+}
+
+/* ---- limits ---- */
+
+/* A table of `count` int8 columns, the last of them nested `nested` levels further. */
+static char *many_columns(unsigned count, unsigned nested)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_write_text(&writer, TABLE);
+    for (unsigned i = 0; i < count; i++) {
+        bool last = i + 1 == count;
+        gb_write_format(&writer, "%s{\"name\":\"%u\",\"length\":4,", i ? "," : "", i);
+        for (unsigned n = 0; last && n < nested; n++)
+            gb_write_text(&writer, "\"dtype\":\"list\",\"children\":[{\"length\":4,");
+        gb_write_text(&writer, "\"dtype\":\"int8\"}");
+        for (unsigned n = 0; last && n < nested; n++)
+            gb_write_text(&writer, "]}");
+    }
+    gb_write_text(&writer, "]}");
+    char *text = gb_writer_take(&writer, NULL);
+    assert_non_null(text);
+    return text;
+}
+
+static void assert_limit(const char *text, const char *limit, const char *message)
+{
+    struct gb_json value = {text, strlen(text)}; /* deeper than gb_json_check lets pass */
+    struct gb_error error = {.limit = NULL};
+    struct gb_layout layout;
+
+    assert_int_equal(gb_layout_read(value, CREATE, &at_layout, &pool, &layout, &error),
+                     GPUBUF_E_LIMIT);
+    assert_int_equal(error.code, GPUBUF_E_LIMIT);
+    assert_string_equal(error.limit, limit);
+    assert_string_equal(error.message, message);
+    gb_pool_reset(&pool);
+}
+
+static void test_columns_limit(void **state)
+{
+    char *text = many_columns(4096, 0);
+
+    (void)state;
+    assert_int_equal(read_good(text, CREATE).column.child_count, 4096);
+    free(text);
+    text = many_columns(4097, 0);
+    assert_limit(text, "columns",
+                 "params.layout.columns: 4097 columns; a layout has at most 4096, nested ones "
+                 "included");
+    free(text);
+    text = many_columns(4095, 1);
+    read_good(text, CREATE);
+    free(text);
+    text = many_columns(4096, 1);
+    assert_limit(text, "columns",
+                 "params.layout.columns[4095].children: 4097 columns; a layout has at most 4096, "
+                 "nested ones included");
+    free(text);
+}
+
+static void test_depth_limit(void **state)
+{
+    char *text = many_columns(1, 15);
+    struct gb_layout layout;
+    struct gb_error error;
+
+    (void)state;
+    assert_int_equal(
+        gb_layout_read((struct gb_json){text, strlen(text)}, CREATE, NULL, &pool, &layout, &error),
+        0);
+    free(text);
+    text = many_columns(1, 16);
+    assert_limit(text, "layout_depth",
+                 "params.layout.columns[0].children[0].children[0].children[0].children[0]."
+                 "children[0].children[0].children[0].children[0].children[0].children[0]."
+                 "children[0].children[0].children[0].children[0].children[0].children[0]: "
+                 "columns are nested more than 16 deep");
+    free(text);
+}
+
+static void test_other_limits(void **state)
+{
+    struct gb_writer writer;
+
+    (void)state;
+    for (unsigned count = 32; count <= 33; count++) {
+        gb_writer_init(&writer, 0);
+        gb_write_text(&writer, ARRAY "[1");
+        for (unsigned i = 1; i < count; i++)
+            gb_write_text(&writer, ",1");
+        gb_write_text(&writer, "]}");
+        char *text = gb_writer_take(&writer, NULL);
+        if (count == 32)
+            assert_int_equal(read_good(text, CREATE).ndim, 32);
+        else
+            assert_limit(text, "ndim", "params.layout.shape: 33 axes; at most 32 are allowed");
+        free(text);
+    }
+    for (unsigned count = 256; count <= 257; count++) {
+        gb_writer_init(&writer, 0);
+        gb_write_text(&writer, COLUMN "\"int8\",\"length\":1,\"metadata\":{\"0\":\"\"");
+        for (unsigned i = 1; i < count; i++)
+            gb_write_format(&writer, ",\"%u\":\"\"", i);
+        gb_write_text(&writer, "}}");
+        char *text = gb_writer_take(&writer, NULL);
+        if (count == 256)
+            assert_int_equal(read_good(text, CREATE).column.metadata_count, 256);
+        else
+            assert_limit(text, "metadata_pairs",
+                         "params.layout.metadata: 257 pairs; at most 256 are allowed");
+        free(text);
+    }
+}
+
+/* Of many columns, any two of one name are found. */
+static void test_equal_names_among_many(void **state)
+{
+    static const unsigned counts[] = {2, 3, 8, 9, 10, 100};
+    char text[8192];
+
+    (void)state;
+    for (size_t c = 0; c < COUNT(counts); c++) {
+        for (unsigned first = 0; first < counts[c]; first += 1 + counts[c] / 10) {
+            for (unsigned second = first + 1; second < counts[c]; second += 1 + counts[c] / 10) {
+                char message[128];
+                int n = snprintf(text, sizeof(text), TABLE);
+
+                for (unsigned i = 0; i < counts[c]; i++)
+                    n += snprintf(text + n, sizeof(text) - (size_t)n, "%s" INT8("%u"), i ? "," : "",
+                                  i == second ? first : i);
+                snprintf(text + n, sizeof(text) - (size_t)n, "]}");
+                snprintf(message, sizeof(message),
+                         "params.layout.columns[%u].name: there is a column \"%u\" already", second,
+                         first);
+                assert_refused(text, CREATE, INVALID, message);
+                gb_pool_reset(&pool);
+            }
+        }
+    }
+}
+
+/* ---- what is accepted ---- */
+
+static void test_reply_ignores_unknown_members(void **state)
+{
+    static const char text[] =
+        "{\"future\":[1,{}],\"kind\":\"table\",\"length\":1,\"x\":{},\"columns\":["
+        "{\"name\":\"a\",\"kind\":\"x\",\"dtype\":\"int8\",\"length\":1,\"compressed\":null,"
+        "\"data\":{\"segment\":3,\"offset\":7,\"bytes\":1,\"tier\":\"disk\"}}]}";
+    struct gb_layout layout = read_good(text, REPLY);
+
+    (void)state;
+    assert_written(&layout, REPLY,
+                   "{\"kind\":\"table\",\"length\":1,\"columns\":[{\"name\":\"a\",\"dtype\":"
+                   "\"int8\",\"length\":1,\"data\":{\"segment\":3,\"offset\":7,\"bytes\":1}}]}");
+}
+
+/* text -> what is written back */
+static const struct {
+    enum gb_layout_form form;
+    const char *text, *written;
+} accepted[] = {
+    {CREATE, "{\"k\\u0069nd\":\"b\\u0079tes\",\"bytes\":5}",
+     "{\"kind\":\"bytes\",\"bytes\":5,\"data\":{\"bytes\":5}}"},
+    {CREATE, "{\"bytes\":0,\"data\":{\"bytes\":9},\"kind\":\"bytes\"}",
+     "{\"kind\":\"bytes\",\"bytes\":0,\"data\":{\"bytes\":9}}"},
+    {CREATE, COLUMN "\"in\\u00748\",\"length\":3}",
+     "{\"kind\":\"column\",\"dtype\":\"int8\",\"length\":3,\"data\":{\"bytes\":3}}"},
+    {CREATE, COLUMN "\"int8\",\"length\":3,\"null_count\":-1}",
+     "{\"kind\":\"column\",\"dtype\":\"int8\",\"length\":3,\"data\":{\"bytes\":3}}"},
+    {CREATE, COLUMN "\"int8\",\"length\":3,\"null_count\":-1,\"mask\":{\"bytes\":1},\"offset\":0}",
+     "{\"kind\":\"column\",\"dtype\":\"int8\",\"length\":3,\"null_count\":-1,\"data\":{\"bytes\":3}"
+     ","
+     "\"mask\":{\"bytes\":1}}"},
+    {CREATE, COLUMN "\"null\",\"length\":3,\"null_count\":3}",
+     "{\"kind\":\"column\",\"dtype\":\"null\",\"length\":3,\"null_count\":3}"},
+    {CREATE, COLUMN "\"struct\",\"length\":3}",
+     "{\"kind\":\"column\",\"dtype\":\"struct\",\"length\":3}"},
+    {CREATE, COLUMN "\"struct\",\"length\":3,\"children\":[],\"metadata\":{}}",
+     "{\"kind\":\"column\",\"dtype\":\"struct\",\"length\":3}"},
+    {CREATE,
+     COLUMN "\"dictionary\",\"length\":2,\"null_count\":1,\"children\":["
+            "{\"dtype\":\"uint16\",\"length\":2,\"null_count\":1,\"mask\":{}},"
+            "{\"dtype\":\"utf8\",\"length\":1,\"data\":{\"bytes\":4}}]}",
+     COLUMN "\"dictionary\",\"length\":2,\"null_count\":1,\"children\":["
+            "{\"dtype\":\"uint16\",\"length\":2,\"null_count\":1,\"data\":{\"bytes\":4},"
+            "\"mask\":{\"bytes\":64}},"
+            "{\"dtype\":\"utf8\",\"length\":1,\"data\":{\"bytes\":4},\"offsets\":{\"bytes\":8}}]}"},
+    {CREATE, COLUMN "\"int8\",\"length\":0,\"metadata\":{\"\":\"\\u00fc\",\"a\\n\":\"\\\"\"}}",
+     COLUMN "\"int8\",\"length\":0,\"data\":{\"bytes\":0},"
+            "\"metadata\":{\"\":\"ü\",\"a\\n\":\"\\\"\"}}"},
+    {CREATE, "{\"kind\":\"table\",\"length\":7,\"columns\":[]}",
+     "{\"kind\":\"table\",\"length\":7,\"columns\":[]}"},
+    {CREATE, ARRAY "[]}", ARRAY "[],\"data\":{\"bytes\":4}}"},
+    {CREATE, ARRAY "[],\"strides\":[],\"mask\":{}}",
+     ARRAY "[],\"data\":{\"bytes\":4},\"mask\":{\"bytes\":64}}"},
+    {CREATE, ARRAY "[3,0,5]}", ARRAY "[3,0,5],\"data\":{\"bytes\":0}}"},
+    {CREATE, ARRAY "[3,0,5],\"strides\":[0,400,8]}", ARRAY "[3,0,5],\"data\":{\"bytes\":0}}"},
+    {CREATE, ARRAY "[2,1,3],\"strides\":[12,800,4]}", ARRAY "[2,1,3],\"data\":{\"bytes\":24}}"},
+    {REPLY,
+     ARRAY "[2,1,3],\"strides\":[16,800,4],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":28}}",
+     ARRAY "[2,1,3],\"strides\":[16,800,4],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":28}}"},
+    {REPLY, ARRAY "[2,3],\"strides\":[0,0],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":4}}",
+     ARRAY "[2,3],\"strides\":[0,0],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":4}}"},
+    {REGISTER,
+     "{\"kind\":\"array\",\"dtype\":\"fixed_binary(3)\",\"shape\":[2],"
+     "\"data\":{\"handle\":15,\"offset\":1,\"bytes\":6}}",
+     "{\"kind\":\"array\",\"dtype\":\"fixed_binary(3)\",\"shape\":[2],"
+     "\"data\":{\"handle\":15,\"offset\":1,\"bytes\":6}}"},
+};
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(accepted); i++) {
+        struct gb_layout layout = read_good(accepted[i].text, accepted[i].form);
+        assert_written(&layout, accepted[i].form, accepted[i].written);
+    }
+    gb_pool_reset(&pool);
+}
+
+static void test_c_order_strides(void **state)
+{
+    struct gb_layout layout = read_good(ARRAY "[3,0,5,2]}", CREATE);
+
+    (void)state;
+    assert_int_equal(layout.strides[3], 4);
+    assert_int_equal(layout.strides[2], 8);
+    assert_int_equal(layout.strides[1], 40);
+    assert_int_equal(layout.strides[0], 40); /* as numpy.empty((3, 0, 5, 2)) has them */
+    assert_int_equal(layout.column.length, 0);
+    layout = read_good(ARRAY "[3,5,2],\"mask\":{}}", CREATE);
+    assert_int_equal(layout.strides[0], 40);
+    assert_int_equal(layout.column.length, 30);
+    assert_int_equal(layout.column.null_count, -1);
+}
+
+/* ---- writing and reading again ---- */
+
+static void test_random_round_trips(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 3000; seed++) {
+        struct maker maker = {{seed}, (enum gb_layout_form)(seed % 3), &pool};
+        struct gb_layout layout, back;
+        char *text, *again;
+
+        make_layout(&maker, &layout);
+        text = written(&layout, maker.form);
+        back = read_good(text, maker.form);
+        again = written(&back, maker.form);
+        if (!layouts_equal(&layout, &back) || strcmp(text, again) != 0)
+            fail_msg("seed %u: %s\nis read as\n%s", seed, text, again);
+        free(again);
+        free(text);
+        gb_pool_reset(&pool);
+    }
+}
+
+/* ---- placing ---- */
+
+struct stretch {
+    uint64_t offset, end;
+};
+
+struct stretches {
+    struct stretch items[4096];
+    size_t count;
+};
+
+static int collect(struct gb_buffer *buffer, void *arg)
+{
+    struct stretches *stretches = arg;
+
+    assert_int_equal(buffer->offset % GB_BUFFER_ALIGN, 0);
+    if (buffer->bytes > 0)
+        stretches->items[stretches->count++] =
+            (struct stretch){buffer->offset, buffer->offset + buffer->bytes};
+    else
+        assert_int_equal(buffer->offset, 0);
+    return 0;
+}
+
+static void test_measure(void **state)
+{
+    static struct stretches stretches;
+
+    (void)state;
+    for (unsigned seed = 0; seed < 1000; seed++) {
+        struct maker maker = {{seed}, CREATE, &pool};
+        struct gb_layout layout;
+        uint64_t total, end = 0;
+
+        make_layout(&maker, &layout);
+        assert_int_equal(gb_layout_measure(&layout, &total, NULL), 0);
+        stretches.count = 0;
+        assert_int_equal(gb_layout_each(&layout, collect, &stretches), 0);
+        for (size_t i = 0; i < stretches.count; i++) { /* in order, with no gap of a whole unit */
+            assert_true(stretches.items[i].offset >= end);
+            assert_true(stretches.items[i].offset - end < GB_BUFFER_ALIGN);
+            end = stretches.items[i].end;
+        }
+        assert_int_equal(end, total);
+        gb_pool_reset(&pool);
+    }
+}
+
+static void test_measure_overflow(void **state)
+{
+    struct gb_layout layout = read_good(
+        TABLE "{\"name\":\"a\",\"dtype\":\"binary\",\"length\":4,\"data\":{\"bytes\":" MAX "}}]}",
+        CREATE);
+    struct gb_error error;
+    uint64_t total = 7;
+
+    (void)state;
+    assert_int_equal(gb_layout_measure(&layout, &total, &error), INVALID);
+    assert_string_equal(error.message, "the layout needs 2^52 bytes or more");
+    assert_int_equal(total, 7);
+    layout = read_good("{\"kind\":\"bytes\",\"bytes\":" MAX "}", CREATE);
+    assert_int_equal(gb_layout_measure(&layout, &total, &error), 0);
+    assert_int_equal(total, (UINT64_C(1) << 52) - 1);
+}
+
+static int stop_at_third(struct gb_buffer *buffer, void *arg)
+{
+    unsigned *calls = arg;
+
+    assert_true(buffer->present);
+    return ++*calls == 3 ? 42 : 0;
+}
+
+static void test_each_stops(void **state)
+{
+    struct gb_layout layout =
+        read_good(TABLE INT8("a") "," INT8("b") "," INT8("c") "," INT8("d") "]}", CREATE);
+    unsigned calls = 0;
+
+    (void)state;
+    assert_int_equal(gb_layout_each(&layout, stop_at_third, &calls), 42);
+    assert_int_equal(calls, 3);
+}
+
+static void test_check_handles(void **state)
+{
+    static const char text[] = TABLE "{\"name\":\"a\",\"dtype\":\"list\",\"length\":4,"
+                                     "\"offsets\":{\"handle\":0,\"offset\":0,\"bytes\":20},"
+                                     "\"children\":[{\"dtype\":\"int8\",\"length\":9,"
+                                     "\"data\":{\"handle\":1,\"offset\":10,\"bytes\":9}}]},"
+                                     "{\"name\":\"b\",\"dtype\":\"int8\",\"length\":4,"
+                                     "\"mask\":{\"handle\":1,\"offset\":20,\"bytes\":1},"
+                                     "\"data\":{\"handle\":0,\"offset\":20,\"bytes\":4}}]}";
+    static const struct {
+        uint64_t bytes[2];
+        size_t count;
+        const char *message;
+    } rows[] = {
+        {{24, 21}, 2, NULL},
+        {{19, 21},
+         2,
+         "params.layout.columns[0].offsets: it ends at byte 20, but handle 0 has 19 bytes"},
+        {{24, 18},
+         2,
+         "params.layout.columns[0].children[0].data: it ends at byte 19, but handle 1 has 18 "
+         "bytes"},
+        {{24, 20},
+         2,
+         "params.layout.columns[1].mask: it ends at byte 21, but handle 1 has 20 bytes"},
+        {{23, 21},
+         2,
+         "params.layout.columns[1].data: it ends at byte 24, but handle 0 has 23 bytes"},
+        {{24}, 1, "params.layout.columns[0].children[0].data: there is no handle 1, but only 1"},
+        {{0}, 0, "params.layout.columns[0].offsets: there is no handle 0, but only 0"},
+    };
+    struct gb_layout layout = read_good(text, REGISTER);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct gb_error error = {.message = ""};
+        int r = gb_layout_check_handles(&layout, rows[i].bytes, rows[i].count, &at_layout, &error);
+        assert_int_equal(r, rows[i].message ? INVALID : 0);
+        assert_string_equal(error.message, rows[i].message ? rows[i].message : "");
+    }
+}
+
+/* ---- slices ---- */
+
+static const char *const sliceable[] = {
+    "{\"kind\":\"bytes\",\"bytes\":6,\"data\":{\"segment\":1,\"offset\":100,\"bytes\":6}}",
+    COLUMN "\"int32\",\"length\":6,\"offset\":3,\"null_count\":2,"
+           "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":36},"
+           "\"mask\":{\"segment\":1,\"offset\":64,\"bytes\":2}}",
+    COLUMN "\"int32\",\"length\":6,\"null_count\":6,"
+           "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":24},"
+           "\"mask\":{\"segment\":1,\"offset\":64,\"bytes\":1}}",
+    COLUMN "\"null\",\"length\":6,\"null_count\":-1}",
+    COLUMN "\"struct\",\"length\":6,\"children\":[{\"name\":\"a\",\"dtype\":\"int8\",\"length\":6,"
+           "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":6}}]}",
+    "{\"kind\":\"table\",\"length\":6,\"columns\":["
+    "{\"name\":\"a\",\"dtype\":\"int8\",\"length\":6,\"data\":{\"segment\":1,\"offset\":0,"
+    "\"bytes\":6}},"
+    "{\"name\":\"b\",\"dtype\":\"bool\",\"length\":6,\"offset\":9,\"null_count\":-1,"
+    "\"data\":{\"segment\":1,\"offset\":8,\"bytes\":2},"
+    "\"mask\":{\"segment\":1,\"offset\":10,\"bytes\":2}}]}",
+    ARRAY "[6],\"data\":{\"segment\":1,\"offset\":40,\"bytes\":24}}",
+    ARRAY "[6,3],\"data\":{\"segment\":1,\"offset\":40,\"bytes\":72},"
+          "\"mask\":{\"segment\":1,\"offset\":7,\"bytes\":3}}",
+    ARRAY
+    "[6,3],\"strides\":[4,32],\"offset\":5,\"data\":{\"segment\":1,\"offset\":0,\"bytes\":88},"
+    "\"mask\":{\"segment\":1,\"offset\":7,\"bytes\":3}}",
+    ARRAY "[6,0],\"data\":{\"segment\":1,\"offset\":0,\"bytes\":0}}",
+};
+
+static struct gb_layout sliced(const char *text, uint64_t offset, uint64_t length)
+{
+    struct gb_layout layout = read_good(text, REPLY);
+
+    assert_int_equal(gb_layout_slice(&layout, offset, length, NULL, NULL), 0);
+    return layout;
+}
+
+/* Where an array's element lies: its byte, and its bit in the mask. */
+struct spot {
+    uint64_t byte, bit;
+};
+
+static struct spot spot_of(const struct gb_layout *layout, uint64_t index)
+{
+    struct spot spot = {layout->column.data.offset,
+                        layout->column.mask.offset * 8 + layout->column.offset + index};
+
+    for (unsigned i = layout->ndim; i-- > 0;) {
+        spot.byte += index % layout->shape[i] * (uint64_t)layout->strides[i];
+        index /= layout->shape[i];
+    }
+    return spot;
+}
+
+static int assert_inside(struct gb_buffer *part, void *arg)
+{
+    const struct gb_buffer *whole = arg;
+
+    if (part->bytes > 0) {
+        assert_true(part->offset >= whole->offset);
+        assert_true(part->offset + part->bytes <= whole->offset + whole->bytes);
+    }
+    return 0;
+}
+
+static void check_array_slice(const char *text, const struct gb_layout *slice, uint64_t offset)
+{
+    struct gb_layout whole = read_good(text, REPLY);
+    uint64_t row = 1;
+
+    for (unsigned i = 1; i < whole.ndim; i++)
+        row *= whole.shape[i];
+    assert_inside((struct gb_buffer *)&slice->column.data, &whole.column.data);
+    assert_inside((struct gb_buffer *)&slice->column.mask, &whole.column.mask);
+    for (uint64_t i = 0; i < slice->column.length; i++) {
+        struct spot here = spot_of(slice, i), there = spot_of(&whole, offset * row + i);
+        assert_int_equal(here.byte, there.byte);
+        assert_true(here.byte + 4 <= slice->column.data.offset + slice->column.data.bytes);
+        if (slice->column.mask.present) {
+            uint64_t end = (slice->column.mask.offset + slice->column.mask.bytes) * 8;
+            assert_int_equal(here.bit, there.bit);
+            assert_true(here.bit < end);
+        }
+    }
+}
+
+/* A buffer of no bytes may be anywhere. */
+static int forget_empty(struct gb_buffer *buffer, void *arg)
+{
+    (void)arg;
+    if (buffer->bytes == 0)
+        buffer->offset = 0;
+    return 0;
+}
+
+static void check_slices_of_slice(const char *text, uint64_t offset, uint64_t length)
+{
+    for (uint64_t from = 0; from <= length; from++) {
+        for (uint64_t count = 0; from + count <= length; count++) {
+            struct gb_layout once = sliced(text, offset + from, count);
+            struct gb_layout twice = sliced(text, offset, length);
+
+            assert_int_equal(gb_layout_slice(&twice, from, count, NULL, NULL), 0);
+            assert_int_equal(gb_layout_length(&twice), count);
+            gb_layout_each(&once, forget_empty, NULL);
+            gb_layout_each(&twice, forget_empty, NULL);
+            if (!layouts_equal(&once, &twice))
+                fail_msg("%s\nis sliced to\n%s\nat once, but to\n%s", text, written(&once, REPLY),
+                         written(&twice, REPLY));
+            gb_pool_reset(&pool);
+        }
+    }
+}
+
+static void test_slices(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(sliceable); i++) {
+        for (uint64_t offset = 0; offset <= 6; offset++) {
+            for (uint64_t length = 0; offset + length <= 6; length++) {
+                struct gb_layout slice = sliced(sliceable[i], offset, length);
+
+                assert_int_equal(gb_layout_length(&slice), length);
+                if (slice.kind == GB_KIND_ARRAY)
+                    check_array_slice(sliceable[i], &slice, offset);
+                char *text = written(&slice, REPLY);
+                struct gb_layout back = read_good(text, REPLY);
+                if (!layouts_equal(&slice, &back))
+                    fail_msg("%s is read back as something else", text);
+                free(text);
+                gb_pool_reset(&pool);
+                check_slices_of_slice(sliceable[i], offset, length);
+            }
+        }
+    }
+}
+
+static void test_sliced_null_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(sliced(sliceable[1], 0, 6).column.null_count, 2);
+    assert_int_equal(sliced(sliceable[1], 0, 5).column.null_count, -1);
+    assert_int_equal(sliced(sliceable[1], 3, 0).column.null_count, 0);
+    assert_int_equal(sliced(sliceable[1], 2, 3).column.offset, 5);
+    assert_int_equal(sliced(sliceable[2], 2, 3).column.null_count, 3);
+    assert_int_equal(sliced(sliceable[3], 0, 6).column.null_count, -1);
+    assert_int_equal(sliced(sliceable[4], 2, 3).column.null_count, 0);
+    assert_int_equal(sliced(sliceable[4], 2, 3).column.children[0].length, 6);
+}
+
+static void test_slices_past_the_end(void **state)
+{
+    static const struct {
+        uint64_t offset, length;
+    } rows[] = {{0, 7},
+                {7, 0},
+                {6, 1},
+                {1, 6},
+                {UINT64_MAX, 1},
+                {1, UINT64_MAX},
+                {UINT64_MAX, UINT64_MAX},
+                {2, UINT64_MAX - 1}};
+    struct gb_path path = {.up = &params, .key = "slice"};
+    struct gb_error error;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(sliceable); i++) {
+        for (size_t row = 0; row < COUNT(rows); row++) {
+            struct gb_layout layout = read_good(sliceable[i], REPLY);
+            struct gb_layout same = read_good(sliceable[i], REPLY);
+
+            assert_int_equal(
+                gb_layout_slice(&layout, rows[row].offset, rows[row].length, &path, &error),
+                INVALID);
+            assert_true(layouts_equal(&layout, &same));
+        }
+        gb_pool_reset(&pool);
+    }
+    struct gb_layout layout = read_good(sliceable[5], REPLY);
+    assert_int_equal(gb_layout_slice(&layout, 5, 2, &path, &error), INVALID);
+    assert_string_equal(error.message, "params.slice: offset 5 and length 2 go past the end: "
+                                       "there are 6 rows");
+    layout = read_good(ARRAY "[]}", CREATE);
+    assert_int_equal(gb_layout_slice(&layout, 0, 1, &path, &error), INVALID);
+    assert_string_equal(error.message, "params.slice: an array of 0 axes cannot be sliced");
+    assert_int_equal(gb_layout_length(&layout), 1);
+}
+
+/* ---- choosing columns ---- */
+
+static int choose(struct gb_layout *layout, const char *names, struct gb_error *error)
+{
+    struct gb_path path = {.up = &params, .key = "columns"};
+    struct gb_string strings[8];
+    size_t count = strlen(names);
+
+    for (size_t i = 0; i < count; i++) /* names of one letter each */
+        strings[i] = (struct gb_string){gb_pool_strndup(&pool, names + i, 1), 1};
+    return gb_layout_select(layout, strings, count, &path, &pool, error);
+}
+
+static void test_select(void **state)
+{
+    static const char text[] = TABLE INT8("d") "," INT8("a") "," INT8("c") "," INT8("b") "]}";
+    static const char *const good[] = {"", "a", "d", "ab", "ba", "dacb", "abcd", "cd"};
+    struct gb_error error;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(good); i++) {
+        struct gb_layout layout = read_good(text, CREATE);
+        assert_int_equal(choose(&layout, good[i], &error), 0);
+        assert_int_equal(layout.column.child_count, strlen(good[i]));
+        assert_int_equal(layout.column.length, 4);
+        for (uint32_t c = 0; c < layout.column.child_count; c++)
+            assert_int_equal(layout.column.children[c].name[0], good[i][c]);
+    }
+    struct gb_layout layout = read_good(text, CREATE), same = read_good(text, CREATE);
+    assert_int_equal(choose(&layout, "ax", &error), INVALID);
+    assert_string_equal(error.message, "params.columns[1]: no column \"x\"");
+    assert_int_equal(choose(&layout, "aba", &error), INVALID);
+    assert_string_equal(error.message, "params.columns[2]: column \"a\" is named twice");
+    assert_true(layouts_equal(&layout, &same));
+    layout = read_good("{\"kind\":\"bytes\",\"bytes\":1}", CREATE);
+    assert_int_equal(choose(&layout, "a", &error), INVALID);
+    assert_string_equal(error.message, "params.columns: only tables have columns to choose from");
+    layout = read_good("{\"kind\":\"table\",\"length\":0,\"columns\":[]}", CREATE);
+    assert_int_equal(choose(&layout, "", &error), 0);
+    assert_int_equal(choose(&layout, "a", &error), INVALID);
+}
+
+/* ---- names ---- */
+
+static void test_names(void **state)
+{
+    static const char *const good[] = {
+        "a",        "sales/price", "a/b/c/d", "ü", "US Gross", ".",  "..",
+        "a//b" + 3, "\xc2\xa0",    "日本/語", "-", "a\\b",     "\"", "~",
+    };
+    static const struct {
+        const char *name, *message;
+    } bad_names[] = {
+        {"", "params.name: a name must not be empty"},
+        {"/", "params.name: a name must not begin or end with '/'"},
+        {"/a", "params.name: a name must not begin or end with '/'"},
+        {"a/", "params.name: a name must not begin or end with '/'"},
+        {"a//b", "params.name: the name has an empty part between two '/'"},
+        {"a\nb", "params.name: the name has a control character"},
+        {"\x1f", "params.name: the name has a control character"},
+        {"a\x7f", "params.name: the name has a control character"},
+        {"\xc2\x80", "params.name: the name has a control character"},
+        {"\xc2\x9f", "params.name: the name has a control character"},
+        {"\xff", "params.name: the name is not UTF-8"},
+        {"a\xc3", "params.name: the name is not UTF-8"},
+        {"\xed\xa0\x80", "params.name: the name is not UTF-8"},
+    };
+    struct gb_path path = {.up = &params, .key = "name"};
+    struct gb_error error;
+    char name[257];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(good); i++)
+        assert_int_equal(gb_name_check(good[i], strlen(good[i]), &path, &error), 0);
+    for (size_t i = 0; i < COUNT(bad_names); i++) {
+        assert_int_equal(gb_name_check(bad_names[i].name, strlen(bad_names[i].name), &path, &error),
+                         INVALID);
+        assert_string_equal(error.message, bad_names[i].message);
+    }
+    memset(name, 'n', sizeof(name));
+    assert_int_equal(gb_name_check(name, 255, &path, &error), 0);
+    assert_int_equal(gb_name_check(name, 256, &path, &error), INVALID);
+    assert_string_equal(error.message, "params.name: a name of 256 bytes; at most 255 are allowed");
+    assert_int_equal(gb_name_check("a\0b", 3, &path, &error), INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_sizes_overflow),
+        cmocka_unit_test(test_buffers_short_or_unaligned),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long_texts_are_cut_in_messages),
+        cmocka_unit_test(test_columns_limit),
+        cmocka_unit_test(test_depth_limit),
+        cmocka_unit_test(test_other_limits),
+        cmocka_unit_test(test_equal_names_among_many),
+        cmocka_unit_test(test_reply_ignores_unknown_members),
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_c_order_strides),
+        cmocka_unit_test(test_random_round_trips),
+        cmocka_unit_test(test_measure),
+        cmocka_unit_test(test_measure_overflow),
+        cmocka_unit_test(test_each_stops),
+        cmocka_unit_test(test_check_handles),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_sliced_null_counts),
+        cmocka_unit_test(test_slices_past_the_end),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests_name("layout", tests, NULL, end_pool);
+}
