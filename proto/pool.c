@@ -51,6 +51,11 @@ static void *alloc_large(struct gb_pool *pool, size_t size)
     return chunk->room;
 }
 
+void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size)
+{
+    *pool = (struct gb_pool){.next = memory, .end = (char *)memory + (size & ~(ALIGNMENT - 1))};
+}
+
 void *gb_pool_alloc(struct gb_pool *pool, size_t size)
 {
     if (size > SIZE_MAX - (ALIGNMENT - 1))

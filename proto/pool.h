@@ -15,6 +15,9 @@ struct gb_pool {
 };
 
 /* A zeroed struct gb_pool is an empty pool. */
+/* Makes an empty pool that first hands out `memory`, which stays the caller's and must outlive what
+   is taken from it. `memory` is aligned as malloc's is. */
+void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size);
 /* `size` bytes aligned to 16, not cleared; NULL if memory is out. */
 void *gb_pool_alloc(struct gb_pool *pool, size_t size);
 /* `count` zeroed elements; NULL if memory is out or the product overflows. */

@@ -1,0 +1,354 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
+#define CONNECT_TIMEOUT_MS 5000
+#define CACHE_BYTES (UINT64_C(1) << 30)
+#define INPUT_BYTES ((size_t)256 * 1024)
+
+/* ---- the life of a client ---- */
+
+struct gpubuf_client *gb_client_new(int fd)
+{
+    static _Atomic uint64_t serial;
+    struct gpubuf_client *client = calloc(1, sizeof(*client));
+    if (!client)
+        return NULL;
+    client->input = malloc(INPUT_BYTES);
+    if (!client->input)
+        goto no_input;
+
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        goto no_attributes;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int r = pthread_cond_init(&client->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    if (r != 0)
+        goto no_attributes;
+    if (pthread_mutex_init(&client->lock, NULL) != 0)
+        goto no_mutex;
+
+    atomic_init(&client->references, 1);
+    client->serial = atomic_fetch_add(&serial, 1) + 1;
+    client->deliveries_end = &client->deliveries;
+    client->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
+    client->names_max = GB_LIMIT(names);
+    client->line_bytes_max = GB_LIMIT(line_bytes);
+    client->imports.idle_bytes_max = CACHE_BYTES;
+    gb_writer_init(&client->writer, 0);
+    gb_writer_init(&client->notice, 0);
+    gb_conn_init(&client->conn, fd);
+    if (gb_fork_watch(client) < 0)
+        goto no_fork;
+    return client;
+
+no_fork:
+    (void)pthread_mutex_destroy(&client->lock);
+no_mutex:
+    (void)pthread_cond_destroy(&client->changed);
+no_attributes:
+    free(client->input);
+no_input:
+    free(client);
+    return NULL;
+}
+
+void gb_client_retain(struct gpubuf_client *client)
+{
+    (void)atomic_fetch_add_explicit(&client->references, 1, memory_order_relaxed);
+}
+
+void gb_client_release(struct gpubuf_client *client)
+{
+    if (atomic_fetch_sub_explicit(&client->references, 1, memory_order_acq_rel) > 1)
+        return;
+    gb_imports_end(&client->imports);
+    gb_writer_end(&client->writer);
+    gb_writer_end(&client->notice);
+    gb_pool_end(&client->pool);
+    (void)pthread_mutex_destroy(&client->lock);
+    (void)pthread_cond_destroy(&client->changed);
+    free(client->buckets);
+    free(client->released);
+    free(client->input);
+    free(client);
+}
+
+int gb_enter(struct gpubuf_client *client)
+{
+    if (!client)
+        return gb_report_text(NULL, GPUBUF_E_INVALID, "the client is NULL");
+    if (gb_is_forked(client))
+        return gb_report_text(client, GPUBUF_E_FORKED,
+                              "the connection belongs to the parent process; connect anew");
+    gb_client_retain(client);
+    pthread_mutex_lock(&client->lock);
+    if (!client->lost.code)
+        return 0;
+    int r = gb_report(client, &client->lost);
+    gb_leave(client);
+    return r;
+}
+
+int gb_enter_blocking(struct gpubuf_client *client)
+{
+    if (client && gb_in_callback(client))
+        return gb_report_text(client, GPUBUF_E_BUSY,
+                              "a callback must not make a blocking call on its own client");
+    return gb_enter(client);
+}
+
+void gb_leave(struct gpubuf_client *client)
+{
+    pthread_mutex_unlock(&client->lock);
+    gb_client_release(client);
+}
+
+void gpubuf_disconnect(struct gpubuf_client *client)
+{
+    /* The child of a fork has no part in the connection: its descriptor was closed, and what the
+       client held when another thread forked may be half changed. */
+    if (!client || gb_is_forked(client))
+        return;
+
+    pthread_mutex_lock(&client->lock);
+    atomic_store(&client->disconnected, true);
+    struct gb_error why;
+    (void)gb_fail(&why, GPUBUF_E_CLOSED, "the program has disconnected");
+    gb_client_lose(client, &why);
+    gb_deliver(client);
+    bool in_callback = gb_in_callback(client);
+    while (client->pollers > 0 || (client->delivering && !in_callback)) {
+        client->waiters++;
+        pthread_cond_wait(&client->changed, &client->lock);
+        client->waiters--;
+    }
+    gb_fork_unwatch(client);
+    pthread_mutex_unlock(&client->lock);
+    gb_client_release(client);
+}
+
+const char *gpubuf_instance(const struct gpubuf_client *client)
+{
+    return client->instance;
+}
+
+uint64_t gpubuf_session(const struct gpubuf_client *client)
+{
+    return client->session;
+}
+
+/* ---- connecting ---- */
+
+/* Where the daemon listens. `buffer` is for a path that has to be put together. */
+static const char *socket_path(const char *given, char *buffer, size_t size)
+{
+    if (given)
+        return given;
+    const char *path = getenv("GPUBUFD_SOCKET");
+    if (path && *path)
+        return path;
+    if (access(SYSTEM_SOCKET, F_OK) == 0)
+        return SYSTEM_SOCKET;
+    const char *directory = getenv("XDG_RUNTIME_DIR");
+    if (!directory || !*directory)
+        return SYSTEM_SOCKET;
+    int length = snprintf(buffer, size, "%s/gpubufd.sock", directory);
+    return length > 0 && (size_t)length < size ? buffer : SYSTEM_SOCKET;
+}
+
+/* A queue of connections that is full looks like this to a socket that does not block. */
+static bool is_transient(int error)
+{
+    return error == EAGAIN || error == EINTR;
+}
+
+static int connect_socket(const char *path, int64_t deadline, int *out)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof(address.sun_path))
+        return gb_report_text(NULL, GPUBUF_E_CONNECT,
+                              "%s: a socket's path has 1 to %zu bytes, this one has %zu", path,
+                              sizeof(address.sun_path) - 1, length);
+    memcpy(address.sun_path, path, length + 1);
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        struct gb_error error;
+        (void)gb_fail_errno(&error, "socket");
+        return gb_report(NULL, &error);
+    }
+    struct timespec pause = {.tv_nsec = 1000000};
+    while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
+        int error = errno;
+        if (is_transient(error) && gb_left_ms(deadline) != 0) {
+            (void)nanosleep(&pause, NULL); /* the kernel tells nobody when the queue has room */
+            continue;
+        }
+        close(fd);
+        if (is_transient(error))
+            return gb_report_text(NULL, GPUBUF_E_TIMEOUT,
+                                  "%s: the daemon has not accepted the connection in time", path);
+        char reason[128];
+        return gb_report_text(NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s",
+                              path, strerror_r(error, reason, sizeof(reason)));
+    }
+    *out = fd;
+    return 0;
+}
+
+/* ---- greeting ---- */
+
+static void write_hello(struct gb_writer *writer, const void *arg)
+{
+    const char *name = arg;
+    GB_WRITE_LITERAL(writer, "{\"protocol\":");
+    gb_write_uint(writer, GPUBUF_PROTOCOL);
+    if (*name) {
+        GB_WRITE_LITERAL(writer, ",\"client\":");
+        gb_write_cstring(writer, name);
+    }
+    gb_write_char(writer, '}');
+}
+
+struct welcome {
+    uint64_t protocol, session;
+    struct gb_string instance;
+    struct gb_json limits;
+};
+
+struct limits {
+    uint64_t names, line_bytes;
+};
+
+static bool is_hex(const char *text)
+{
+    return text[strspn(text, "0123456789abcdef")] == '\0';
+}
+
+static int read_welcome(struct gpubuf_client *client, const char *text, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct welcome, protocol, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct welcome, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+                 GB_INSTANCE_BYTES - 1),
+        GB_FIELD(struct welcome, session, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct welcome, limits, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    static const struct gb_field limit_fields[] = {
+        GB_FIELD(struct limits, names, GB_FIELD_UINT, 0, 1, 0),
+        GB_FIELD(struct limits, line_bytes, GB_FIELD_UINT, 0, 4096, 0),
+    };
+    struct welcome welcome = {0};
+    struct limits limits = {client->names_max, client->line_bytes_max};
+    struct gb_path path = {.key = "result"};
+    struct gb_json value;
+
+    int r = gb_json_check(text, strlen(text), &value, error);
+    if (r == 0 && gb_json_type(value) != GB_JSON_OBJECT)
+        r = gb_fail(error, GPUBUF_E_PROTOCOL, "expected an object");
+    if (r == 0)
+        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, &client->pool, &welcome, NULL, error);
+    if (r == 0)
+        r = gb_json_read(welcome.limits, limit_fields, 2, GB_UNKNOWN_IGNORE, &path, &client->pool,
+                         &limits, NULL, error);
+    if (r == GPUBUF_E_NO_MEMORY)
+        return r;
+    if (r < 0 || !is_hex(welcome.instance.text)) {
+        struct gb_error cause = *error;
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's greeting is malformed: %s",
+                       r < 0 ? cause.message : "its instance is not hex");
+    }
+    if (welcome.protocol != GPUBUF_PROTOCOL)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "the daemon speaks protocol %" PRIu64 ", this library speaks %d",
+                       welcome.protocol, GPUBUF_PROTOCOL);
+
+    memcpy(client->instance, welcome.instance.text, welcome.instance.length + 1);
+    client->session = welcome.session;
+    if (limits.names < client->names_max)
+        client->names_max = limits.names;
+    if (limits.line_bytes < client->line_bytes_max)
+        client->line_bytes_max = limits.line_bytes;
+    return 0;
+}
+
+static int greet(struct gpubuf_client *client, const char *name, int64_t deadline)
+{
+    if (strlen(name) > GB_LIMIT(name_bytes) || !gb_utf8_valid(name, strlen(name)))
+        name = "";
+    char *text = NULL;
+    int r = gb_call(client, "hello", write_hello, name, gb_left_ms(deadline), &text);
+    if (r < 0)
+        return gb_report_text(NULL, r, "%s", gpubuf_errmsg(client));
+    struct gb_error error = {.code = 0};
+    r = read_welcome(client, text, &error);
+    free(text);
+    return r < 0 ? gb_report(NULL, &error) : 0;
+}
+
+static int read_options(const struct gpubuf_connect_options *given,
+                        struct gpubuf_connect_options *options)
+{
+    *options = (struct gpubuf_connect_options){.size = sizeof(*options)};
+    if (given) {
+        if (given->size < sizeof(given->size))
+            return gb_report_text(NULL, GPUBUF_E_INVALID,
+                                  "options.size is %zu: set it to sizeof the struct", given->size);
+        size_t known = given->size < sizeof(*options) ? given->size : sizeof(*options);
+        memcpy(options, given, known);
+    }
+    if (options->timeout_ms == 0)
+        options->timeout_ms = CONNECT_TIMEOUT_MS;
+    if (options->answer_timeout_ms == 0)
+        options->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
+    if (options->cache_bytes == 0)
+        options->cache_bytes = CACHE_BYTES;
+    if (!options->client_name)
+        options->client_name = program_invocation_short_name;
+    return 0;
+}
+
+int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_options *given)
+{
+    struct gpubuf_connect_options options;
+    if (!out)
+        return gb_report_text(NULL, GPUBUF_E_INVALID, "`client` is NULL");
+    int r = read_options(given, &options);
+    if (r < 0)
+        return r;
+
+    char buffer[sizeof(((struct sockaddr_un *)0)->sun_path) * 2];
+    const char *path = socket_path(options.path, buffer, sizeof(buffer));
+    int64_t deadline = options.timeout_ms < 0 ? -1 : gb_now_ms() + options.timeout_ms;
+    int fd = -1;
+    r = connect_socket(path, deadline, &fd);
+    if (r < 0)
+        return r;
+    struct gpubuf_client *client = gb_client_new(fd);
+    if (!client) {
+        close(fd);
+        return gb_report_memory(NULL);
+    }
+    client->answer_timeout_ms = options.answer_timeout_ms < 0 ? -1 : options.answer_timeout_ms;
+    client->imports.idle_bytes_max = options.cache_bytes;
+    r = greet(client, options.client_name, deadline);
+    if (r < 0) {
+        gpubuf_disconnect(client);
+        return r;
+    }
+    *out = client;
+    return 0;
+}

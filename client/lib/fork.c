@@ -1,0 +1,79 @@
+/*
+ * What a child of fork() inherits: the mappings, which it may go on reading, and copies of the
+ * sockets, which it must not keep, since the daemon takes a session to last as long as its
+ * connection does. A handler closes them in the child and starts a new generation, by which every
+ * call on an inherited client is refused.
+ */
+#include <unistd.h>
+
+#include "internal.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int once_status;
+static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpubuf_client *clients;
+static _Atomic unsigned generation = 1;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&clients_lock);
+    gb_cache_before_fork();
+}
+
+static void in_parent(void)
+{
+    gb_cache_after_fork();
+    pthread_mutex_unlock(&clients_lock);
+}
+
+/* The lock of a client may be held by a thread that the child does not have, so that nothing of a
+   client may be touched here but what its links and its socket are. */
+static void in_child(void)
+{
+    atomic_fetch_add(&generation, 1);
+    for (struct gpubuf_client *client = clients; client; client = client->next)
+        close(client->conn.fd);
+    clients = NULL;
+    gb_cache_after_fork();
+    pthread_mutex_unlock(&clients_lock);
+}
+
+static void install_handlers(void)
+{
+    once_status = pthread_atfork(before_fork, in_parent, in_child);
+}
+
+int gb_fork_watch(struct gpubuf_client *client)
+{
+    pthread_once(&once, install_handlers);
+    if (once_status != 0)
+        return GPUBUF_E_NO_MEMORY;
+
+    pthread_mutex_lock(&clients_lock);
+    client->generation = atomic_load(&generation);
+    client->previous = NULL;
+    client->next = clients;
+    if (clients)
+        clients->previous = client;
+    clients = client;
+    pthread_mutex_unlock(&clients_lock);
+    return 0;
+}
+
+void gb_fork_unwatch(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&clients_lock);
+    if (client->next)
+        client->next->previous = client->previous;
+    if (client->previous)
+        client->previous->next = client->next;
+    else
+        clients = client->next;
+    gb_conn_end(&client->conn);
+    pthread_mutex_unlock(&clients_lock);
+}
+
+bool gb_is_forked(const struct gpubuf_client *client)
+{
+    return client->generation != atomic_load_explicit(&generation, memory_order_relaxed);
+}

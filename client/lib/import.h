@@ -1,0 +1,40 @@
+/*
+ * Mapping a segment into this process, one pair of functions for each kind of handle. Memfds are
+ * mapped with mmap; the kinds of a GPU are refused with GPUBUF_E_UNSUPPORTED by this build.
+ *
+ * No state; any thread.
+ */
+#ifndef GB_LIB_IMPORT_H
+#define GB_LIB_IMPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/handle.h"
+
+/* What tells one piece of memory from another, so that a segment's number alone is not trusted. */
+struct gb_memory_identity {
+    uint64_t device, file;
+};
+
+struct gb_imported {
+    enum gb_handle_kind kind;
+    void *address;
+    uint64_t bytes;
+    bool writable;
+};
+
+/*
+ * Examines what a peer sent before it is mapped: a memfd as large as it says, which nobody can
+ * shrink under a reader. `fd` is the handle's descriptor, -1 for kinds without; it stays the
+ * caller's. GPUBUF_E_PROTOCOL, GPUBUF_E_UNSUPPORTED, GPUBUF_E_SYSTEM.
+ */
+int gb_import_identify(const struct gb_segment_info *segment, int fd,
+                       struct gb_memory_identity *identity, struct gb_error *error);
+
+/* Maps what was identified. GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM, GPUBUF_E_UNSUPPORTED. */
+int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
+                  struct gb_error *error);
+void gb_import_unmap(const struct gb_imported *imported);
+
+#endif

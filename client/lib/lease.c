@@ -1,0 +1,337 @@
+#include "lease.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A segment of the reply at hand that could not be mapped. */
+struct gb_failed_segment {
+    struct gb_failed_segment *next;
+    uint64_t segment;
+    struct gb_error error;
+};
+
+/* ---- segments ---- */
+
+static int note_failed(struct gb_grants *grants, uint64_t segment, const struct gb_error *error)
+{
+    struct gb_failed_segment *failed = gb_pool_alloc(&grants->client->pool, sizeof(*failed));
+    if (!failed)
+        return GPUBUF_E_NO_MEMORY;
+    failed->next = grants->failed;
+    failed->segment = segment;
+    failed->error = *error;
+    grants->failed = failed;
+    return 0;
+}
+
+static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
+                        struct gb_json value, const struct gb_path *path, struct gb_error *error)
+{
+    struct gpubuf_client *client = grants->client;
+    struct gb_segment_info segment;
+    int r = gb_segment_read(value, path, &client->pool, &segment, error);
+    if (r < 0)
+        return r;
+    int fd = -1;
+    if (segment.handle.kind != GB_HANDLE_CUDA_IPC) {
+        if (segment.handle.fd >= reply->fd_count)
+            return gb_fail(error, GPUBUF_E_PROTOCOL,
+                           "segment %" PRIu64 " names a descriptor that did not come", segment.id);
+        fd = reply->fds[segment.handle.fd];
+    }
+    if (gb_imports_reserve(&client->imports, 1) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+
+    r = gb_imports_take(&client->imports, client->instance, &segment, fd, error);
+    if (r == GPUBUF_E_PROTOCOL || r == 0)
+        return r;
+    return note_failed(grants, segment.id, error);
+}
+
+int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
+                    const struct gb_reply *reply, struct gb_json segments, size_t leases,
+                    bool writable, uint64_t drops, struct gb_error *error)
+{
+    *grants = (struct gb_grants){.client = client, .writable = writable};
+    if (gb_reserve_releases(client, leases) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    grants->dropped = client->imports.drops != drops;
+
+    struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "segments"};
+    struct gb_path step = {.up = &member};
+    struct gb_json_walk walk = gb_json_walk(segments);
+    struct gb_json key, item;
+    for (; gb_json_next(&walk, &key, &item); step.index++) {
+        int r = take_segment(grants, reply, item, &step, error);
+        if (r < 0) {
+            /* Nothing but memory may be lacking here without the daemon being at fault. */
+            if (r != GPUBUF_E_NO_MEMORY && error)
+                r = error->code = GPUBUF_E_PROTOCOL;
+            return r;
+        }
+    }
+    return 0;
+}
+
+void gb_grants_end(struct gb_grants *grants)
+{
+    struct gpubuf_client *client = grants->client;
+    gb_imports_trim(&client->imports);
+    gb_queue_releases(client);
+    gb_flush(client);
+}
+
+/* ---- buffers ---- */
+
+struct placing {
+    struct gb_grants *grants;
+    struct gb_lease *lease;
+    struct gb_error *error;
+};
+
+static int missing_segment(const struct gb_grants *grants, uint64_t segment, struct gb_error *error)
+{
+    for (const struct gb_failed_segment *failed = grants->failed; failed; failed = failed->next) {
+        if (failed->segment == segment) {
+            *error = failed->error;
+            return error->code;
+        }
+    }
+    if (grants->dropped)
+        return GB_AGAIN;
+    return gb_fail(error, GPUBUF_E_PROTOCOL,
+                   "the daemon did not send the handle of segment %" PRIu64, segment);
+}
+
+/* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
+static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
+{
+    struct gb_lease *lease = placing->lease;
+    for (size_t i = lease->segment_count; i-- > 0;) {
+        if (lease->segments[i].import->segment == segment) {
+            *index = i;
+            return 0;
+        }
+    }
+
+    struct gb_imports *imports = &placing->grants->client->imports;
+    struct gb_import *import = gb_imports_find(imports, segment);
+    struct gb_mapping *mapping = import ? import->mappings[placing->grants->writable] : NULL;
+    if (!mapping)
+        return missing_segment(placing->grants, segment, placing->error);
+
+    if (lease->segment_count == lease->segment_capacity) {
+        size_t capacity = lease->segment_capacity ? lease->segment_capacity * 2 : 2;
+        struct gb_lease_segment *segments =
+            gb_pool_alloc(&lease->pool, capacity * sizeof(*segments));
+        if (!segments)
+            return gb_fail(placing->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        if (lease->segment_count)
+            memcpy(segments, lease->segments, lease->segment_count * sizeof(*segments));
+        lease->segments = segments;
+        lease->segment_capacity = capacity;
+    }
+    gb_imports_use(imports, import);
+    *index = lease->segment_count++;
+    lease->segments[*index] = (struct gb_lease_segment){
+        .import = import,
+        .address = gb_mapping_address(mapping),
+    };
+    return 0;
+}
+
+static int place_buffer(struct gb_buffer *buffer, void *arg)
+{
+    struct placing *placing = arg;
+    if (buffer->bytes == 0) {
+        buffer->segment = GB_NO_SEGMENT;
+        return 0;
+    }
+
+    uint64_t index = 0;
+    int r = lease_segment(placing, buffer->segment, &index);
+    if (r != 0)
+        return r;
+    const struct gb_import *import = placing->lease->segments[index].import;
+    uint64_t room = gb_mapping_bytes(import->mappings[placing->grants->writable]);
+    if (buffer->offset > room || buffer->bytes > room - buffer->offset)
+        return gb_fail(placing->error, GPUBUF_E_PROTOCOL,
+                       "a buffer at %" PRIu64 " of %" PRIu64 " bytes lies outside segment %" PRIu64
+                       " of %" PRIu64 " bytes",
+                       buffer->offset, buffer->bytes, buffer->segment, room);
+    buffer->segment = index;
+    return 0;
+}
+
+/* ---- leases ---- */
+
+struct object_members {
+    struct gb_string name, device;
+    uint64_t version;
+    struct gb_json layout;
+};
+
+static int read_object(struct gb_lease *lease, struct gb_json value, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct object_members, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+                 GB_LIMIT(name_bytes)),
+        GB_FIELD(struct object_members, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct object_members, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct object_members members = {.version = 0};
+    struct gb_path path = {.key = "object"}, layout = {.up = &path, .key = "layout"};
+    int r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, &lease->pool, &members, NULL, error);
+    if (r == 0)
+        r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
+                           error);
+    if (r < 0)
+        return r;
+    lease->name = members.name.text;
+    lease->device = members.device.text;
+    atomic_init(&lease->version, members.version);
+    return 0;
+}
+
+/* What a lease and what hangs on it will take: strings are no longer than in the text, and of
+   columns a table has many in little text. */
+static size_t lease_bytes(struct gb_json object)
+{
+    return sizeof(struct gb_lease) + sizeof(struct gpubuf_object) + 256 +
+           (object.length < 700 ? object.length : object.length * 3);
+}
+
+static struct gb_lease *lease_new(struct gb_json object)
+{
+    size_t size = lease_bytes(object);
+    char *memory = malloc(size);
+    if (!memory)
+        return NULL;
+    struct gb_lease *lease = (struct gb_lease *)(void *)memory;
+    memset(lease, 0, sizeof(*lease));
+    size_t used = (sizeof(*lease) + 15) & ~(size_t)15;
+    gb_pool_lend(&lease->pool, memory + used, size - used);
+    lease->root = gb_pool_alloc(&lease->pool, sizeof(struct gpubuf_object));
+    if (!lease->root) {
+        free(lease);
+        return NULL;
+    }
+    return lease;
+}
+
+static void lease_free(struct gb_lease *lease)
+{
+    gb_pool_end(&lease->pool);
+    free(lease);
+}
+
+static void unuse_segments(struct gb_lease *lease)
+{
+    for (size_t i = 0; i < lease->segment_count; i++)
+        gb_imports_unuse(&lease->client->imports, lease->segments[i].import);
+}
+
+static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json object,
+                      struct gpubuf_object **out, struct gb_error *error)
+{
+    struct gb_lease *lease = lease_new(object);
+    if (!lease)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    lease->client = grants->client;
+    lease->id = id;
+    lease->writable = grants->writable;
+    atomic_init(&lease->state, grants->writable ? GB_LEASE_OPEN : GB_LEASE_SEALED);
+    atomic_init(&lease->references, 1);
+
+    struct placing placing = {grants, lease, error};
+    int r = read_object(lease, object, error);
+    if (r == 0)
+        r = gb_layout_each(&lease->layout, place_buffer, &placing);
+    if (r != 0) {
+        unuse_segments(lease);
+        lease_free(lease);
+        return r;
+    }
+    gb_object_init_root(lease->root, lease);
+    gb_client_retain(grants->client);
+    grants->client->lease_count++;
+    *out = lease->root;
+    return 0;
+}
+
+int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
+                   struct gpubuf_object **out, struct gb_error *error)
+{
+    int r = make_lease(grants, lease, object, out, error);
+    if (r == GPUBUF_E_INVALID || r == GPUBUF_E_LIMIT)
+        r = error->code = GPUBUF_E_PROTOCOL; /* it is the daemon's doing, not the caller's */
+    if (r != 0)
+        gb_push_release(grants->client, lease, grants->writable);
+    return r;
+}
+
+/* ---- the end of a lease ---- */
+
+static void lease_end_locked(struct gb_lease *lease)
+{
+    struct gpubuf_client *client = lease->client;
+    int state = atomic_load(&lease->state);
+    client->lease_count--;
+    if (state != GB_LEASE_ENDED)
+        gb_push_release(client, lease->id, state != GB_LEASE_SEALED);
+    unuse_segments(lease);
+    if (client->lost.code)
+        gb_imports_abandon(&client->imports);
+    else
+        gb_imports_trim(&client->imports);
+}
+
+static void lease_end(struct gb_lease *lease, bool locked)
+{
+    struct gpubuf_client *client = lease->client;
+    /* In a child of fork nothing of the client may be touched: its lock may be held for ever. */
+    if (!gb_is_forked(client)) {
+        if (!locked)
+            pthread_mutex_lock(&client->lock);
+        lease_end_locked(lease);
+        if (!locked) {
+            gb_send_releases(client);
+            pthread_mutex_unlock(&client->lock);
+        }
+        gb_client_release(client);
+    }
+    lease_free(lease);
+}
+
+static void object_release(struct gpubuf_object *object, bool locked)
+{
+    if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
+        return;
+    struct gb_lease *lease = object->lease;
+    if (object != lease->root)
+        free(object);
+    if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) == 1)
+        lease_end(lease, locked);
+}
+
+void gb_object_drop(struct gpubuf_object *object)
+{
+    if (object)
+        object_release(object, true);
+}
+
+struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
+{
+    if (object)
+        (void)atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+    return object;
+}
+
+void gpubuf_release(struct gpubuf_object *object)
+{
+    if (object)
+        object_release(object, false);
+}

@@ -1,0 +1,255 @@
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define BUCKETS_MIN 32u
+#define OUTPUT_POLL_MS 100 /* how long to look for room to send before looking for the answer again */
+
+/* ---- the table ---- */
+
+/* Ids are consecutive, so that their low bits spread them evenly. */
+static struct gb_request **bucket_of(const struct gpubuf_client *client, uint64_t id)
+{
+    return &client->buckets[id & (client->bucket_count - 1)];
+}
+
+struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t id)
+{
+    if (client->bucket_count == 0)
+        return NULL;
+    struct gb_request *request = *bucket_of(client, id);
+    while (request && request->id != id)
+        request = request->chain;
+    return request;
+}
+
+static int grow_buckets(struct gpubuf_client *client)
+{
+    size_t count = client->bucket_count ? client->bucket_count * 2 : BUCKETS_MIN;
+    struct gb_request **buckets = calloc(count, sizeof(struct gb_request *));
+    if (!buckets)
+        return GPUBUF_E_NO_MEMORY;
+
+    for (size_t i = 0; i < client->bucket_count; i++) {
+        struct gb_request *request = client->buckets[i];
+        while (request) {
+            struct gb_request *next = request->chain;
+            struct gb_request **bucket = &buckets[request->id & (count - 1)];
+            request->chain = *bucket;
+            *bucket = request;
+            request = next;
+        }
+    }
+    free(client->buckets);
+    client->buckets = buckets;
+    client->bucket_count = count;
+    return 0;
+}
+
+void gb_request_restore(struct gb_request *request)
+{
+    struct gb_request **bucket = bucket_of(request->client, request->id);
+    request->chain = *bucket;
+    *bucket = request;
+    request->client->request_count++;
+}
+
+static int add(struct gpubuf_client *client, struct gb_request *request)
+{
+    /* A table that cannot grow only gets slower; one that is not there is a failure. */
+    if (client->request_count >= client->bucket_count && grow_buckets(client) < 0 &&
+        client->bucket_count == 0)
+        return GPUBUF_E_NO_MEMORY;
+    gb_request_restore(request);
+    return 0;
+}
+
+void gb_request_remove(struct gb_request *request)
+{
+    struct gpubuf_client *client = request->client;
+    struct gb_request **link = bucket_of(client, request->id);
+    while (*link != request)
+        link = &(*link)->chain;
+    *link = request->chain;
+    client->request_count--;
+}
+
+/* ---- sending ---- */
+
+struct gb_writer *gb_request_begin(struct gpubuf_client *client, struct gb_request *request,
+                                   const char *method, unsigned fds)
+{
+    request->client = client;
+    if (request->id == 0) /* one that is sent again keeps the id that the program knows it by */
+        request->id = ++client->last_id;
+    gb_writer_reset(&client->writer);
+    gb_rpc_begin_request(&client->writer, request->id, method, fds);
+    return &client->writer;
+}
+
+static void close_fds(const int *fds, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+int gb_request_send(struct gpubuf_client *client, struct gb_request *request, const int *fds,
+                    unsigned fd_count, enum gb_release_order order, struct gb_error *error)
+{
+    struct gb_writer *writer = &client->writer;
+    gb_rpc_end(writer);
+    if (writer->failed || add(client, request) < 0) {
+        close_fds(fds, fd_count);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+
+    int r = 0;
+    if (writer->length > client->line_bytes_max) {
+        close_fds(fds, fd_count);
+        r = gb_fail(error, GPUBUF_E_LIMIT, "a message of %zu bytes; the daemon takes at most %llu",
+                    writer->length, (unsigned long long)client->line_bytes_max);
+    } else {
+        if (order == GB_RELEASES_FIRST)
+            gb_queue_releases(client);
+        r = gb_conn_queue(&client->conn, writer->data, writer->length, fds, fd_count);
+        if (r < 0)
+            (void)gb_fail(error, r, "out of memory");
+    }
+    if (r < 0) {
+        gb_request_remove(request);
+        return r;
+    }
+    if (order == GB_RELEASES_LAST)
+        gb_queue_releases(client);
+    gb_flush(client);
+    return 0;
+}
+
+/* ---- ending ---- */
+
+void gb_request_end(struct gb_request *request, int status, const struct gb_error *error)
+{
+    struct gpubuf_client *client = request->client;
+    assert(!request->ended);
+    request->ended = true;
+    request->status = status;
+    if (status < 0)
+        request->error = *error;
+    if (request->type->settle)
+        request->type->settle(request);
+
+    if (request->canceled) {
+        if (request->type->discard)
+            request->type->discard(request);
+        gb_request_remove(request);
+        if (!request->held)
+            request->type->free(request);
+    } else if (request->waited) {
+        if (client->waiters)
+            pthread_cond_broadcast(&client->changed);
+    } else {
+        gb_queue_delivery(client, &request->delivery);
+    }
+}
+
+void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *error)
+{
+    for (size_t i = 0; i < client->bucket_count; i++) {
+        struct gb_request *request = client->buckets[i];
+        while (request) {
+            struct gb_request *next = request->chain;
+            if (!request->ended)
+                gb_request_end(request, error->code, error);
+            request = next;
+        }
+    }
+}
+
+/* ---- waiting ---- */
+
+int64_t gb_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int gb_left_ms(int64_t deadline)
+{
+    if (deadline < 0)
+        return -1;
+    int64_t left = deadline - gb_now_ms();
+    if (left <= 0)
+        return 0;
+    return left > INT32_MAX ? INT32_MAX : (int)left;
+}
+
+int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms)
+{
+    if (client->answer_timeout_ms < 0)
+        return -1;
+    return client->answer_timeout_ms + (wait_ms > 0 ? wait_ms : 0);
+}
+
+/* Waits for another thread to lead or to end the request. */
+static void follow(struct gpubuf_client *client, int64_t deadline)
+{
+    client->waiters++;
+    if (deadline < 0) {
+        pthread_cond_wait(&client->changed, &client->lock);
+    } else {
+        struct timespec until = {
+            .tv_sec = (time_t)(deadline / 1000),
+            .tv_nsec = (long)(deadline % 1000) * 1000000,
+        };
+        (void)pthread_cond_timedwait(&client->changed, &client->lock, &until);
+    }
+    client->waiters--;
+}
+
+/* Sends on while another thread, who may not know that there is something to send, polls. */
+static void push_output(struct gpubuf_client *client, int left)
+{
+    struct pollfd socket = {.fd = client->conn.fd, .events = POLLOUT};
+    client->pollers++;
+    pthread_mutex_unlock(&client->lock);
+    (void)poll(&socket, 1, left < 0 || left > OUTPUT_POLL_MS ? OUTPUT_POLL_MS : left);
+    pthread_mutex_lock(&client->lock);
+    client->pollers--;
+    if (client->ended && client->waiters)
+        pthread_cond_broadcast(&client->changed);
+    gb_flush(client);
+}
+
+static int give_up(struct gb_request **request)
+{
+    struct gpubuf_client *client = (*request)->client;
+    (*request)->canceled = true;
+    *request = NULL;
+    return gb_report_text(client, GPUBUF_E_TIMEOUT, "the daemon has not answered in time");
+}
+
+int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms)
+{
+    int64_t deadline = timeout_ms < 0 ? -1 : gb_now_ms() + timeout_ms;
+    while (!(*request)->ended) {
+        int left = gb_left_ms(deadline);
+        if (left == 0)
+            return give_up(request);
+        if (!client->leader) {
+            gb_lead(client, left);
+            gb_deliver(client);
+        } else if (gb_conn_has_output(&client->conn) && !client->write_failed) {
+            push_output(client, left);
+        } else {
+            follow(client, deadline);
+        }
+    }
+    gb_request_remove(*request);
+    return (*request)->status < 0 ? gb_report(client, &(*request)->error) : (*request)->status;
+}
