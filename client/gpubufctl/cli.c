@@ -120,47 +120,65 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-static size_t count_options(const struct gb_cli_option *options)
-{
-    size_t count = 0;
+/* The tables that a word may be found in: the command's, then the ones that all commands take. */
+struct tables {
+    const struct gb_cli_option *options[2];
+    struct gb_cli_args *into[2];
+};
 
-    while (options && options[count].name)
-        count++;
-    return count;
+enum { FOUND = 1000, HELP = 999, TABLE_SIZE = 100 }; /* what getopt returns for long options */
+
+/* Makes getopt's own tables. Option i of table t is FOUND + t * TABLE_SIZE + i, so that it cannot
+   clash with a letter. */
+static void make_getopt_tables(const struct tables *tables, bool permute, struct option *longs,
+                               char *shorts)
+{
+    if (!permute)
+        *shorts++ = '+';
+    *shorts++ = ':';
+    *shorts++ = 'h';
+    for (int t = 0; t < 2; t++) {
+        const struct gb_cli_option *option = tables->options[t];
+        for (int i = 0; option && option->name && i < GB_CLI_OPTIONS_MAX; i++, option++) {
+            int value = option->argument ? required_argument : no_argument;
+            *longs++ = (struct option){option->name, value, NULL, FOUND + t * TABLE_SIZE + i};
+            if (!option->letter)
+                continue;
+            *shorts++ = option->letter;
+            if (option->argument)
+                *shorts++ = ':';
+        }
+    }
+    *longs++ = (struct option){"help", no_argument, NULL, HELP};
+    *longs = (struct option){0};
+    *shorts = '\0';
 }
 
-/* Runs getopt over `argv` by the table. getopt's index of the first word that is no option stays in
-   optind. Option i of the table is reported as 1000 + i, so that letters cannot clash. */
-static int read_options(struct gb_cli *cli, const struct gb_cli_option *options, bool permute,
-                        int argc, char **argv, struct gb_cli_args *args)
+static void take_option(const struct tables *tables, int found, const char *value)
 {
-    enum { BASE = 1000, HELP = 999 };
-    size_t count = count_options(options);
-    struct option longs[GB_CLI_OPTIONS_MAX + 2] = {0};
-    char shorts[2 * GB_CLI_OPTIONS_MAX + 8];
-    size_t used = 0;
-
-    if (!permute)
-        shorts[used++] = '+';
-    shorts[used++] = ':';
-    shorts[used++] = 'h';
-    for (size_t i = 0; i < count && i < GB_CLI_OPTIONS_MAX; i++) {
-        longs[i] = (struct option){options[i].name,
-                                   options[i].argument ? required_argument : no_argument, NULL,
-                                   BASE + (int)i};
-        if (!options[i].letter)
-            continue;
-        shorts[used++] = options[i].letter;
-        if (options[i].argument)
-            shorts[used++] = ':';
+    for (int t = 0; t < 2; t++) {
+        const struct gb_cli_option *options = tables->options[t];
+        for (int i = 0; options && options[i].name; i++) {
+            if (found != FOUND + t * TABLE_SIZE + i && found != options[i].letter)
+                continue;
+            tables->into[t]->option[i] = value ? value : "";
+            return;
+        }
     }
-    longs[count] = (struct option){"help", no_argument, NULL, HELP};
-    shorts[used] = '\0';
+}
 
+/* Runs getopt over `argv` by the tables. Its index of the first word that is no option stays in
+   optind. */
+static int read_options(struct gb_cli *cli, const struct tables *tables, bool permute, int argc,
+                        char **argv)
+{
+    struct option longs[2 * GB_CLI_OPTIONS_MAX + 2];
+    char shorts[4 * GB_CLI_OPTIONS_MAX + 4];
+
+    make_getopt_tables(tables, permute, longs, shorts);
     optind = 0; /* start anew: globals and commands are read one after the other */
     opterr = 0;
     for (;;) {
-        int previous = optind ? optind : 1;
         int found = getopt_long(argc, argv, shorts, longs, NULL);
         if (found == -1)
             return 0;
@@ -168,27 +186,23 @@ static int read_options(struct gb_cli *cli, const struct gb_cli_option *options,
             return GB_CLI_HELP;
         if (found == ':')
             return gb_cli_usage(cli, "option %s needs a value", argv[optind - 1]);
-        if (found == '?') {
-            if (optopt && optopt < 256)
-                return gb_cli_usage(cli, "there is no option -%c", optopt);
-            const char *word = argv[optind > previous ? optind - 1 : previous];
-            return gb_cli_usage(cli, "option %s is unknown, ambiguous or takes no value", word);
-        }
-        size_t index = 0;
-        if (found >= BASE)
-            index = (size_t)(found - BASE);
-        else
-            while (options[index].letter != found)
-                index++;
-        args->option[index] = optarg ? optarg : "";
+        if (found == '?' && optopt > 0 && optopt < 256)
+            return gb_cli_usage(cli, "there is no option -%c", optopt);
+        if (found == '?' && optopt >= HELP)
+            return gb_cli_usage(cli, "option %s takes no value", argv[optind - 1]);
+        if (found == '?')
+            return gb_cli_usage(cli, "option %s is unknown, or could be several",
+                                argv[optind - 1]);
+        take_option(tables, found, optarg);
     }
 }
 
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
 {
     const struct gb_cli_command *command = cli->command;
+    struct tables tables = {{command->options, gb_cli_global_options}, {args, &cli->globals}};
 
-    int status = read_options(cli, command->options, true, argc, argv, args);
+    int status = read_options(cli, &tables, true, argc, argv);
     if (status != 0)
         return status;
     args->count = argc - optind;
@@ -201,10 +215,11 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
     return 0;
 }
 
-int gb_cli_read_globals(int argc, char **argv, struct gb_cli_args *args, int *used)
+int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 {
-    int status = read_options(NULL, gb_cli_global_options, false, argc, argv, args);
+    struct tables tables = {{NULL, gb_cli_global_options}, {NULL, &cli->globals}};
 
+    int status = read_options(cli, &tables, false, argc, argv);
     *used = optind;
     return status;
 }
@@ -223,6 +238,10 @@ static void print_options(const struct gb_cli_option *options)
                        options[i].argument ? options[i].argument : "");
         printf("  %-24s %s\n", left, options[i].help);
     }
+}
+
+static void print_help_option(void)
+{
     printf("  %-24s %s\n", "-h, --help", "print this and end");
 }
 
@@ -235,6 +254,8 @@ void gb_cli_print_help(const struct gb_cli_command *command)
             printf("\n%s\n", command->details);
         printf("\nOptions:\n");
         print_options(command->options);
+        print_options(gb_cli_global_options);
+        print_help_option();
         return;
     }
 
@@ -248,6 +269,7 @@ void gb_cli_print_help(const struct gb_cli_command *command)
     }
     printf("\nOptions:\n");
     print_options(gb_cli_global_options);
+    print_help_option();
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
            "gpubufctl COMMAND --help tells more of a command, gpubufctl(1) of all.\n");
 }

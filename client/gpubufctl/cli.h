@@ -61,11 +61,12 @@ struct gb_cli_command {
     int (*run)(struct gb_cli *cli, struct gb_cli_args *args); /* returns an exit status */
 };
 
-/* The commands, ended by a NULL name, and the options that go before them (main.c). */
+/* The commands, ended by a NULL name, and the options that all of them take (main.c). */
 extern const struct gb_cli_command gb_cli_commands[];
 extern const struct gb_cli_option gb_cli_global_options[];
 
 struct gb_cli {
+    struct gb_cli_args globals;    /* options that all commands take, before or after the command */
     const char *socket; /* NULL: the library's default */
     bool json;
     bool color;                    /* whether standard output takes colours */
@@ -96,13 +97,14 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
-/* Reads the options of a command and leaves the rest in *args. 0, or a status; 1000 (GB_CLI_HELP)
-   if --help was asked for. `argv[0]` is the command's name. */
+/* Reads a command's options, and those that all take into cli->globals, and leaves the rest in *args.
+   0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */
 #define GB_CLI_HELP 1000
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
 
-/* Reads the options before the command; *used counts the words consumed, the program included. */
-int gb_cli_read_globals(int argc, char **argv, struct gb_cli_args *args, int *used);
+/* Reads the options before the command into cli->globals; *used counts the words consumed, the
+   program included. */
+int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
 
 void gb_cli_print_help(const struct gb_cli_command *command); /* NULL: the whole program's */
 

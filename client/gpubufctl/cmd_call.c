@@ -1,0 +1,45 @@
+/* gpubufctl call METHOD [JSON], describe: the protocol itself. */
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "json_print.h"
+
+static int print_result(struct gb_cli *cli, const char *method, const char *params)
+{
+    char *result = NULL;
+
+    int status = gb_cli_call(cli, method, params, &result);
+    if (status != GB_STATUS_OK)
+        return status;
+    cJSON *value = gb_json_parse(result);
+    if (value)
+        gb_json_print(value, true);
+    else
+        puts(result);
+    cJSON_Delete(value);
+    gpubuf_free(result);
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const char *params = args->count > 1 ? args->value[1] : NULL;
+    struct gb_json checked;
+    struct gb_error error;
+
+    /* A request is one line, which the library writes around these parameters. */
+    if (params && gb_json_check(params, strlen(params), &checked, &error) != 0)
+        return gb_cli_usage(cli, "the parameters are not JSON: %s", error.message);
+    if (params && gb_json_type(checked) != GB_JSON_OBJECT)
+        return gb_cli_usage(cli, "the parameters are to be a JSON object, such as "
+                                 "{\"name\":\"movies\"}");
+    return print_result(cli, args->value[0], params);
+}
+
+int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    (void)args;
+    return print_result(cli, "describe", NULL);
+}

@@ -1,0 +1,175 @@
+/* gpubufctl completion bash: a script made from the tables of commands and options. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+static void print_options(const struct gb_cli_option *options)
+{
+    for (size_t i = 0; options && options[i].name; i++) {
+        printf(" --%s", options[i].name);
+        if (options[i].letter)
+            printf(" -%c", options[i].letter);
+    }
+}
+
+/* Both spellings of an option as patterns of a case; after any command for one that all take. */
+static void print_pattern(const char *command, const struct gb_cli_option *option)
+{
+    printf(command ? "    '%s --%s'" : "    %s' --%s'", command ? command : "*", option->name);
+    if (option->letter)
+        printf(command ? " | '%s -%c'" : " | %s' -%c'", command ? command : "*", option->letter);
+    printf(")");
+}
+
+/* What may follow an option that takes a value. */
+static void print_values(const char *command, const struct gb_cli_option *options)
+{
+    for (size_t i = 0; options && options[i].name; i++) {
+        if (!options[i].argument)
+            continue;
+        print_pattern(command, &options[i]);
+        if (options[i].words)
+            printf(" _gpubufctl_words '%s'", options[i].words);
+        else if (options[i].complete == GB_COMPLETE_FILE)
+            printf(" _gpubufctl_files");
+        else
+            printf(" :");
+        printf("; return ;;\n");
+    }
+}
+
+static const char *completer(enum gb_cli_complete complete)
+{
+    switch (complete) {
+    case GB_COMPLETE_NAME:
+        return "_gpubufctl_names";
+    case GB_COMPLETE_FILE:
+        return "_gpubufctl_files";
+    default:
+        return ":";
+    }
+}
+
+static const char helpers[] =
+    "# bash completion for gpubufctl. Load it with: source <(gpubufctl completion bash)\n"
+    "\n"
+    "_gpubufctl_words() {\n"
+    "    COMPREPLY=($(compgen -W \"$1\" -- \"$current\"))\n"
+    "}\n"
+    "\n"
+    "_gpubufctl_files() {\n"
+    "    compopt -o filenames 2>/dev/null\n"
+    "    mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+    "}\n"
+    "\n"
+    "# Object names may hold spaces and colons; bash cuts words at colons.\n"
+    "_gpubufctl_names() {\n"
+    "    local typed name colons\n"
+    "    printf -v typed '%b' \"${current//\\\\/}\"\n"
+    "    COMPREPLY=()\n"
+    "    while IFS= read -r name; do\n"
+    "        [[ $name == \"$typed\"* ]] || continue\n"
+    "        printf -v name '%q' \"$name\"\n"
+    "        COMPREPLY+=(\"$name\")\n"
+    "    done < <(gpubufctl \"${global[@]}\" ls --names -- \"$typed\" 2>/dev/null)\n"
+    "    if [[ $current == *:* && $COMP_WORDBREAKS == *:* ]]; then\n"
+    "        colons=${current%\"${current##*:}\"}\n"
+    "        COMPREPLY=(\"${COMPREPLY[@]#\"$colons\"}\")\n"
+    "    fi\n"
+    "}\n"
+    "\n";
+
+static const char find_command[] =
+    "_gpubufctl() {\n"
+    "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
+    "    local command= position=0 i word skip= global=()\n"
+    "    COMPREPLY=()\n"
+    "    if declare -F _get_comp_words_by_ref >/dev/null; then\n"
+    "        _get_comp_words_by_ref -n : -c current -p previous\n"
+    "    fi\n"
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        word=${COMP_WORDS[i]}\n"
+    "        if [[ -n $skip ]]; then\n"
+    "            skip=\n"
+    "        elif [[ $word == --socket || $word == -S ]]; then\n"
+    "            skip=yes\n"
+    "            global=(--socket \"${COMP_WORDS[i+1]}\")\n"
+    "        elif [[ $word == --color ]]; then\n"
+    "            skip=yes\n"
+    "        elif [[ $word == -* ]]; then\n"
+    "            case \"$command $word\" in\n";
+
+static void print_skips(void)
+{
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+        for (size_t i = 0; command->options && command->options[i].name; i++) {
+            if (!command->options[i].argument)
+                continue;
+            printf("        ");
+            print_pattern(command->name, &command->options[i]);
+            printf(" skip=yes ;;\n");
+        }
+    }
+    printf("            esac\n"
+           "        elif [[ -z $command ]]; then\n"
+           "            command=$word\n"
+           "        else\n"
+           "            ((++position))\n"
+           "        fi\n"
+           "    done\n");
+}
+
+static void print_commands(void)
+{
+    printf("    if [[ -z $command ]]; then\n"
+           "        if [[ $current == -* ]]; then\n"
+           "            _gpubufctl_words '");
+    print_options(gb_cli_global_options);
+    printf(" --help'\n        else\n            _gpubufctl_words '");
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
+        printf("%s%s", command == gb_cli_commands ? "" : " ", command->name);
+    printf("'\n        fi\n        return\n    fi\n");
+}
+
+static void print_arguments(void)
+{
+    printf("    if [[ $current == -* ]]; then\n        case $command in\n");
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+        printf("        %s) _gpubufctl_words '", command->name);
+        print_options(command->options);
+        print_options(gb_cli_global_options);
+        printf(" --help' ;;\n");
+    }
+    printf("        esac\n        return\n    fi\n    case \"$command $position\" in\n");
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+        if (strcmp(command->name, "completion") == 0)
+            printf("    'completion 0') _gpubufctl_words bash ;;\n");
+        else if (strcmp(command->name, "call") == 0)
+            printf("    'call 0') _gpubufctl_words 'abort alias delete describe hello leases list "
+                   "pin release stat stats trim unpin' ;;\n");
+        else if (command->most != 0) {
+            printf("    '%s 0') %s ;;\n", command->name, completer(command->complete[0]));
+            printf("    '%s '*) %s ;;\n", command->name, completer(command->complete[1]));
+        }
+    }
+    printf("    esac\n}\n\ncomplete -F _gpubufctl gpubufctl\n");
+}
+
+int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    if (strcmp(args->value[0], "bash") != 0)
+        return gb_cli_usage(cli, "there is completion for bash only, not for \"%s\"",
+                            args->value[0]);
+    fputs(helpers, stdout);
+    fputs(find_command, stdout);
+    print_skips();
+    printf("    case \"$command $previous\" in\n");
+    print_values(NULL, gb_cli_global_options);
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
+        print_values(command->name, command->options);
+    printf("    esac\n");
+    print_commands();
+    print_arguments();
+    return GB_STATUS_OK;
+}

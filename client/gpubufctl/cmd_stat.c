@@ -1,0 +1,134 @@
+/* gpubufctl stat NAME… */
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "grid.h"
+#include "json_print.h"
+#include "term.h"
+
+const struct gb_cli_option gb_stat_options[] = {{0}};
+
+static void add_row(struct gb_grid *grid, const char *key, const char *value)
+{
+    gb_grid_text(grid, key, GB_STYLE_DIM);
+    gb_grid_text(grid, value, GB_STYLE_NONE);
+}
+
+static void describe_layout(const cJSON *layout, struct gb_writer *writer)
+{
+    const cJSON *columns = cJSON_GetObjectItemCaseSensitive(layout, "columns");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(layout, "shape");
+    const cJSON *extent;
+
+    gb_write_text(writer, gb_json_string_of(layout, "kind", "?"));
+    if (gb_json_string_of(layout, "dtype", NULL))
+        gb_write_format(writer, " of %s", gb_json_string_of(layout, "dtype", ""));
+    if (gb_json_int_of(layout, "length", -1) >= 0)
+        gb_write_format(writer, ", length %" PRId64, gb_json_int_of(layout, "length", 0));
+    if (columns)
+        gb_write_format(writer, ", %d columns", cJSON_GetArraySize(columns));
+    cJSON_ArrayForEach(extent, shape)
+        gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
+                        extent->valuedouble);
+    gb_write_char(writer, '\0');
+}
+
+static void add_owner(struct gb_grid *grid, const cJSON *object)
+{
+    int64_t uid = gb_json_int_of(object, "uid", -1), gid = gb_json_int_of(object, "gid", -1);
+    const struct passwd *user = uid >= 0 ? getpwuid((uid_t)uid) : NULL;
+
+    gb_grid_text(grid, "owner", GB_STYLE_DIM);
+    gb_grid_format(grid, GB_STYLE_NONE, "%s (uid %" PRId64 ", gid %" PRId64 ")",
+                   user ? user->pw_name : "unknown", uid, gid);
+}
+
+static void add_times(struct gb_grid *grid, const cJSON *object)
+{
+    char text[64];
+    int64_t ttl = gb_json_int_of(object, "ttl_ms", 0);
+
+    gb_format_local_time(gb_json_int_of(object, "created_ms", 0), text, sizeof(text));
+    add_row(grid, "created", text);
+    if (ttl > 0) {
+        gb_format_age(ttl, text, sizeof(text));
+        add_row(grid, "time to live", text);
+    }
+}
+
+static void fill(struct gb_grid *grid, const cJSON *object)
+{
+    char size[32];
+    struct gb_writer layout;
+    int64_t bytes = gb_json_int_of(object, "bytes", 0);
+
+    add_row(grid, "name", gb_json_string_of(object, "name", ""));
+    gb_grid_text(grid, "version", GB_STYLE_DIM);
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, "version", 0));
+    gb_writer_init(&layout, 0);
+    describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
+    add_row(grid, "layout", layout.failed ? "" : layout.data);
+    gb_writer_end(&layout);
+    gb_format_size((uint64_t)bytes, size, sizeof(size));
+    gb_grid_text(grid, "size", GB_STYLE_DIM);
+    if (bytes < 1024)
+        gb_grid_text(grid, size, GB_STYLE_NONE);
+    else
+        gb_grid_format(grid, GB_STYLE_NONE, "%s (%" PRId64 " bytes)", size, bytes);
+    gb_grid_text(grid, "place", GB_STYLE_DIM);
+    gb_grid_format(grid, GB_STYLE_NONE, "%s, tier %s, shared by %s",
+                   gb_json_string_of(object, "device", "?"), gb_json_string_of(object, "tier", "?"),
+                   gb_json_string_of(object, "share", "?"));
+    add_row(grid, "state", gb_json_string_of(object, "state", "?"));
+    add_row(grid, "mode", gb_json_string_of(object, "mode", "?"));
+    add_owner(grid, object);
+    gb_grid_text(grid, "leases", GB_STYLE_DIM);
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, "leases", 0));
+    add_row(grid, "pinned", gb_json_bool_of(object, "pinned") ? "yes" : "no");
+    add_row(grid, "when short", gb_json_string_of(object, "evict", "?"));
+    add_times(grid, object);
+}
+
+static int print_one(const struct gb_cli *cli, const cJSON *object)
+{
+    struct gb_grid grid;
+
+    gb_grid_init(&grid, 2);
+    if (!grid.failed)
+        grid.columns[1].flexible = true;
+    fill(&grid, object);
+    bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+}
+
+int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    char *result = NULL;
+    cJSON *params = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(params, "name", args->value[0]);
+    char *text = gb_json_text(params);
+    cJSON_Delete(params);
+    int status = gb_cli_call(cli, "stat", text, &result);
+    free(text);
+    if (status != GB_STATUS_OK)
+        return status;
+
+    cJSON *answer = gb_json_parse(result);
+    gpubuf_free(result);
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
+    if (!cJSON_IsObject(object))
+        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stat makes no sense");
+    else if (cli->json)
+        gb_json_print(object, true);
+    else
+        status = print_one(cli, object);
+    cJSON_Delete(answer);
+    return status;
+}

@@ -1,0 +1,189 @@
+/* gpubufctl stats, trim */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "grid.h"
+#include "json_print.h"
+#include "parse.h"
+#include "term.h"
+
+enum { TRIM_DEVICE, TRIM_BYTES };
+
+const struct gb_cli_option gb_stats_options[] = {{0}};
+
+const struct gb_cli_option gb_trim_options[] = {
+    {"device", 'D', "DEVICE", "only this device", "host", GB_COMPLETE_NONE},
+    {"bytes", 'b', "SIZE", "stop after so much: 64M, 1G", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* What a number counts is told by its name: bytes, milliseconds, or things. */
+static void format_number(const char *key, double value, char *out, size_t size)
+{
+    static const char *const byte_names[] = {"bytes", "capacity", "used", "free", "mapped",
+                                             "leased", "pinned"};
+
+    if (value < 0 || value != (double)(uint64_t)value) {
+        (void)snprintf(out, size, "%.6g", value);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(byte_names) / sizeof(byte_names[0]); i++) {
+        if (ends_with(key, byte_names[i])) {
+            gb_format_size((uint64_t)value, out, size);
+            return;
+        }
+    }
+    if (ends_with(key, "_ms"))
+        gb_format_age((int64_t)value, out, size);
+    else
+        gb_format_count((uint64_t)value, out, size);
+}
+
+static void add_value(struct gb_grid *grid, const char *key, const cJSON *value)
+{
+    char text[64];
+
+    if (cJSON_IsNumber(value)) {
+        format_number(key, value->valuedouble, text, sizeof(text));
+        gb_grid_text(grid, text, value->valuedouble != 0 ? GB_STYLE_NONE : GB_STYLE_DIM);
+    } else if (cJSON_IsString(value)) {
+        gb_grid_text(grid, value->valuestring, GB_STYLE_NONE);
+    } else {
+        gb_grid_text(grid, cJSON_IsTrue(value) ? "yes" : cJSON_IsFalse(value) ? "no" : "",
+                     GB_STYLE_NONE);
+    }
+}
+
+static bool is_plain(const cJSON *value)
+{
+    return !cJSON_IsObject(value) && !cJSON_IsArray(value);
+}
+
+static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth);
+
+/* An item of an array goes by what it calls itself. */
+static const char *title_of(const cJSON *item, char *buffer, size_t size, int position)
+{
+    static const char *const keys[] = {"name", "id", "method", "device"};
+
+    if (item->string)
+        return item->string;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (gb_json_string_of(item, keys[i], NULL))
+            return gb_json_string_of(item, keys[i], NULL);
+    (void)snprintf(buffer, size, "%d", position);
+    return buffer;
+}
+
+static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+{
+    char number[16];
+    const cJSON *item;
+    int position = 0;
+
+    cJSON_ArrayForEach(item, section)
+    {
+        if (is_plain(item) || !item->child)
+            continue;
+        struct gb_writer title;
+        gb_writer_init(&title, 0);
+        const char *text = title_of(item, number, sizeof(number), position++);
+        gb_text_clean(&title, text, strlen(text));
+        gb_write_char(&title, '\0');
+        printf("%s%*s%s%s%s\n", depth == 0 ? "\n" : "", (int)depth * 2, "",
+               gb_style_on(cli->color, GB_STYLE_BOLD), title.failed ? "" : title.data,
+               gb_style_off(cli->color, GB_STYLE_BOLD));
+        gb_writer_end(&title);
+        if (!print_section(cli, item, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* The plain members of an object as lines, then its inner objects, each with a title. */
+static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+{
+    struct gb_grid grid;
+    const cJSON *item;
+
+    gb_grid_init(&grid, 2);
+    if (!grid.failed)
+        grid.columns[1].right = true;
+    cJSON_ArrayForEach(item, section)
+    {
+        if (!is_plain(item))
+            continue;
+        gb_grid_text(&grid, item->string ? item->string : "", GB_STYLE_NONE);
+        add_value(&grid, item->string ? item->string : "", item);
+    }
+    bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done && print_nested(cli, section, depth);
+}
+
+int gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    char *result = NULL;
+
+    (void)args;
+    int status = gb_cli_call(cli, "stats", NULL, &result);
+    if (status != GB_STATUS_OK)
+        return status;
+    cJSON *answer = gb_json_parse(result);
+    gpubuf_free(result);
+    if (!answer)
+        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stats makes no sense");
+    else if (cli->json)
+        gb_json_print(answer, true);
+    else if (!print_section(cli, answer, 0))
+        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    cJSON_Delete(answer);
+    return status;
+}
+
+int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    cJSON *params = cJSON_CreateObject();
+    char *result = NULL;
+    struct gb_error error;
+    uint64_t bytes;
+
+    if (args->option[TRIM_BYTES]) {
+        if (gb_parse_bytes(args->option[TRIM_BYTES], &bytes, &error) != 0) {
+            cJSON_Delete(params);
+            return gb_cli_usage(cli, "%s", error.message);
+        }
+        cJSON_AddNumberToObject(params, "bytes", (double)bytes);
+    }
+    if (args->option[TRIM_DEVICE])
+        cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
+    char *text = gb_json_text(params);
+    cJSON_Delete(params);
+    int status = gb_cli_call(cli, "trim", text, &result);
+    free(text);
+    if (status != GB_STATUS_OK)
+        return status;
+
+    cJSON *answer = gb_json_parse(result);
+    gpubuf_free(result);
+    if (cli->json) {
+        gb_json_print(answer, true);
+    } else {
+        char size[32];
+        gb_format_size((uint64_t)gb_json_int_of(answer, "freed", 0), size, sizeof(size));
+        printf("%s freed\n", size);
+    }
+    cJSON_Delete(answer);
+    return GB_STATUS_OK;
+}

@@ -1,0 +1,170 @@
+/* gpubufctl watch [PREFIX]: one line an event, until interrupted. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "format.h"
+#include "json_print.h"
+#include "parse.h"
+#include "term.h"
+
+enum { COUNT, FOR, NEW };
+
+const struct gb_cli_option gb_watch_options[] = {
+    {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
+    {"for", 't', "TIME", "end after so long", NULL, GB_COMPLETE_NONE},
+    {"new", 'N', NULL, "leave out what exists already", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+struct watch {
+    struct gb_cli *cli;
+    uint64_t left; /* events until the end */
+    bool only_new; /* nothing before `synced` */
+    bool synced;
+};
+
+static enum gb_style style_of(const char *kind)
+{
+    if (strcmp(kind, "sealed") == 0 || strcmp(kind, "restored") == 0)
+        return GB_STYLE_GREEN;
+    if (strcmp(kind, "deleted") == 0 || strcmp(kind, "withdrawn") == 0)
+        return GB_STYLE_RED;
+    return strcmp(kind, "synced") == 0 ? GB_STYLE_DIM : GB_STYLE_YELLOW;
+}
+
+static void print_json(const char *kind, const struct gpubuf_info *info)
+{
+    cJSON *event = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(event, "kind", kind);
+    if (info) {
+        char mode[16];
+        (void)snprintf(mode, sizeof(mode), "%04o", info->mode);
+        cJSON *object = cJSON_AddObjectToObject(event, "object");
+        cJSON_AddStringToObject(object, "name", info->name);
+        cJSON_AddNumberToObject(object, "version", (double)info->version);
+        cJSON_AddStringToObject(object, "state", info->state);
+        cJSON_AddStringToObject(object, "tier", info->tier);
+        cJSON_AddStringToObject(object, "device", info->device);
+        cJSON_AddNumberToObject(object, "bytes", (double)info->bytes);
+        cJSON_AddStringToObject(object, "mode", mode);
+        cJSON_AddNumberToObject(object, "uid", info->uid);
+        cJSON_AddNumberToObject(object, "gid", info->gid);
+        cJSON_AddNumberToObject(object, "created_ms", (double)info->created_ms);
+        cJSON_AddNumberToObject(object, "leases", (double)info->leases);
+        cJSON_AddBoolToObject(object, "pinned", info->pinned);
+        cJSON_AddNumberToObject(object, "ttl_ms", (double)info->ttl_ms);
+    }
+    gb_json_print(event, false);
+    cJSON_Delete(event);
+}
+
+static void print_text(const struct watch *watch, const char *kind, const struct gpubuf_info *info)
+{
+    bool color = watch->cli->color;
+    enum gb_style style = style_of(kind);
+    char clock[16], size[32] = "";
+    time_t now = time(NULL);
+    struct tm broken;
+    struct gb_writer name;
+
+    if (!localtime_r(&now, &broken) || strftime(clock, sizeof(clock), "%H:%M:%S", &broken) == 0)
+        clock[0] = '\0';
+    gb_writer_init(&name, 0);
+    if (info) {
+        gb_format_size(info->bytes, size, sizeof(size));
+        gb_text_clean(&name, info->name, strlen(info->name));
+        gb_write_format(&name, "  %sversion %" PRIu64 ", %s%s", gb_style_on(color, GB_STYLE_DIM),
+                        info->version, size, gb_style_off(color, GB_STYLE_DIM));
+    }
+    gb_write_char(&name, '\0');
+    printf("%s%s%s  %s%-9s%s  %s\n", gb_style_on(color, GB_STYLE_DIM), clock,
+           gb_style_off(color, GB_STYLE_DIM), gb_style_on(color, style), kind,
+           gb_style_off(color, style), name.failed ? "" : name.data);
+    gb_writer_end(&name);
+}
+
+static void on_event(struct gpubuf_client *client, const char *kind,
+                     const struct gpubuf_info *info, void *arg)
+{
+    struct watch *watch = arg;
+    bool synced = strcmp(kind, "synced") == 0;
+
+    (void)client;
+    if (watch->left == 0)
+        return;
+    if (synced)
+        watch->synced = true;
+    if (watch->only_new && (!watch->synced || synced))
+        return;
+    if (watch->cli->json)
+        print_json(kind, info);
+    else
+        print_text(watch, kind, info);
+    watch->left--;
+}
+
+/* Waits for messages; also ends when whoever reads our output is gone. `deadline` 0: none. */
+static int follow(struct watch *watch, uint64_t deadline)
+{
+    struct gpubuf_client *client = watch->cli->client;
+    struct stat status;
+    bool pipe = fstat(STDOUT_FILENO, &status) == 0 &&
+                (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+
+    while (watch->left > 0) {
+        uint64_t now = gb_now_ms();
+        if (deadline && now >= deadline)
+            return GB_STATUS_OK;
+        uint64_t rest = deadline ? deadline - now : 0;
+        struct pollfd polled[2] = {
+            {.fd = gpubuf_fd(client), .events = gpubuf_events(client)},
+            {.fd = pipe ? STDOUT_FILENO : -1},
+        };
+        int ready = poll(polled, 2, !deadline ? -1 : rest > 60000 ? 60000 : (int)rest);
+        if (ready < 0 && errno != EINTR)
+            return gb_cli_fail(GB_STATUS_FAILED, "cannot wait for events: %s", strerror(errno));
+        if (ready > 0 && polled[1].revents)
+            return GB_STATUS_OK;
+        int code = gpubuf_dispatch(client);
+        if (fflush(stdout) != 0)
+            return GB_STATUS_OK; /* main tells why */
+        if (code < 0)
+            return gb_cli_error(watch->cli, code, "watching ended");
+    }
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct watch watch = {
+        .cli = cli,
+        .left = UINT64_MAX,
+        .only_new = args->option[NEW] != NULL,
+    };
+    int64_t span = 0;
+    uint64_t id;
+    struct gb_error error;
+
+    if ((args->option[COUNT] && gb_parse_count(args->option[COUNT], &watch.left, &error) != 0) ||
+        (args->option[FOR] && gb_parse_duration(args->option[FOR], &span, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    int status = gb_cli_connect(cli);
+    if (status != GB_STATUS_OK)
+        return status;
+    uint64_t deadline = args->option[FOR] ? gb_now_ms() + (uint64_t)span : 0;
+    int code = gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch,
+                            &id);
+    if (code < 0)
+        return gb_cli_error(cli, code, "cannot watch");
+    if (fflush(stdout) != 0)
+        return GB_STATUS_OK;
+    return follow(&watch, deadline);
+}

@@ -1,0 +1,140 @@
+/*
+ * gpubufctl: the command line of gpubufd. What there is to do is in the table below; each command
+ * is a file.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "term.h"
+
+enum { SOCKET, JSON, COLOR, VERSION };
+
+const struct gb_cli_option gb_cli_global_options[] = {
+    {"socket", 'S', "PATH", "the daemon's socket ($GPUBUFD_SOCKET, else the usual places)", NULL,
+     GB_COMPLETE_FILE},
+    {"json", 'j', NULL, "print JSON for programs", NULL, GB_COMPLETE_NONE},
+    {"color", 0, "WHEN", "auto, always or never (auto; NO_COLOR is respected)",
+     "auto always never", GB_COMPLETE_NONE},
+    {"version", 'V', NULL, "print the version and end", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+const struct gb_cli_command gb_cli_commands[] = {
+    {"put", "NAME FILE", "Publish a file: .npy, .csv, or raw bytes",
+     "FILE may be - for standard input. A .csv file needs a header row and becomes a table, with\n"
+     "types found from its fields; an .npy file becomes an array; any other file becomes bytes,\n"
+     "or an array with --dtype and --shape.",
+     gb_put_options, 2, 2, {GB_COMPLETE_NAME, GB_COMPLETE_FILE}, gb_cmd_put},
+    {"get", "NAME", "Write an object to a file: .npy, .csv, or raw bytes",
+     "Negative numbers in A:B count from the end. In .csv a null is an empty field and an empty\n"
+     "string is \"\"; in .npy a null is NaN or NaT.",
+     gb_get_options, 1, 1, {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_get},
+    {"show", "NAME", "Print what an object is, and its first rows", NULL, gb_show_options, 1, 1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_show},
+    {"ls", "[PREFIX]", "List objects whose names start with PREFIX", NULL, gb_ls_options, 0, 1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_ls},
+    {"stat", "NAME", "Describe an object without opening it", NULL, gb_stat_options, 1, 1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_stat},
+    {"rm", "NAME…", "Remove names; the memory goes with the last lease", NULL, gb_rm_options, 1, -1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NAME}, gb_cmd_rm},
+    {"pin", "NAME…", "Keep objects from being evicted", NULL, NULL, 1, -1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NAME}, gb_cmd_pin},
+    {"unpin", "NAME…", "Let objects be evicted again", NULL, NULL, 1, -1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NAME}, gb_cmd_unpin},
+    {"alias", "NEW OF", "Give (a part of) an object another name, without a copy", NULL,
+     gb_alias_options, 2, 2, {GB_COMPLETE_NAME, GB_COMPLETE_NAME}, gb_cmd_alias},
+    {"ps", "[NAME]", "Show who holds what", NULL, gb_ps_options, 0, 1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_ps},
+    {"watch", "[PREFIX]", "Print events as they happen", NULL, gb_watch_options, 0, 1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE}, gb_cmd_watch},
+    {"stats", "", "Print the daemon's counters", NULL, gb_stats_options, 0, 0,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE}, gb_cmd_stats},
+    {"trim", "", "Give unused memory back to the devices", NULL, gb_trim_options, 0, 0,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE}, gb_cmd_trim},
+    {"call", "METHOD [JSON]", "Call a method of the protocol with these parameters", NULL, NULL, 1,
+     2, {GB_COMPLETE_NONE, GB_COMPLETE_NONE}, gb_cmd_call},
+    {"describe", "", "Print the protocol as JSON", NULL, NULL, 0, 0,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE}, gb_cmd_describe},
+    {"completion", "SHELL", "Print a completion script: bash", NULL, NULL, 1, 1,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE}, gb_cmd_completion},
+    {0},
+};
+
+static const struct gb_cli_command *find_command(const char *name)
+{
+    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
+        if (strcmp(command->name, name) == 0)
+            return command;
+    return NULL;
+}
+
+/* 0, or a status. */
+static int apply_globals(struct gb_cli *cli)
+{
+    const struct gb_cli_args *globals = &cli->globals;
+    const char *when = globals->option[COLOR];
+    enum gb_color color = GB_COLOR_AUTO;
+
+    if (when && strcmp(when, "always") == 0)
+        color = GB_COLOR_ALWAYS;
+    else if (when && strcmp(when, "never") == 0)
+        color = GB_COLOR_NEVER;
+    else if (when && strcmp(when, "auto") != 0)
+        return gb_cli_usage(cli, "--color is auto, always or never, not \"%s\"", when);
+    cli->color = gb_term_color(color);
+    cli->json = globals->option[JSON] != NULL;
+    cli->socket = globals->option[SOCKET];
+    return GB_STATUS_OK;
+}
+
+static int run_command(struct gb_cli *cli, int argc, char **argv)
+{
+    struct gb_cli_args args = {0};
+
+    cli->command = find_command(argv[0]);
+    if (!cli->command)
+        return gb_cli_usage(cli, "there is no command \"%s\"", argv[0]);
+    int status = gb_cli_read_args(cli, argc, argv, &args);
+    if (status == GB_CLI_HELP) {
+        gb_cli_print_help(cli->command);
+        return GB_STATUS_OK;
+    }
+    if (status == 0)
+        status = apply_globals(cli);
+    return status == 0 ? cli->command->run(cli, &args) : status;
+}
+
+static int run(struct gb_cli *cli, int argc, char **argv)
+{
+    int used;
+
+    int status = gb_cli_read_globals(cli, argc, argv, &used);
+    if (status == GB_CLI_HELP) {
+        gb_cli_print_help(NULL);
+        return GB_STATUS_OK;
+    }
+    if (status != 0)
+        return status;
+    if (cli->globals.option[VERSION]) {
+        printf("gpubufctl %s\n", gpubuf_version());
+        return GB_STATUS_OK;
+    }
+    if (used == argc)
+        return gb_cli_usage(cli, "which command?");
+    return run_command(cli, argc - used, argv + used);
+}
+
+int main(int argc, char **argv)
+{
+    struct gb_cli cli = {0};
+
+    signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails, and we end quietly */
+    gb_term_init();
+    int status = run(&cli, argc, argv);
+    gpubuf_disconnect(cli.client);
+    int output = gb_cli_finish_output();
+    return status != GB_STATUS_OK ? status : output;
+}
