@@ -203,8 +203,8 @@ void gb_column_slice(struct gb_column *column, uint64_t offset, uint64_t length)
     column->length = length;
 }
 
-/* Whether the strides tell no more than C order's do, as reading decides it; then they become those.
-   Products are in range, since those of the whole array were. */
+/* Whether the strides tell no more than C order's do, as reading decides it; then they become
+   those. Products are in range, since those of the whole array were. */
 static void settle_strides(struct gb_layout *layout)
 {
     uint64_t size = gb_dtype_bits(&layout->column.dtype) / 8, stride = size;
