@@ -28,7 +28,7 @@ int gb_read_create_options(const struct gpubuf_client *client,
     if ((unsigned)options->evict > GPUBUF_EVICT_KEEP)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.evict %d is none",
                               (int)options->evict);
-    if (options->ttl_ms < 0 || options->ttl_ms > GB_LIMIT(integer))
+    if (options->ttl_ms < 0 || options->ttl_ms > (int64_t)GB_LIMIT(integer))
         return gb_report_text(client, GPUBUF_E_INVALID, "options.ttl_ms is not from 0 to 2^52 - 1");
     if (options->wait_ms < 0 || options->wait_ms > GB_LIMIT(wait_ms))
         return gb_report_text(client, GPUBUF_E_INVALID, "options.wait_ms is not from 0 to %d",
@@ -103,7 +103,7 @@ static void digest_shape_of_column(struct digest *digest, const char *name,
     digest_number(digest, length);
     digest_number(digest, offset);
     digest_number(digest, mask);
-    if (gb_type_info(dtype->type)->offset_bytes)
+    if (gb_type_info(dtype->type)->has_data && gb_dtype_bits(dtype) == 0)
         digest_number(digest, data_bytes);
     digest_number(digest, children);
 }

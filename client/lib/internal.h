@@ -233,13 +233,13 @@ int gb_left_ms(int64_t deadline);
 void gb_watch_event(struct gpubuf_client *client, struct gb_json params);
 void gb_watch_deliver(struct gpubuf_client *client, struct gb_delivery *delivery);
 void gb_watch_end_all(struct gpubuf_client *client);
-void gb_watch_free_delivery(struct gb_delivery *delivery);
 
 /* ---- names.c ---- */
 
-struct gpubuf_info;
+/* Reads an `object` without its layout. *info is written on success only. */
 int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info *info,
                  struct gb_error *error);
+int gb_check_prefix(const struct gpubuf_client *client, const char *prefix);
 
 /* ---- call.c ---- */
 

@@ -1,0 +1,275 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+struct gb_watch {
+    struct gb_watch *next;
+    uint64_t id;
+    gpubuf_event_cb callback;
+    void *arg;
+};
+
+/* An event that waits for its callback. The watch may have ended by then, so that it is looked up
+   again. */
+struct event {
+    struct gb_delivery delivery;
+    uint64_t watch;
+    char kind[16];
+    bool has_info;
+    struct gpubuf_info info;
+};
+
+static struct gb_watch *find_watch(const struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_watch *watch = client->watches;
+    while (watch && watch->id != id)
+        watch = watch->next;
+    return watch;
+}
+
+/* ---- events ---- */
+
+struct event_members {
+    uint64_t watch;
+    struct gb_string kind;
+    struct gb_json object;
+};
+
+static void lose(struct gpubuf_client *client, int code, const char *text)
+{
+    struct gb_error error;
+    (void)gb_fail(&error, code, "%s", text);
+    gb_client_lose(client, &error);
+}
+
+void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct event_members, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event_members, kind, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event_members, object, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    struct event_members members = {.watch = 0};
+    struct gb_path path = {.key = "params"};
+    struct gb_error error;
+    if (gb_json_read(params, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &members, NULL,
+                     &error) < 0) {
+        lose(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
+        return;
+    }
+    /* A kind too long for us is one of a later version. */
+    if (!find_watch(client, members.watch) ||
+        members.kind.length >= sizeof(((struct event *)0)->kind))
+        return;
+
+    struct event *event = calloc(1, sizeof(*event));
+    if (!event) {
+        /* To leave one out would be to tell the program something wrong. */
+        lose(client, GPUBUF_E_NO_MEMORY, "out of memory for an event");
+        return;
+    }
+    event->delivery.event = true;
+    event->watch = members.watch;
+    memcpy(event->kind, members.kind.text, members.kind.length + 1);
+    event->has_info = members.object.text != NULL;
+    if (event->has_info &&
+        gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
+        free(event);
+        lose(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
+        return;
+    }
+    gb_queue_delivery(client, &event->delivery);
+}
+
+void gb_watch_deliver(struct gpubuf_client *client, struct gb_delivery *delivery)
+{
+    struct event *event = (struct event *)delivery;
+    const struct gb_watch *watch = find_watch(client, event->watch);
+    if (watch) {
+        gpubuf_event_cb callback = watch->callback;
+        void *arg = watch->arg;
+        client->delivering_watch = event->watch;
+        pthread_mutex_unlock(&client->lock);
+        callback(client, event->kind, event->has_info ? &event->info : NULL, arg);
+        pthread_mutex_lock(&client->lock);
+        client->delivering_watch = 0;
+        if (client->waiters)
+            pthread_cond_broadcast(&client->changed);
+    }
+    free(event);
+}
+
+void gb_watch_end_all(struct gpubuf_client *client)
+{
+    while (client->watches) {
+        struct gb_watch *watch = client->watches;
+        client->watches = watch->next;
+        free(watch);
+    }
+}
+
+/* ---- watch ---- */
+
+/* Events may follow the reply at once, so that the watch is made where the reply is read. */
+struct watching {
+    struct gb_request base;
+    struct gb_watch *watch; /* NULL once it is the client's */
+    uint64_t *id;           /* the caller's; not valid once canceled */
+};
+
+struct watch_member {
+    uint64_t watch;
+};
+
+static void write_unwatch(struct gb_writer *writer, const void *arg)
+{
+    GB_WRITE_LITERAL(writer, "{\"watch\":");
+    gb_write_uint(writer, *(const uint64_t *)arg);
+    gb_write_char(writer, '}');
+}
+
+/* Nobody waits for this watch any more. */
+static void unwatch_silently(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_writer *writer = &client->notice;
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "unwatch", 0);
+    write_unwatch(writer, &id);
+    gb_rpc_end(writer);
+    if (!writer->failed &&
+        gb_conn_queue(&client->conn, writer->data, writer->length, NULL, 0) == 0)
+        gb_flush(client);
+}
+
+static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
+                       struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct watch_member, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct watching *watching = (struct watching *)request;
+    struct gpubuf_client *client = request->client;
+    struct watch_member member;
+    struct gb_path path = {.key = "result"};
+    if (reply->refused)
+        return reply->refused->code;
+    if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &member,
+                     NULL, error) < 0 ||
+        find_watch(client, member.watch))
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to watch is malformed");
+    if (request->canceled) {
+        unwatch_silently(client, member.watch);
+        return 0;
+    }
+    struct gb_watch *watch = watching->watch;
+    watching->watch = NULL;
+    watch->id = member.watch;
+    watch->next = client->watches;
+    client->watches = watch;
+    if (watching->id)
+        *watching->id = member.watch;
+    return 0;
+}
+
+static void watch_free(struct gb_request *request)
+{
+    struct watching *watching = (struct watching *)request;
+    free(watching->watch);
+    free(watching);
+}
+
+static const struct gb_request_type watch_type = {
+    .reply = watch_reply,
+    .free = watch_free,
+};
+
+static struct watching *watching_new(gpubuf_event_cb callback, void *arg, uint64_t *id)
+{
+    struct watching *watching = calloc(1, sizeof(*watching));
+    if (!watching)
+        return NULL;
+    watching->watch = calloc(1, sizeof(*watching->watch));
+    if (!watching->watch) {
+        free(watching);
+        return NULL;
+    }
+    watching->base.type = &watch_type;
+    watching->base.waited = true;
+    watching->watch->callback = callback;
+    watching->watch->arg = arg;
+    watching->id = id;
+    return watching;
+}
+
+static void write_prefix(struct gb_writer *writer, const char *prefix)
+{
+    gb_write_char(writer, '{');
+    if (prefix) {
+        GB_WRITE_LITERAL(writer, "\"prefix\":");
+        gb_write_cstring(writer, prefix);
+    }
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                 void *arg, uint64_t *id)
+{
+    int r = gb_check_prefix(client, prefix);
+    if (r == 0 && !callback)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    if (r == 0)
+        r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    struct watching *watching = watching_new(callback, arg, id);
+    if (!watching) {
+        r = gb_report_memory(client);
+        gb_leave(client);
+        return r;
+    }
+    write_prefix(gb_request_begin(client, &watching->base, "watch", 0), prefix);
+    struct gb_error error;
+    struct gb_request *request = &watching->base;
+    r = gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, &error);
+    if (r < 0)
+        (void)gb_report(client, &error);
+    else
+        r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
+    if (request)
+        watch_free(request);
+    gb_leave(client);
+    return r;
+}
+
+/* Takes the watch off the client, and waits until no other thread is in its callback. */
+static int remove_watch(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_watch **link = &client->watches;
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    struct gb_watch *watch = *link;
+    if (!watch)
+        return gb_report_text(client, GPUBUF_E_NOT_FOUND, "no such watch");
+    *link = watch->next;
+    free(watch);
+    bool in_callback = gb_in_callback(client);
+    while (client->delivering_watch == id && !in_callback) {
+        client->waiters++;
+        pthread_cond_wait(&client->changed, &client->lock);
+        client->waiters--;
+    }
+    return 0;
+}
+
+int gpubuf_unwatch(struct gpubuf_client *client, uint64_t id)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    r = remove_watch(client, id);
+    if (r == 0 && !client->lost.code)
+        unwatch_silently(client, id);
+    gb_leave(client);
+    return r;
+}
