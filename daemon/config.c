@@ -1,0 +1,408 @@
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+struct option_info {
+    const char *name;
+    const char *argument; /* NULL: a flag */
+    const char *help;
+    bool in_file;
+    int (*set)(struct gb_config *config, const char *value, struct gb_error *error);
+};
+
+/* ---- values ---- */
+
+bool gb_size_parse(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    uint64_t value;
+
+    if (!isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (errno)
+        return false;
+    if (*end) {
+        const char *unit = strchr(units, toupper((unsigned char)*end));
+
+        if (!unit ||
+            __builtin_mul_overflow(value, (uint64_t)1 << (10 * (unit - units + 1)), &value))
+            return false;
+        end++;
+        if (end[0] == 'i')
+            end++;
+        if (end[0] == 'B')
+            end++;
+    }
+    if (*end)
+        return false;
+    *bytes = value;
+    return true;
+}
+
+static int set_string(char **member, const char *value, struct gb_error *error)
+{
+    char *copy = strdup(value);
+
+    if (!copy)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    free(*member);
+    *member = copy;
+    return 0;
+}
+
+static int set_socket(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (!*value)
+        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
+    return set_string(&config->socket, value, error);
+}
+
+static int set_mode(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    char *end;
+    unsigned long mode = strtoul(value, &end, 8);
+
+    if (!isdigit((unsigned char)*value) || *end || mode > 0777)
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is no octal mode such as 0660", value);
+    config->mode = (unsigned)mode;
+    return 0;
+}
+
+/* Half of the machine's memory, or a share of it, or so many bytes; at least one segment. */
+static int host_capacity(const char *value, uint64_t *capacity, struct gb_error *error)
+{
+    uint64_t memory = gb_device_host_memory(), percent;
+    char *end;
+
+    if (strcmp(value, "host") == 0) {
+        *capacity = memory / 2;
+        return 0;
+    }
+    value += strlen("host:");
+    percent = strtoull(value, &end, 10);
+    if (isdigit((unsigned char)*value) && strcmp(end, "%") == 0) {
+        if (percent < 1 || percent > 100)
+            return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
+        *capacity = memory / 100 * percent;
+        return 0;
+    }
+    if (!gb_size_parse(value, capacity))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\" is no size; expected one such as 512M, 2G or 50%%", value);
+    if (*capacity > memory)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s is more than the machine's memory, %" PRIu64 " MiB", value,
+                       memory >> 20);
+    return 0;
+}
+
+static int set_device(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    uint64_t capacity;
+    int r;
+
+    if (config->device_count == GB_CONFIG_DEVICES)
+        return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_CONFIG_DEVICES);
+    if (strcmp(value, "host") != 0 && strncmp(value, "host:", 5) != 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "unknown device \"%s\"; expected host or host:SIZE",
+                       value);
+    for (unsigned i = 0; i < config->device_count; i++)
+        if (strncmp(config->devices[i].spec, "host", 4) == 0)
+            return gb_fail(error, GPUBUF_E_INVALID, "the device host is given twice");
+    r = host_capacity(value, &capacity, error);
+    if (r < 0)
+        return r;
+    if (capacity < 2u << 20)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s: a device needs at least 2M", value);
+    r = set_string(&config->devices[config->device_count].spec, value, error);
+    if (r < 0)
+        return r;
+    config->devices[config->device_count++].capacity = capacity;
+    return 0;
+}
+
+/* Limits that size something fixed, or that both sides must agree on. */
+static bool is_fixed_limit(const char *name)
+{
+    static const char *const fixed[] = {"line_bytes", "depth",          "fds",     "pending_fds",
+                                        "name_bytes", "names",          "columns", "layout_depth",
+                                        "ndim",       "metadata_pairs", "list",    "integer"};
+
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+        if (strcmp(fixed[i], name) == 0)
+            return true;
+    return false;
+}
+
+static int set_limit(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } limits[] = {
+#define GB_LIMIT_ROW(name, value, text) {#name, offsetof(struct gb_limits, name)},
+        GB_LIMIT_MAP(GB_LIMIT_ROW)
+#undef GB_LIMIT_ROW
+    };
+    const char *equals = strchr(value, '=');
+    uint64_t number;
+
+    if (!equals || !gb_size_parse(equals + 1, &number) || number == 0 ||
+        number > (uint64_t)GB_LIMIT(integer))
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected NAME=VALUE, such as sessions=100",
+                       value);
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (strlen(limits[i].name) != (size_t)(equals - value) ||
+            strncmp(limits[i].name, value, (size_t)(equals - value)) != 0)
+            continue;
+        if (is_fixed_limit(limits[i].name))
+            return gb_fail(error, GPUBUF_E_INVALID, "%s is the protocol's and cannot be changed",
+                           limits[i].name);
+        memcpy((char *)&config->limits + limits[i].offset, &number, sizeof(number));
+        return 0;
+    }
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "there is no limit \"%.*s\"; docs/PROTOCOL.md lists them", (int)(equals - value),
+                   value);
+}
+
+static int set_log_level(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+
+    for (unsigned i = 0; i < 4; i++)
+        if (strcmp(value, names[i]) == 0) {
+            config->log_level = (enum gb_log_level)i;
+            return 0;
+        }
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "\"%s\" is no level; expected debug, info, warning or error", value);
+}
+
+static int set_log_format(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is no format; expected text or json",
+                       value);
+    config->log_json = *value == 'j';
+    return 0;
+}
+
+static int set_probe(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    (void)value;
+    (void)error;
+    config->probe = true;
+    return 0;
+}
+
+static int set_help(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    (void)value;
+    (void)error;
+    config->help = true;
+    return 0;
+}
+
+static int set_version(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    (void)value;
+    (void)error;
+    config->version = true;
+    return 0;
+}
+
+/* ---- options ---- */
+
+static const struct option_info options[] = {
+    {"socket", "PATH",
+     "socket to listen on (default: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock\n"
+     "                          where /run/gpubufd can be written, else "
+     "$XDG_RUNTIME_DIR/gpubufd.sock)",
+     true, set_socket},
+    {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)", true,
+     set_mode},
+    {"device", "SPEC",
+     "device to serve: host, host:2G or host:50% of the machine's memory\n"
+     "                          (default: host, which is host:50%)",
+     true, set_device},
+    {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
+     true, set_limit},
+    {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
+    {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
+    {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
+     false, NULL},
+    {"probe", NULL, "print the devices as JSON and exit", false, set_probe},
+    {"version", NULL, "print the version and exit", false, set_version},
+    {"help", NULL, "print this and exit", false, set_help},
+};
+
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+static const struct option_info *find_option(const char *name, size_t length)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0)
+            return &options[i];
+    return NULL;
+}
+
+void gb_config_help(void)
+{
+    printf("Usage: gpubufd [OPTION]...\n"
+           "Own memory of GPUs and of the host, and share it by name over a local socket.\n\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char left[40];
+
+        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
+                 options[i].argument ? options[i].argument : "");
+        printf("  %-23s %s\n", left, options[i].help);
+    }
+    printf("\nExit status: 0 after a clean stop, 1 on a failure while running, 2 if it cannot "
+           "start.\nSee gpubufd(8).\n");
+}
+
+static char *trim(char *text)
+{
+    char *end;
+
+    while (isspace((unsigned char)*text))
+        text++;
+    end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    return text;
+}
+
+static int read_line(struct gb_config *config, char *line, struct gb_error *error)
+{
+    const struct option_info *option;
+    char *key = trim(line), *value;
+
+    if (!*key || *key == '#')
+        return 0;
+    value = strchr(key, '=');
+    if (!value)
+        return gb_fail(error, GPUBUF_E_INVALID, "expected `key = value`, found \"%s\"", key);
+    *value++ = '\0';
+    key = trim(key);
+    value = trim(value);
+    option = find_option(key, strlen(key));
+    if (!option || !option->in_file)
+        return gb_fail(error, GPUBUF_E_INVALID, "unknown key \"%s\"", key);
+    return option->set(config, value, error);
+}
+
+static int read_file(struct gb_config *config, const char *path, struct gb_error *error)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0;
+    unsigned number = 0;
+    int r = 0;
+
+    if (!file)
+        return gb_fail_errno(error, "cannot read the configuration file %s", path);
+    while (r == 0 && getline(&line, &size, file) >= 0) {
+        struct gb_error inner;
+
+        number++;
+        r = read_line(config, line, &inner);
+        if (r < 0)
+            gb_fail(error, inner.code, "%s:%u: %s", path, number, inner.message);
+    }
+    if (r == 0 && ferror(file))
+        r = gb_fail_errno(error, "cannot read the configuration file %s", path);
+    free(line);
+    fclose(file);
+    return r;
+}
+
+static int read_option(struct gb_config *config, char **argv, int *at, bool apply_file,
+                       struct gb_error *error)
+{
+    const char *word = argv[*at], *equals, *value = NULL;
+    const struct option_info *option;
+    struct gb_error inner;
+
+    if (strncmp(word, "--", 2) != 0 || !word[2])
+        return gb_fail(error, GPUBUF_E_INVALID, "unexpected argument \"%s\"; see gpubufd --help",
+                       word);
+    equals = strchr(word, '=');
+    option = find_option(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+    if (!option)
+        return gb_fail(error, GPUBUF_E_INVALID, "unknown option \"%s\"; see gpubufd --help", word);
+    if (!option->argument && equals)
+        return gb_fail(error, GPUBUF_E_INVALID, "--%s takes no value", option->name);
+    if (option->argument) {
+        value = equals ? equals + 1 : argv[++*at];
+        if (!value)
+            return gb_fail(error, GPUBUF_E_INVALID, "--%s needs a value: %s", option->name,
+                           option->argument);
+    }
+    if (!option->set) /* the file: read in a pass of its own, so that the command line wins */
+        return apply_file ? read_file(config, value, error) : 0;
+    if (apply_file)
+        return 0;
+    if (option->set(config, value, &inner) < 0)
+        return gb_fail(error, inner.code, "--%s: %s", option->name, inner.message);
+    return 0;
+}
+
+/* Devices of the command line take the place of those of the file. */
+static void drop_devices(struct gb_config *config)
+{
+    for (unsigned i = 0; i < config->device_count; i++)
+        free(config->devices[i].spec);
+    memset(config->devices, 0, sizeof(config->devices));
+    config->device_count = 0;
+}
+
+static bool has_device(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--device") == 0 || strncmp(argv[i], "--device=", 9) == 0)
+            return true;
+    return false;
+}
+
+int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error)
+{
+    *config = (struct gb_config){
+        .mode = 0666,
+        .log_level = GB_LOG_INFO,
+        .limits =
+            {
+#define GB_LIMIT_DEFAULT(name, value, text) .name = (value),
+                GB_LIMIT_MAP(GB_LIMIT_DEFAULT)
+#undef GB_LIMIT_DEFAULT
+            },
+    };
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 1; i < argc; i++) {
+            int r = read_option(config, argv, &i, pass == 0, error);
+
+            if (r < 0)
+                return r;
+        }
+        if (pass == 0 && has_device(argc, argv))
+            drop_devices(config);
+    }
+    return config->device_count ? 0 : set_device(config, "host", error);
+}
+
+void gb_config_end(struct gb_config *config)
+{
+    free(config->socket);
+    drop_devices(config);
+}

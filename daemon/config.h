@@ -1,0 +1,48 @@
+/*
+ * What the daemon was told: options of the command line over keys of a configuration file over
+ * defaults. Every option `--some-key VALUE` is the key `some-key = VALUE` of the file.
+ */
+#ifndef GB_CONFIG_H
+#define GB_CONFIG_H
+
+#include <stdint.h>
+
+#include "log.h"
+#include "proto/errors.h"
+#include "proto/limits.h"
+
+/* The effective limits: those of limits.h, maybe lowered or raised by `--limit NAME=VALUE`. */
+struct gb_limits {
+#define GB_LIMIT_MEMBER(name, value, text) uint64_t name;
+    GB_LIMIT_MAP(GB_LIMIT_MEMBER)
+#undef GB_LIMIT_MEMBER
+};
+
+#define GB_CONFIG_DEVICES 16
+
+struct gb_config {
+    char *socket;  /* owned; NULL: the default places */
+    unsigned mode; /* of the socket file */
+    struct {
+        char *spec; /* as given: "host:2G"; owned */
+        uint64_t capacity;
+    } devices[GB_CONFIG_DEVICES];
+    unsigned device_count;
+    struct gb_limits limits;
+    enum gb_log_level log_level;
+    bool log_json;
+    bool probe, help, version; /* print and exit */
+};
+
+/*
+ * Fills *config from the arguments and the file they name. On failure a sentence that says where
+ * (option, or file and line), what was wrong and what was expected.
+ */
+int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error);
+void gb_config_end(struct gb_config *config);
+void gb_config_help(void); /* to stdout */
+
+/* Reads "512M", "2G", "1048576" (binary units); false if it is none or overflows. */
+bool gb_size_parse(const char *text, uint64_t *bytes);
+
+#endif

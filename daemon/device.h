@@ -1,0 +1,70 @@
+/*
+ * What a device can do: make memory that can be shared, and take it back. One struct gb_device for
+ * the host and for each GPU, with its own budget and its own order of eviction.
+ *
+ * `create` and `destroy` may block on a driver.
+ */
+#ifndef GB_DEVICE_H
+#define GB_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "evict.h"
+#include "proto/errors.h"
+#include "proto/handle.h"
+
+enum gb_share { GB_SHARE_FD, GB_SHARE_IPC };
+
+/* Memory of a device: what its handles are made of. */
+struct gb_memory {
+    enum gb_handle_kind kind;
+    int write_fd, read_fd; /* owned; -1 where there is none */
+};
+
+struct gb_device;
+
+struct gb_device_ops {
+    bool (*can_share)(const struct gb_device *device, enum gb_share share);
+    /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
+    int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                  struct gb_memory *memory, struct gb_error *error);
+    /* Checks what a client offers to `register` and makes it ours: duplicates the descriptor. */
+    int (*adopt)(struct gb_device *device, int fd, uint64_t bytes, struct gb_memory *memory,
+                 struct gb_error *error);
+    void (*destroy)(struct gb_device *device, struct gb_memory *memory);
+    void (*end)(struct gb_device *device);
+};
+
+struct gb_device {
+    const struct gb_device_ops *ops;
+    unsigned index;
+    char id[64];   /* "host" or "GPU-…" */
+    char name[96]; /* for people */
+    uint64_t capacity, granularity;
+
+    /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
+     * allocated. */
+    uint64_t allocated;         /* segments that exist */
+    uint64_t used;              /* of them, in objects */
+    uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
+    uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
+    uint64_t segments, objects;
+    uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
+
+    struct gb_recency recency; /* what may be evicted */
+    struct gb_link waits;      /* requests that wait for space: wait.h */
+    bool space_changed;        /* since they were last tried */
+};
+
+/* As `hello` and --probe describe it. */
+void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
+
+/* The host device: memfds. `capacity` in bytes. NULL if memory is out. */
+struct gb_device *gb_device_host_new(uint64_t capacity);
+/* What a machine has: for `host:50%`. */
+uint64_t gb_device_host_memory(void);
+
+void gb_device_free(struct gb_device *device); /* NULL is fine */
+
+#endif

@@ -1,0 +1,157 @@
+#include "listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SYSTEM_DIRECTORY "/run/gpubufd"
+
+/* As the library looks for it, but with the directory that a service manager made for us. */
+static char *default_path(struct gb_error *error)
+{
+    const char *environment = getenv("GPUBUFD_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+    char *path = NULL;
+    int r = 0;
+
+    if (environment && *environment)
+        r = asprintf(&path, "%s", environment);
+    else if (access(SYSTEM_DIRECTORY, W_OK) == 0)
+        r = asprintf(&path, "%s/gpubufd.sock", SYSTEM_DIRECTORY);
+    else if (runtime && *runtime)
+        r = asprintf(&path, "%s/gpubufd.sock", runtime);
+    else
+        gb_fail(error, GPUBUF_E_INVALID,
+                "no place for the socket: %s is not there or cannot be written, and "
+                "XDG_RUNTIME_DIR is not set; say --socket PATH",
+                SYSTEM_DIRECTORY);
+    if (r < 0) {
+        gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    return path;
+}
+
+static int in_use(const char *path, struct gb_error *error)
+{
+    return gb_fail(error, GPUBUF_E_BUSY, "%s is in use: another daemon listens there", path);
+}
+
+/* One daemon a socket: whoever holds the lock of PATH.lock. The file may vanish under us when its
+   last holder stops, so look again whether what we locked is what is there. */
+static int take_lock(struct gb_listener *listener, struct gb_error *error)
+{
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
+    struct stat ours, there;
+
+    snprintf(path, sizeof(path), "%s.lock", listener->path);
+    for (;;) {
+        listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (listener->lock_fd < 0)
+            return gb_fail_errno(error, "cannot create %s", path);
+        if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0)
+            return errno == EWOULDBLOCK ? in_use(listener->path, error)
+                                        : gb_fail_errno(error, "cannot lock %s", path);
+        if (fstat(listener->lock_fd, &ours) == 0 && stat(path, &there) == 0 &&
+            ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+            return 0;
+        close(listener->lock_fd);
+    }
+}
+
+/* Removes a socket file that nobody answers at; refuses anything else. */
+static int clear_path(const struct sockaddr_un *address, struct gb_error *error)
+{
+    struct stat st;
+    int fd, connected;
+
+    if (lstat(address->sun_path, &st) < 0)
+        return errno == ENOENT ? 0 : gb_fail_errno(error, "cannot look at %s", address->sun_path);
+    if (!S_ISSOCK(st.st_mode))
+        return gb_fail(error, GPUBUF_E_BUSY, "%s is there and is not a socket", address->sun_path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return gb_fail_errno(error, "cannot make a socket");
+    connected = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+    if (connected < 0 && errno == ECONNREFUSED && unlink(address->sun_path) == 0) {
+        close(fd);
+        return 0;
+    }
+    close(fd);
+    return in_use(address->sun_path, error);
+}
+
+static int bind_and_listen(struct gb_listener *listener, const struct sockaddr_un *address,
+                           unsigned mode, struct gb_error *error)
+{
+    mode_t mask;
+    int r;
+
+    listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0)
+        return gb_fail_errno(error, "cannot make a socket");
+    mask = umask(0177); /* nobody connects before the mode is set */
+    r = bind(listener->fd, (const struct sockaddr *)address, sizeof(*address));
+    umask(mask);
+    if (r < 0)
+        return gb_fail_errno(error, "cannot bind %s", address->sun_path);
+    if (chmod(address->sun_path, mode) < 0)
+        return gb_fail_errno(error, "cannot set the mode of %s", address->sun_path);
+    if (listen(listener->fd, 4096) < 0)
+        return gb_fail_errno(error, "cannot listen on %s", address->sun_path);
+    return 0;
+}
+
+int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mode,
+                     struct gb_error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int r = 0;
+
+    listener->fd = listener->lock_fd = -1;
+    listener->path = path ? strdup(path) : default_path(error);
+    if (!listener->path)
+        return path ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory") : GPUBUF_E_INVALID;
+    if (strlen(listener->path) >= sizeof(address.sun_path))
+        r = gb_fail(error, GPUBUF_E_INVALID,
+                    "the path of the socket has %zu bytes, and %zu is the most: %s",
+                    strlen(listener->path), sizeof(address.sun_path) - 1, listener->path);
+    if (r == 0) {
+        memcpy(address.sun_path, listener->path, strlen(listener->path) + 1);
+        r = take_lock(listener, error);
+    }
+    if (r == 0)
+        r = clear_path(&address, error);
+    if (r == 0)
+        r = bind_and_listen(listener, &address, mode, error);
+    if (r < 0) {
+        if (listener->fd >= 0)
+            close(listener->fd);
+        if (listener->lock_fd >= 0)
+            close(listener->lock_fd);
+        free(listener->path);
+        *listener = (struct gb_listener){.fd = -1, .lock_fd = -1};
+    }
+    return r;
+}
+
+void gb_listener_close(struct gb_listener *listener)
+{
+    char lock[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
+
+    if (!listener->path)
+        return;
+    close(listener->fd);
+    unlink(listener->path);
+    snprintf(lock, sizeof(lock), "%s.lock", listener->path);
+    unlink(lock);
+    close(listener->lock_fd);
+    free(listener->path);
+    *listener = (struct gb_listener){.fd = -1, .lock_fd = -1};
+}

@@ -1,0 +1,118 @@
+#include "log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/json.h"
+
+static struct {
+    enum gb_log_level level;
+    bool json;
+    bool journal;
+} setup = {.level = GB_LOG_INFO};
+
+static const char *const level_names[] = {"debug", "info", "warning", "error"};
+
+/* Whether stderr is the stream that systemd connected to its journal (systemd.exec(5)). */
+static bool stderr_is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    struct stat st;
+    unsigned long device, inode;
+
+    return stream && fstat(STDERR_FILENO, &st) == 0 &&
+           sscanf(stream, "%lu:%lu", &device, &inode) == 2 && st.st_dev == device &&
+           st.st_ino == inode;
+}
+
+void gb_log_setup(enum gb_log_level level, bool json)
+{
+    setup.level = level;
+    setup.json = json;
+    setup.journal = stderr_is_journal();
+}
+
+bool gb_log_enabled(enum gb_log_level level)
+{
+    return level >= setup.level;
+}
+
+static void write_time(struct gb_writer *line)
+{
+    struct timespec now;
+    struct tm tm;
+    char text[32];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+    gb_write_format(line, "%s.%03ldZ", text, now.tv_nsec / 1000000);
+}
+
+/* Text as it is where it reads as one word, else as a JSON string. */
+static void write_word(struct gb_writer *line, const char *text)
+{
+    if (*text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                              "_-./:+%@,") == strlen(text))
+        gb_write_text(line, text);
+    else
+        gb_write_cstring(line, text);
+}
+
+static void write_text_line(struct gb_writer *line, enum gb_log_level level, const char *event,
+                            const struct gb_log_field *fields)
+{
+    static const int priorities[] = {7, 6, 4, 3};
+
+    if (setup.journal) {
+        gb_write_format(line, "<%d>", priorities[level]);
+    } else {
+        write_time(line);
+        gb_write_format(line, " %-7s ", level_names[level]);
+    }
+    gb_write_text(line, event);
+    for (const struct gb_log_field *field = fields; field->key; field++) {
+        gb_write_format(line, " %s=", field->key);
+        if (field->text)
+            write_word(line, field->text);
+        else
+            gb_write_int(line, field->number);
+    }
+}
+
+static void write_json_line(struct gb_writer *line, enum gb_log_level level, const char *event,
+                            const struct gb_log_field *fields)
+{
+    GB_WRITE_LITERAL(line, "{\"time\":\"");
+    write_time(line);
+    gb_write_format(line, "\",\"level\":\"%s\",\"event\":", level_names[level]);
+    gb_write_cstring(line, event);
+    for (const struct gb_log_field *field = fields; field->key; field++) {
+        gb_write_format(line, ",\"%s\":", field->key);
+        if (field->text)
+            gb_write_cstring(line, field->text);
+        else
+            gb_write_int(line, field->number);
+    }
+    gb_write_char(line, '}');
+}
+
+void gb_log_write(enum gb_log_level level, const char *event, const struct gb_log_field *fields)
+{
+    struct gb_writer line;
+
+    gb_writer_init(&line, 8192);
+    if (setup.json)
+        write_json_line(&line, level, event, fields);
+    else
+        write_text_line(&line, level, event, fields);
+    gb_write_char(&line, '\n');
+    if (!line.failed && write(STDERR_FILENO, line.data, line.length) < 0) {
+        /* Nowhere left to say it. */
+    }
+    gb_writer_end(&line);
+}

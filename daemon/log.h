@@ -1,0 +1,39 @@
+/*
+ * Structured logs on stderr: one line an event, `key=value` text or JSON, with systemd's priority
+ * prefix when stderr is the journal. State is the process's, set once at start: a daemon has one
+ * standard error. Any thread.
+ */
+#ifndef GB_LOG_H
+#define GB_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum gb_log_level { GB_LOG_DEBUG, GB_LOG_INFO, GB_LOG_WARNING, GB_LOG_ERROR };
+
+/* One `key=value` of a line. */
+struct gb_log_field {
+    const char *key;
+    const char *text; /* NULL: the number is meant */
+    int64_t number;
+};
+
+#define GB_LOG_TEXT(key_, text_) ((struct gb_log_field){.key = (key_), .text = (text_)})
+#define GB_LOG_NUMBER(key_, n_) ((struct gb_log_field){.key = (key_), .number = (int64_t)(n_)})
+
+void gb_log_setup(enum gb_log_level level, bool json);
+bool gb_log_enabled(enum gb_log_level level);
+
+/* `fields` ends with an entry whose key is NULL. */
+void gb_log_write(enum gb_log_level level, const char *event, const struct gb_log_field *fields);
+
+/* gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", path)); nothing is evaluated when the
+   level is off. */
+#define gb_log(level, event, ...)                                                       \
+    do {                                                                                \
+        if (gb_log_enabled(level))                                                      \
+            gb_log_write((level), (event),                                              \
+                         (const struct gb_log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}}); \
+    } while (0)
+
+#endif

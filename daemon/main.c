@@ -1,0 +1,96 @@
+/* gpubufd: reads the configuration, starts the server, runs it. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "server.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2 };
+
+static int refuse(const struct gb_error *error)
+{
+    fprintf(stderr, "gpubufd: %s\n", error->message);
+    return EXIT_NOT_STARTED;
+}
+
+/* A session and a segment are descriptors each. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int probe(const struct gb_server *server)
+{
+    struct gb_writer writer;
+    int r = EXIT_FAILED;
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"devices\":[");
+    for (unsigned i = 0; i < server->device_count; i++) {
+        gb_write_text(&writer, i > 0 ? ",\n " : "\n ");
+        gb_device_write(&writer, server->devices[i], i == 0);
+    }
+    GB_WRITE_LITERAL(&writer, "\n]}\n");
+    if (!writer.failed && fwrite(writer.data, 1, writer.length, stdout) == writer.length &&
+        fflush(stdout) == 0)
+        r = EXIT_OK;
+    gb_writer_end(&writer);
+    return r;
+}
+
+static int serve(struct gb_server *server, struct gb_error *error)
+{
+    uv_loop_t loop;
+    int status = EXIT_OK;
+
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    if (uv_loop_init(&loop) < 0) {
+        gb_fail(error, GPUBUF_E_SYSTEM, "cannot make the event loop");
+        gb_server_end(server);
+        return refuse(error);
+    }
+    if (gb_server_listen(server, &loop, error) == 0)
+        gb_server_run(server);
+    else
+        status = refuse(error);
+    gb_server_end(server);
+    uv_loop_close(&loop);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct gb_server server;
+    struct gb_config config;
+    struct gb_error error;
+    int status;
+
+    if (gb_config_read(&config, argc, argv, &error) < 0) {
+        status = refuse(&error);
+    } else if (config.help) {
+        gb_config_help();
+        status = EXIT_OK;
+    } else if (config.version) {
+        printf("gpubufd %s\n", GPUBUF_VERSION);
+        status = EXIT_OK;
+    } else if (gb_server_init(&server, &config, &error) < 0) {
+        gb_server_end(&server);
+        status = refuse(&error);
+    } else {
+        gb_log_setup(config.log_level, config.log_json);
+        if (config.probe) {
+            status = probe(&server);
+            gb_server_end(&server);
+        } else {
+            status = serve(&server, &error);
+        }
+    }
+    gb_config_end(&config);
+    return status;
+}

@@ -1,0 +1,293 @@
+/* leases, unmap, trim, stats, describe: who has what, and how much. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "methods.h"
+
+/* ---- leases ---- */
+
+struct leases_params {
+    struct gb_string name;
+};
+
+static const struct gb_field leases_fields[] = {
+    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, 0),
+};
+
+/* A full answer would not fit one message: past this it ends with "truncated":true. */
+#define LEASES_ROOM (GB_LIMIT(line_bytes) - 16384)
+
+static bool wanted(struct gb_call *call, const struct leases_params *params,
+                   const struct gb_object *object)
+{
+    if (params->name.text && (params->name.length != object->name_length ||
+                              memcmp(params->name.text, object->name, object->name_length) != 0))
+        return false;
+    return gb_session_may_read(call->session, object);
+}
+
+static void write_lease(struct gb_writer *writer, const struct gb_session *session,
+                        const struct gb_lease *lease, uint64_t now)
+{
+    gb_write_format(writer, "{\"lease\":%" PRIu64 ",\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u",
+                    lease->id, session->id, session->pid, session->user->uid);
+    GB_WRITE_LITERAL(writer, ",\"client\":");
+    gb_write_cstring(writer, session->client ? session->client : "");
+    GB_WRITE_LITERAL(writer, ",\"name\":");
+    gb_write_string(writer, lease->object->name, lease->object->name_length);
+    gb_write_format(writer,
+                    ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64 "}",
+                    lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
+                    now - lease->since_ms);
+}
+
+/* Sessions in the order in which they began. True if there was no room for all. */
+static bool write_leases(struct gb_call *call, const struct leases_params *params)
+{
+    struct gb_writer *writer = call->writer;
+    uint64_t now = gb_now_ms();
+    const char *separator = "";
+
+    GB_LIST_EACH(&call->server->sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        GB_LIST_EACH(&session->holder.leases, lease_link) {
+            struct gb_lease *lease = GB_CONTAINER(lease_link, struct gb_lease, of_holder);
+
+            if (!wanted(call, params, lease->object))
+                continue;
+            if (writer->length > LEASES_ROOM)
+                return true;
+            gb_write_text(writer, separator);
+            separator = ",";
+            write_lease(writer, session, lease, now);
+        }
+    }
+    return false;
+}
+
+static bool write_mapped(struct gb_call *call)
+{
+    struct gb_writer *writer = call->writer;
+    const char *separator = "";
+
+    GB_LIST_EACH(&call->server->sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        if (session->user != call->session->user && !gb_session_is_admin(call->session))
+            continue;
+        GB_LIST_EACH(&session->mapper.mappings, mapping_link) {
+            struct gb_mapping *mapping = GB_CONTAINER(mapping_link, struct gb_mapping, of_mapper);
+
+            if (writer->length > LEASES_ROOM + 8192)
+                return true;
+            gb_write_format(
+                writer, "%s{\"session\":%" PRIu64 ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "}",
+                separator, session->id, mapping->segment->id, mapping->segment->bytes);
+            separator = ",";
+        }
+    }
+    return false;
+}
+
+static int handle_leases(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct leases_params *params = p;
+    bool truncated;
+
+    (void)present;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
+    truncated = write_leases(call, params);
+    GB_WRITE_LITERAL(call->writer, "],\"mapped\":[");
+    truncated |= write_mapped(call);
+    gb_write_text(call->writer, truncated ? "],\"truncated\":true}" : "]}");
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_leases = {
+    GB_METHOD_ROW("leases", 0, leases_fields, handle_leases, struct leases_params)};
+
+/* ---- unmap ---- */
+
+struct unmap_params {
+    struct gb_json segments;
+};
+
+static const struct gb_field unmap_fields[] = {
+    GB_FIELD(struct unmap_params, segments, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+};
+
+static int unmap_one(struct gb_call *call, uint64_t id)
+{
+    struct gb_store *store = &call->server->store;
+    struct gb_mapping *mapping = gb_mapper_find(store, &call->session->mapper, id);
+
+    if (!mapping)
+        return gb_fail(&call->error, GPUBUF_E_STALE,
+                       "this session was given no handle of segment %" PRIu64, id);
+    gb_mapping_end(store, mapping);
+    return 0;
+}
+
+static int handle_unmap(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct unmap_params *params = p;
+    struct gb_json_walk walk = gb_json_walk(params->segments);
+    struct gb_error first = {0};
+    struct gb_json item;
+    uint64_t index = 0;
+
+    (void)present;
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM("segments"), .index = index};
+        uint64_t id;
+        int r = gb_json_uint(item, 0, GB_LIMIT(integer), &path, &id, &call->error);
+
+        if (r == 0)
+            r = unmap_one(call, id);
+        if (r < 0 && !first.code)
+            first = call->error;
+    }
+    if (!first.code)
+        return gb_call_empty(call);
+    call->error = first;
+    return first.code;
+}
+
+const struct gb_method gb_method_unmap = {
+    GB_METHOD_ROW("unmap", 0, unmap_fields, handle_unmap, struct unmap_params)};
+
+/* ---- trim ---- */
+
+struct trim_params {
+    struct gb_string device;
+    uint64_t bytes;
+};
+
+static const struct gb_field trim_fields[] = {
+    GB_FIELD(struct trim_params, device, GB_FIELD_STRING, 0, 0, 64),
+    GB_FIELD(struct trim_params, bytes, GB_FIELD_UINT, 0, 0, 0),
+};
+
+static int handle_trim(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct trim_params *params = p;
+    uint64_t bytes = present & 2 ? params->bytes : UINT64_MAX, freed = 0;
+    struct gb_device *device;
+
+    if (params->device.text && gb_call_device(call, &params->device, &device) < 0)
+        return call->error.code;
+    for (unsigned i = 0; i < call->server->device_count; i++)
+        if (!params->device.text || call->server->devices[i] == device)
+            freed += gb_store_trim(&call->server->store, call->server->devices[i], bytes);
+    gb_call_begin_result(call);
+    gb_write_format(call->writer, "{\"freed\":%" PRIu64 "}", freed);
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_trim = {
+    GB_METHOD_ROW("trim", GB_METHOD_ADMIN, trim_fields, handle_trim, struct trim_params)};
+
+/* ---- stats ---- */
+
+struct no_params {
+    char nothing;
+};
+
+static void write_device_stats(struct gb_writer *writer, const struct gb_device *device)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {
+        {"capacity", device->capacity},
+        {"free", gb_device_free_bytes(device)},
+        {"used", device->used},
+        {"retained", gb_device_retained(device)},
+        {"pinned_by_clients", device->pinned_by_clients},
+        {"leased", device->leased},
+        {"pinned", device->pinned},
+        {"evictable", device->recency.bytes},
+        {"objects", device->objects},
+        {"segments", device->segments},
+        {"segments_created", device->segments_created},
+        {"segments_destroyed", device->segments_destroyed},
+        {"evictions", device->evictions},
+        {"evicted_bytes", device->evicted_bytes},
+    };
+
+    gb_write_format(writer, "{\"id\":\"%s\"", device->id);
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+        gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
+    gb_write_char(writer, '}');
+}
+
+static void write_totals(struct gb_call *call)
+{
+    const struct gb_server *server = call->server;
+
+    gb_write_format(call->writer,
+                    "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
+                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%zu,\"mappings\":%zu,"
+                    "\"segments\":%zu,\"events\":%" PRIu64,
+                    gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
+                    gb_names_count(&server->registry.names), server->registry.objects,
+                    server->registry.leases.count, server->store.mappings.count,
+                    server->store.segments.count, server->events);
+}
+
+static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct gb_server *server = call->server;
+    struct gb_writer *writer = call->writer;
+
+    (void)p;
+    (void)present;
+    gb_call_begin_result(call);
+    gb_write_char(writer, '{');
+    write_totals(call);
+    GB_WRITE_LITERAL(writer, ",\"devices\":[");
+    for (unsigned i = 0; i < server->device_count; i++) {
+        if (i > 0)
+            gb_write_char(writer, ',');
+        write_device_stats(writer, server->devices[i]);
+    }
+    GB_WRITE_LITERAL(writer, "],\"methods\":{");
+    for (size_t i = 0; i < gb_method_count(); i++)
+        gb_write_format(writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
+                        i > 0 ? "," : "", gb_method_at(i)->name, server->counts[i].calls,
+                        server->counts[i].errors);
+    GB_WRITE_LITERAL(writer, "}}");
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_stats = {
+    .name = "stats", .handle = handle_stats, .params_size = sizeof(struct no_params)};
+
+/* ---- describe ---- */
+
+extern const char gb_protocol_json[];
+extern const size_t gb_protocol_json_length;
+
+/* The file as it is, its line ends made spaces: a message is one line. */
+static int handle_describe(struct gb_call *call, const void *p, uint64_t present)
+{
+    const char *text = gb_protocol_json, *end = text + gb_protocol_json_length;
+
+    (void)p;
+    (void)present;
+    gb_call_begin_result(call);
+    while (text < end) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        const char *stop = newline ? newline : end;
+
+        gb_write(call->writer, text, (size_t)(stop - text));
+        text = newline ? newline + 1 : end;
+    }
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_describe = {
+    .name = "describe", .handle = handle_describe, .params_size = sizeof(struct no_params)};

@@ -1,0 +1,647 @@
+/* create, seal, abort, register, alias: how objects come to be. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "methods.h"
+
+/* ---- what create, register and alias have in common ---- */
+
+struct create_params {
+    struct gb_string name;
+    struct gb_json layout, handles;
+    struct gb_string device, share, mode, evict;
+    bool replace;
+    uint64_t ttl_ms, wait_ms;
+};
+
+/* The checked parameters. */
+struct creation {
+    struct gb_domain_key key;
+    enum gb_evict evict;
+    uint64_t total; /* bytes to place */
+};
+
+/* Whether the name may be taken now: the same is asked again when it is taken. */
+static int check_name(struct gb_call *call, const struct gb_string *name, bool replace)
+{
+    struct gb_object *former;
+    int r = gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error);
+
+    if (r < 0)
+        return r;
+    former = gb_registry_find(&call->server->registry, name->text, name->length);
+    if (!former)
+        return 0;
+    if (!gb_session_may_change(call->session, former))
+        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                                 "\"%s\" is taken by an object of uid %u that you may not replace",
+                                 name->text, former->owner->uid);
+    if (!replace)
+        return gb_call_fail_name(call, GPUBUF_E_EXISTS, name,
+                                 "\"%s\" exists; say replace to take its name", name->text);
+    return 0;
+}
+
+static int check_share(struct gb_call *call, const struct gb_string *share,
+                       struct gb_domain_key *key)
+{
+    key->share = GB_SHARE_FD;
+    if (share->text && strcmp(share->text, "ipc") == 0)
+        key->share = GB_SHARE_IPC;
+    else if (share->text && strcmp(share->text, "fd") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("share"),
+                          "expected \"fd\" or \"ipc\", found \"%.32s\"", share->text);
+    if (!key->device->ops->can_share(key->device, key->share))
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "device %s cannot share by \"%s\"; hello says what it can", key->device->id,
+                       share->text);
+    return 0;
+}
+
+static int check_creation(struct gb_call *call, const struct create_params *params,
+                          struct creation *creation)
+{
+    int r = check_name(call, &params->name, params->replace);
+
+    if (r == 0)
+        r = gb_call_device(call, &params->device, &creation->key.device);
+    if (r == 0)
+        r = check_share(call, &params->share, &creation->key);
+    if (r == 0)
+        r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
+    if (r == 0)
+        r = gb_call_evict(call, &params->evict, &creation->evict);
+    creation->key.uid = call->session->user->uid;
+    creation->key.gid = call->session->gid;
+    return r;
+}
+
+static int add_bytes(struct gb_buffer *buffer, void *arg)
+{
+    *(uint64_t *)arg += buffer->bytes;
+    return 0;
+}
+
+/* A new object over the storage, whose reference it takes in any case. */
+static struct gb_object *make_object(struct gb_call *call, const struct gb_string *name,
+                                     struct gb_storage *storage, struct gb_layout *layout,
+                                     unsigned mode)
+{
+    struct gb_server *server = call->server;
+    const struct gb_limits *limits = &server->config->limits;
+    struct gb_user *user = call->session->user;
+    struct gb_object *object = NULL;
+
+    if (user->objects >= limits->user_objects)
+        gb_fail_limit(&call->error, "user_objects", (long long)limits->user_objects,
+                      "objects of a user");
+    else if (!(object = gb_object_new(&server->registry, name->text, name->length, storage, user)))
+        gb_call_no_memory(call);
+    if (!object) {
+        gb_storage_unref(&server->store, storage);
+        return NULL;
+    }
+    object->gid = call->session->gid;
+    object->mode = mode;
+    object->created_ms = gb_wall_ms();
+    gb_layout_each(layout, add_bytes, &object->bytes);
+    return object;
+}
+
+/* Renders, names and forgets: for objects that are born sealed. Answers with the version. */
+static int publish(struct gb_call *call, struct gb_object *object, struct gb_layout *layout,
+                   bool replace)
+{
+    struct gb_registry *registry = &call->server->registry;
+    int r = gb_object_render(object, layout, registry->next_version);
+
+    if (r < 0)
+        r = gb_call_no_memory(call);
+    else
+        r = gb_registry_publish(registry, object, replace, gb_now_ms(), &call->error);
+    if (r < 0) {
+        gb_object_discard(registry, object);
+        return r;
+    }
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"version\":");
+    gb_write_uint(call->writer, object->version);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+/* ---- create ---- */
+
+static const struct gb_field create_fields[] = {
+    GB_FIELD(struct create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct create_params, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct create_params, device, GB_FIELD_STRING, 0, 0, 64),
+    GB_FIELD(struct create_params, share, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, mode, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+};
+
+/* Where a buffer of the object is to be found: its offset so far counts from the storage's start.
+ */
+static int put_in_segment(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_placement *placement = arg;
+
+    buffer->segment = placement->segment->id;
+    buffer->offset += placement->offset;
+    return 0;
+}
+
+/* Buffers without a byte lie in no segment: they are said to be in segment 0. */
+static int put_nowhere(struct gb_buffer *buffer, void *arg)
+{
+    (void)arg;
+    buffer->segment = 0;
+    buffer->offset = 0;
+    return 0;
+}
+
+static void place_layout(struct gb_layout *layout, struct gb_storage *storage)
+{
+    if (storage->placement_count > 0)
+        gb_layout_each(layout, put_in_segment, &storage->placements[0]);
+    else
+        gb_layout_each(layout, put_nowhere, NULL);
+}
+
+static int answer_create(struct gb_call *call, const struct gb_lease *lease)
+{
+    struct gb_segments segments = {0};
+    int r = gb_segments_add(call, &segments, lease->object->storage, GB_ACCESS_WRITE, false);
+
+    if (r < 0)
+        return r;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"lease\":");
+    gb_write_uint(call->writer, lease->id);
+    GB_WRITE_LITERAL(call->writer, ",\"object\":");
+    gb_object_write(call->writer, lease->object, true);
+    gb_write_char(call->writer, ',');
+    gb_segments_write(call->writer, &segments);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+static int check_unsealed(struct gb_call *call)
+{
+    const struct gb_limits *limits = &call->server->config->limits;
+
+    if (call->session->holder.count >= limits->session_leases)
+        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
+                             "leases of a session");
+    if (call->session->unsealed >= limits->session_unsealed)
+        return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
+                             "unsealed objects of a session");
+    return 0;
+}
+
+/* The object with its write lease, over storage whose reference it takes in any case; the lease
+   takes `unsealed` on success. */
+static struct gb_lease *begin_object(struct gb_call *call, const struct create_params *params,
+                                     const struct creation *creation, struct gb_storage *storage,
+                                     struct gb_unsealed *unsealed)
+{
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_object *object;
+    struct gb_lease *lease = NULL;
+
+    place_layout(&unsealed->layout, storage);
+    object = make_object(call, &params->name, storage, &unsealed->layout, creation->key.mode);
+    if (!object)
+        return NULL;
+    object->evict = creation->evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    if (gb_object_render(object, &unsealed->layout, 0) == 0)
+        lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
+    if (!lease) {
+        gb_call_no_memory(call);
+        gb_object_discard(registry, object);
+        return NULL;
+    }
+    lease->unsealed = unsealed;
+    call->session->unsealed++;
+    return lease;
+}
+
+static int create(struct gb_call *call, const struct create_params *params,
+                  struct gb_unsealed **unsealed)
+{
+    struct creation creation;
+    struct gb_storage *storage;
+    struct gb_lease *lease;
+    int r = check_creation(call, params, &creation);
+
+    if (r == 0)
+        r = gb_layout_read(params->layout, GB_LAYOUT_CREATE, GB_PARAM("layout"), &(*unsealed)->pool,
+                           &(*unsealed)->layout, &call->error);
+    if (r == 0)
+        r = gb_layout_measure(&(*unsealed)->layout, &creation.total, &call->error);
+    if (r == 0)
+        r = check_unsealed(call);
+    if (r == 0)
+        r = gb_call_place(call, &creation.key, creation.total, &storage);
+    if (r == 1)
+        return gb_call_wait_space(call, creation.key.device, params->wait_ms);
+    if (r < 0)
+        return r;
+    lease = begin_object(call, params, &creation, storage, *unsealed);
+    if (!lease)
+        return call->error.code;
+    *unsealed = NULL;
+    r = answer_create(call, lease);
+    if (r < 0) {
+        call->session->unsealed--;
+        gb_lease_end(&call->server->registry, lease);
+    }
+    return r;
+}
+
+static int handle_create(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct create_params *params = p;
+    struct gb_unsealed *unsealed = gb_unsealed_new(params->replace);
+    int r;
+
+    (void)present;
+    if (!unsealed)
+        return gb_call_no_memory(call);
+    r = create(call, params, &unsealed);
+    gb_unsealed_free(unsealed);
+    return r;
+}
+
+const struct gb_method gb_method_create = {
+    GB_METHOD_ROW("create", 0, create_fields, handle_create, struct create_params)};
+
+/* ---- seal ---- */
+
+struct seal_params {
+    uint64_t lease;
+    struct gb_json null_counts;
+    bool release;
+};
+
+static const struct gb_field seal_fields[] = {
+    GB_FIELD(struct seal_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct seal_params, null_counts, GB_FIELD_OBJECT, 0, 0, 0),
+    GB_FIELD(struct seal_params, release, GB_FIELD_BOOL, 0, 0, 0),
+};
+
+/* The column of a table by its name, or the column itself by "". */
+static struct gb_column *find_column(struct gb_layout *layout, const struct gb_string *name)
+{
+    if (layout->kind == GB_KIND_COLUMN)
+        return name->length == 0 ? &layout->column : NULL;
+    if (layout->kind != GB_KIND_TABLE)
+        return NULL;
+    for (uint32_t i = 0; i < layout->column.child_count; i++)
+        if (strcmp(layout->column.children[i].name, name->text) == 0)
+            return &layout->column.children[i];
+    return NULL;
+}
+
+/* Checks every count before it sets one: a seal that fails can be tried again. */
+static int read_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout,
+                            bool set)
+{
+    struct gb_json_walk walk = gb_json_walk(object);
+    struct gb_json key, item;
+
+    while (gb_json_next(&walk, &key, &item)) {
+        /* The key with its quotes is a JSON string of its own. */
+        struct gb_json quoted = {key.text - 1, key.length + 2};
+        struct gb_path path = {.up = GB_PARAM("null_counts")};
+        struct gb_column *column;
+        struct gb_string name;
+        int64_t count;
+
+        if (gb_json_string(quoted, 0, &path, call->pool, &name, &call->error) < 0)
+            return call->error.code;
+        path.key = name.text;
+        column = find_column(layout, &name);
+        if (!column)
+            return gb_fail_at(&call->error, &path, "there is no such column");
+        if (gb_json_int(item, -1, (int64_t)column->length, &path, &count, &call->error) < 0)
+            return call->error.code;
+        if (count > 0 && !column->mask.present && column->dtype.type != GB_TYPE_NULL &&
+            column->dtype.type != GB_TYPE_DICTIONARY)
+            return gb_fail_at(&call->error, &path, "the column has no mask, so no nulls");
+        if (set)
+            column->null_count = count;
+    }
+    return 0;
+}
+
+static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
+{
+    int r = gb_call_lease(call, id, lease);
+
+    if (r == 0 && !(*lease)->write)
+        return gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a sealed object", id);
+    return r;
+}
+
+static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct seal_params *params = p;
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_unsealed *unsealed;
+    struct gb_object *object;
+    struct gb_lease *lease;
+    struct gb_string name;
+    uint64_t version;
+    int r = find_write_lease(call, params->lease, &lease);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    object = lease->object;
+    unsealed = lease->unsealed;
+    name = (struct gb_string){object->name, object->name_length};
+    r = check_name(call, &name, unsealed->replace);
+    for (int set = 0; r == 0 && params->null_counts.text && set < 2; set++)
+        r = read_null_counts(call, params->null_counts, &unsealed->layout, set);
+    if (r == 0 && gb_object_render(object, &unsealed->layout, registry->next_version) < 0)
+        r = gb_call_no_memory(call);
+    if (r == 0)
+        r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
+    if (r < 0)
+        return r;
+    gb_lease_sealed(lease);
+    call->session->unsealed--;
+    version = object->version;
+    if (params->release)
+        gb_lease_end(registry, lease);
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"version\":");
+    gb_write_uint(call->writer, version);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_seal = {
+    GB_METHOD_ROW("seal", 0, seal_fields, handle_seal, struct seal_params)};
+
+/* ---- abort ---- */
+
+struct abort_params {
+    uint64_t lease;
+};
+
+static const struct gb_field abort_fields[] = {
+    GB_FIELD(struct abort_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+};
+
+static int handle_abort(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct abort_params *params = p;
+    struct gb_lease *lease;
+    int r = find_write_lease(call, params->lease, &lease);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    gb_lease_end(&call->server->registry, lease);
+    call->session->unsealed--;
+    return gb_call_empty(call);
+}
+
+const struct gb_method gb_method_abort = {
+    GB_METHOD_ROW("abort", 0, abort_fields, handle_abort, struct abort_params)};
+
+/* ---- register ---- */
+
+static const struct gb_field register_fields[] = {
+    GB_FIELD(struct create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct create_params, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct create_params, handles, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 1, GB_LIMIT(fds)),
+    GB_FIELD(struct create_params, device, GB_FIELD_STRING, 0, 0, 64),
+    GB_FIELD(struct create_params, share, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, mode, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+};
+
+/* Which of the message's descriptors each handle means; each is to be meant once. */
+static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
+                        struct gb_adoption *adoptions, unsigned *count)
+{
+    struct gb_json_walk walk = gb_json_walk(array);
+    uint32_t seen = 0;
+    struct gb_json item;
+
+    for (*count = 0; gb_json_next(&walk, NULL, &item); ++*count) {
+        struct gb_path path = {.up = GB_PARAM("handles"), .index = *count};
+        struct gb_path fd_path = {.up = &path, .key = "fd"};
+        struct gb_handle handle;
+        int r = gb_handle_read(item, &path, call->pool, &handle, &call->error);
+
+        if (r < 0)
+            return r;
+        if (handle.kind != GB_HANDLE_MEMFD ||
+            gb_server_device(call->server, handle.device) != device)
+            return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                           "handles[%u]: this daemon adopts memory of kind \"memfd\" for device "
+                           "%s",
+                           *count, device->id);
+        if (handle.fd >= call->fd_count)
+            return gb_fail_at(&call->error, &fd_path,
+                              "the message brings %u descriptors, so there is no index %" PRIu64,
+                              call->fd_count, handle.fd);
+        if (seen & 1u << handle.fd)
+            return gb_fail_at(&call->error, &fd_path, "descriptor %" PRIu64 " is used twice",
+                              handle.fd);
+        seen |= 1u << handle.fd;
+        if (handle.bytes == 0)
+            return gb_fail_at(&call->error, &path, "bytes: expected at least 1");
+        adoptions[*count] = (struct gb_adoption){call->fds[handle.fd], handle.bytes};
+    }
+    if (*count == 0)
+        return gb_fail_at(&call->error, GB_PARAM("handles"), "expected at least one handle");
+    return 0;
+}
+
+struct handle_bounds {
+    const struct gb_adoption *adoptions;
+    unsigned count;
+    struct gb_call *call;
+};
+
+static int check_bounds(struct gb_buffer *buffer, void *arg)
+{
+    const struct handle_bounds *bounds = arg;
+    uint64_t end;
+
+    if (buffer->segment >= bounds->count)
+        return gb_fail_at(&bounds->call->error, GB_PARAM("layout"),
+                          "a buffer is in handle %" PRIu64 ", but there are %u", buffer->segment,
+                          bounds->count);
+    if (__builtin_add_overflow(buffer->offset, buffer->bytes, &end) ||
+        end > bounds->adoptions[buffer->segment].bytes)
+        return gb_fail_at(&bounds->call->error, GB_PARAM("layout"),
+                          "a buffer of %" PRIu64 " bytes at %" PRIu64
+                          " goes past the end of handle %" PRIu64 ", which has %" PRIu64 " bytes",
+                          buffer->bytes, buffer->offset, buffer->segment,
+                          bounds->adoptions[buffer->segment].bytes);
+    return 0;
+}
+
+static int put_in_handle(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_storage *storage = arg;
+
+    buffer->segment = storage->placements[buffer->segment].segment->id;
+    return 0;
+}
+
+static int handle_register(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct create_params *params = p;
+    struct gb_adoption adoptions[GB_LIMIT(fds)];
+    struct handle_bounds bounds = {.adoptions = adoptions, .call = call};
+    struct creation creation;
+    struct gb_layout layout;
+    struct gb_storage *storage;
+    struct gb_object *object;
+    int r = check_creation(call, params, &creation);
+
+    (void)present;
+    if (r == 0)
+        r = gb_layout_read(params->layout, GB_LAYOUT_REGISTER, GB_PARAM("layout"), call->pool,
+                           &layout, &call->error);
+    if (r == 0)
+        r = read_handles(call, params->handles, creation.key.device, adoptions, &bounds.count);
+    if (r == 0)
+        r = gb_layout_each(&layout, check_bounds, &bounds);
+    if (r == 0)
+        r = gb_call_adopt(call, creation.key.device, adoptions, bounds.count, &storage);
+    if (r == 1)
+        return gb_call_wait_space(call, creation.key.device, params->wait_ms);
+    if (r < 0)
+        return r;
+    gb_layout_each(&layout, put_in_handle, storage);
+    object = make_object(call, &params->name, storage, &layout, creation.key.mode);
+    if (!object)
+        return call->error.code;
+    object->by_session = true;
+    object->evict = creation.evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    return publish(call, object, &layout, params->replace);
+}
+
+const struct gb_method gb_method_register = {GB_METHOD_ROW(
+    "register", GB_METHOD_FDS, register_fields, handle_register, struct create_params)};
+
+/* ---- alias ---- */
+
+struct alias_params {
+    struct gb_string name, of, mode;
+    struct gb_json slice, columns;
+    bool replace;
+};
+
+static const struct gb_field alias_fields[] = {
+    GB_FIELD(struct alias_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct alias_params, of, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct alias_params, slice, GB_FIELD_OBJECT, 0, 0, 0),
+    GB_FIELD(struct alias_params, columns, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
+    GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct alias_params, replace, GB_FIELD_BOOL, 0, 0, 0),
+};
+
+struct slice_params {
+    uint64_t offset, length;
+};
+
+static int narrow_rows(struct gb_call *call, struct gb_json value, struct gb_layout *layout)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct slice_params, offset, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct slice_params, length, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct slice_params slice = {0};
+    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("slice"), call->pool, &slice,
+                         NULL, &call->error);
+
+    if (r < 0)
+        return r;
+    return gb_layout_slice(layout, slice.offset, slice.length, GB_PARAM("slice"), &call->error);
+}
+
+static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_layout *layout)
+{
+    size_t count = gb_json_count(array), i = 0;
+    struct gb_string *names = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*names));
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json item;
+
+    if (!names)
+        return gb_call_no_memory(call);
+    for (; gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path path = {.up = GB_PARAM("columns"), .index = i};
+
+        if (gb_json_string(item, 0, &path, call->pool, &names[i], &call->error) < 0)
+            return call->error.code;
+    }
+    return gb_layout_select(layout, names, count, GB_PARAM("columns"), call->pool, &call->error);
+}
+
+/* The layout of a sealed object, read back from what was rendered at its seal. */
+static int sealed_layout(struct gb_call *call, const struct gb_object *object,
+                         struct gb_layout *layout)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+    struct gb_json text = {object->text + skip, object->text_length - skip};
+
+    return gb_layout_read(text, GB_LAYOUT_REPLY, GB_PARAM("of"), call->pool, layout, &call->error);
+}
+
+static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct alias_params *params = p;
+    struct gb_object *source, *object;
+    struct gb_layout layout;
+    unsigned mode;
+    int r = check_name(call, &params->name, params->replace);
+
+    (void)present;
+    if (r == 0)
+        r = gb_call_find(call, &params->of, &source);
+    if (r == 0)
+        r = gb_call_mode(call, &params->mode, source->mode, &mode);
+    /* Who opens the alias is given the source's segments, which others of its domain share: nobody
+       may get there who could not open the source. */
+    if (r == 0 && (mode & ~source->mode))
+        r = gb_call_fail_name(call, GPUBUF_E_DENIED, &params->of,
+                              "mode %04o gives more than the %04o of \"%s\"; an alias may only "
+                              "narrow it",
+                              mode, source->mode, params->of.text);
+    if (r == 0)
+        r = sealed_layout(call, source, &layout);
+    if (r == 0 && params->columns.text)
+        r = narrow_columns(call, params->columns, &layout);
+    if (r == 0 && params->slice.text)
+        r = narrow_rows(call, params->slice, &layout);
+    if (r < 0)
+        return r;
+    object = make_object(call, &params->name, gb_storage_ref(source->storage), &layout, mode);
+    if (!object)
+        return call->error.code;
+    object->gid = source->gid; /* its mode speaks of that group */
+    object->by_session = source->by_session;
+    object->evict = source->evict;
+    return publish(call, object, &layout, params->replace);
+}
+
+const struct gb_method gb_method_alias = {
+    GB_METHOD_ROW("alias", 0, alias_fields, handle_alias, struct alias_params)};

@@ -1,0 +1,452 @@
+/* open, release, hello: how sessions come to their leases, and give them back. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "methods.h"
+
+/* ---- open ---- */
+
+struct open_params {
+    struct gb_string name, segments;
+    struct gb_json names;
+    uint64_t version, wait_ms;
+};
+
+static const struct gb_field open_fields[] = {
+    GB_FIELD(struct open_params, name, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct open_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
+    GB_FIELD(struct open_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
+    GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+    GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
+};
+
+/* A read lease on the name's current version, and its segments for the reply. 1: they do not fit.
+ */
+static int open_one(struct gb_call *call, const struct gb_string *name, uint64_t version, bool all,
+                    struct gb_segments *segments, struct gb_lease **lease)
+{
+    const struct gb_limits *limits = &call->server->config->limits;
+    struct gb_object *object;
+    int r = gb_call_find(call, name, &object);
+
+    if (r < 0)
+        return r;
+    if (version && object->version != version)
+        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
+                                 "\"%s\" is at version %" PRIu64 ", and version %" PRIu64
+                                 " is no more",
+                                 name->text, object->version, version);
+    if (call->session->holder.count >= limits->session_leases)
+        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
+                             "leases of a session");
+    r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
+    if (r != 0)
+        return r;
+    *lease =
+        gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
+    return *lease ? 0 : gb_call_no_memory(call);
+}
+
+static int open_name(struct gb_call *call, const struct open_params *params, bool all)
+{
+    struct gb_segments segments = {0};
+    struct gb_lease *lease;
+    int r = open_one(call, &params->name, params->version, all, &segments, &lease);
+
+    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0) {
+        if (!call->last_try)
+            return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
+        return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, &params->name,
+                                 "\"%s\" did not appear within %" PRIu64 " ms", params->name.text,
+                                 params->wait_ms);
+    }
+    if (r < 0)
+        return r;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"lease\":");
+    gb_write_uint(call->writer, lease->id);
+    GB_WRITE_LITERAL(call->writer, ",\"object\":");
+    gb_object_write(call->writer, lease->object, true);
+    gb_write_char(call->writer, ',');
+    gb_segments_write(call->writer, &segments);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+static int read_names(struct gb_call *call, struct gb_json array, struct gb_string **out,
+                      size_t *out_count)
+{
+    size_t count = gb_json_count(array), i = 0;
+    struct gb_string *names = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*names));
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json item;
+
+    if (!names)
+        return gb_call_no_memory(call);
+    for (; gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path path = {.up = GB_PARAM("names"), .index = i};
+
+        if (gb_json_string(item, 0, &path, call->pool, &names[i], &call->error) < 0)
+            return call->error.code;
+    }
+    *out = names;
+    *out_count = count;
+    return 0;
+}
+
+/* Kept free in a message: for each name that is still to come, an entry that says that it did not
+   fit; for the segments and the envelope. */
+#define ENTRY_ROOM 112u
+#define TAIL_ROOM 8192u
+
+static void write_entry_error(struct gb_call *call, struct gb_writer *list)
+{
+    int code = call->error.code > -32000 ? GPUBUF_E_INTERNAL : call->error.code;
+
+    gb_write_format(list, "{\"error\":{\"code\":%d,\"message\":", code);
+    gb_write_cstring(list, call->error.message);
+    gb_write_format(list, ",\"data\":{\"kind\":\"%s\"", gb_error_kind(code));
+    if (call->error.limit)
+        gb_write_format(list, ",\"limit\":\"%s\"", call->error.limit);
+    GB_WRITE_LITERAL(list, "}}}");
+}
+
+static void write_entry(struct gb_call *call, const struct open_params *params,
+                        const struct gb_string *name, bool all, struct gb_segments *segments,
+                        struct gb_lease **lease, struct gb_writer *list)
+{
+    int r = open_one(call, name, 0, all, segments, lease);
+
+    if (r == 1)
+        gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
+    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0)
+        gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
+                          "\"%s\" did not appear within %" PRIu64 " ms", name->text,
+                          params->wait_ms);
+    if (r != 0) {
+        write_entry_error(call, list);
+        return;
+    }
+    GB_WRITE_LITERAL(list, "{\"lease\":");
+    gb_write_uint(list, (*lease)->id);
+    GB_WRITE_LITERAL(list, ",\"object\":");
+    gb_object_write(list, (*lease)->object, true);
+    gb_write_char(list, '}');
+}
+
+/* One entry: a lease and its object, or why not. `left` names come after it. */
+static void open_entry(struct gb_call *call, const struct open_params *params,
+                       const struct gb_string *name, bool all, size_t left,
+                       struct gb_segments *segments, struct gb_writer *list)
+{
+    struct gb_lease *lease = NULL;
+    size_t before = list->length;
+
+    write_entry(call, params, name, all, segments, &lease, list);
+    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes))
+        return;
+    if (lease)
+        gb_lease_end(&call->server->registry, lease);
+    list->length = before;
+    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask again");
+    write_entry_error(call, list);
+}
+
+static bool all_there(struct gb_call *call, const struct gb_string *names, size_t count)
+{
+    struct gb_object *object;
+
+    for (size_t i = 0; i < count; i++)
+        if (gb_call_find(call, &names[i], &object) < 0)
+            return false;
+    return true;
+}
+
+static int open_names(struct gb_call *call, const struct open_params *params, bool all)
+{
+    struct gb_segments segments = {0};
+    struct gb_writer *list = &call->server->list_writer;
+    struct gb_string *names = NULL;
+    size_t count = 0;
+    int r = read_names(call, params->names, &names, &count);
+
+    if (r < 0)
+        return r;
+    if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count))
+        return gb_call_wait_names(call, names, count, params->wait_ms);
+    gb_writer_reset(list);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            gb_write_char(list, ',');
+        open_entry(call, params, &names[i], all, count - i - 1, &segments, list);
+    }
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
+    gb_write(call->writer, list->data, list->length);
+    GB_WRITE_LITERAL(call->writer, "],");
+    gb_segments_write(call->writer, &segments);
+    gb_write_char(call->writer, '}');
+    call->writer->failed |= list->failed;
+    return GB_DONE;
+}
+
+static int handle_open(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct open_params *params = p;
+    bool all = params->segments.text && strcmp(params->segments.text, "all") == 0;
+
+    (void)present;
+    if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("segments"),
+                          "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
+    if (!params->name.text == !params->names.text)
+        return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
+    if (params->name.text)
+        return open_name(call, params, all);
+    if (params->version)
+        return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
+    return open_names(call, params, all);
+}
+
+const struct gb_method gb_method_open = {
+    GB_METHOD_ROW("open", 0, open_fields, handle_open, struct open_params)};
+
+/* ---- release ---- */
+
+struct release_params {
+    uint64_t lease;
+    struct gb_json leases;
+};
+
+static const struct gb_field release_fields[] = {
+    GB_FIELD(struct release_params, lease, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct release_params, leases, GB_FIELD_ARRAY, 0, 0, 0),
+};
+
+static int release_one(struct gb_call *call, uint64_t id)
+{
+    struct gb_lease *lease;
+    int r = gb_call_lease(call, id, &lease);
+
+    if (r < 0)
+        return r;
+    if (lease->write)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "lease %" PRIu64 " is on an unsealed object: seal or abort it", id);
+    gb_lease_end(&call->server->registry, lease);
+    return 0;
+}
+
+/* Releases those that it can, and answers with what was wrong with the first of the others. */
+static int release_all(struct gb_call *call, struct gb_json array)
+{
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_error first = {0};
+    struct gb_json item;
+    uint64_t index = 0;
+
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM("leases"), .index = index};
+        uint64_t id;
+        int r = gb_json_uint(item, 0, GB_LIMIT(integer), &path, &id, &call->error);
+
+        if (r == 0)
+            r = release_one(call, id);
+        if (r < 0 && !first.code)
+            first = call->error;
+    }
+    if (!first.code)
+        return gb_call_empty(call);
+    call->error = first;
+    return first.code;
+}
+
+static int handle_release(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct release_params *params = p;
+    int r;
+
+    if (!(present & 1) == !params->leases.text)
+        return gb_fail_at(&call->error, &gb_params_path, "expected either lease or leases");
+    if (params->leases.text)
+        return release_all(call, params->leases);
+    r = release_one(call, params->lease);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_release = {
+    GB_METHOD_ROW("release", 0, release_fields, handle_release, struct release_params)};
+
+/* ---- hello ---- */
+
+struct hello_params {
+    uint64_t protocol;
+    struct gb_string client;
+    struct gb_json resume;
+};
+
+static const struct gb_field hello_fields[] = {
+    GB_FIELD(struct hello_params, protocol, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct hello_params, client, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct hello_params, resume, GB_FIELD_OBJECT, 0, 0, 0),
+};
+
+struct resume_params {
+    struct gb_string instance;
+    struct gb_json objects;
+};
+
+struct resumed_object {
+    struct gb_string name;
+    uint64_t version;
+};
+
+static void write_devices(struct gb_call *call)
+{
+    struct gb_server *server = call->server;
+
+    GB_WRITE_LITERAL(call->writer, "\"devices\":[");
+    for (unsigned i = 0; i < server->device_count; i++) {
+        const struct gb_device *device = server->devices[i];
+
+        if (i > 0)
+            gb_write_char(call->writer, ',');
+        gb_device_write(call->writer, device, i == 0);
+    }
+    gb_write_char(call->writer, ']');
+}
+
+static void write_limits(struct gb_call *call)
+{
+    const struct gb_limits *limits = &call->server->config->limits;
+    const char *separator = "";
+
+    GB_WRITE_LITERAL(call->writer, "\"limits\":{");
+#define WRITE_LIMIT(name, value, text)                                                  \
+    gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name); \
+    separator = ",";
+    GB_LIMIT_MAP(WRITE_LIMIT)
+#undef WRITE_LIMIT
+    gb_write_char(call->writer, '}');
+}
+
+/* One lease that the client had before its connection broke: granted anew if that version is still
+   there, else null. */
+static int resume_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                      bool same_instance, struct gb_writer *list)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resumed_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct resumed_object wanted = {0};
+    struct gb_object *object;
+    struct gb_lease *lease = NULL;
+    int r;
+
+    if (gb_json_type(item) != GB_JSON_OBJECT)
+        return gb_fail_at(&call->error, path, "expected an object");
+    r = gb_json_read(item, fields, 2, GB_UNKNOWN_REFUSE, path, call->pool, &wanted, NULL,
+                     &call->error);
+    if (r < 0)
+        return r;
+    object = gb_registry_find(&call->server->registry, wanted.name.text, wanted.name.length);
+    if (same_instance && object && object->version == wanted.version &&
+        gb_session_may_read(call->session, object) &&
+        call->session->holder.count < call->server->config->limits.session_leases)
+        lease = gb_lease_new(&call->server->registry, object, &call->session->holder, false,
+                             gb_now_ms());
+    if (lease)
+        gb_write_uint(list, lease->id);
+    else
+        GB_WRITE_LITERAL(list, "null");
+    return 0;
+}
+
+static int resume(struct gb_call *call, struct gb_json value, struct gb_writer *list)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path objects_path = {.up = GB_PARAM("resume"), .key = "objects"};
+    struct resume_params params = {0};
+    struct gb_json_walk walk;
+    struct gb_json item;
+    uint64_t index = 0;
+    bool same_instance;
+    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
+                         &params, NULL, &call->error);
+
+    if (r < 0)
+        return r;
+    same_instance = strcmp(params.instance.text, call->server->instance) == 0;
+    for (walk = gb_json_walk(params.objects); gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = &objects_path, .index = index};
+
+        if (index > 0)
+            gb_write_char(list, ',');
+        r = resume_one(call, item, &path, same_instance, list);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int greet(struct gb_call *call, const struct hello_params *params)
+{
+    struct gb_session *session = call->session;
+    char *name = NULL;
+
+    if (session->greeted)
+        return gb_fail(&call->error, GPUBUF_E_BUSY, "hello was said before; it is the first call");
+    if (params->protocol != GPUBUF_PROTOCOL)
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "protocol %" PRIu64 " is unknown here; this daemon speaks %d",
+                       params->protocol, GPUBUF_PROTOCOL);
+    if (params->client.text && !(name = strdup(params->client.text)))
+        return gb_call_no_memory(call);
+    session->client = name;
+    return 0;
+}
+
+static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct hello_params *params = p;
+    struct gb_server *server = call->server;
+    struct gb_writer *list = &server->list_writer;
+    int r = greet(call, params);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    gb_writer_reset(list);
+    if (params->resume.text && (r = resume(call, params->resume, list)) < 0) {
+        gb_holder_end(&server->registry, &call->session->holder);
+        free(call->session->client);
+        call->session->client = NULL;
+        return r;
+    }
+    call->session->greeted = true;
+    gb_call_begin_result(call);
+    gb_write_format(call->writer,
+                    "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",
+                    GPUBUF_PROTOCOL, GPUBUF_VERSION, server->instance);
+    gb_write_uint(call->writer, call->session->id);
+    gb_write_char(call->writer, ',');
+    write_devices(call);
+    gb_write_char(call->writer, ',');
+    write_limits(call);
+    if (params->resume.text) {
+        GB_WRITE_LITERAL(call->writer, ",\"resumed\":[");
+        gb_write(call->writer, list->data, list->length);
+        gb_write_char(call->writer, ']');
+        call->writer->failed |= list->failed;
+    }
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_hello = {
+    GB_METHOD_ROW("hello", 0, hello_fields, handle_hello, struct hello_params)};

@@ -1,0 +1,526 @@
+#include "methods.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* In the order of docs/PROTOCOL.md. */
+static const struct gb_method *const methods[] = {
+    &gb_method_hello,  &gb_method_create,  &gb_method_seal,     &gb_method_abort,
+    &gb_method_open,   &gb_method_release, &gb_method_register, &gb_method_alias,
+    &gb_method_delete, &gb_method_list,    &gb_method_stat,     &gb_method_pin,
+    &gb_method_unpin,  &gb_method_leases,  &gb_method_unmap,    &gb_method_trim,
+    &gb_method_watch,  &gb_method_unwatch, &gb_method_stats,    &gb_method_describe,
+};
+
+#define METHOD_COUNT (sizeof(methods) / sizeof(methods[0]))
+
+const struct gb_path gb_params_path = {.key = "params"};
+
+size_t gb_method_count(void)
+{
+    return METHOD_COUNT;
+}
+
+const struct gb_method *gb_method_at(size_t i)
+{
+    return methods[i];
+}
+
+static size_t find_method(const struct gb_string *name)
+{
+    size_t i = 0;
+
+    while (i < METHOD_COUNT && strcmp(methods[i]->name, name->text) != 0)
+        i++;
+    return i;
+}
+
+/* ---- one request ---- */
+
+static void close_fds(int *fds, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Decodes the parameters and lets the method answer: an outcome, or a code with call->error set. */
+static int handle(struct gb_call *call)
+{
+    const struct gb_method *method = call->method;
+    uint64_t present = 0;
+    void *params;
+
+    if ((method->flags & GB_METHOD_ADMIN) && !gb_session_is_admin(call->session))
+        return gb_fail(&call->error, GPUBUF_E_DENIED, "%s is for root and the daemon's own user",
+                       method->name);
+    if (call->fd_count > 0 && !(method->flags & GB_METHOD_FDS))
+        return gb_fail(&call->error, GPUBUF_E_INVALID, "%s takes no descriptors", method->name);
+    params = gb_pool_calloc(call->pool, 1, method->params_size);
+    if (!params)
+        return gb_call_no_memory(call);
+    if (call->params_text.text) {
+        int r =
+            gb_json_read(call->params_text, method->fields, method->field_count, GB_UNKNOWN_REFUSE,
+                         &gb_params_path, call->pool, params, &present, &call->error);
+        if (r < 0)
+            return r;
+    }
+    for (size_t i = 0; i < method->field_count; i++)
+        if ((method->fields[i].flags & GB_FIELD_REQUIRED) && !(present & (uint64_t)1 << i))
+            return gb_fail_at(&call->error, GB_PARAM(method->fields[i].name), "missing");
+    return method->handle(call, params, present);
+}
+
+/* Sends the result or the error; a notification gets neither. */
+static void answer(struct gb_call *call, int r)
+{
+    if (r < 0) {
+        struct gb_method_count *counts = call->server->counts;
+
+        if (call->method)
+            counts[find_method(&(struct gb_string){call->method->name, 0})].errors++;
+        if (call->error.code == GPUBUF_E_INTERNAL || call->error.code == GPUBUF_E_DEVICE)
+            gb_log(GB_LOG_ERROR, "request failed",
+                   GB_LOG_TEXT("method", call->method ? call->method->name : ""),
+                   GB_LOG_NUMBER("pid", call->session->pid),
+                   GB_LOG_TEXT("why", call->error.message));
+        close_fds(call->reply_fds, call->reply_fd_count);
+        call->reply_fd_count = 0;
+        gb_writer_reset(call->writer);
+        if (call->id.text || !call->method)
+            gb_rpc_write_error(call->writer, call->id, &call->error);
+    } else if (call->id.text) {
+        gb_rpc_end(call->writer);
+    } else {
+        close_fds(call->reply_fds, call->reply_fd_count);
+        call->reply_fd_count = 0;
+        return;
+    }
+    if (call->writer->length > 0 || call->writer->failed)
+        gb_session_send(call->session, call->writer, call->reply_fds, call->reply_fd_count);
+}
+
+static int run(struct gb_call *call)
+{
+    int r;
+
+    gb_writer_reset(call->writer);
+    r = handle(call);
+    if (r == GB_WAITS)
+        return GB_WAITS;
+    answer(call, r);
+    return GB_DONE;
+}
+
+static void call_init(struct gb_call *call, struct gb_session *session, const char *line,
+                      size_t length)
+{
+    struct gb_server *server = session->server;
+
+    memset(call, 0, offsetof(struct gb_call, error));
+    call->server = server;
+    call->session = session;
+    call->pool = &server->pool;
+    call->writer = &server->writer;
+    call->line = line;
+    call->line_length = length;
+    gb_pool_reset(call->pool);
+}
+
+/*
+ * The descriptors that the message says it brings. When it cannot be told how many a broken line
+ * brought, and some are there, they are out of step with the messages for good.
+ */
+static int take_fds(struct gb_call *call, const struct gb_rpc_request *request, int read, int *fds)
+{
+    struct gb_frame *frame = &call->session->conn.in;
+
+    if (read < 0 && frame->fd_count > 0 && request->fds == 0)
+        return GPUBUF_E_PROTOCOL;
+    if (request->fds == 0)
+        return 0;
+    if (request->fds > GB_LIMIT(fds) || gb_frame_take_fds(frame, fds, (unsigned)request->fds) < 0)
+        return GPUBUF_E_PROTOCOL;
+    call->fds = fds;
+    call->fd_count = (unsigned)request->fds;
+    return 0;
+}
+
+int gb_methods_serve(struct gb_session *session, const char *line, size_t length)
+{
+    struct gb_rpc_request request = {0};
+    struct gb_call call;
+    int fds[GB_LIMIT(fds)];
+    size_t index;
+    int r;
+
+    call_init(&call, session, line, length);
+    r = gb_rpc_read_request(line, length, call.pool, &request, &call.error);
+    call.id = request.id;
+    call.params_text = request.params;
+    if (take_fds(&call, &request, r, fds) < 0) {
+        gb_fail(&call.error, GPUBUF_E_REQUEST,
+                "the message does not bring the descriptors that it should; the session ends");
+        answer(&call, GPUBUF_E_REQUEST);
+        return GPUBUF_E_PROTOCOL;
+    }
+    if (r == 0 && (index = find_method(&request.method)) < METHOD_COUNT) {
+        call.method = methods[index];
+        session->server->counts[index].calls++;
+        r = run(&call);
+        session->greeted = true; /* hello can only come first */
+    } else {
+        if (r == 0)
+            r = gb_fail(&call.error, GPUBUF_E_METHOD, "there is no method \"%.64s\"",
+                        request.method.text);
+        if (request.id.text || !request.method.text)
+            answer(&call, r);
+    }
+    if (r != GB_WAITS)
+        close_fds(call.fds, call.fd_count);
+    return 0;
+}
+
+bool gb_methods_retry(struct gb_wait *wait, bool last_try)
+{
+    struct gb_session *session = gb_wait_session(wait);
+    struct gb_rpc_request request = {0};
+    struct gb_call call;
+    const char *line;
+    size_t length;
+
+    line = gb_wait_line(wait, &length);
+    call_init(&call, session, line, length);
+    call.wait = wait;
+    call.last_try = last_try;
+    call.fds = gb_wait_fds(wait, &call.fd_count);
+    if (gb_rpc_read_request(line, length, call.pool, &request, &call.error) < 0) {
+        gb_wait_end(wait); /* it was readable once: memory is out */
+        return true;
+    }
+    call.id = request.id;
+    call.params_text = request.params;
+    call.method = methods[find_method(&request.method)];
+    if (run(&call) == GB_WAITS)
+        return false;
+    gb_wait_end(wait);
+    return true;
+}
+
+/* ---- for the handlers ---- */
+
+void gb_call_begin_result(struct gb_call *call)
+{
+    if (call->id.text)
+        gb_rpc_begin_result(call->writer, call->id, call->reply_fd_count);
+}
+
+int gb_call_empty(struct gb_call *call)
+{
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{}");
+    return GB_DONE;
+}
+
+int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
+                      const char *format, ...)
+{
+    va_list args;
+    char message[sizeof(call->error.message)];
+
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    gb_fail(&call->error, code, "%s", message);
+    snprintf(call->error.name, sizeof(call->error.name), "%s", name->text);
+    return code;
+}
+
+int gb_call_no_memory(struct gb_call *call)
+{
+    return gb_fail(&call->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+}
+
+int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **out)
+{
+    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+
+    if (!object || !gb_session_may_read(call->session, object))
+        return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
+                                 "there is no object \"%s\", or none that you may open",
+                                 name->text);
+    *out = object;
+    return 0;
+}
+
+int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
+                            struct gb_object **out)
+{
+    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+    bool may_change = object && gb_session_may_change(call->session, object);
+
+    if (!object || (!may_change && !gb_session_may_read(call->session, object)))
+        return gb_call_find(call, name, out);
+    if (!may_change)
+        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                                 "\"%s\" belongs to uid %u, and its mode %04o does not let you "
+                                 "change it",
+                                 name->text, object->owner->uid, object->mode);
+    *out = object;
+    return 0;
+}
+
+int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
+                 unsigned *mode)
+{
+    unsigned value = 0;
+
+    if (!text->text) {
+        *mode = fallback;
+        return 0;
+    }
+    for (const char *digit = text->text; *digit; digit++) {
+        if (*digit < '0' || *digit > '7' || text->length > 5)
+            return gb_fail_at(&call->error, GB_PARAM("mode"),
+                              "\"%.16s\" is no octal mode such as \"0640\"", text->text);
+        value = value * 8 + (unsigned)(*digit - '0');
+    }
+    if (text->length < 3 || (value & ~0666u))
+        return gb_fail_at(&call->error, GB_PARAM("mode"),
+                          "\"%.16s\": expected three octal digits of 0, 2, 4 or 6, such as "
+                          "\"0640\"",
+                          text->text);
+    *mode = value;
+    return 0;
+}
+
+int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict)
+{
+    static const char *const names[] = {"spill", "drop", "keep"};
+
+    *evict = GB_EVICT_SPILL;
+    if (!text->text)
+        return 0;
+    for (unsigned i = 0; i < 3; i++)
+        if (strcmp(names[i], text->text) == 0) {
+            *evict = (enum gb_evict)i;
+            return 0;
+        }
+    return gb_fail_at(&call->error, GB_PARAM("evict"),
+                      "expected \"spill\", \"drop\" or \"keep\", found \"%.32s\"", text->text);
+}
+
+int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device)
+{
+    *device = gb_server_device(call->server, text->text);
+    if (*device)
+        return 0;
+    return gb_fail_at(&call->error, GB_PARAM("device"),
+                      "this daemon serves no device \"%.64s\"; hello says which it serves",
+                      text->text);
+}
+
+int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
+{
+    *lease = gb_lease_find(&call->server->registry, id, &call->session->holder);
+    if (*lease)
+        return 0;
+    return gb_fail(&call->error, GPUBUF_E_STALE, "this session holds no lease %" PRIu64, id);
+}
+
+/* ---- segments of a reply ---- */
+
+static bool noted(const struct gb_segments *segments, const struct gb_segment *segment)
+{
+    for (unsigned i = 0; i < segments->count; i++)
+        if (segments->items[i].segment == segment)
+            return true;
+    return false;
+}
+
+static int segment_fd(const struct gb_segment *segment, enum gb_access access)
+{
+    return access == GB_ACCESS_WRITE ? segment->memory.write_fd : segment->memory.read_fd;
+}
+
+/* Enters one segment in the reply and in the account of who maps what. */
+static int note_segment(struct gb_call *call, struct gb_segments *segments,
+                        struct gb_segment *segment, enum gb_access access)
+{
+    int fd = fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3);
+
+    if (fd < 0)
+        return gb_fail(&call->error,
+                       errno == EMFILE || errno == ENFILE ? GPUBUF_E_LIMIT : GPUBUF_E_INTERNAL,
+                       "the daemon cannot open another descriptor: %s", strerror(errno));
+    if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
+        close(fd);
+        return gb_call_no_memory(call);
+    }
+    segments->items[segments->count].segment = segment;
+    segments->items[segments->count].access = access;
+    segments->items[segments->count++].fd_index = (int)call->reply_fd_count;
+    call->reply_fds[call->reply_fd_count++] = fd;
+    return 0;
+}
+
+/* Takes back what note_segment entered last. */
+static void forget_segment(struct gb_call *call, struct gb_segments *segments, bool had_other)
+{
+    const struct gb_segment *segment = segments->items[--segments->count].segment;
+    struct gb_mapping *mapping =
+        gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
+
+    close(call->reply_fds[--call->reply_fd_count]);
+    if (had_other)
+        mapping->access &= ~(unsigned)segments->items[segments->count].access;
+    else
+        gb_mapping_end(&call->server->store, mapping);
+}
+
+int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
+                    const struct gb_storage *storage, enum gb_access access, bool all)
+{
+    struct gb_segment *wanted[GB_LIMIT(fds)];
+    bool had_other[GB_LIMIT(fds)];
+    unsigned count = 0, entered;
+
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        struct gb_segment *segment = storage->placements[i].segment;
+        struct gb_mapping *mapping =
+            gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
+
+        if (noted(segments, segment) || (!all && mapping && (mapping->access & (unsigned)access)))
+            continue;
+        had_other[count] = mapping != NULL;
+        wanted[count++] = segment;
+    }
+    if (segments->count + count > GB_LIMIT(fds))
+        return 1;
+    for (entered = 0; entered < count; entered++) {
+        int r = note_segment(call, segments, wanted[entered], access);
+
+        if (r == 0)
+            continue;
+        while (entered-- > 0)
+            forget_segment(call, segments, had_other[entered]);
+        return r;
+    }
+    return 0;
+}
+
+void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments)
+{
+    GB_WRITE_LITERAL(writer, "\"segments\":[");
+    for (unsigned i = 0; i < segments->count; i++) {
+        const struct gb_segment *segment = segments->items[i].segment;
+        struct gb_segment_info info = {
+            .id = segment->id,
+            .device = segment->device->id,
+            .bytes = segment->bytes,
+            .writable = segments->items[i].access == GB_ACCESS_WRITE,
+            .handle = {.kind = segment->memory.kind, .fd = (uint64_t)segments->items[i].fd_index},
+        };
+
+        if (i > 0)
+            gb_write_char(writer, ',');
+        gb_segment_write(writer, &info);
+    }
+    gb_write_char(writer, ']');
+}
+
+/* ---- space ---- */
+
+/* What stands in the way, for the sentence of no_space. */
+static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
+{
+    return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
+                   "%s has no room for %" PRIu64 " bytes: of %" PRIu64 ", %" PRIu64
+                   " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept, %" PRIu64
+                   " mapped by clients after their release",
+                   device->id, bytes, device->capacity, gb_device_free_bytes(device),
+                   device->leased, device->pinned, device->pinned_by_clients);
+}
+
+int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
+                  struct gb_storage **storage)
+{
+    uint64_t shortfall;
+    int r;
+
+    do {
+        r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
+                           &shortfall, &call->error);
+    } while (r == 1 && gb_registry_evict(&call->server->registry, key->device));
+    if (r == 1)
+        no_space(call, key->device, bytes);
+    return r;
+}
+
+int gb_call_adopt(struct gb_call *call, struct gb_device *device,
+                  const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage)
+{
+    uint64_t shortfall, bytes = 0;
+    int r;
+
+    do {
+        r = gb_store_adopt(&call->server->store, device, call->session->user, adoptions, count,
+                           storage, &shortfall, &call->error);
+    } while (r == 1 && gb_registry_evict(&call->server->registry, device));
+    for (unsigned i = 0; i < count; i++)
+        bytes += adoptions[i].bytes;
+    if (r == 1)
+        no_space(call, device, bytes);
+    return r;
+}
+
+static int put_aside(struct gb_call *call, struct gb_device *device, const struct gb_string *names,
+                     size_t count, uint64_t wait_ms)
+{
+    const struct gb_limits *limits = &call->server->config->limits;
+    uint64_t now = gb_now_ms();
+    struct gb_wait *wait;
+
+    if (call->wait)
+        return GB_WAITS;
+    if (call->session->wait_count >= limits->session_waits)
+        return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
+                             "waiting requests of a session");
+    if (gb_wait_new(call->session, call->line, call->line_length, call->fds, call->fd_count, device,
+                    names, count, now, now + wait_ms, &wait) < 0)
+        return gb_call_no_memory(call);
+    return GB_WAITS;
+}
+
+/* Sessions that were asked for a retired segment are given this long, even if the request does not
+   want to wait for anybody's lease. */
+#define RETIRE_GRACE_MS 200
+
+int gb_call_wait_space(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
+{
+    uint64_t patience = wait_ms;
+
+    if (patience < RETIRE_GRACE_MS && device->pinned_by_clients > 0)
+        patience = RETIRE_GRACE_MS;
+    if (!call->last_try && patience > 0)
+        return put_aside(call, device, NULL, 0, patience);
+    if (wait_ms > 0) {
+        char why[sizeof(call->error.message)];
+
+        memcpy(why, call->error.message, sizeof(why));
+        return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "after %" PRIu64 " ms: %.400s", wait_ms,
+                       why);
+    }
+    return GPUBUF_E_NO_SPACE;
+}
+
+int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
+                       uint64_t wait_ms)
+{
+    return put_aside(call, NULL, names, count, wait_ms);
+}

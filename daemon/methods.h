@@ -1,0 +1,133 @@
+/*
+ * The methods of the protocol: one row each, with its parameters as a table, who may call it, and
+ * the function that answers. docs/PROTOCOL.md and proto/protocol.json describe the same rows; a
+ * test holds them together.
+ */
+#ifndef GB_METHODS_H
+#define GB_METHODS_H
+
+#include "session.h"
+
+/* A request at work. */
+struct gb_call {
+    struct gb_server *server;
+    struct gb_session *session;
+    const struct gb_method *method;
+    struct gb_json id;
+    struct gb_json params_text;
+    struct gb_pool *pool;
+    struct gb_writer *writer; /* empty; a result is written here */
+    struct gb_wait *wait;     /* the request has waited before; NULL on the first try */
+    bool last_try;            /* its time is up: answer now */
+    const char *line;         /* the whole message: kept if the request must wait */
+    size_t line_length;
+    int *fds; /* that came with it; taken ones are set to -1, the rest is closed after */
+    unsigned fd_count;
+    int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
+    unsigned reply_fd_count;
+    struct gb_error error;
+};
+
+enum gb_outcome {
+    GB_DONE = 0,  /* the writer holds the reply, or nothing if it was a notification */
+    GB_WAITS = 1, /* the request was put aside */
+};
+
+enum gb_method_flags {
+    GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
+    GB_METHOD_FDS = 2,   /* may bring descriptors */
+};
+
+struct gb_method {
+    const char *name;
+    unsigned flags;
+    const struct gb_field *fields;
+    size_t field_count;
+    /* An outcome, or a negative code with call->error filled in. `params` is the row's struct. */
+    int (*handle)(struct gb_call *call, const void *params, uint64_t present);
+    size_t params_size; /* of that struct; it starts as zeros */
+};
+
+#define GB_METHOD_ROW(name_, flags_, fields_, handle_, struct_)                 \
+    .name = (name_), .flags = (flags_), .fields = (fields_),                    \
+    .field_count = sizeof(fields_) / sizeof((fields_)[0]), .handle = (handle_), \
+    .params_size = sizeof(struct_)
+
+/* The rows, in the order of docs/PROTOCOL.md. */
+size_t gb_method_count(void);
+const struct gb_method *gb_method_at(size_t i);
+
+/* Answers one line; negative: the connection must be closed (descriptors out of step, no memory).
+ */
+int gb_methods_serve(struct gb_session *session, const char *line, size_t length);
+/* Tries a request that waited once more. `timed_out`: for the last time. True if it was answered.
+ */
+bool gb_methods_retry(struct gb_wait *wait, bool timed_out);
+
+/* ---- for the handlers ---- */
+
+/* The path `params` or `params.KEY`. */
+#define GB_PARAM(key_) (&(const struct gb_path){.up = &gb_params_path, .key = (key_)})
+extern const struct gb_path gb_params_path;
+
+void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
+/* An empty result. */
+int gb_call_empty(struct gb_call *call);
+/* gb_fail with data.name. */
+int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
+                      const char *format, ...) __attribute__((format(printf, 4, 5)));
+int gb_call_no_memory(struct gb_call *call);
+/* An object by name that the session may open; else not_found. */
+int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **object);
+/* As above, which it may also change; else denied. */
+int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
+                            struct gb_object **object);
+/* Reads an octal mode; `fallback` if absent. */
+int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
+                 unsigned *mode);
+int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
+int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
+/* Reads a lease id of this session's. */
+int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
+
+/* The segments that a reply brings; their descriptors are in the call. */
+struct gb_segments {
+    struct {
+        const struct gb_segment *segment;
+        enum gb_access access;
+        int fd_index; /* -1: the handle is not a descriptor */
+    } items[GB_LIMIT(fds)];
+    unsigned count;
+};
+
+/*
+ * Notes that the reply brings the storage's segments: those that the session has not had (`all`:
+ * every one). 0; 1 if they do not all fit in one message; a negative code with the call's error
+ * set. Unless it returns 0 nothing has changed.
+ */
+int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
+                    const struct gb_storage *storage, enum gb_access access, bool all);
+/* "segments":[…] */
+void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+
+/* Storage in a domain, after evicting what may go if need be. Outcomes of gb_store_place. On 1 the
+   call's error says what is missing. */
+int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
+                  struct gb_storage **storage);
+int gb_call_adopt(struct gb_call *call, struct gb_device *device,
+                  const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
+
+/* Waits for space on `device` until `wait_ms` have passed since the first try; or, when time is up
+   or there is nothing to wait for, leaves the no_space or timeout error. */
+int gb_call_wait_space(struct gb_call *call, struct gb_device *device, uint64_t wait_ms);
+/* Waits for any of the names to appear. */
+int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
+                       uint64_t wait_ms);
+
+extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_abort,
+    gb_method_open, gb_method_release, gb_method_register, gb_method_alias, gb_method_delete,
+    gb_method_list, gb_method_stat, gb_method_pin, gb_method_unpin, gb_method_leases,
+    gb_method_unmap, gb_method_trim, gb_method_watch, gb_method_unwatch, gb_method_stats,
+    gb_method_describe;
+
+#endif

@@ -1,0 +1,362 @@
+#include "registry.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
+{
+    memset(registry, 0, sizeof(*registry));
+    registry->store = store;
+    registry->next_version = registry->next_lease = 1;
+}
+
+void gb_registry_end(struct gb_registry *registry)
+{
+    struct gb_name *name;
+
+    registry->on_event = NULL;
+    while ((name = gb_names_lower(&registry->names, "", 0, false)))
+        gb_registry_unname(registry, GB_CONTAINER(name, struct gb_object, index), GB_EVENT_DELETED);
+    assert(registry->leases.count == 0 && registry->objects == 0);
+    gb_names_end(&registry->names);
+    gb_hash_end(&registry->leases);
+    gb_deadlines_end(&registry->deadlines);
+}
+
+/* ---- objects ---- */
+
+struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
+                                struct gb_storage *storage, struct gb_user *owner)
+{
+    struct gb_object *object = calloc(1, sizeof(*object) + name_length + 1);
+
+    if (!object)
+        return NULL;
+    memcpy(object->name, name, name_length);
+    object->name_length = name_length;
+    object->index.text = object->name;
+    object->index.length = name_length;
+    object->storage = storage;
+    object->owner = gb_user_ref(owner);
+    owner->objects++;
+    gb_list_init(&object->leases);
+    gb_list_append(&storage->objects, &object->of_storage);
+    registry->objects++;
+    storage->device->objects++;
+    return object;
+}
+
+static void object_free(struct gb_registry *registry, struct gb_object *object)
+{
+    assert(!object->named && gb_list_empty(&object->leases));
+    gb_deadlines_remove(&registry->deadlines, &object->deadline);
+    gb_list_remove(&object->of_storage);
+    registry->objects--;
+    object->storage->device->objects--;
+    gb_storage_unref(registry->store, object->storage);
+    object->owner->objects--;
+    gb_user_unref(object->owner);
+    free(object->text);
+    free(object);
+}
+
+void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
+{
+    object_free(registry, object);
+}
+
+static const char *evict_name(enum gb_evict evict)
+{
+    return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
+}
+
+static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
+{
+    GB_WRITE_LITERAL(writer, "\"name\":");
+    gb_write_string(writer, object->name, object->name_length);
+    GB_WRITE_LITERAL(writer, ",\"version\":");
+    gb_write_uint(writer, version);
+    GB_WRITE_LITERAL(writer, ",\"device\":\"");
+    gb_write_text(writer, object->storage->device->id);
+    gb_write_text(writer, object->storage->share == GB_SHARE_FD
+                              ? "\",\"share\":\"fd\",\"bytes\":"
+                              : "\",\"share\":\"ipc\",\"bytes\":");
+    gb_write_uint(writer, object->bytes);
+    gb_write_format(writer, ",\"mode\":\"%04o\",\"uid\":", object->mode);
+    gb_write_uint(writer, object->owner->uid);
+    GB_WRITE_LITERAL(writer, ",\"gid\":");
+    gb_write_uint(writer, object->gid);
+    GB_WRITE_LITERAL(writer, ",\"created_ms\":");
+    gb_write_int(writer, object->created_ms);
+    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+    gb_write_int(writer, object->ttl_ms);
+    GB_WRITE_LITERAL(writer, ",\"evict\":\"");
+    gb_write_text(writer, evict_name(object->evict));
+    gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
+                                             : "\",\"producer\":\"daemon\"");
+}
+
+int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version)
+{
+    struct gb_writer writer;
+    size_t brief;
+    char *text;
+
+    gb_writer_init(&writer, 0);
+    write_fixed(&writer, object, version);
+    brief = writer.length;
+    GB_WRITE_LITERAL(&writer, ",\"layout\":");
+    gb_layout_write(&writer, layout, GB_LAYOUT_REPLY);
+    text = gb_writer_take(&writer, &object->text_length);
+    if (!text)
+        return GPUBUF_E_NO_MEMORY;
+    free(object->text);
+    object->text = text;
+    object->brief_length = brief;
+    return 0;
+}
+
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
+    gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
+    gb_write_text(writer, strcmp(object->storage->device->id, "host") == 0
+                              ? ",\"tier\":\"host\",\"leases\":"
+                              : ",\"tier\":\"device\",\"leases\":");
+    gb_write_uint(writer, object->lease_count);
+    gb_write_text(writer, object->pinned ? ",\"pinned\":true}" : ",\"pinned\":false}");
+}
+
+struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
+                                   size_t length)
+{
+    struct gb_name *index = gb_names_find(&registry->names, name, length);
+
+    return index ? GB_CONTAINER(index, struct gb_object, index) : NULL;
+}
+
+/* ---- holds: what keeps a storage from being evicted ---- */
+
+static void hold_lease(struct gb_storage *storage)
+{
+    if (storage->leases++ == 0)
+        storage->device->leased += storage->bytes;
+    gb_recent_hold(&storage->recent);
+}
+
+static void drop_lease(struct gb_storage *storage)
+{
+    if (--storage->leases == 0)
+        storage->device->leased -= storage->bytes;
+    storage->device->space_changed = true; /* it may be evicted now */
+    gb_recent_drop(&storage->recent);
+}
+
+static void hold_pin(struct gb_storage *storage)
+{
+    if (storage->pins++ == 0)
+        storage->device->pinned += storage->bytes;
+    gb_recent_hold(&storage->recent);
+}
+
+static void drop_pin(struct gb_storage *storage)
+{
+    if (--storage->pins == 0)
+        storage->device->pinned -= storage->bytes;
+    storage->device->space_changed = true;
+    gb_recent_drop(&storage->recent);
+}
+
+/* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
+static void gain_name(struct gb_object *object)
+{
+    struct gb_storage *storage = object->storage;
+
+    object->named = true;
+    if (object->evict == GB_EVICT_KEEP)
+        hold_pin(storage);
+    if (!storage->recent.in)
+        gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
+}
+
+static void lose_name(struct gb_registry *registry, struct gb_object *object)
+{
+    object->named = false;
+    gb_deadlines_remove(&registry->deadlines, &object->deadline);
+    gb_object_pin(object, false);
+    if (object->evict == GB_EVICT_KEEP)
+        drop_pin(object->storage);
+    if (gb_list_empty(&object->leases))
+        object_free(registry, object);
+}
+
+void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
+{
+    if (registry->on_event)
+        registry->on_event(registry->on_event_arg, event, object);
+    gb_names_remove(&registry->names, &object->index);
+    lose_name(registry, object);
+}
+
+int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
+                        uint64_t now_ms, struct gb_error *error)
+{
+    struct gb_object *former = gb_registry_find(registry, object->name, object->name_length);
+
+    if (former && !replace) {
+        int code = gb_fail(error, GPUBUF_E_EXISTS, "\"%s\" exists; say replace to take its name",
+                           object->name);
+
+        if (error)
+            memcpy(error->name, object->name, object->name_length + 1);
+        return code;
+    }
+    if (object->ttl_ms > 0 && !gb_deadlines_add(&registry->deadlines, &object->deadline,
+                                                now_ms + (uint64_t)object->ttl_ms))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (former)
+        gb_names_remove(&registry->names, &former->index);
+    if (!gb_names_insert(&registry->names, &object->index)) {
+        assert(!former); /* an index that had a name before has room for one */
+        gb_deadlines_remove(&registry->deadlines, &object->deadline);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    }
+    object->version = registry->next_version++;
+    gain_name(object);
+    if (former)
+        lose_name(registry, former);
+    if (registry->on_event)
+        registry->on_event(registry->on_event_arg, GB_EVENT_SEALED, object);
+    return 0;
+}
+
+void gb_object_pin(struct gb_object *object, bool pin)
+{
+    if (object->pinned == pin)
+        return;
+    object->pinned = pin;
+    if (pin)
+        hold_pin(object->storage);
+    else
+        drop_pin(object->storage);
+}
+
+bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device)
+{
+    struct gb_recent *oldest = gb_recency_oldest(&device->recency);
+    struct gb_storage *storage;
+
+    if (!oldest)
+        return false;
+    storage = gb_storage_ref(GB_CONTAINER(oldest, struct gb_storage, recent));
+    device->evictions++;
+    device->evicted_bytes += storage->recent.bytes;
+    GB_LIST_EACH(&storage->objects, link)
+        gb_registry_unname(registry, GB_CONTAINER(link, struct gb_object, of_storage),
+                           GB_EVENT_EVICTED);
+    gb_storage_unref(registry->store, storage);
+    return true;
+}
+
+void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms)
+{
+    struct gb_deadline *first;
+
+    while ((first = gb_deadlines_first(&registry->deadlines)) && first->at <= now_ms)
+        gb_registry_unname(registry, GB_CONTAINER(first, struct gb_object, deadline),
+                           GB_EVENT_DELETED);
+}
+
+/* ---- leases ---- */
+
+void gb_holder_init(struct gb_holder *holder)
+{
+    gb_list_init(&holder->leases);
+    holder->count = 0;
+}
+
+struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
+                              struct gb_holder *holder, bool write, uint64_t now_ms)
+{
+    struct gb_lease *lease = calloc(1, sizeof(*lease));
+
+    if (!lease)
+        return NULL;
+    lease->id = registry->next_lease;
+    if (!gb_hash_insert(&registry->leases, &lease->link, gb_hash_id(lease->id))) {
+        free(lease);
+        return NULL;
+    }
+    registry->next_lease++;
+    lease->object = object;
+    lease->holder = holder;
+    lease->write = write;
+    lease->since_ms = now_ms;
+    gb_list_append(&object->leases, &lease->of_object);
+    gb_list_append(&holder->leases, &lease->of_holder);
+    holder->count++;
+    object->lease_count++;
+    hold_lease(object->storage);
+    return lease;
+}
+
+struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
+                               const struct gb_holder *holder)
+{
+    for (struct gb_hash_link *link = gb_hash_first(&registry->leases, gb_hash_id(id)); link;
+         link = gb_hash_next(link)) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, link);
+
+        if (lease->id == id && lease->holder == holder)
+            return lease;
+    }
+    return NULL;
+}
+
+struct gb_unsealed *gb_unsealed_new(bool replace)
+{
+    struct gb_unsealed *unsealed = calloc(1, sizeof(*unsealed));
+
+    if (unsealed)
+        unsealed->replace = replace;
+    return unsealed;
+}
+
+void gb_unsealed_free(struct gb_unsealed *unsealed)
+{
+    if (!unsealed)
+        return;
+    gb_pool_end(&unsealed->pool);
+    free(unsealed);
+}
+
+void gb_lease_sealed(struct gb_lease *lease)
+{
+    gb_unsealed_free(lease->unsealed);
+    lease->unsealed = NULL;
+    lease->write = false;
+}
+
+void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
+{
+    struct gb_object *object = lease->object;
+
+    gb_list_remove(&lease->of_object);
+    gb_list_remove(&lease->of_holder);
+    gb_hash_remove(&registry->leases, &lease->link);
+    lease->holder->count--;
+    object->lease_count--;
+    drop_lease(object->storage);
+    gb_unsealed_free(lease->unsealed);
+    free(lease);
+    if (!object->named && gb_list_empty(&object->leases))
+        object_free(registry, object);
+}
+
+void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
+{
+    GB_LIST_EACH(&holder->leases, link)
+        gb_lease_end(registry, GB_CONTAINER(link, struct gb_lease, of_holder));
+}

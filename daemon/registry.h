@@ -1,0 +1,137 @@
+/*
+ * Names, versions, leases. An object is one version of a name: unsealed, it is known by its write
+ * lease only; sealed, it is the name's current version until it is deleted, replaced or evicted,
+ * and lives on as long as somebody holds a lease. Pure logic over the store: no sockets, no clock.
+ * Not thread-safe: the loop's.
+ */
+#ifndef GB_REGISTRY_H
+#define GB_REGISTRY_H
+
+#include "names.h"
+#include "proto/layout.h"
+#include "store.h"
+
+enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
+
+enum gb_event { GB_EVENT_SEALED, GB_EVENT_DELETED, GB_EVENT_EVICTED };
+
+struct gb_object {
+    struct gb_name index; /* while it is the name's current version */
+    struct gb_link of_storage;
+    struct gb_storage *storage;
+    struct gb_link leases;
+    uint64_t lease_count;
+    uint64_t version; /* 0 while unsealed */
+    uint64_t bytes;   /* of its buffers */
+    struct gb_user *owner;
+    gid_t gid;
+    unsigned mode;
+    enum gb_evict evict;
+    bool named, pinned, by_session; /* by_session: registered by its producer */
+    int64_t created_ms, ttl_ms;
+    struct gb_deadline deadline; /* of ttl_ms */
+
+    /* What replies say of it and never changes, rendered once: members without braces, up to
+       `brief_length` without the layout (lists, events), then `,"layout":{…}`. NULL while unsealed.
+     */
+    char *text;
+    size_t brief_length, text_length;
+
+    size_t name_length;
+    char name[];
+};
+
+/* Who holds leases: a session. */
+struct gb_holder {
+    struct gb_link leases;
+    uint64_t count;
+};
+
+struct gb_lease {
+    struct gb_hash_link link; /* by id */
+    struct gb_link of_object, of_holder;
+    uint64_t id;
+    struct gb_object *object;
+    struct gb_holder *holder;
+    bool write;
+    uint64_t since_ms;
+    struct gb_unsealed *unsealed; /* what is to be sealed; owned; NULL for read leases */
+};
+
+/* What a write lease carries until the seal. */
+struct gb_unsealed {
+    struct gb_pool pool; /* of the layout */
+    struct gb_layout layout;
+    bool replace;
+};
+
+struct gb_registry {
+    struct gb_store *store;
+    struct gb_names names;
+    struct gb_hash_table leases;
+    struct gb_deadlines deadlines; /* of objects with a time to live */
+    uint64_t next_version, next_lease;
+    uint64_t objects;
+    /* Told after a name has got its object, and just before it loses it. */
+    void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
+    void *on_event_arg;
+};
+
+void gb_registry_init(struct gb_registry *registry, struct gb_store *store);
+/* Deletes every object. No lease may be left. */
+void gb_registry_end(struct gb_registry *registry);
+
+/* A new, unsealed object over `storage`, whose reference it takes over on success. `owner` is
+   charged and referenced. NULL if memory is out. */
+struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
+                                struct gb_storage *storage, struct gb_user *owner);
+/* An object that never got its name and has no lease. */
+void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
+
+/*
+ * Renders what replies say of the object. `version` is what it will get. GPUBUF_E_NO_MEMORY.
+ */
+int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version);
+
+/* Writes the object as replies have it: its members in braces, with or without the layout. */
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
+
+/*
+ * Gives a rendered object its name: `replace` says whether it may take it from another. The
+ * replaced version loses its name without an event of its own. `now_ms` starts its time to live.
+ * GPUBUF_E_EXISTS, GPUBUF_E_NO_MEMORY; then nothing has changed.
+ */
+int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
+                        uint64_t now_ms, struct gb_error *error);
+/* Takes the name away, saying why; the object goes with its last lease, at once if there is none.
+ */
+void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
+                        enum gb_event event);
+
+struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
+                                   size_t length);
+
+void gb_object_pin(struct gb_object *object, bool pin);
+
+/* Unnames every object of the least recently used storage on the device; false if none may go. */
+bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device);
+/* Deletes what has outlived its time. */
+void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
+
+/* ---- leases ---- */
+
+struct gb_unsealed *gb_unsealed_new(bool replace);   /* NULL if memory is out */
+void gb_unsealed_free(struct gb_unsealed *unsealed); /* NULL is fine */
+void gb_holder_init(struct gb_holder *holder);
+/* NULL if memory is out. */
+struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
+                              struct gb_holder *holder, bool write, uint64_t now_ms);
+struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
+                               const struct gb_holder *holder);
+/* Ends a lease; an unsealed object is aborted, one without a name goes with its last lease. */
+void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
+/* The write lease of a published object becomes a read lease. */
+void gb_lease_sealed(struct gb_lease *lease);
+void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
+
+#endif

@@ -1,0 +1,363 @@
+#include "server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "methods.h"
+#include "watch.h"
+
+#define ACCEPT_BATCH 64
+
+/* ---- time ---- */
+
+static uint64_t clock_ms(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t gb_now_ms(void)
+{
+    return clock_ms(CLOCK_MONOTONIC);
+}
+
+int64_t gb_wall_ms(void)
+{
+    return (int64_t)clock_ms(CLOCK_REALTIME);
+}
+
+bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms)
+{
+    gb_deadlines_remove(&server->timers, &timer->deadline);
+    return gb_deadlines_add(&server->timers, &timer->deadline, at_ms);
+}
+
+void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer)
+{
+    gb_deadlines_remove(&server->timers, &timer->deadline);
+}
+
+static void fire_timers(struct gb_server *server)
+{
+    uint64_t now = gb_now_ms();
+    struct gb_deadline *first;
+
+    while ((first = gb_deadlines_first(&server->timers)) && first->at <= now) {
+        struct gb_timer *timer = GB_CONTAINER(first, struct gb_timer, deadline);
+
+        gb_deadlines_remove(&server->timers, first);
+        timer->fire(timer);
+    }
+    gb_registry_expire(&server->registry, now);
+}
+
+static void on_timer(uv_timer_t *handle)
+{
+    struct gb_server *server = handle->data;
+
+    server->timer_at = 0; /* waking up is all: serve() looks at the clock */
+}
+
+/* Before the loop sleeps: not past the first deadline. */
+static void on_prepare(uv_prepare_t *handle)
+{
+    struct gb_server *server = handle->data;
+    const struct gb_deadline *timer = gb_deadlines_first(&server->timers);
+    const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
+    uint64_t at = timer ? timer->at : UINT64_MAX, now;
+
+    if (expiry && expiry->at < at)
+        at = expiry->at;
+    if (at == UINT64_MAX || at == server->timer_at)
+        return;
+    now = gb_now_ms();
+    uv_update_time(server->loop);
+    uv_timer_start(&server->timer, on_timer, at > now ? at - now : 0, 0);
+    server->timer_at = at;
+}
+
+/* ---- a turn of the loop ---- */
+
+static void flush_dirty(struct gb_server *server)
+{
+    while (!gb_list_empty(&server->dirty)) {
+        struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
+
+        gb_list_remove(&session->dirty);
+        gb_session_flush(session);
+    }
+}
+
+static void serve(struct gb_server *server)
+{
+    struct gb_link turn;
+
+    /* Those that become ready meanwhile have to wait for the next turn. */
+    gb_list_init(&turn);
+    while (!gb_list_empty(&server->ready)) {
+        struct gb_link *link = server->ready.next;
+
+        gb_list_remove(link);
+        gb_list_append(&turn, link);
+    }
+    while (!gb_list_empty(&turn)) {
+        struct gb_session *session = GB_CONTAINER(turn.next, struct gb_session, ready);
+
+        gb_list_remove(&session->ready);
+        gb_session_serve(session);
+    }
+    fire_timers(server);
+    gb_waits_run(server);
+    flush_dirty(server);
+}
+
+static void on_check(uv_check_t *handle)
+{
+    serve(handle->data);
+}
+
+/* ---- accepting ---- */
+
+/* Without a free descriptor the peer would wait for ever and the loop spin: take it and hang up. */
+static void turn_away(struct gb_server *server)
+{
+    int fd;
+
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(errno)));
+    if (server->spare_fd < 0)
+        return;
+    close(server->spare_fd);
+    fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_listen(uv_poll_t *handle, int status, int events)
+{
+    struct gb_server *server = handle->data;
+
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            gb_session_new(server, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            turn_away(server);
+        if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+/* ---- beginning ---- */
+
+struct gb_device *gb_server_device(const struct gb_server *server, const char *id)
+{
+    if (!id)
+        return server->devices[0];
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (strcmp(server->devices[i]->id, id) == 0)
+            return server->devices[i];
+    return NULL;
+}
+
+/* Asks a session to give back a segment that is to go. */
+static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
+{
+    struct gb_server *server = arg;
+    struct gb_writer *writer = &server->event_writer;
+
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "segments.retire", 0);
+    gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
+    gb_rpc_end(writer);
+    gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
+}
+
+static int make_devices(struct gb_server *server, struct gb_error *error)
+{
+    for (unsigned i = 0; i < server->config->device_count; i++) {
+        struct gb_device *device = gb_device_host_new(server->config->devices[i].capacity);
+
+        if (!device)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        device->index = i;
+        server->devices[server->device_count++] = device;
+    }
+    return 0;
+}
+
+static int make_instance(struct gb_server *server, struct gb_error *error)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return gb_fail_errno(error, "cannot draw a random identity");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(server->instance + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+int gb_server_init(struct gb_server *server, const struct gb_config *config, struct gb_error *error)
+{
+    memset(server, 0, sizeof(*server));
+    server->config = config;
+    server->ends_fd = server->spare_fd = -1;
+    server->next_session = server->next_watch = 1;
+    server->started_ms = gb_now_ms();
+    gb_list_init(&server->sessions);
+    gb_list_init(&server->ready);
+    gb_list_init(&server->dirty);
+    gb_list_init(&server->watches);
+    gb_waits_init(&server->waits);
+    gb_writer_init(&server->writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&server->list_writer, GB_LIMIT(line_bytes));
+    gb_store_init(&server->store);
+    server->store.user_segments = config->limits.user_segments;
+    server->store.retire = on_retire;
+    server->store.retire_arg = server;
+    gb_registry_init(&server->registry, &server->store);
+    server->registry.on_event = gb_watches_event;
+    server->registry.on_event_arg = server;
+    server->scratch = malloc(GB_SCRATCH_BYTES);
+    server->end_scratch = malloc(GB_SCRATCH_BYTES);
+    server->counts = calloc(gb_method_count(), sizeof(*server->counts));
+    if (!server->scratch || !server->end_scratch || !server->counts)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return make_devices(server, error);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct gb_server *server = handle->data;
+
+    gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
+    uv_stop(server->loop);
+}
+
+/* The loop's handles; none of these calls allocates or can fail but for polling. */
+static int start_handles(struct gb_server *server, struct gb_error *error)
+{
+    static const int signals[2] = {SIGTERM, SIGINT};
+    uv_loop_t *loop = server->loop;
+    int r = uv_poll_init(loop, &server->listen_poll, server->listener.fd);
+
+    if (r < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the socket: %s", uv_strerror(r));
+    server->listen_poll.data = server;
+    uv_poll_start(&server->listen_poll, UV_READABLE, on_listen);
+    uv_check_init(loop, &server->serve_check);
+    server->serve_check.data = server;
+    uv_check_start(&server->serve_check, on_check);
+    uv_prepare_init(loop, &server->timer_prepare);
+    server->timer_prepare.data = server;
+    uv_prepare_start(&server->timer_prepare, on_prepare);
+    uv_timer_init(loop, &server->timer);
+    server->timer.data = server;
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(loop, &server->signals[i]);
+        server->signals[i].data = server;
+        r = uv_signal_start(&server->signals[i], on_signal, signals[i]);
+        if (r < 0)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "cannot watch signals: %s", uv_strerror(r));
+    }
+    return 0;
+}
+
+int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
+{
+    int r = make_instance(server, error);
+
+    server->loop = loop;
+    if (r == 0)
+        r = gb_listener_open(&server->listener, server->config->socket, server->config->mode,
+                             error);
+    if (r < 0)
+        return r;
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    server->ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (server->spare_fd < 0 || server->ends_fd < 0)
+        return gb_fail_errno(error, "cannot open descriptors");
+    r = start_handles(server, error);
+    if (r < 0)
+        return r;
+    gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
+           GB_LOG_TEXT("instance", server->instance), GB_LOG_NUMBER("pid", getpid()));
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_log(GB_LOG_INFO, "device", GB_LOG_TEXT("id", server->devices[i]->id),
+               GB_LOG_NUMBER("capacity", server->devices[i]->capacity));
+    return 0;
+}
+
+/* ---- running and ending ---- */
+
+static void say_shutdown(struct gb_server *server)
+{
+    struct gb_writer *writer = &server->event_writer;
+
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "shutdown", 0);
+    GB_WRITE_LITERAL(writer, "{\"reason\":\"the daemon stops\",\"resume\":false}");
+    gb_rpc_end(writer);
+    GB_LIST_EACH(&server->sessions, link)
+        gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
+    flush_dirty(server);
+}
+
+void gb_server_run(struct gb_server *server)
+{
+    uv_run(server->loop, UV_RUN_DEFAULT);
+    say_shutdown(server);
+    while (!gb_list_empty(&server->sessions))
+        gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
+                       "the daemon stops");
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void gb_server_end(struct gb_server *server)
+{
+    if (server->loop) {
+        uv_walk(server->loop, close_handle, NULL);
+        uv_run(server->loop, UV_RUN_DEFAULT);
+    }
+    gb_listener_close(&server->listener);
+    gb_registry_end(&server->registry);
+    gb_waits_end(&server->waits);
+    gb_store_end(&server->store);
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_device_free(server->devices[i]);
+    gb_deadlines_end(&server->timers);
+    if (server->ends_fd >= 0)
+        close(server->ends_fd);
+    if (server->spare_fd >= 0)
+        close(server->spare_fd);
+    gb_pool_end(&server->pool);
+    gb_writer_end(&server->writer);
+    gb_writer_end(&server->event_writer);
+    gb_writer_end(&server->list_writer);
+    free(server->scratch);
+    free(server->end_scratch);
+    free(server->counts);
+}

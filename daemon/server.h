@@ -1,0 +1,96 @@
+/*
+ * The daemon as a whole: the loop, the socket it listens on, the sessions, and what they share. All
+ * of it belongs to the loop's thread.
+ *
+ * One turn of the loop: libuv polls; the callbacks only note which sessions have something to read
+ * or room to write; then, before the loop polls again, serve() receives from each once and answers.
+ * Between receiving from a session and serving what was received it looks whether another session
+ * has ended, and ends that one first: a request is never served while a lease is held by somebody
+ * who was gone when it was sent (docs/PROTOCOL.md, rule 1).
+ */
+#ifndef GB_SERVER_H
+#define GB_SERVER_H
+
+#include <uv.h>
+
+#include "config.h"
+#include "listener.h"
+#include "registry.h"
+#include "wait.h"
+
+#define GB_SCRATCH_BYTES 65536
+
+struct gb_session;
+struct gb_method;
+
+/* What is done when a moment has come: half a line that did not go on, a wait that is over. */
+struct gb_timer {
+    struct gb_deadline deadline;
+    void (*fire)(struct gb_timer *timer);
+};
+
+struct gb_method_count {
+    uint64_t calls, errors;
+};
+
+struct gb_server {
+    const struct gb_config *config;
+    uv_loop_t *loop;
+    char instance[33]; /* random, lowercase hex: this run of the daemon */
+    struct gb_listener listener;
+    uv_poll_t listen_poll;
+    uv_check_t serve_check;
+    uv_prepare_t timer_prepare;
+    uv_timer_t timer;
+    uint64_t timer_at; /* what it is set to; 0: nothing */
+    uv_signal_t signals[2];
+    int spare_fd; /* given up to accept and turn away a session when descriptors run out */
+
+    int ends_fd; /* epoll of every session's end */
+    struct gb_link sessions;
+    struct gb_link ready; /* with something to receive or room to send */
+    struct gb_link dirty; /* with output to send at the end of the turn */
+    uint64_t session_count, next_session;
+
+    struct gb_deadlines timers; /* of struct gb_timer */
+    struct gb_store store;
+    struct gb_registry registry;
+    struct gb_device *devices[GB_CONFIG_DEVICES];
+    unsigned device_count;
+    struct gb_waits waits;
+    struct gb_link watches; /* of all sessions */
+    uint64_t next_watch;
+
+    /* Scratch of the message at hand. */
+    struct gb_pool pool;
+    struct gb_writer writer, event_writer, list_writer;
+    char *scratch, *end_scratch; /* received bytes; of a session that has ended */
+
+    uint64_t started_ms;
+    uint64_t sessions_total, events;
+    struct gb_method_count *counts; /* one a method */
+};
+
+/* Milliseconds of a clock that only goes forward; of the wall's. */
+uint64_t gb_now_ms(void);
+int64_t gb_wall_ms(void);
+
+/* Makes the devices. The server keeps `config`. */
+int gb_server_init(struct gb_server *server, const struct gb_config *config,
+                   struct gb_error *error);
+/* Binds and listens: a failure is a sentence for the person who started us. */
+int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
+/* Runs until SIGTERM or SIGINT; then ends every session and removes the socket. */
+void gb_server_run(struct gb_server *server);
+/* Frees everything; fine after any of the above failed. */
+void gb_server_end(struct gb_server *server);
+
+/* Timers. Setting one that is set moves it. False if memory is out. */
+bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms);
+void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer);
+
+/* The device of a request's `device` ("host", "GPU-…"; NULL: the default); NULL if there is none.
+ */
+struct gb_device *gb_server_device(const struct gb_server *server, const char *id);
+
+#endif

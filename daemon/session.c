@@ -1,0 +1,402 @@
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "methods.h"
+#include "watch.h"
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct gb_session *session = handle->data;
+
+    (void)status; /* an error shows in receiving */
+    (void)events;
+    if (!gb_list_linked(&session->ready))
+        gb_list_append(&session->server->ready, &session->ready);
+}
+
+static void poll_for(struct gb_session *session)
+{
+    int events = (session->throttled ? 0 : UV_READABLE) |
+                 (gb_conn_has_output(&session->conn) ? UV_WRITABLE : 0);
+
+    if (session->ended || events == session->poll_events)
+        return;
+    session->poll_events = events;
+    uv_poll_start(&session->poll, events, on_poll);
+}
+
+static void half_line_over(struct gb_timer *timer)
+{
+    gb_session_end(GB_CONTAINER(timer, struct gb_session, half_line),
+                   "a message did not arrive in time");
+}
+
+/* ---- beginning ---- */
+
+static int read_credentials(struct gb_session *session, uid_t *uid)
+{
+    struct ucred credentials;
+    socklen_t length = sizeof(credentials);
+
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0)
+        return GPUBUF_E_SYSTEM;
+    *uid = credentials.uid;
+    session->gid = credentials.gid;
+    session->pid = credentials.pid;
+    return 0;
+}
+
+/* Says why a session is turned away, as far as one write goes. */
+static int turn_away(struct gb_session *session, const char *limit, uint64_t value,
+                     const char *text)
+{
+    struct gb_writer *writer = &session->server->event_writer;
+    struct gb_error error;
+
+    gb_fail_limit(&error, limit, (long long)value, text);
+    gb_writer_reset(writer);
+    gb_rpc_write_error(writer, (struct gb_json){0}, &error);
+    if (!writer->failed &&
+        gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
+        gb_conn_flush(&session->conn);
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("limit", limit),
+           GB_LOG_NUMBER("pid", session->pid));
+    return GPUBUF_E_LIMIT;
+}
+
+static int admit(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    const struct gb_limits *limits = &server->config->limits;
+    uid_t uid;
+
+    if (read_credentials(session, &uid) < 0)
+        return GPUBUF_E_SYSTEM;
+    if (server->session_count >= limits->sessions)
+        return turn_away(session, "sessions", limits->sessions, "sessions of the daemon");
+    session->user = gb_user_get(&server->store.users, uid);
+    if (!session->user)
+        return GPUBUF_E_NO_MEMORY;
+    if (session->user->sessions >= limits->user_sessions)
+        return turn_away(session, "user_sessions", limits->user_sessions, "sessions of a user");
+    return 0;
+}
+
+static int watch_socket(struct gb_session *session)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = session};
+    struct gb_server *server = session->server;
+
+    if (epoll_ctl(server->ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
+        return GPUBUF_E_SYSTEM;
+    if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0)
+        return GPUBUF_E_SYSTEM;
+    session->poll.data = session;
+    return 0;
+}
+
+int gb_session_new(struct gb_server *server, int fd)
+{
+    struct gb_session *session = calloc(1, sizeof(*session));
+    int r;
+
+    if (!session) {
+        close(fd);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    session->server = server;
+    session->group_count = -1;
+    gb_conn_init(&session->conn, fd);
+    r = admit(session);
+    if (r == 0)
+        r = watch_socket(session);
+    if (r < 0) {
+        gb_conn_end(&session->conn);
+        gb_user_unref(session->user);
+        free(session);
+        return r;
+    }
+    session->id = server->next_session++;
+    session->user->sessions++;
+    session->half_line.fire = half_line_over;
+    gb_holder_init(&session->holder);
+    gb_mapper_init(&session->mapper, session->id);
+    gb_list_init(&session->watches);
+    gb_list_init(&session->waits);
+    gb_list_append(&server->sessions, &session->of_server);
+    server->session_count++;
+    server->sessions_total++;
+    poll_for(session);
+    gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
+           GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
+    return 0;
+}
+
+/* ---- ending ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_session *session = handle->data;
+
+    free(session->groups);
+    free(session->client);
+    free(session);
+}
+
+void gb_session_end(struct gb_session *session, const char *why)
+{
+    struct gb_server *server = session->server;
+
+    if (session->ended)
+        return;
+    session->ended = true;
+    gb_log(GB_LOG_DEBUG, "session ended", GB_LOG_NUMBER("session", session->id),
+           GB_LOG_NUMBER("pid", session->pid), GB_LOG_TEXT("why", why),
+           GB_LOG_NUMBER("leases", session->holder.count));
+    gb_waits_end_session(session);
+    gb_watches_end_session(session);
+    gb_holder_end(&server->registry, &session->holder);
+    gb_mapper_end(&server->store, &session->mapper);
+    gb_timer_cancel(server, &session->half_line);
+    gb_list_remove(&session->of_server);
+    gb_list_remove(&session->ready);
+    gb_list_remove(&session->dirty);
+    server->session_count--;
+    session->user->sessions--;
+    gb_user_unref(session->user);
+    session->user = NULL;
+    uv_poll_stop(&session->poll);
+    uv_close((uv_handle_t *)&session->poll, on_closed);
+    gb_conn_end(&session->conn); /* leaves ends_fd by itself: it is the last descriptor */
+}
+
+/* ---- sending ---- */
+
+void gb_session_flush(struct gb_session *session)
+{
+    int r;
+
+    if (session->ended)
+        return;
+    if (session->doomed) {
+        gb_session_end(session, session->doomed);
+        return;
+    }
+    if (!gb_conn_has_output(&session->conn) || session->deaf)
+        return;
+    r = gb_conn_flush(&session->conn);
+    if (r == 0 || r == 1)
+        poll_for(session);
+    else if (r == GPUBUF_E_CLOSED) /* what it sent before is still to be served */
+        session->hung_up = session->deaf = true;
+    else
+        gb_session_end(session, "sending failed");
+}
+
+/* Notes why the session must end; it ends when nobody is in the middle of walking over it. */
+static void doom(struct gb_session *session, const char *why)
+{
+    if (!session->doomed)
+        session->doomed = why;
+}
+
+void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+                     unsigned count)
+{
+    struct gb_server *server = session->server;
+
+    if (message->failed)
+        doom(session, "out of memory");
+    if (session->ended || session->doomed || session->deaf) {
+        for (unsigned i = 0; i < count; i++)
+            close(fds[i]);
+    } else if (gb_conn_queue(&session->conn, message->data, message->length, fds, count) < 0) {
+        doom(session, "out of memory");
+    } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
+        doom(session, "it does not read what it is sent");
+    }
+    if (!session->ended && !gb_list_linked(&session->dirty))
+        gb_list_append(&server->dirty, &session->dirty);
+}
+
+/* ---- serving ---- */
+
+/* Serves the lines at hand. While the peer does not read its replies the rest is kept for later. */
+static void serve_lines(struct gb_session *session)
+{
+    const char *line;
+    size_t length;
+    int r = 0;
+
+    while (!session->ended && !session->doomed && !session->throttled &&
+           (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
+        if (gb_methods_serve(session, line, length) < 0) {
+            gb_session_flush(session);
+            gb_session_end(session, "its messages and descriptors are out of step");
+            return;
+        }
+        if (!session->ended && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES) {
+            gb_session_flush(session);
+            session->throttled =
+                !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+        }
+    }
+    if (session->ended || session->doomed)
+        return;
+    if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
+        gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
+}
+
+static void watch_half_line(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+
+    if (session->ended || session->doomed)
+        return;
+    if (session->throttled || !gb_frame_is_partial(&session->conn.in))
+        gb_timer_cancel(server, &session->half_line);
+    else if (!session->half_line.deadline.place &&
+             !gb_timer_set(server, &session->half_line,
+                           gb_now_ms() + server->config->limits.half_line_ms))
+        gb_session_end(session, "out of memory");
+}
+
+/* Ends the sessions whose peers have hung up, `current` excepted: that is noted in it. */
+static void end_hung_up(struct gb_server *server, struct gb_session *current)
+{
+    struct epoll_event events[64];
+    int count;
+
+    do {
+        count = epoll_wait(server->ends_fd, events, 64, 0);
+        for (int i = 0; i < count; i++) {
+            struct gb_session *session = events[i].data.ptr;
+
+            if (session == current)
+                session->hung_up = true;
+            else
+                gb_session_drain(session);
+        }
+    } while (count == 64);
+}
+
+/* A peer that has only closed its sending side still gets its replies, as far as its socket takes
+   them now. */
+void gb_session_drain(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    ssize_t n;
+
+    do {
+        n = gb_conn_receive(&session->conn, server->end_scratch, GB_SCRATCH_BYTES);
+        gb_frame_begin(&session->conn.in, server->end_scratch, n > 0 ? (size_t)n : 0);
+        do {
+            session->throttled = false;
+            serve_lines(session);
+            gb_session_flush(session);
+        } while (!session->ended && session->throttled && !session->deaf);
+    } while (n > 0 && !session->ended);
+    gb_session_end(session, "the peer hung up");
+}
+
+/* Receives once. True if there is something to serve, or lines were kept that can be served now. */
+static bool receive(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    ssize_t n;
+
+    if (session->throttled) {
+        session->throttled = gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+        gb_frame_begin(&session->conn.in, NULL, 0);
+        return !session->throttled;
+    }
+    n = gb_conn_receive(&session->conn, server->scratch, GB_SCRATCH_BYTES);
+    if (n > 0) {
+        gb_frame_begin(&session->conn.in, server->scratch, (size_t)n);
+        return true;
+    }
+    if (n == 0 || n == GPUBUF_E_SYSTEM)
+        session->hung_up = true;
+    else if (n != GPUBUF_E_AGAIN)
+        gb_session_end(session,
+                       n == GPUBUF_E_LIMIT ? "too many descriptors" : "descriptors were lost");
+    return false;
+}
+
+void gb_session_serve(struct gb_session *session)
+{
+    gb_session_flush(session);
+    if (!session->ended && receive(session)) {
+        end_hung_up(session->server, session);
+        serve_lines(session);
+        watch_half_line(session);
+    }
+    if (session->ended)
+        return;
+    gb_watches_pump(session);
+    gb_session_flush(session);
+    if (session->hung_up && !session->ended)
+        gb_session_drain(session);
+    else
+        poll_for(session);
+}
+
+/* ---- rights ---- */
+
+bool gb_session_is_admin(const struct gb_session *session)
+{
+    return session->user->uid == 0 || session->user->uid == geteuid();
+}
+
+static void read_groups(struct gb_session *session)
+{
+    socklen_t length = 0;
+
+    session->group_count = 0;
+#ifdef SO_PEERGROUPS
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &length) == 0 ||
+        errno != ERANGE || !(session->groups = malloc(length)))
+        return;
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERGROUPS, session->groups, &length) == 0)
+        session->group_count = (int)(length / sizeof(gid_t));
+#endif
+}
+
+static bool in_group(struct gb_session *session, gid_t gid)
+{
+    if (session->gid == gid)
+        return true;
+    if (session->group_count < 0)
+        read_groups(session);
+    for (int i = 0; i < session->group_count; i++)
+        if (session->groups[i] == gid)
+            return true;
+    return false;
+}
+
+/* As for files: the owner and root may all; members of the group as its bits say, and no more. */
+static bool may(struct gb_session *session, const struct gb_object *object, unsigned bit)
+{
+    if (session->user->uid == 0 || session->user->uid == object->owner->uid)
+        return true;
+    if (in_group(session, object->gid))
+        return object->mode & (bit << 3);
+    return object->mode & bit;
+}
+
+bool gb_session_may_read(struct gb_session *session, const struct gb_object *object)
+{
+    return may(session, object, 4);
+}
+
+bool gb_session_may_change(struct gb_session *session, const struct gb_object *object)
+{
+    return may(session, object, 2);
+}

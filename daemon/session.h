@@ -1,0 +1,63 @@
+/*
+ * One peer: its socket, its credentials, and everything that ends with its connection: leases,
+ * unsealed objects, watches, waiting requests, the account of what it maps.
+ */
+#ifndef GB_SESSION_H
+#define GB_SESSION_H
+
+#include "proto/conn.h"
+#include "proto/rpc.h"
+#include "server.h"
+
+/* Output piles up to this much before the rest of a session's requests has to wait. */
+#define GB_SESSION_THROTTLE_BYTES (256u << 10)
+
+struct gb_session {
+    struct gb_server *server;
+    struct gb_link of_server, ready, dirty;
+    uint64_t id;
+    uv_poll_t poll;
+    int poll_events; /* what is polled for now */
+    struct gb_conn conn;
+    struct gb_user *user;
+    pid_t pid;
+    gid_t gid;
+    gid_t *groups;   /* supplementary ones, asked for when first needed; owned */
+    int group_count; /* -1: not asked yet */
+    char *client;    /* the name it gave; owned; NULL if none */
+    bool greeted, ended;
+    bool hung_up;       /* its end was noted while it was being served */
+    bool deaf;          /* nobody will read what it is sent */
+    bool throttled;     /* it does not read its replies: not served until it does */
+    const char *doomed; /* why it is to end at the end of the turn; NULL: it is not */
+
+    struct gb_holder holder;
+    struct gb_mapper mapper;
+    struct gb_link watches, waits;
+    uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
+    struct gb_timer half_line;
+};
+
+/* Takes over the accepted socket; on failure it is closed. */
+int gb_session_new(struct gb_server *server, int fd);
+/* Receives once and serves what has arrived, or, at the end of the stream, ends. */
+void gb_session_serve(struct gb_session *session);
+/* Serves what the peer still sent, then ends: called when it has hung up. */
+void gb_session_drain(struct gb_session *session);
+/* Gives back all that it held, at once; its memory is freed by the loop. Idempotent. */
+void gb_session_end(struct gb_session *session, const char *why);
+
+/* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
+   latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
+void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+                     unsigned count);
+/* Sends what is queued. */
+void gb_session_flush(struct gb_session *session);
+
+/* ---- rights ---- */
+
+bool gb_session_is_admin(const struct gb_session *session); /* root, or the daemon's own uid */
+bool gb_session_may_read(struct gb_session *session, const struct gb_object *object);
+bool gb_session_may_change(struct gb_session *session, const struct gb_object *object);
+
+#endif

@@ -1,0 +1,610 @@
+#include "store.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/limits.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define FIRST_SHARED (2 * MIB)
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
+uint64_t gb_store_largest_shared(const struct gb_device *device)
+{
+    uint64_t largest = device->capacity / 64;
+
+    if (largest < 64 * MIB)
+        largest = 64 * MIB;
+    if (largest > 1024 * MIB)
+        largest = 1024 * MIB;
+    if (largest > device->capacity)
+        largest = device->capacity;
+    return largest / device->granularity * device->granularity;
+}
+
+uint64_t gb_device_retained(const struct gb_device *device)
+{
+    return device->allocated - device->used - device->pinned_by_clients;
+}
+
+uint64_t gb_device_free_bytes(const struct gb_device *device)
+{
+    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
+}
+
+/* Empty segments are worth keeping, since making one costs, but not without bound. */
+static uint64_t retained_limit(const struct gb_device *device)
+{
+    uint64_t limit = device->capacity / 8;
+
+    return limit < 64 * MIB ? 64 * MIB : limit;
+}
+
+void gb_store_init(struct gb_store *store)
+{
+    memset(store, 0, sizeof(*store));
+    gb_list_init(&store->empties);
+    store->next_segment = 1;
+    store->user_segments = GB_LIMIT(user_segments);
+}
+
+/* ---- domains ---- */
+
+static bool same_key(const struct gb_domain_key *a, const struct gb_domain_key *b)
+{
+    return a->device == b->device && a->share == b->share && a->uid == b->uid && a->gid == b->gid &&
+           a->mode == b->mode;
+}
+
+static uint64_t key_hash(const struct gb_domain_key *key)
+{
+    uint64_t hash = gb_hash_id(key->device->index);
+
+    hash = gb_hash_id(hash ^ (uint64_t)key->share);
+    hash = gb_hash_id(hash ^ key->uid);
+    hash = gb_hash_id(hash ^ key->gid);
+    return gb_hash_id(hash ^ key->mode);
+}
+
+static struct gb_domain *domain_get(struct gb_store *store, const struct gb_domain_key *key)
+{
+    uint64_t hash = key_hash(key);
+    struct gb_domain *domain;
+
+    for (struct gb_hash_link *link = gb_hash_first(&store->domains, hash); link;
+         link = gb_hash_next(link)) {
+        domain = GB_CONTAINER(link, struct gb_domain, link);
+        if (same_key(&domain->key, key))
+            return domain;
+    }
+    domain = calloc(1, sizeof(*domain));
+    if (!domain)
+        return NULL;
+    domain->key = *key;
+    domain->next_bytes = FIRST_SHARED;
+    gb_list_init(&domain->shared);
+    gb_list_init(&domain->spares);
+    domain->arena = gb_arena_new();
+    if (!domain->arena || !gb_hash_insert(&store->domains, &domain->link, hash)) {
+        gb_arena_free(domain->arena);
+        free(domain);
+        return NULL;
+    }
+    return domain;
+}
+
+static void domain_release(struct gb_store *store, struct gb_domain *domain)
+{
+    if (domain->segments > 0)
+        return;
+    gb_hash_remove(&store->domains, &domain->link);
+    gb_arena_free(domain->arena);
+    free(domain);
+}
+
+/* ---- segments ---- */
+
+struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id)
+{
+    for (struct gb_hash_link *link = gb_hash_first(&store->segments, gb_hash_id(id)); link;
+         link = gb_hash_next(link)) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, link);
+
+        if (segment->id == id)
+            return segment;
+    }
+    return NULL;
+}
+
+/* Enters memory that has been made or adopted. Takes the memory on success. */
+static struct gb_segment *segment_new(struct gb_store *store, enum gb_segment_kind kind,
+                                      struct gb_device *device, struct gb_domain *domain,
+                                      struct gb_user *user, uint64_t bytes,
+                                      const struct gb_memory *memory)
+{
+    struct gb_segment *segment = calloc(1, sizeof(*segment));
+
+    if (!segment)
+        return NULL;
+    segment->id = store->next_segment;
+    segment->kind = kind;
+    segment->bytes = bytes;
+    segment->device = device;
+    segment->domain = domain;
+    segment->memory = *memory;
+    gb_list_init(&segment->mappings);
+    if (!gb_hash_insert(&store->segments, &segment->link, gb_hash_id(segment->id))) {
+        free(segment);
+        return NULL;
+    }
+    if (kind == GB_SEGMENT_SHARED) {
+        segment->block = gb_arena_add(domain->arena, bytes, segment);
+        if (!segment->block) {
+            gb_hash_remove(&store->segments, &segment->link);
+            free(segment);
+            return NULL;
+        }
+        gb_list_append(&domain->shared, &segment->place);
+    }
+    store->next_segment++;
+    if (domain)
+        domain->segments++;
+    segment->user = gb_user_ref(user);
+    user->segments++;
+    user->bytes += bytes;
+    device->allocated += bytes;
+    device->segments++;
+    device->segments_created++;
+    return segment;
+}
+
+static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
+{
+    struct gb_device *device = segment->device;
+
+    assert(segment->empty && gb_list_empty(&segment->mappings));
+    gb_list_remove(&segment->empties);
+    gb_list_remove(&segment->place);
+    if (segment->block)
+        gb_arena_remove(segment->domain->arena, segment->block);
+    gb_hash_remove(&store->segments, &segment->link);
+    device->ops->destroy(device, &segment->memory);
+    device->allocated -= segment->bytes;
+    if (segment->retiring)
+        device->pinned_by_clients -= segment->bytes;
+    device->segments--;
+    device->segments_destroyed++;
+    device->space_changed = true;
+    segment->user->segments--;
+    segment->user->bytes -= segment->bytes;
+    gb_user_unref(segment->user);
+    if (segment->domain) {
+        segment->domain->segments--;
+        domain_release(store, segment->domain);
+    }
+    free(segment);
+}
+
+/* Gives an empty segment back, at once if nobody maps it, else as soon as nobody does. Returns the
+   bytes freed at once. */
+static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segment)
+{
+    uint64_t bytes = segment->bytes;
+
+    if (gb_list_empty(&segment->mappings)) {
+        segment_destroy(store, segment);
+        return bytes;
+    }
+    if (segment->retiring)
+        return 0;
+    segment->retiring = true;
+    segment->device->pinned_by_clients += bytes;
+    gb_list_remove(&segment->empties);
+    gb_list_remove(&segment->place);
+    if (segment->block)
+        gb_arena_close(segment->domain->arena, segment->block);
+    GB_LIST_EACH(&segment->mappings, link) {
+        struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, of_segment);
+
+        store->retire(store->retire_arg, mapping->mapper, segment);
+    }
+    return 0;
+}
+
+uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
+{
+    uint64_t freed = 0;
+
+    GB_LIST_EACH(&store->empties, link) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (freed >= bytes)
+            break;
+        if (segment->device == device)
+            freed += segment_retire(store, segment);
+    }
+    return freed;
+}
+
+/* A segment without an object: kept for its domain's next one, within a limit. */
+static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
+{
+    struct gb_device *device = segment->device;
+    uint64_t retained, limit = retained_limit(device);
+
+    segment->empty = true;
+    if (segment->kind == GB_SEGMENT_ADOPTED) {
+        segment_retire(store, segment);
+        return;
+    }
+    gb_list_append(&store->empties, &segment->empties);
+    if (segment->kind == GB_SEGMENT_OWN)
+        gb_list_append(&segment->domain->spares, &segment->place);
+    retained = gb_device_retained(device);
+    if (retained > limit)
+        gb_store_trim(store, device, retained - limit);
+}
+
+static void segment_taken(struct gb_segment *segment)
+{
+    segment->empty = false;
+    gb_list_remove(&segment->empties);
+    if (segment->kind == GB_SEGMENT_OWN)
+        gb_list_remove(&segment->place);
+}
+
+void gb_store_end(struct gb_store *store)
+{
+    GB_LIST_EACH(&store->empties, link)
+        segment_destroy(store, GB_CONTAINER(link, struct gb_segment, empties));
+    assert(store->segments.count == 0 && store->mappings.count == 0 && store->domains.count == 0);
+    gb_hash_end(&store->segments);
+    gb_hash_end(&store->mappings);
+    gb_hash_end(&store->domains);
+    gb_users_end(&store->users);
+}
+
+/* ---- storage ---- */
+
+static struct gb_storage *storage_new(struct gb_device *device, enum gb_share share, unsigned count)
+{
+    struct gb_storage *storage =
+        calloc(1, sizeof(*storage) + count * sizeof(storage->placements[0]));
+
+    if (!storage)
+        return NULL;
+    storage->references = 1;
+    storage->device = device;
+    storage->share = share;
+    gb_list_init(&storage->objects);
+    return storage;
+}
+
+struct gb_storage *gb_storage_ref(struct gb_storage *storage)
+{
+    storage->references++;
+    return storage;
+}
+
+static void placement_free(struct gb_store *store, struct gb_placement *placement)
+{
+    struct gb_segment *segment = placement->segment;
+
+    segment->device->used -= placement->bytes;
+    segment->device->space_changed = true;
+    if (placement->range)
+        gb_range_free(segment->domain->arena, placement->range);
+    if (!placement->range || gb_arena_block_empty(segment->block))
+        segment_emptied(store, segment);
+}
+
+void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
+{
+    if (!storage || --storage->references > 0)
+        return;
+    gb_recent_leave(&storage->recent);
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        placement_free(store, &storage->placements[i]);
+    free(storage);
+}
+
+static void place_in(struct gb_storage *storage, struct gb_segment *segment, struct gb_range *range)
+{
+    struct gb_placement *placement = &storage->placements[storage->placement_count++];
+
+    placement->segment = segment;
+    placement->range = range;
+    placement->offset = range ? gb_range_offset(range) : 0;
+    placement->bytes = range ? gb_range_bytes(range) : segment->bytes;
+    storage->bytes += placement->bytes;
+    segment->device->used += placement->bytes;
+    if (segment->empty)
+        segment_taken(segment);
+}
+
+/*
+ * Makes a segment of `bytes` if the device's budget allows it, giving empty segments back first.
+ * 1: it does not, and *shortfall says by how much.
+ */
+static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
+                        enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
+                        struct gb_segment **segment, uint64_t *shortfall, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    uint64_t free_bytes = gb_device_free_bytes(device);
+    struct gb_domain *domain;
+    struct gb_memory memory;
+    int r;
+
+    if (free_bytes < bytes)
+        free_bytes += gb_store_trim(store, device, bytes - free_bytes);
+    if (free_bytes < bytes) {
+        *shortfall = bytes - free_bytes;
+        return 1;
+    }
+    if (user->segments >= store->user_segments)
+        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
+                             "segments of a user");
+    r = device->ops->create(device, key->share, bytes, &memory, error);
+    if (r < 0)
+        return r;
+    domain = domain_get(store, key); /* after trimming, which may have ended it */
+    *segment = domain ? segment_new(store, kind, device, domain, user, bytes, &memory) : NULL;
+    if (!*segment) {
+        device->ops->destroy(device, &memory);
+        if (domain)
+            domain_release(store, domain);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    }
+    return 0;
+}
+
+/* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
+ */
+static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, bool any)
+{
+    struct gb_segment *best = NULL;
+
+    if (!domain)
+        return NULL;
+    GB_LIST_EACH(&domain->spares, link) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
+
+        if (segment->bytes >= bytes && (any || segment->bytes - bytes <= bytes / 8) &&
+            (!best || segment->bytes < best->bytes))
+            best = segment;
+    }
+    return best;
+}
+
+static int place_own(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                     uint64_t bytes, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_error *error)
+{
+    uint64_t rounded = round_up(bytes, key->device->granularity);
+    struct gb_domain *domain = domain_get(store, key);
+    struct gb_segment *segment;
+    int r;
+
+    if (!domain)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    segment = find_spare(domain, bytes, gb_device_free_bytes(key->device) < rounded);
+    domain_release(store, domain);
+    if (!segment) {
+        r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, error);
+        if (r != 0)
+            return r;
+    }
+    place_in(storage, segment, NULL);
+    return 0;
+}
+
+/* Shared segments double from 2 MiB to the largest, as far as the budget goes. */
+static int grow_shared(struct gb_store *store, const struct gb_domain_key *key,
+                       struct gb_user *user, uint64_t bytes, uint64_t next, uint64_t *shortfall,
+                       struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    uint64_t need = round_up(bytes, device->granularity);
+    uint64_t largest = gb_store_largest_shared(device);
+    uint64_t room = gb_device_free_bytes(device) / device->granularity * device->granularity;
+    uint64_t wanted = next < largest ? next : largest;
+    struct gb_segment *segment;
+    int r;
+
+    if (wanted > room)
+        wanted = room;
+    if (wanted < need)
+        wanted = need;
+    r = make_segment(store, key, GB_SEGMENT_SHARED, user, wanted, &segment, shortfall, error);
+    if (r != 0)
+        return r;
+    segment->domain->next_bytes = wanted * 2 < largest ? wanted * 2 : largest;
+    segment->empty = true;
+    gb_list_append(&store->empties, &segment->empties);
+    return 0;
+}
+
+static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
+                        struct gb_user *user, uint64_t bytes, struct gb_storage *storage,
+                        uint64_t *shortfall, struct gb_error *error)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        struct gb_domain *domain = domain_get(store, key);
+        struct gb_range *range;
+        uint64_t next;
+        int r;
+
+        if (!domain)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        r = gb_arena_alloc(domain->arena, bytes, &range);
+        if (r == 0) {
+            place_in(storage, gb_range_owner(range), range);
+            return 0;
+        }
+        next = domain->next_bytes;
+        domain_release(store, domain);
+        if (r < 0)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        r = grow_shared(store, key, user, bytes, next, shortfall, error);
+        if (r != 0)
+            return r;
+    }
+    return gb_fail(error, GPUBUF_E_INTERNAL, "a new segment has no room for what it was made for");
+}
+
+int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
+                   struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    struct gb_storage *storage;
+    int r = 0;
+
+    if (bytes > device->capacity / device->granularity * device->granularity)
+        return gb_fail(error, GPUBUF_E_NO_SPACE,
+                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
+                       bytes, device->id, device->capacity);
+    storage = storage_new(device, key->share, 1);
+    if (!storage)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (bytes > gb_store_largest_shared(device) / 4)
+        r = place_own(store, key, user, bytes, storage, shortfall, error);
+    else if (bytes > 0)
+        r = place_shared(store, key, user, bytes, storage, shortfall, error);
+    if (r != 0) {
+        gb_storage_unref(store, storage);
+        return r;
+    }
+    *out = storage;
+    return 0;
+}
+
+int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **out,
+                   uint64_t *shortfall, struct gb_error *error)
+{
+    struct gb_storage *storage;
+    uint64_t total = 0, free_bytes = gb_device_free_bytes(device);
+    int r = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (__builtin_add_overflow(total, adoptions[i].bytes, &total) || total > device->capacity)
+            return gb_fail(error, GPUBUF_E_NO_SPACE,
+                           "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
+                           device->id, device->capacity);
+    if (free_bytes < total)
+        free_bytes += gb_store_trim(store, device, total - free_bytes);
+    if (free_bytes < total) {
+        *shortfall = total - free_bytes;
+        return 1;
+    }
+    if (user->segments + count > store->user_segments)
+        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
+                             "segments of a user");
+    storage = storage_new(device, GB_SHARE_FD, count);
+    if (!storage)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    storage->adopted = true;
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        struct gb_memory memory;
+        struct gb_segment *segment;
+
+        r = device->ops->adopt(device, adoptions[i].fd, adoptions[i].bytes, &memory, error);
+        if (r < 0)
+            break;
+        segment =
+            segment_new(store, GB_SEGMENT_ADOPTED, device, NULL, user, adoptions[i].bytes, &memory);
+        if (!segment) {
+            device->ops->destroy(device, &memory);
+            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+            break;
+        }
+        place_in(storage, segment, NULL);
+    }
+    if (r < 0) {
+        gb_storage_unref(store, storage);
+        return r;
+    }
+    *out = storage;
+    return 0;
+}
+
+/* ---- who maps what ---- */
+
+static uint64_t mapping_hash(uint64_t mapper, uint64_t segment)
+{
+    return gb_hash_id(gb_hash_id(mapper) ^ segment);
+}
+
+void gb_mapper_init(struct gb_mapper *mapper, uint64_t id)
+{
+    mapper->id = id;
+    gb_list_init(&mapper->mappings);
+}
+
+struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,
+                                  uint64_t segment)
+{
+    uint64_t hash = mapping_hash(mapper->id, segment);
+
+    for (struct gb_hash_link *link = gb_hash_first(&store->mappings, hash); link;
+         link = gb_hash_next(link)) {
+        struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, link);
+
+        if (mapping->mapper == mapper && mapping->segment->id == segment)
+            return mapping;
+    }
+    return NULL;
+}
+
+int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_segment *segment,
+                  enum gb_access access)
+{
+    struct gb_mapping *mapping = gb_mapper_find(store, mapper, segment->id);
+
+    if (mapping) {
+        bool had = mapping->access & (unsigned)access;
+
+        mapping->access |= (unsigned)access;
+        return had ? 0 : 1;
+    }
+    mapping = calloc(1, sizeof(*mapping));
+    if (!mapping)
+        return GPUBUF_E_NO_MEMORY;
+    mapping->mapper = mapper;
+    mapping->segment = segment;
+    mapping->access = (unsigned)access;
+    if (!gb_hash_insert(&store->mappings, &mapping->link, mapping_hash(mapper->id, segment->id))) {
+        free(mapping);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    gb_list_append(&mapper->mappings, &mapping->of_mapper);
+    gb_list_append(&segment->mappings, &mapping->of_segment);
+    return 1;
+}
+
+void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)
+{
+    struct gb_segment *segment = mapping->segment;
+
+    gb_list_remove(&mapping->of_mapper);
+    gb_list_remove(&mapping->of_segment);
+    gb_hash_remove(&store->mappings, &mapping->link);
+    free(mapping);
+    if (segment->retiring && gb_list_empty(&segment->mappings))
+        segment_destroy(store, segment);
+}
+
+void gb_mapper_end(struct gb_store *store, struct gb_mapper *mapper)
+{
+    GB_LIST_EACH(&mapper->mappings, link)
+        gb_mapping_end(store, GB_CONTAINER(link, struct gb_mapping, of_mapper));
+}
