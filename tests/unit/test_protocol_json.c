@@ -1,0 +1,367 @@
+/* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the table of types. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+#include <cmocka.h>
+
+#include "gpubuf.h"
+#include "proto/dtype.h"
+#include "proto/json.h"
+#include "proto/limits.h"
+
+/* The file as the daemon has it built in. */
+extern const char gb_protocol_json[];
+extern const size_t gb_protocol_json_length;
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static cJSON *root;
+
+static int parse(void **state)
+{
+    (void)state;
+    root = cJSON_ParseWithLength(gb_protocol_json, gb_protocol_json_length);
+    return root ? 0 : -1;
+}
+
+static int forget(void **state)
+{
+    (void)state;
+    cJSON_Delete(root);
+    return 0;
+}
+
+/* ---- looking things up; what is missing fails the test ---- */
+
+static const cJSON *member(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    if (!item)
+        fail_msg("no member \"%s\" in %s", name, cJSON_PrintUnformatted(object));
+    return item;
+}
+
+static const char *text(const cJSON *object, const char *name)
+{
+    const cJSON *item = member(object, name);
+
+    if (!cJSON_IsString(item))
+        fail_msg("\"%s\" is no string in %s", name, cJSON_PrintUnformatted(object));
+    return item->valuestring;
+}
+
+static const cJSON *array(const cJSON *object, const char *name)
+{
+    const cJSON *item = member(object, name);
+
+    if (!cJSON_IsArray(item))
+        fail_msg("\"%s\" is no array in %s", name, cJSON_PrintUnformatted(object));
+    return item;
+}
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = member(object, name);
+
+    if (!cJSON_IsNumber(item))
+        fail_msg("\"%s\" is no number in %s", name, cJSON_PrintUnformatted(object));
+    return item->valuedouble;
+}
+
+static bool truth(const cJSON *object, const char *name)
+{
+    const cJSON *item = member(object, name);
+
+    if (!cJSON_IsBool(item))
+        fail_msg("\"%s\" is neither true nor false in %s", name, cJSON_PrintUnformatted(object));
+    return cJSON_IsTrue(item);
+}
+
+/* The element of `list` whose member `key` is `value`; NULL if there is none. */
+static const cJSON *find(const cJSON *list, const char *key, const char *value)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        if (strcmp(text(item, key), value) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+static bool contains(const cJSON *strings, const char *value)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, strings)
+    {
+        if (cJSON_IsString(item) && strcmp(item->valuestring, value) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void assert_unique(const cJSON *list, const char *key)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list) assert_ptr_equal(find(list, key, text(item, key)), item);
+}
+
+/* ---- the tests ---- */
+
+/* It goes out as one message: our own strict checker takes it, and it is small and ASCII. */
+static void test_text(void **state)
+{
+    struct gb_json value;
+    struct gb_error error;
+
+    (void)state;
+    assert_true(gb_protocol_json_length < 61440);
+    for (size_t i = 0; i < gb_protocol_json_length; i++) {
+        unsigned char c = (unsigned char)gb_protocol_json[i];
+        assert_true(c == '\n' || (c >= 0x20 && c < 0x7f));
+    }
+    if (gb_json_check(gb_protocol_json, gb_protocol_json_length, &value, &error) != 0)
+        fail_msg("%s", error.message);
+    assert_int_equal(number(root, "protocol"), GPUBUF_PROTOCOL);
+}
+
+static void test_limits(void **state)
+{
+    static const struct {
+        const char *name;
+        long long value;
+        const char *text;
+    } limits[] = {
+#define LIMIT_ROW(name, value, text) {#name, value, text},
+        GB_LIMIT_MAP(LIMIT_ROW)
+#undef LIMIT_ROW
+    };
+    const cJSON *list = array(root, "limits");
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(list), COUNT(limits));
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        const cJSON *item = find(list, "name", limits[i].name);
+
+        if (!item)
+            fail_msg("limit %s is not described", limits[i].name);
+        assert_true(number(item, "value") == (double)limits[i].value);
+        assert_string_equal(text(item, "text"), limits[i].text);
+    }
+}
+
+static void test_errors(void **state)
+{
+    static const struct {
+        const char *kind;
+        int code;
+    } errors[] = {
+#define ERROR_ROW(name, code, kind, text) {kind, code},
+        GPUBUF_ERROR_MAP(ERROR_ROW)
+#undef ERROR_ROW
+    };
+    const cJSON *list = array(root, "errors");
+    int on_the_wire = 0;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        const cJSON *item = find(list, "kind", errors[i].kind);
+
+        assert_int_equal(item != NULL, errors[i].code <= -32000);
+        if (item) {
+            on_the_wire++;
+            assert_int_equal(number(item, "code"), errors[i].code);
+            assert_true(text(item, "when")[0]);
+        }
+    }
+    assert_int_equal(cJSON_GetArraySize(list), on_the_wire);
+}
+
+/* NULL in C is null in JSON. */
+static void assert_text_or_null(const cJSON *object, const char *name, const char *expected)
+{
+    if (expected)
+        assert_string_equal(text(object, name), expected);
+    else
+        assert_true(cJSON_IsNull(member(object, name)));
+}
+
+static void test_dtypes(void **state)
+{
+    const cJSON *list = array(root, "dtypes");
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(list), GB_TYPE_COUNT);
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
+        const struct gb_type_info *info = gb_type_info((enum gb_type)type);
+        const cJSON *item = find(list, "name", info->name);
+        struct gb_dtype dtype;
+
+        if (!item)
+            fail_msg("dtype %s is not described", info->name);
+        assert_int_equal(number(item, "bits"), info->bits);
+        assert_int_equal(number(item, "offset_bytes"), info->offset_bytes);
+        assert_int_equal(truth(item, "data"), info->has_data);
+        assert_int_equal(truth(item, "mask"), info->has_mask);
+        assert_int_equal(number(item, "children"), info->children);
+        assert_int_equal(truth(item, "array"), info->array);
+        assert_text_or_null(item, "arrow", info->arrow);
+        assert_text_or_null(item, "numpy", info->numpy);
+        if (info->dlpack_code == 255)
+            assert_true(cJSON_IsNull(member(item, "dlpack")));
+        else
+            assert_int_equal(number(item, "dlpack"), info->dlpack_code);
+        /* What has parameters does not go without. */
+        assert_int_equal(cJSON_HasObjectItem(item, "parameters"),
+                         !gb_dtype_parse(info->name, strlen(info->name), &dtype));
+    }
+}
+
+static const char *const basic_types[] = {"string", "integer", "boolean", "object",
+                                          "array",  "dtype",   "null"};
+
+static bool is_type(const char *name, size_t length)
+{
+    char copy[32];
+
+    assert_true(length < sizeof(copy));
+    memcpy(copy, name, length);
+    copy[length] = '\0';
+    for (size_t i = 0; i < COUNT(basic_types); i++) {
+        if (strcmp(copy, basic_types[i]) == 0)
+            return true;
+    }
+    return find(array(root, "structures"), "name", copy) != NULL;
+}
+
+/* "integer", "array of segment", "array of lease or null": all of them known. */
+static void check_type(const cJSON *item)
+{
+    const char *type = text(item, "type"), * or = strstr(type, " or ");
+
+    if (strncmp(type, "array of ", 9) == 0)
+        type += 9;
+    if (!is_type(type, or ? (size_t)(or -type) : strlen(type)) ||
+        (or &&!is_type(or +4, strlen(or +4))))
+        fail_msg("\"%s\" is no type", text(item, "type"));
+}
+
+static void check_members(const cJSON *list, bool params)
+{
+    const cJSON *item;
+
+    assert_unique(list, "name");
+    cJSON_ArrayForEach(item, list)
+    {
+        const cJSON *fallback = cJSON_GetObjectItemCaseSensitive(item, "default");
+        const cJSON *values = cJSON_GetObjectItemCaseSensitive(item, "values");
+
+        assert_true(text(item, "name")[0] && text(item, "text")[0]);
+        check_type(item);
+        if (params && truth(item, "required"))
+            assert_null(fallback);
+        if (fallback && cJSON_IsNumber(fallback)) {
+            assert_string_equal(text(item, "type"), "integer");
+            if (cJSON_HasObjectItem(item, "min"))
+                assert_true(number(item, "min") <= fallback->valuedouble);
+            if (cJSON_HasObjectItem(item, "max"))
+                assert_true(number(item, "max") >= fallback->valuedouble);
+        }
+        if (fallback && values)
+            assert_true(contains(values, fallback->valuestring));
+    }
+}
+
+static void test_methods(void **state)
+{
+    static const char *const methods[] = {
+        "hello", "create", "seal",  "abort",   "open",  "release",  "register",
+        "alias", "delete", "list",  "stat",    "pin",   "unpin",    "leases",
+        "unmap", "trim",   "watch", "unwatch", "stats", "describe",
+    };
+    const cJSON *list = array(root, "methods"), *method;
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(list), COUNT(methods));
+    for (size_t i = 0; i < COUNT(methods); i++)
+        assert_non_null(find(list, "name", methods[i]));
+    cJSON_ArrayForEach(method, list)
+    {
+        const cJSON *kind;
+
+        assert_string_equal(text(method, "since"), "1");
+        assert_true(text(method, "text")[0]);
+        assert_true(strcmp(text(method, "fds"), "none") == 0 ||
+                    strcmp(text(method, "fds"), "request") == 0 ||
+                    strcmp(text(method, "fds"), "reply") == 0);
+        check_members(array(method, "params"), true);
+        check_members(array(method, "result"), false);
+        cJSON_ArrayForEach(kind, array(method, "errors"))
+        {
+            assert_non_null(find(array(root, "errors"), "kind", kind->valuestring));
+            assert_false(contains(array(root, "common_errors"), kind->valuestring));
+        }
+    }
+}
+
+static void test_notifications_and_structures(void **state)
+{
+    const cJSON *item;
+
+    (void)state;
+    assert_unique(array(root, "notifications"), "name");
+    cJSON_ArrayForEach(item, array(root, "notifications"))
+        check_members(array(item, "params"), false);
+    assert_unique(array(root, "structures"), "name");
+    cJSON_ArrayForEach(item, array(root, "structures"))
+        check_members(array(item, "members"), false);
+    cJSON_ArrayForEach(item, array(root, "common_errors"))
+        assert_non_null(find(array(root, "errors"), "kind", item->valuestring));
+}
+
+/* The ranges of params that are limits of limits.h. */
+static void test_ranges_are_limits(void **state)
+{
+    static const struct {
+        const char *method, *param;
+        long long max;
+    } rows[] = {
+        {"create", "name", GB_LIMIT(name_bytes)}, {"create", "wait_ms", GB_LIMIT(wait_ms)},
+        {"open", "names", GB_LIMIT(names)},       {"open", "wait_ms", GB_LIMIT(wait_ms)},
+        {"register", "handles", GB_LIMIT(fds)},   {"list", "limit", GB_LIMIT(list)},
+        {"delete", "names", GB_LIMIT(names)},     {"seal", "lease", GB_LIMIT(integer)},
+        {"hello", "protocol", GPUBUF_PROTOCOL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const cJSON *method = find(array(root, "methods"), "name", rows[i].method);
+        const cJSON *param = find(array(method, "params"), "name", rows[i].param);
+
+        assert_non_null(param);
+        assert_true(number(param, "max") == (double)rows[i].max);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_notifications_and_structures),
+        cmocka_unit_test(test_ranges_are_limits),
+    };
+    return cmocka_run_group_tests_name("protocol.json", tests, parse, forget);
+}
