@@ -1,0 +1,406 @@
+/*
+ * conn: over a socketpair, with a peer that is a plain socket: partial writes, descriptors in their
+ * places and never twice, everything a peer can do wrong, every allocation failed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "descriptors.h"
+#include "failing.h"
+#include "random.h"
+
+#include "proto/conn.c"
+#include "proto/frame.c"
+
+struct pair {
+    struct gb_conn conn;
+    int peer;
+    size_t fds_before;
+};
+
+static void pair_begin(struct pair *pair, int send_buffer)
+{
+    int fds[2];
+    pair->fds_before = open_fds();
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    if (send_buffer > 0) {
+        assert_int_equal(
+            setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer)), 0);
+    }
+    gb_conn_init(&pair->conn, fds[0]);
+    pair->peer = fds[1];
+}
+
+/* Nothing may be left open or allocated. */
+static void pair_end(struct pair *pair)
+{
+    gb_conn_end(&pair->conn);
+    gb_conn_end(&pair->conn);
+    if (pair->peer >= 0)
+        close(pair->peer);
+    assert_int_equal(open_fds(), pair->fds_before);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static void make_fds(int *fds, unsigned count, unsigned first_mark)
+{
+    for (unsigned i = 0; i < count; i++) {
+        fds[i] = marked_fd(first_mark + i);
+        assert_true(fds[i] >= 0);
+    }
+}
+
+/* The peer sends `length` bytes with descriptors, plainly; they stay the caller's. */
+static void peer_send(struct pair *pair, const char *bytes, size_t length, const int *fds,
+                      unsigned count)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {0};
+    struct iovec vector = {(void *)(uintptr_t)bytes, length};
+    struct msghdr header = {.msg_iov = &vector, .msg_iovlen = 1};
+    if (count > 0) {
+        header.msg_control = control;
+        header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
+    }
+    assert_int_equal(sendmsg(pair->peer, &header, MSG_NOSIGNAL), length);
+}
+
+/* ---- sending ---- */
+
+static void test_plain_messages(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, 0);
+    assert_false(gb_conn_has_output(&pair.conn));
+    assert_int_equal(gb_conn_flush(&pair.conn), 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "one\n", 4, NULL, 0), 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "two\n", 4, NULL, 0), 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, NULL, 0, NULL, 0), 0);
+    assert_int_equal(gb_conn_output_bytes(&pair.conn), 8);
+    assert_true(gb_conn_has_output(&pair.conn));
+    char bytes[16];
+    assert_int_equal(recv(pair.peer, bytes, sizeof(bytes), 0), -1); /* nothing was sent yet */
+    assert_int_equal(gb_conn_flush(&pair.conn), 0);
+    assert_int_equal(gb_conn_output_bytes(&pair.conn), 0);
+    assert_null(pair.conn.out);
+    assert_int_equal(recv(pair.peer, bytes, sizeof(bytes), 0), 8); /* in one piece */
+    assert_memory_equal(bytes, "one\ntwo\n", 8);
+    pair_end(&pair);
+}
+
+/*
+ * Messages of random sizes with 0 to 16 descriptors through a socket that takes little at a time.
+ * A message's first byte is '0' + its number of descriptors; the receiver demands that they have
+ * come by then, in order, each once, and that none is early: while a message without any is being
+ * read, none of a later one is there.
+ */
+static void test_descriptors_through_a_narrow_socket(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 400 };
+    struct pair pair;
+    pair_begin(&pair, 1); /* the kernel makes it its least */
+    struct gb_conn receiver;
+    gb_conn_init(&receiver, pair.peer);
+    pair.peer = -1;
+    struct test_random random = {.state = 13};
+    unsigned sent = 0, received = 0, mark_out = 0, mark_in = 0;
+    bool partial = false;
+    while (received < MESSAGES) {
+        while (sent < MESSAGES && test_random_below(&random, 3) > 0) {
+            char message[9000];
+            int fds[16];
+            size_t length =
+                2 + test_random_below(&random, test_random_below(&random, 4) ? 40 : 8990);
+            unsigned count = test_random_below(&random, 3) ? 0 : test_random_below(&random, 17);
+            memset(message, 'a' + (int)(sent % 26), length);
+            message[0] = (char)('0' + count);
+            message[length - 1] = '\n';
+            make_fds(fds, count, mark_out);
+            mark_out += count;
+            assert_int_equal(gb_conn_queue(&pair.conn, message, length, fds, count), 0);
+            sent++;
+        }
+        int rc = gb_conn_flush(&pair.conn);
+        assert_in_range(rc, 0, 1);
+        assert_int_equal(rc == 1, gb_conn_has_output(&pair.conn));
+        partial |= rc == 1;
+
+        char buffer[700];
+        size_t room = 1 + test_random_below(&random, sizeof(buffer));
+        ssize_t got = gb_conn_receive(&receiver, buffer, room);
+        if (got == GPUBUF_E_AGAIN)
+            continue;
+        assert_in_range(got, 1, room);
+        gb_frame_begin(&receiver.in, buffer, (size_t)got);
+        const char *line;
+        size_t length;
+        while ((rc = gb_frame_next(&receiver.in, &line, &length)) == 1) {
+            unsigned count = (unsigned)(line[0] - '0');
+            int fds[16];
+            assert_int_equal(line[length - 1], length > 1 ? 'a' + (int)(received % 26) : line[0]);
+            assert_int_equal(gb_frame_take_fds(&receiver.in, fds, count), 0);
+            for (unsigned i = 0; i < count; i++) {
+                assert_int_equal(mark_of(fds[i]), mark_in++);
+                assert_true(fcntl(fds[i], F_GETFD) & FD_CLOEXEC);
+                close(fds[i]);
+            }
+            received++;
+        }
+        assert_int_equal(rc, 0);
+        assert_int_equal(gb_frame_finish(&receiver.in), 0);
+        if (!gb_frame_is_partial(&receiver.in))
+            assert_int_equal(receiver.in.fd_count, 0);
+        else
+            assert_int_equal(receiver.in.fd_count, receiver.in.partial[0] - '0');
+    }
+    assert_true(partial); /* else the socket was not narrow */
+    assert_int_equal(mark_in, mark_out);
+    assert_int_equal(receiver.in.fd_count, 0);
+    gb_conn_end(&receiver);
+    pair_end(&pair);
+}
+
+/* A message larger than the socket's buffer: its descriptors have gone with its first bytes and are
+   closed here at once, not kept to be sent again. */
+static void test_partial_write_lets_go(void **state)
+{
+    (void)state;
+    enum { LARGE = 1000000 };
+    struct pair pair;
+    pair_begin(&pair, 1);
+    size_t open_before = open_fds();
+    int fds[3];
+    make_fds(fds, 3, 70);
+    char *message = malloc(LARGE);
+    memset(message, 'x', LARGE);
+    assert_int_equal(gb_conn_queue(&pair.conn, message, LARGE, fds, 3), 0);
+    assert_int_equal(gb_conn_flush(&pair.conn), 1);
+    assert_int_equal(open_fds(), open_before);
+    struct gb_conn receiver;
+    gb_conn_init(&receiver, pair.peer);
+    pair.peer = -1;
+    size_t total = 0;
+    while (total < LARGE) {
+        ssize_t got = gb_conn_receive(&receiver, message, LARGE);
+        if (got > 0)
+            total += (size_t)got;
+        else
+            assert_int_equal(got, GPUBUF_E_AGAIN);
+        assert_in_range(gb_conn_flush(&pair.conn), 0, 1);
+    }
+    free(message);
+    assert_int_equal(receiver.in.fd_count, 3);
+    gb_conn_end(&receiver);
+    pair_end(&pair);
+}
+
+static void test_queue_refuses(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, 0);
+    size_t open_before = open_fds();
+    int fds[GB_LIMIT(fds) + 1];
+    make_fds(fds, GB_LIMIT(fds) + 1, 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, fds, GB_LIMIT(fds) + 1),
+                     GPUBUF_E_INTERNAL);
+    make_fds(fds, 1, 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "", 0, fds, 1), GPUBUF_E_INTERNAL);
+    assert_int_equal(open_fds(), open_before);
+    assert_false(gb_conn_has_output(&pair.conn));
+    pair_end(&pair);
+}
+
+static void test_end_with_output(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, 0);
+    int fds[4];
+    make_fds(fds, 4, 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, fds, 1), 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, fds + 1, 3), 0);
+    pair_end(&pair);
+}
+
+static void test_closed_peer(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, 0);
+    int fd = marked_fd(1);
+    close(pair.peer);
+    pair.peer = -1;
+    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, &fd, 1), 0);
+    assert_int_equal(gb_conn_flush(&pair.conn), GPUBUF_E_CLOSED);
+    char buffer[8];
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 0);
+    pair_end(&pair);
+
+    /* Closed with our data unread: what it sent before comes first, then the end. */
+    pair_begin(&pair, 0);
+    assert_int_equal(send(pair.conn.fd, "unread", 6, 0), 6);
+    assert_int_equal(send(pair.peer, "last", 4, 0), 4);
+    close(pair.peer);
+    pair.peer = -1;
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 4);
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 0);
+    pair_end(&pair);
+
+    pair_begin(&pair, 0);
+    close(pair.conn.fd);
+    pair.conn.fd = -1;
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), GPUBUF_E_SYSTEM);
+    assert_int_equal(errno, EBADF);
+    assert_int_equal(gb_conn_queue(&pair.conn, "x\n", 2, NULL, 0), 0);
+    assert_int_equal(gb_conn_flush(&pair.conn), GPUBUF_E_SYSTEM);
+    assert_int_equal(errno, EBADF);
+    pair_end(&pair);
+}
+
+/* ---- receiving ---- */
+
+static void test_too_many_fds(void **state)
+{
+    (void)state;
+    struct pair pair;
+    char buffer[8];
+    int fds[253];
+
+    /* As many as a message may bring, again and again, until too many wait. */
+    pair_begin(&pair, 0);
+    size_t open_before = open_fds();
+    make_fds(fds, GB_LIMIT(fds), 0);
+    for (unsigned waiting = 0; waiting <= GB_LIMIT(pending_fds); waiting += GB_LIMIT(fds)) {
+        peer_send(&pair, "x", 1, fds, GB_LIMIT(fds));
+        assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)),
+                         waiting < GB_LIMIT(pending_fds) ? 1 : GPUBUF_E_LIMIT);
+    }
+    assert_int_equal(open_fds(), open_before + GB_LIMIT(fds) + GB_LIMIT(pending_fds));
+    drop_fds(fds, GB_LIMIT(fds));
+    pair_end(&pair);
+
+    /* More at once than the buffer holds: the message is truncated, and all are closed. */
+    pair_begin(&pair, 0);
+    open_before = open_fds();
+    make_fds(fds, 253, 0);
+    peer_send(&pair, "x", 1, fds, 253);
+    drop_fds(fds, 253);
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), GPUBUF_E_PROTOCOL);
+    assert_int_equal(pair.conn.in.fd_count, 0);
+    assert_int_equal(open_fds(), open_before);
+    pair_end(&pair);
+}
+
+/* A process that may open no more descriptors gets fewer than were sent: that is told, too. */
+static void test_no_room_for_fds(void **state)
+{
+    (void)state;
+    struct pair pair;
+    char buffer[8];
+    pair_begin(&pair, 0);
+    int fds[8];
+    make_fds(fds, 8, 0);
+    peer_send(&pair, "x", 1, fds, 8);
+    drop_fds(fds, 8);
+    size_t open_before = open_fds();
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int highest = dup(pair.peer); /* the lowest free number, so all below are taken */
+    assert_true(highest >= 0);
+    struct rlimit low = {.rlim_cur = (rlim_t)highest + 3, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    ssize_t got = gb_conn_receive(&pair.conn, buffer, sizeof(buffer));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    close(highest);
+    assert_int_equal(got, GPUBUF_E_PROTOCOL);
+    assert_int_equal(pair.conn.in.fd_count, 0);
+    assert_int_equal(open_fds(), open_before);
+    pair_end(&pair);
+}
+
+static void test_other_control_messages(void **state)
+{
+    (void)state;
+    struct pair pair;
+    char buffer[8];
+    pair_begin(&pair, 0);
+    int on = 1, fd = marked_fd(9);
+    assert_int_equal(setsockopt(pair.conn.fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+    peer_send(&pair, "x", 1, &fd, 1);
+    close(fd);
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 1);
+    assert_int_equal(pair.conn.in.fd_count, 1);
+    assert_int_equal(mark_of(pair.conn.in.fds[0]), 9);
+    pair_end(&pair);
+}
+
+/* ---- every allocation failed ---- */
+
+static int use(struct pair *pair)
+{
+    char large[5000], buffer[64];
+    memset(large, 'x', sizeof(large));
+    int fd, rc;
+    for (int i = 0; i < 3; i++) {
+        fd = marked_fd(1);
+        rc = gb_conn_queue(&pair->conn, large, i == 1 ? sizeof(large) : 10, &fd, 1);
+        if (rc < 0)
+            return rc;
+    }
+    fd = marked_fd(2);
+    peer_send(pair, "x", 1, &fd, 1);
+    close(fd);
+    rc = (int)gb_conn_receive(&pair->conn, buffer, sizeof(buffer));
+    return rc < 0 ? rc : gb_conn_flush(&pair->conn);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (size_t n = 1;; n++) {
+        struct pair pair;
+        pair_begin(&pair, 0);
+        failing_from(n, 1);
+        int rc = use(&pair);
+        size_t calls = failing_calls;
+        failing_from(0, 0);
+        assert_int_equal(rc, calls >= n ? GPUBUF_E_NO_MEMORY : 0);
+        pair_end(&pair);
+        if (rc == 0) {
+            assert_true(n > 5);
+            break;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_messages),
+        cmocka_unit_test(test_descriptors_through_a_narrow_socket),
+        cmocka_unit_test(test_partial_write_lets_go),
+        cmocka_unit_test(test_queue_refuses),
+        cmocka_unit_test(test_end_with_output),
+        cmocka_unit_test(test_closed_peer),
+        cmocka_unit_test(test_too_many_fds),
+        cmocka_unit_test(test_no_room_for_fds),
+        cmocka_unit_test(test_other_control_messages),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

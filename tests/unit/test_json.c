@@ -1,0 +1,451 @@
+/* json: what is accepted, what the refusal says, walking against a slow model, paths. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "random.h"
+
+#include "proto/json.h"
+#include "proto/limits.h"
+
+/* A copy in a block of exactly its size, so that the sanitizer sees every byte read too far. */
+static char *exact(const char *text, size_t length)
+{
+    char *copy = malloc(length > 0 ? length : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, length);
+    return copy;
+}
+
+static void assert_span(struct gb_json span, const char *expected)
+{
+    assert_non_null(span.text);
+    assert_int_equal(span.length, strlen(expected));
+    assert_memory_equal(span.text, expected, span.length);
+}
+
+/* ---- checking ---- */
+
+static int check(const char *text, size_t length, struct gb_error *error)
+{
+    char *copy = exact(text, length);
+    struct gb_json value;
+    int rc = gb_json_check(copy, length, &value, error);
+    if (rc == 0) {
+        assert_in_range(value.text - copy, 0, length - 1);
+        assert_in_range(value.length, 1, length - (size_t)(value.text - copy));
+    }
+    free(copy);
+    return rc;
+}
+
+static void test_accepts(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "{}",
+        "[]",
+        " \t\r\n[ ] ",
+        "0",
+        "-0",
+        "-0.0e+00",
+        "1E5",
+        "123456789012345678901234567890.5e-300",
+        "true",
+        "false",
+        "null",
+        "\"\"",
+        "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD834\\udd1e\"",
+        "\"\x7f\"",
+        "\"é水𝄞\"",
+        "{\"\":{\"\":[{}]},\"\":0}",
+        "[1,[2,{\"a\":[]}],\"]\",{\"}\":\"{\"}]",
+        "{ \"a\" : 1 , \"b\" : [ 1 , 2 ] }",
+    };
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        struct gb_error error = {0};
+        int rc = check(good[i], strlen(good[i]), &error);
+        if (rc != 0)
+            fail_msg("%s: %s", good[i], error.message);
+    }
+    char *text = exact("  {\"a\":1} \r", 11);
+    struct gb_json value;
+    assert_int_equal(gb_json_check(text, 11, &value, NULL), 0);
+    assert_span(value, "{\"a\":1}");
+    free(text);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"", "byte 0: expected a value"},
+        {"  ", "byte 2: expected a value"},
+        {"{", "byte 1: expected a member's name in quotes"},
+        {"{,}", "byte 1: expected a member's name in quotes"},
+        {"{a:1}", "byte 1: expected a member's name in quotes"},
+        {"{\"a\"}", "byte 4: expected ':' after a member's name"},
+        {"{\"a\" 1}", "byte 5: expected ':' after a member's name"},
+        {"{\"a\":}", "byte 5: expected a value"},
+        {"{\"a\":", "byte 5: expected a value"},
+        {"{\"a\":1", "byte 6: the object is not closed"},
+        {"{\"a\":1,}", "byte 7: expected a member's name in quotes"},
+        {"{\"a\":1]", "byte 6: expected ',' or '}' after a member"},
+        {"{\"a\":1 \"b\":2}", "byte 7: expected ',' or '}' after a member"},
+        {"[", "byte 1: expected a value"},
+        {"[1", "byte 2: the array is not closed"},
+        {"[1,]", "byte 3: expected a value"},
+        {"[,1]", "byte 1: expected a value"},
+        {"[1}", "byte 2: expected ',' or ']' after an element"},
+        {"[1 2]", "byte 3: expected ',' or ']' after an element"},
+        {"{}}", "byte 2: expected nothing after the value"},
+        {"1 1", "byte 2: expected nothing after the value"},
+        {"\"a", "byte 2: the string is not closed"},
+        {"\"\\", "byte 2: the string is not closed"},
+        {"\"a\\\"", "byte 4: the string is not closed"},
+        {"\"\\x\"", "byte 1: unknown escape in a string"},
+        {"\"\\u12g4\"", "byte 1: expected four hexadecimal digits after \\u"},
+        {"\"\\u12", "byte 1: expected four hexadecimal digits after \\u"},
+        {"\"ab\\u0000\"", "byte 3: \\u0000 is not accepted in a string"},
+        {"\"\\ud800\"", "byte 1: half of a surrogate pair in a string"},
+        {"\"\\ud800\\u0041\"", "byte 1: half of a surrogate pair in a string"},
+        {"\"\\ud800\\ud800\"", "byte 1: half of a surrogate pair in a string"},
+        {"\"\\udc00\"", "byte 1: half of a surrogate pair in a string"},
+        {"\"\\udbff\\", "byte 1: half of a surrogate pair in a string"},
+        {"\"a\tb\"", "byte 2: control character in a string; it must be escaped"},
+        {"\"0123456789abcdef\x1f\"", "byte 17: control character in a string; it must be escaped"},
+        {"\"\xff\"", "byte 1: not UTF-8"},
+        {"\"\xc3", "byte 1: not UTF-8"},
+        {"01", "byte 0: a number may not start with 0"},
+        {"-01", "byte 1: a number may not start with 0"},
+        {"-", "byte 1: expected a digit"},
+        {"-a", "byte 1: expected a digit"},
+        {"+1", "byte 0: expected a value"},
+        {".5", "byte 0: expected a value"},
+        {"1.", "byte 2: expected a digit after the decimal point"},
+        {"1.e5", "byte 2: expected a digit after the decimal point"},
+        {"1e", "byte 2: expected a digit in the exponent"},
+        {"1e+", "byte 3: expected a digit in the exponent"},
+        {"0x10", "byte 1: expected nothing after the value"},
+        {"tru", "byte 0: expected a value"},
+        {"nul", "byte 0: expected a value"},
+        {"truee", "byte 4: expected nothing after the value"},
+        {"NaN", "byte 0: expected a value"},
+        {"'a'", "byte 0: expected a value"},
+        {"\xef\xbb\xbf{}", "byte 0: expected a value"},
+        {"[1]//", "byte 3: expected nothing after the value"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct gb_error error = {0};
+        assert_int_equal(check(bad[i].text, strlen(bad[i].text), &error), GPUBUF_E_PARSE);
+        assert_int_equal(error.code, GPUBUF_E_PARSE);
+        assert_string_equal(error.message, bad[i].message);
+        assert_int_equal(check(bad[i].text, strlen(bad[i].text), NULL), GPUBUF_E_PARSE);
+    }
+    /* NUL is no character of JSON, in a string or out of it. */
+    assert_int_equal(check("[1\0]", 4, NULL), GPUBUF_E_PARSE);
+    assert_int_equal(check("\"\0\"", 3, NULL), GPUBUF_E_PARSE);
+    assert_int_equal(check("\"\\\0\"", 4, NULL), GPUBUF_E_PARSE);
+}
+
+/* Every beginning of a text that is good and has no shorter good beginning is refused. */
+static void test_refuses_every_beginning(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\\u00e9\":[true,false,null,-1.5e+3,\"\\ud834\\udd1e é𝄞\",{}],"
+                               "\"b\":{\"c\":\"0123456789abcdef0123456789\"}}";
+    assert_int_equal(check(text, sizeof(text) - 1, NULL), 0);
+    for (size_t length = 0; length < sizeof(text) - 1; length++)
+        assert_int_equal(check(text, length, NULL), GPUBUF_E_PARSE);
+}
+
+static void test_depth(void **state)
+{
+    (void)state;
+    enum { DEPTH = GB_LIMIT(depth) };
+    char text[2 * (DEPTH + 1)];
+    memset(text, '[', DEPTH);
+    memset(text + DEPTH, ']', DEPTH);
+    assert_int_equal(check(text, 2 * DEPTH, NULL), 0);
+
+    struct gb_error error;
+    memset(text, '[', DEPTH + 1);
+    memset(text + DEPTH + 1, ']', DEPTH + 1);
+    assert_int_equal(check(text, sizeof(text), &error), GPUBUF_E_PARSE);
+    assert_string_equal(error.message, "byte 32: nested too deep");
+    /* Depth is what is open, not what has been. */
+    static const char flat[] = "[[],[],{},[[]],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],"
+                               "[],[],[],[],[],[],[],[],[],[],[],[],[],[],{\"a\":[]}]";
+    assert_int_equal(check(flat, sizeof(flat) - 1, NULL), 0);
+}
+
+/* Decodes by the definition: the number, then whether it is one and its form the shortest. */
+static bool model_utf8(const unsigned char *s, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        unsigned lead = s[i];
+        size_t bytes = lead < 0x80       ? 1
+                       : lead >> 5 == 6  ? 2
+                       : lead >> 4 == 14 ? 3
+                       : lead >> 3 == 30 ? 4
+                                         : 0;
+        if (bytes == 0 || i + bytes > length || lead == 0)
+            return false;
+        unsigned long code = bytes == 1 ? lead : lead & (0x7fu >> bytes);
+        for (size_t k = 1; k < bytes; k++) {
+            if (s[i + k] >> 6 != 2)
+                return false;
+            code = code << 6 | (s[i + k] & 0x3f);
+        }
+        static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
+        if (code < least[bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+            return false;
+        i += bytes;
+    }
+    return true;
+}
+
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const unsigned char edges[] = {0x00, 0x01, 0x1f, 0x41, 0x7f, 0x80, 0x8f, 0x90,
+                                          0x9f, 0xa0, 0xbf, 0xc0, 0xc2, 0xe0, 0xf0, 0xff};
+    for (unsigned lead = 0; lead < 256; lead++) {
+        for (unsigned i = 0; i < sizeof(edges); i++) {
+            for (unsigned j = 0; j < sizeof(edges); j++) {
+                for (unsigned k = 0; k < sizeof(edges); k++) {
+                    const unsigned char s[] = {(unsigned char)lead, edges[i], edges[j], edges[k]};
+                    for (size_t length = 1; length <= 4; length++)
+                        assert_int_equal(gb_utf8_valid((const char *)s, length),
+                                         model_utf8(s, length));
+                }
+            }
+        }
+    }
+    assert_true(gb_utf8_valid("", 0));
+    static const char mixed[] = "a\nb\"c\\d é水𝄞 and on for a while";
+    assert_true(gb_utf8_valid(mixed, sizeof(mixed) - 1));
+    assert_false(gb_utf8_valid("0123456789abcdef\xff", 17));
+}
+
+/* ---- walking ---- */
+
+/* Appends a random value; strings are full of what could mislead. */
+static void random_value(struct test_random *random, struct gb_writer *writer, unsigned depth)
+{
+    static const char *const strings[] = {"\"\"",      "\"}\"",
+                                          "\"]\"",     "\"\\\"\"",
+                                          "\"\\\\\"",  "\"\\\\\\\"{\"",
+                                          "\"a,b:c\"", "\"\\u005d\"",
+                                          "\"[é\"",    "\"long enough to cross a step of it\""};
+    static const char *const scalars[] = {"0", "-1.5e3", "true", "null", "4503599627370495"};
+    unsigned kind = test_random_below(random, depth == 0 ? 2 : 5);
+    if (kind == 0) {
+        gb_write_text(writer, strings[test_random_below(random, 10)]);
+    } else if (kind == 1) {
+        gb_write_text(writer, scalars[test_random_below(random, 5)]);
+    } else {
+        bool object = kind == 2;
+        unsigned count = test_random_below(random, 6);
+        gb_write_char(writer, object ? '{' : '[');
+        for (unsigned i = 0; i < count; i++) {
+            if (i > 0)
+                gb_write_text(writer, test_random_below(random, 4) ? "," : " ,\n");
+            if (object) {
+                gb_write_text(writer, strings[test_random_below(random, 10)]);
+                gb_write_text(writer, test_random_below(random, 4) ? ":" : "\t: ");
+            }
+            random_value(random, writer, depth - 1);
+        }
+        gb_write_text(writer, test_random_below(random, 4) ? "" : " ");
+        gb_write_char(writer, object ? '}' : ']');
+    }
+}
+
+/* The end of the value at `p`, one byte after the other. */
+static const char *model_end(const char *p)
+{
+    unsigned depth = 0;
+    do {
+        if (*p == '"') {
+            for (p++; *p != '"'; p++) {
+                if (*p == '\\')
+                    p++;
+            }
+        } else if (*p == '{' || *p == '[') {
+            depth++;
+        } else if (*p == '}' || *p == ']') {
+            depth--;
+        } else if (depth == 0) {
+            while (strchr("+-.eE0123456789truefalsnu", *p) != NULL && *p != '\0')
+                p++;
+            return p;
+        }
+        p++;
+    } while (depth > 0);
+    return p;
+}
+
+static const char *model_skip(const char *p, const char *what)
+{
+    while (*p != '\0' && strchr(what, *p) != NULL)
+        p++;
+    return p;
+}
+
+/* Walks `value`, whose text goes on with other bytes, and compares with the model, all the way in.
+ */
+static void compare_walk(struct gb_json value)
+{
+    const char *end = model_end(value.text);
+    assert_ptr_equal(value.text + value.length, end);
+    bool object = *value.text == '{';
+    if (!object && *value.text != '[')
+        return;
+    struct gb_json_walk walk = gb_json_walk(value);
+    struct gb_json key, item;
+    const char *p = model_skip(value.text + 1, " \t\n");
+    size_t count = 0;
+    while (*p != '}' && *p != ']') {
+        assert_true(gb_json_next(&walk, &key, &item));
+        if (object) {
+            assert_ptr_equal(key.text, p + 1);
+            p = model_end(p);
+            assert_ptr_equal(key.text + key.length, p - 1);
+            p = model_skip(p, " \t\n:");
+        } else {
+            assert_null(key.text);
+        }
+        assert_ptr_equal(item.text, p);
+        compare_walk(item);
+        p = model_skip(model_end(p), " \t\n,");
+        count++;
+    }
+    assert_false(gb_json_next(&walk, &key, &item));
+    assert_false(gb_json_next(&walk, &key, &item));
+    assert_int_equal(gb_json_count(value), count);
+}
+
+static void test_walk(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 7};
+    struct gb_writer writer;
+    gb_writer_init(&writer, 0);
+    for (unsigned round = 0; round < 20000; round++) {
+        gb_writer_reset(&writer);
+        random_value(&random, &writer, 5);
+        assert_false(writer.failed);
+        size_t length = writer.length;
+        gb_write_char(&writer, '\0'); /* for the model only */
+        char *text = exact(writer.data, length + 1);
+        struct gb_json value;
+        struct gb_error error = {0};
+        if (gb_json_check(text, length, &value, &error) < 0)
+            fail_msg("%s: %s", text, error.message);
+        compare_walk(value);
+        free(text);
+    }
+    gb_writer_end(&writer);
+}
+
+static void test_walk_of_scalars(void **state)
+{
+    (void)state;
+    static const char *const scalars[] = {"1", "\"[1]\"", "true", "null"};
+    struct gb_json key, item;
+    for (size_t i = 0; i < 4; i++) {
+        struct gb_json value = {scalars[i], strlen(scalars[i])};
+        struct gb_json_walk walk = gb_json_walk(value);
+        assert_false(gb_json_next(&walk, &key, &item));
+        assert_int_equal(gb_json_count(value), 0);
+    }
+    assert_int_equal(gb_json_count((struct gb_json){0}), 0);
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum gb_json_type type;
+        const char *name;
+    } types[] = {
+        {"null", GB_JSON_NULL, "null"},       {"true", GB_JSON_BOOL, "a boolean"},
+        {"false", GB_JSON_BOOL, "a boolean"}, {"0", GB_JSON_NUMBER, "a number"},
+        {"-1", GB_JSON_NUMBER, "a number"},   {"\"\"", GB_JSON_STRING, "a string"},
+        {"[]", GB_JSON_ARRAY, "an array"},    {"{}", GB_JSON_OBJECT, "an object"},
+    };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct gb_json value = {types[i].text, strlen(types[i].text)};
+        assert_int_equal(gb_json_type(value), types[i].type);
+        assert_string_equal(gb_json_type_name(types[i].type), types[i].name);
+    }
+}
+
+/* ---- paths ---- */
+
+static void test_paths(void **state)
+{
+    (void)state;
+    const struct gb_path params = {.key = "params"};
+    const struct gb_path columns = {.up = &params, .key = "columns"};
+    const struct gb_path second = {.up = &columns, .index = 2};
+    const struct gb_path dtype = {.up = &second, .key = "dtype"};
+    char text[64];
+    assert_string_equal(gb_path_text(&dtype, text, sizeof(text)), "params.columns[2].dtype");
+    assert_string_equal(gb_path_text(&second, text, sizeof(text)), "params.columns[2]");
+    assert_string_equal(gb_path_text(&params, text, sizeof(text)), "params");
+    assert_string_equal(gb_path_text(NULL, text, sizeof(text)), "");
+
+    /* Every size, in a block of exactly that: whole, or the end of it after "…". */
+    const char whole[] = "params.columns[2].dtype";
+    for (size_t size = 1; size <= sizeof(whole) + 1; size++) {
+        char *buffer = malloc(size);
+        gb_path_text(&dtype, buffer, size);
+        size_t length = strlen(buffer);
+        assert_true(length < size);
+        if (size >= sizeof(whole)) {
+            assert_string_equal(buffer, whole);
+        } else if (size > 4) {
+            assert_int_equal(length, size - 1);
+            assert_memory_equal(buffer, "…", 3);
+            assert_string_equal(buffer + 3, whole + sizeof(whole) - 1 - (length - 3));
+        }
+        free(buffer);
+    }
+    const struct gb_path accents = {.key = "éééééééé"};
+    assert_string_equal(gb_path_text(&accents, text, 9), "…éé");
+    assert_string_equal(gb_path_text(&accents, text, 8), "…éé");
+
+    struct gb_error error;
+    assert_int_equal(gb_fail_at(&error, &second, "is %d", 7), GPUBUF_E_INVALID);
+    assert_string_equal(error.message, "params.columns[2]: is 7");
+    assert_int_equal(gb_fail_at(&error, NULL, "is %d", 7), GPUBUF_E_INVALID);
+    assert_string_equal(error.message, "is 7");
+    assert_int_equal(gb_fail_at(NULL, &second, "is %d", 7), GPUBUF_E_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accepts),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_refuses_every_beginning),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_walk_of_scalars),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_paths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,132 @@
+/* pool: alignment, growth, what reset keeps, every allocation failed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "failing.h"
+#include "random.h"
+
+#include "proto/pool.c"
+
+/* Pieces of all sizes: aligned, apart from each other, and unchanged to the end. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    enum { PIECES = 500 };
+    struct gb_pool pool = {0};
+    struct test_random random = {.state = 5};
+    for (int round = 0; round < 20; round++) {
+        unsigned char *pieces[PIECES];
+        size_t sizes[PIECES];
+        for (size_t i = 0; i < PIECES; i++) {
+            unsigned kind = test_random_below(&random, 20);
+            sizes[i] = test_random_below(&random, kind == 0 ? 200000 : kind < 4 ? 17000 : 100);
+            pieces[i] = gb_pool_alloc(&pool, sizes[i]);
+            assert_non_null(pieces[i]);
+            assert_int_equal((uintptr_t)pieces[i] % 16, 0);
+            assert_true(i == 0 || pieces[i] != pieces[i - 1]);
+            memset(pieces[i], (int)i, sizes[i]);
+        }
+        for (size_t i = 0; i < PIECES; i++) {
+            for (size_t k = 0; k < sizes[i]; k++)
+                assert_int_equal(pieces[i][k], (unsigned char)i);
+        }
+        gb_pool_reset(&pool);
+        assert_in_range(failing_blocks, 0, 1);
+    }
+    gb_pool_end(&pool);
+    assert_int_equal(failing_blocks, 0);
+}
+
+static void test_reset_keeps_a_chunk(void **state)
+{
+    (void)state;
+    struct gb_pool pool = {0};
+    void *first = gb_pool_alloc(&pool, 1);
+    for (int i = 0; i < 100; i++)
+        assert_non_null(gb_pool_alloc(&pool, 10000));
+    assert_true(failing_blocks > 10);
+    gb_pool_reset(&pool);
+    assert_int_equal(failing_blocks, 1);
+    failing_from(1, SIZE_MAX);
+    first = gb_pool_alloc(&pool, 60000 / 4); /* from what was kept */
+    failing_from(0, 0);
+    assert_non_null(first);
+    /* A large piece alone is not kept. */
+    gb_pool_end(&pool);
+    assert_non_null(gb_pool_alloc(&pool, 100000));
+    gb_pool_reset(&pool);
+    assert_int_equal(failing_blocks, 0);
+    gb_pool_end(&pool);
+}
+
+/* Large pieces do not waste what is left in the newest chunk. */
+static void test_large_pieces_keep_room(void **state)
+{
+    (void)state;
+    struct gb_pool pool = {0};
+    char *first = gb_pool_alloc(&pool, 16);
+    assert_non_null(gb_pool_alloc(&pool, 100000));
+    assert_ptr_equal(gb_pool_alloc(&pool, 16), first + 16);
+    gb_pool_end(&pool);
+}
+
+static void test_calloc_and_strndup(void **state)
+{
+    (void)state;
+    struct gb_pool pool = {0};
+    memset(gb_pool_alloc(&pool, 1000), 0xff, 1000);
+    gb_pool_reset(&pool);
+    const unsigned char *zeroed = gb_pool_calloc(&pool, 10, 100);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(zeroed[i], 0);
+    assert_non_null(gb_pool_calloc(&pool, 0, 8));
+    assert_null(gb_pool_calloc(&pool, SIZE_MAX / 2, 3));
+    assert_null(gb_pool_alloc(&pool, SIZE_MAX));
+    assert_null(gb_pool_alloc(&pool, SIZE_MAX - 20));
+    assert_null(gb_pool_strndup(&pool, "", SIZE_MAX));
+    assert_string_equal(gb_pool_strndup(&pool, "abcdef", 3), "abc");
+    assert_string_equal(gb_pool_strndup(&pool, NULL, 0), "");
+    gb_pool_end(&pool);
+    gb_pool_end(&pool);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 40000, 15000, 15000, 15000, 15000, 15000, 100000, 8};
+    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    for (size_t n = 1, failures = 1; failures > 0; n++) {
+        struct gb_pool pool = {0};
+        failing_from(n, 1);
+        failures = 0;
+        for (size_t i = 0; i < COUNT; i++) {
+            void *piece = gb_pool_alloc(&pool, sizes[i]);
+            failures += piece == NULL;
+            if (piece == NULL)
+                piece = gb_pool_alloc(&pool, sizes[i]); /* the next one succeeds */
+            assert_non_null(piece);
+            memset(piece, 1, sizes[i]);
+        }
+        failing_from(0, 0);
+        assert_true(failures <= 1);
+        assert_true(failures == 1 || n > 3);
+        gb_pool_end(&pool);
+        assert_int_equal(failing_blocks, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_reset_keeps_a_chunk),
+        cmocka_unit_test(test_large_pieces_keep_room),
+        cmocka_unit_test(test_calloc_and_strndup),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
