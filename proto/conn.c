@@ -22,7 +22,7 @@ struct gb_conn_fds {
     int fds[];
 };
 
-static void close_all(const int *fds, unsigned count)
+static void drop_fds(const int *fds, unsigned count)
 {
     int saved = errno;
     for (unsigned i = 0; i < count; i++)
@@ -39,7 +39,7 @@ static void pop_fds(struct gb_conn *conn)
 {
     struct gb_conn_fds *first = conn->out_fds;
     conn->out_fds = first->next;
-    close_all(first->fds, first->count);
+    drop_fds(first->fds, first->count);
     free(first);
 }
 
@@ -101,7 +101,7 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
         int fds[sizeof(control.bytes) / sizeof(int)];
         unsigned count = collect_fds(&header, fds);
         if (header.msg_flags & MSG_CTRUNC) {
-            close_all(fds, count);
+            drop_fds(fds, count);
             return GPUBUF_E_PROTOCOL;
         }
         int rc = gb_frame_push_fds(&conn->in, fds, count);
@@ -186,7 +186,7 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
     return 0;
 
 refused:
-    close_all(fds, count);
+    drop_fds(fds, count);
     free(entry);
     return rc;
 }

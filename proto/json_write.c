@@ -29,7 +29,7 @@ void gb_writer_end(struct gb_writer *writer)
     *writer = (struct gb_writer){.bound = writer->bound};
 }
 
-static bool fail(struct gb_writer *writer)
+static bool set_failed(struct gb_writer *writer)
 {
     writer->failed = true;
     return false;
@@ -39,13 +39,13 @@ static bool fail(struct gb_writer *writer)
 static bool grow(struct gb_writer *writer, size_t needed)
 {
     if (needed > SIZE_MAX / 2)
-        return fail(writer);
+        return set_failed(writer);
     size_t capacity = writer->capacity < CAPACITY_MIN ? CAPACITY_MIN : writer->capacity;
     while (capacity < needed)
         capacity *= 2;
     char *data = realloc(writer->data, capacity);
     if (data == NULL)
-        return fail(writer);
+        return set_failed(writer);
     writer->data = data;
     writer->capacity = capacity;
     return true;
@@ -59,7 +59,7 @@ static inline bool reserve(struct gb_writer *writer, size_t length)
     size_t needed;
     if (__builtin_add_overflow(writer->length, length, &needed) ||
         (writer->bound != 0 && needed > writer->bound))
-        return fail(writer);
+        return set_failed(writer);
     return needed <= writer->capacity || grow(writer, needed);
 }
 
@@ -218,7 +218,7 @@ void gb_write_format(struct gb_writer *writer, const char *format, ...)
     int length = vsnprintf(NULL, 0, format, arguments);
     /* vsnprintf's NUL takes room too, but does not count. */
     if (length < 0) {
-        fail(writer);
+        set_failed(writer);
     } else if (reserve(writer, (size_t)length) &&
                (writer->length + (size_t)length < writer->capacity ||
                 grow(writer, writer->length + (size_t)length + 1))) {
