@@ -34,6 +34,12 @@ uint64_t gb_mapping_bytes(const struct gb_mapping *mapping)
     return mapping->memory.bytes;
 }
 
+int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
+                     uint64_t bytes, struct gb_error *error)
+{
+    return gb_import_write(&mapping->memory, offset, from, bytes, error);
+}
+
 static size_t hash_segment(uint64_t segment)
 {
     uint64_t hash = segment * UINT64_C(0x9e3779b97f4a7c15);

@@ -24,6 +24,9 @@ struct gb_mapping; /* one segment, mapped in this process with one access */
 
 void *gb_mapping_address(const struct gb_mapping *mapping);
 uint64_t gb_mapping_bytes(const struct gb_mapping *mapping);
+/* See gb_import_write. Needs no lock as long as a lease uses the import. */
+int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
+                     uint64_t bytes, struct gb_error *error);
 
 struct gb_import {
     struct gb_import *chain;       /* in its bucket */

@@ -22,6 +22,8 @@ struct gb_imported {
     void *address;
     uint64_t bytes;
     bool writable;
+    int fd;                 /* of memory that is written here; else -1 */
+    _Atomic uint8_t *filled; /* of which granules have been written once; NULL where fd is -1 */
 };
 
 /*
@@ -36,5 +38,12 @@ int gb_import_identify(const struct gb_segment_info *segment, int fd,
 int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
                   struct gb_error *error);
 void gb_import_unmap(const struct gb_imported *imported);
+
+/*
+ * Copies host memory into a writable mapping by the quickest way that there is. The range must lie
+ * inside. GPUBUF_E_NO_MEMORY or GPUBUF_E_SYSTEM if the system has no memory to back it.
+ */
+int gb_import_write(const struct gb_imported *imported, uint64_t offset, const void *from,
+                    uint64_t bytes, struct gb_error *error);
 
 #endif

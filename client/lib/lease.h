@@ -111,6 +111,11 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease);
 /* Where a buffer lies here. */
 void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *buffer);
 
+/* Copies `bytes` bytes to `offset` in a buffer of an object being written. GPUBUF_E_PROTOCOL if they
+   do not fit: the daemon gave less than it was asked for. Reports failures. */
+int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
+                    const void *from, uint64_t bytes);
+
 /* How many of `length` bits from bit `offset` on are 1. */
 uint64_t gb_count_bits(const unsigned char *bits, uint64_t offset, uint64_t length);
 

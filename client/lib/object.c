@@ -203,6 +203,20 @@ void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *bu
     return lease->segments[buffer->segment].address + buffer->offset;
 }
 
+int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
+                    const void *from, uint64_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    if (!buffer->present || offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return gb_report_text(lease->client, GPUBUF_E_PROTOCOL,
+                              "the daemon gave a smaller buffer than it was asked for");
+    struct gb_error error;
+    const struct gb_mapping *mapping = lease->segments[buffer->segment].import->mappings[1];
+    int r = gb_mapping_write(mapping, buffer->offset + offset, from, bytes, &error);
+    return r < 0 ? gb_report(lease->client, &error) : 0;
+}
+
 int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                   struct gpubuf_memory *memory)
 {
