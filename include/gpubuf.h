@@ -1,0 +1,529 @@
+/*
+ * gpubuf.h: the client library of gpubufd, a broker for GPU memory.
+ *
+ * A program connects to the daemon, opens named objects that other processes published, reads them
+ * in place (no copy: the memory is mapped, read-only), slices them, and gives them back; or it
+ * creates an object, fills it, and seals it, after which nobody changes it.
+ *
+ * Words. A *device* is `host` or a GPU. A *segment* is what is allocated, shared and mapped. A
+ * *buffer* is a byte range of a segment. A *layout* says what types and shapes lie over buffers. An
+ * *object* is a name, a version and a layout. A *lease* is a session's hold on an object version. A
+ * *session* is one connection.
+ *
+ * Errors. A function that returns `int` returns 0 or a positive documented outcome on success and a
+ * negative GPUBUF_E_… code on failure. On failure nothing has happened: outputs are untouched, and
+ * what was passed in still belongs to the caller. gpubuf_strerror() gives a fixed text for the code,
+ * gpubuf_errmsg() the whole sentence (often the daemon's) of the calling thread's last failure. The
+ * library never prints and never exits.
+ *
+ * Threads. A client and its objects may be used from any thread at the same time, unless a
+ * function's comment says otherwise. A blocking call in one thread does not hold up another's.
+ * Callbacks run in the thread that is inside gpubuf_dispatch() or a blocking call; no lock is held
+ * while they run, and they may call the library, except that they must not make a blocking call on
+ * the same client (GPUBUF_E_BUSY).
+ *
+ * fork(). The child must connect anew. Every call on a client or object inherited from the parent
+ * returns GPUBUF_E_FORKED in the child; pointers into mapped memory stay readable there.
+ *
+ * Strings are UTF-8 and NUL-terminated. Unless said otherwise a returned `const char *` belongs to
+ * the object or client that it was asked of and lives as long.
+ */
+#ifndef GPUBUF_H
+#define GPUBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GPUBUF_API __attribute__((visibility("default")))
+#else
+#define GPUBUF_API
+#endif
+
+#define GPUBUF_VERSION_MAJOR 0
+#define GPUBUF_VERSION_MINOR 1
+#define GPUBUF_VERSION_PATCH 0
+#define GPUBUF_VERSION "0.1.0"
+
+/* The protocol that this library speaks. */
+#define GPUBUF_PROTOCOL 1
+
+/*
+ * Every error: X(name, code, kind, text). Codes up to -32000 travel on the wire as JSON-RPC error
+ * codes, with `kind` in `error.data.kind`; the small ones arise in the library alone.
+ */
+#define GPUBUF_ERROR_MAP(X)                                                                        \
+    X(PARSE, -32700, "parse", "the message is not JSON")                                           \
+    X(REQUEST, -32600, "request", "the message is not a request")                                  \
+    X(METHOD, -32601, "method", "no such method")                                                  \
+    X(INVALID, -32602, "invalid", "an argument is missing, unknown, of the wrong type or out of range") \
+    X(INTERNAL, -32603, "internal", "a defect in the daemon or the library")                       \
+    X(NOT_FOUND, -32001, "not_found", "no such object")                                            \
+    X(EXISTS, -32002, "exists", "the name is taken")                                               \
+    X(NO_SPACE, -32003, "no_space", "not enough memory on the device")                             \
+    X(DENIED, -32004, "denied", "not permitted")                                                   \
+    X(BUSY, -32005, "busy", "in a state that forbids it")                                          \
+    X(TIMEOUT, -32006, "timeout", "the time allowed has passed")                                   \
+    X(STALE, -32007, "stale", "a lease, version, cursor or segment that is no more")               \
+    X(LIMIT, -32008, "limit", "a limit is reached")                                                \
+    X(DEVICE, -32009, "device", "the device or its driver failed")                                 \
+    X(UNSUPPORTED, -32010, "unsupported", "not supported by this build, device or client")         \
+    X(NO_MEMORY, -1, "no_memory", "the process is out of memory")                                  \
+    X(CONNECT, -2, "connect", "cannot connect to the daemon")                                      \
+    X(CLOSED, -3, "closed", "the connection to the daemon is closed")                              \
+    X(PROTOCOL, -4, "protocol", "the peer broke the protocol")                                     \
+    X(AGAIN, -5, "again", "would block")                                                           \
+    X(FORKED, -6, "forked", "the connection belongs to the parent process")                        \
+    X(SYSTEM, -7, "system", "a system call failed")                                                \
+    X(CANCELED, -8, "canceled", "the request was canceled")
+
+enum gpubuf_error {
+#define GPUBUF_ERROR_ENUM(name, code, kind, text) GPUBUF_E_##name = (code),
+    GPUBUF_ERROR_MAP(GPUBUF_ERROR_ENUM)
+#undef GPUBUF_ERROR_ENUM
+};
+
+/* The version of the library at run time, such as "0.1.0". Static. */
+GPUBUF_API const char *gpubuf_version(void);
+
+/* A fixed text for an error code; never NULL, also for an unknown code. Static. */
+GPUBUF_API const char *gpubuf_strerror(int error);
+
+/* The code's short name as on the wire ("not_found"); "unknown" for an unknown code. Static. */
+GPUBUF_API const char *gpubuf_errkind(int error);
+
+struct gpubuf_client;
+struct gpubuf_object;
+
+/*
+ * The sentence that explains the calling thread's last failed call on `client` (NULL: its last
+ * failed gpubuf_connect). Never NULL; empty if nothing failed. Valid until the same thread's next
+ * failing call. The second form gives the object's client's.
+ */
+GPUBUF_API const char *gpubuf_errmsg(const struct gpubuf_client *client);
+GPUBUF_API const char *gpubuf_object_errmsg(const struct gpubuf_object *object);
+
+/* Frees what a function of this library says is to be freed with it. NULL is fine. */
+GPUBUF_API void gpubuf_free(void *pointer);
+
+/* ---- connection -------------------------------------------------------------------------- */
+
+/*
+ * Options of gpubuf_connect. Zero-initialise, set `size` to sizeof(struct gpubuf_connect_options),
+ * then what you want. Every option struct of this header is extended at its end only, and a shorter
+ * `size` from an older program is understood; a `size` of 0 is GPUBUF_E_INVALID.
+ */
+struct gpubuf_connect_options {
+    size_t size;
+    const char *path;         /* socket; NULL: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it
+                                 exists, else $XDG_RUNTIME_DIR/gpubufd.sock */
+    const char *client_name;  /* what `gpubufctl ps` shows; NULL: the program's short name */
+    int timeout_ms;           /* how long to try to connect and greet; 0: 5000; -1: for ever */
+    uint64_t cache_bytes;     /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
+    int answer_timeout_ms;    /* how long a blocking call waits for an answer, on top of its own
+                                 wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
+};
+
+/*
+ * Connects and greets the daemon. `options` may be NULL. On success *client is to be ended with
+ * gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and the cause);
+ * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol.
+ */
+GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
+                              const struct gpubuf_connect_options *options);
+
+/*
+ * Ends the connection, and with it every lease: the daemon may reuse the memory at once. Requests
+ * under way end with GPUBUF_E_CLOSED. Objects stay valid to be released, and their mappings stay
+ * until then, but what they hold is no longer promised. NULL is fine.
+ */
+GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
+
+/* The daemon's identity of this run (lowercase hex), the session's number. */
+GPUBUF_API const char *gpubuf_instance(const struct gpubuf_client *client);
+GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
+
+/*
+ * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events() (POLLIN, or POLLIN |
+ * POLLOUT while output is queued; ask anew before each wait), then call gpubuf_dispatch(), which
+ * never blocks: it sends and receives what it can and runs callbacks. It returns how many messages
+ * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
+ * under way has then been ended with that code). The descriptor belongs to the client.
+ */
+GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
+GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
+GPUBUF_API int gpubuf_dispatch(struct gpubuf_client *client);
+
+/* ---- any method ---------------------------------------------------------------------------- */
+
+/*
+ * Calls any method of the protocol that carries no descriptors (docs/PROTOCOL.md; `open`, `create`
+ * and `register` have functions of their own, and are GPUBUF_E_UNSUPPORTED here). `params` is a JSON
+ * object as text, or NULL. On success *result, if `result` is not NULL, is the JSON text of
+ * `result`, to be freed with gpubuf_free. Waits at most `timeout_ms` (-1: for ever).
+ */
+GPUBUF_API int gpubuf_call(struct gpubuf_client *client, const char *method, const char *params,
+                           int timeout_ms, char **result);
+
+/* `result` is the JSON text on success and NULL on failure; it lives during the call back only. */
+typedef void (*gpubuf_call_cb)(struct gpubuf_client *client, int status, const char *result,
+                               size_t length, void *arg);
+
+/*
+ * As gpubuf_call, without waiting. `callback` runs exactly once if this returns 0 (with
+ * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be), never if it fails. *request, where `request` is
+ * not NULL, names it for gpubuf_cancel.
+ */
+GPUBUF_API int gpubuf_call_async(struct gpubuf_client *client, const char *method,
+                                 const char *params, gpubuf_call_cb callback, void *arg,
+                                 uint64_t *request);
+
+/*
+ * Ends a request under way: its callback runs with GPUBUF_E_CANCELED before this returns, and
+ * whatever the daemon still grants it is given back. GPUBUF_E_NOT_FOUND if it has ended already.
+ */
+GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+struct gpubuf_open_options {
+    size_t size;
+    uint64_t version; /* 0: the current one; GPUBUF_E_STALE if that version is no more */
+    int64_t wait_ms;  /* how long to wait for the object to exist; 0: not at all */
+};
+
+/*
+ * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
+ * copied. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
+ * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms.
+ */
+GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
+                           const struct gpubuf_open_options *options,
+                           struct gpubuf_object **object);
+
+/*
+ * Opens `count` objects at once (any number; more than 4096 take several requests). objects[i] is
+ * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
+ * NULL). Returns how many were opened, or a negative code if the request as a whole failed and
+ * nothing is open.
+ */
+GPUBUF_API int gpubuf_open_many(struct gpubuf_client *client, const char *const *names,
+                                size_t count, const struct gpubuf_open_options *options,
+                                struct gpubuf_object **objects, int *errors);
+
+/* On success `object` is the callback's to release; on failure it is NULL. */
+typedef void (*gpubuf_object_cb)(struct gpubuf_client *client, int status,
+                                 struct gpubuf_object *object, void *arg);
+
+/* As gpubuf_open, without waiting; see gpubuf_call_async for `callback` and `request`. */
+GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
+                                 const struct gpubuf_open_options *options,
+                                 gpubuf_object_cb callback, void *arg, uint64_t *request);
+
+/*
+ * Objects are counted: retain adds a reference and returns the same object; release drops one. When
+ * the last reference to an object and to every view made from it is gone, its lease ends. Release
+ * only when you have finished reading. It sends nothing by itself that anybody waits for: the
+ * daemon is told with the next message or, if none follows, at once. NULL is fine for both. An
+ * unsealed object is aborted by its last release.
+ */
+GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
+GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
+
+/* ---- what an object is --------------------------------------------------------------------- */
+
+enum gpubuf_kind {
+    GPUBUF_KIND_BYTES = 0,  /* so many bytes */
+    GPUBUF_KIND_ARRAY = 1,  /* n-dimensional, one dtype, maybe with a bitmap of valid elements */
+    GPUBUF_KIND_COLUMN = 2, /* an Arrow column */
+    GPUBUF_KIND_TABLE = 3,  /* columns of equal length, by name */
+};
+
+GPUBUF_API enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object);
+
+/* The name, version (1 or more; 0 while unsealed) and device of the object that this is or is a
+   view of. The device is "host" or a GPU's UUID ("GPU-…"). */
+GPUBUF_API const char *gpubuf_name(const struct gpubuf_object *object);
+GPUBUF_API uint64_t gpubuf_object_version(const struct gpubuf_object *object);
+GPUBUF_API const char *gpubuf_device(const struct gpubuf_object *object);
+
+/* The name of this column in its table or struct; NULL if it is not one. */
+GPUBUF_API const char *gpubuf_column_name(const struct gpubuf_object *object);
+
+/* The dtype in the protocol's spelling ("float64", "timestamp[us,UTC]"); "" for bytes and tables. */
+GPUBUF_API const char *gpubuf_dtype(const struct gpubuf_object *object);
+
+/* Rows of a table, elements of a column, extent of an array's first axis (1 for 0-d), or bytes. */
+GPUBUF_API uint64_t gpubuf_length(const struct gpubuf_object *object);
+
+/* The column's offset in elements: element i of the column is element offset + i of its buffers. 0
+   for others. A view's offset includes those of the slices that led to it. */
+GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
+
+/* How many elements are null; -1 if nobody counted. 0 for bytes, and for tables. */
+GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
+
+/* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns,
+   and 0 for tables. The pointers are to ndim values, owned by the object. */
+GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
+GPUBUF_API const uint64_t *gpubuf_shape(const struct gpubuf_object *object);
+GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
+
+enum gpubuf_which {
+    GPUBUF_DATA = 0,    /* values; of strings, the characters */
+    GPUBUF_MASK = 1,    /* validity bitmap: LSB first, 1 = valid, bit offset + i */
+    GPUBUF_OFFSETS = 2, /* of strings and lists: offset + length + 1 integers */
+};
+
+/* A stretch of memory that is mapped here. `pointer` is a device pointer for objects on a GPU. */
+struct gpubuf_memory {
+    void *pointer;
+    uint64_t bytes;
+    bool writable;
+};
+
+/*
+ * The memory of one of the object's buffers, from the buffer's start: apply gpubuf_offset() for
+ * columns yourself. For arrays and bytes it starts at the view's first element. Positive 1 if the
+ * object has no such buffer (then *memory has a NULL pointer and 0 bytes). It stays mapped as long as the
+ * object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
+ */
+GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
+                             struct gpubuf_memory *memory);
+
+/* Whether element i (of a column, or in C order of an array) is not null. Host objects only: false
+   for an index past the end, and for objects on a GPU. */
+GPUBUF_API bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i);
+
+/* ---- parts of an object -------------------------------------------------------------------- */
+
+/* Columns of a table, or children of a nested column; 0 for others. */
+GPUBUF_API size_t gpubuf_child_count(const struct gpubuf_object *object);
+
+/*
+ * Views: objects of their own that hold what they were made from, to be released like any. They
+ * cost no message. Child i of a table or nested column; the column of a given name
+ * (GPUBUF_E_NOT_FOUND); elements [offset, offset + length) of a bytes, array (first axis), column or
+ * table (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is sliced
+ * alike; a child of a list or dictionary is whole, as its offsets or indices count from its start.
+ */
+GPUBUF_API int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child);
+GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
+                             struct gpubuf_object **column);
+GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
+                            struct gpubuf_object **slice);
+
+/* Value of a column's metadata key, NULL if there is none; pair i of them (1 if i is past the end). */
+GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
+GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
+                                  const char **value);
+
+/* ---- publishing ---------------------------------------------------------------------------- */
+
+/* What a column is to be. Zero-initialise. Everything is the caller's and is only read. */
+struct gpubuf_column_spec {
+    const char *name;      /* in a table or struct; NULL elsewhere */
+    const char *dtype;     /* "float64", "utf8", "timestamp[us]", "list", … */
+    uint64_t length;       /* in elements */
+    uint64_t offset;       /* in elements; usually 0 */
+    int64_t null_count;    /* -1: unknown */
+    bool mask;             /* place a validity bitmap */
+    uint64_t data_bytes;   /* strings and binaries: bytes of data; others: 0 */
+    const struct gpubuf_column_spec *children;
+    size_t child_count;
+    const char *const *metadata; /* key, value, key, value, …, NULL; or NULL */
+};
+
+struct gpubuf_layout_spec {
+    enum gpubuf_kind kind;
+    uint64_t bytes;                          /* KIND_BYTES */
+    const char *dtype;                       /* KIND_ARRAY … */
+    unsigned ndim;                           /* at most 32 */
+    const uint64_t *shape;                   /* extents, in elements */
+    bool mask;                               /* place a bitmap of valid elements */
+    struct gpubuf_column_spec column;        /* KIND_COLUMN; KIND_TABLE: its children and length */
+};
+
+enum gpubuf_evict { GPUBUF_EVICT_SPILL = 0, GPUBUF_EVICT_DROP = 1, GPUBUF_EVICT_KEEP = 2 };
+
+struct gpubuf_create_options {
+    size_t size;
+    const char *device;       /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
+    const char *share;        /* "fd" or "ipc"; NULL: "fd" */
+    unsigned mode;            /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
+    bool replace;             /* take the name from an object that has it */
+    int64_t ttl_ms;           /* delete it so long after its seal; 0: never */
+    enum gpubuf_evict evict;  /* what may happen to it when memory is short */
+    int64_t wait_ms;          /* how long to wait for space; 0: not at all */
+};
+
+/*
+ * Allocates an object, mapped for writing. Fill its buffers (gpubuf_child, gpubuf_memory), then
+ * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. GPUBUF_E_EXISTS:
+ * the name is taken and `replace` is false; GPUBUF_E_DENIED: taken by another user's object;
+ * GPUBUF_E_NO_SPACE; GPUBUF_E_INVALID: the layout (the message names the member).
+ */
+GPUBUF_API int gpubuf_create(struct gpubuf_client *client, const char *name,
+                             const struct gpubuf_layout_spec *layout,
+                             const struct gpubuf_create_options *options,
+                             struct gpubuf_object **object);
+GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *name,
+                                   const struct gpubuf_layout_spec *layout,
+                                   const struct gpubuf_create_options *options,
+                                   gpubuf_object_cb callback, void *arg, uint64_t *request);
+
+/*
+ * Publishes a created object under its name. The caller must have finished writing, on the device
+ * too. Afterwards the object is a read lease on what was sealed; its memory must not be written.
+ * `null_counts`, where not NULL, has one entry for each child of a table (or one for a column);
+ * -1 leaves what `create` said.
+ */
+GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
+GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
+                                 gpubuf_object_cb callback, void *arg, uint64_t *request);
+
+/* create + copy from host memory + seal + release in one call. Arrays: C order, or `strides` in
+   bytes (NULL: C order) of the source; the object is in C order. */
+GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
+                                uint64_t bytes, const struct gpubuf_create_options *options);
+GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char *dtype,
+                                unsigned ndim, const uint64_t *shape, const int64_t *strides,
+                                const void *data, const struct gpubuf_create_options *options);
+
+/* ---- Arrow --------------------------------------------------------------------------------- */
+
+/* The Arrow C Data Interface (https://arrow.apache.org/docs/format/CDataInterface.html). */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+#endif
+
+/*
+ * Exports a host column, table (as a struct array, one child a column), 1-d array or bytes (as
+ * uint8) with no copy. The caller releases both by their own `release`; until then they hold the
+ * object. Either may be NULL. Moved and released on any thread. GPUBUF_E_UNSUPPORTED: an object on a
+ * GPU, an array of several axes, or a dtype that Arrow has not (bool8, bfloat16, complex).
+ */
+GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                                   struct ArrowArray *array);
+
+/*
+ * Publishes a host Arrow array: a struct array without nulls of its own as a table if `as_table`,
+ * else as a column. Copies; `schema` and `array` are only read and stay the caller's.
+ */
+GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
+                                const struct ArrowSchema *schema, const struct ArrowArray *array,
+                                bool as_table, const struct gpubuf_create_options *options);
+
+/* ---- sharing memory of your own ------------------------------------------------------------ */
+
+/*
+ * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The descriptor is
+ * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK.
+ * `layout_json` is a layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
+ */
+GPUBUF_API int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd,
+                                     uint64_t bytes, const char *layout_json,
+                                     const struct gpubuf_create_options *options);
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+struct gpubuf_info {
+    char name[256];
+    uint64_t version;
+    char state[8];   /* "open" or "sealed" */
+    char tier[8];    /* "device", "host" or "disk" */
+    char device[64]; /* "host" or "GPU-…" */
+    uint64_t bytes;
+    unsigned mode;
+    uint32_t uid;
+    uint32_t gid;
+    int64_t created_ms; /* since 1970 */
+    uint64_t leases;
+    bool pinned;
+    int64_t ttl_ms; /* as at create; 0: none */
+};
+
+/* Describes an object without opening it. */
+GPUBUF_API int gpubuf_stat(struct gpubuf_client *client, const char *name,
+                           struct gpubuf_info *info);
+
+/* Calls `each` for every object whose name starts with `prefix` (NULL: all) in name order, until it
+   returns non-zero, which is then returned. */
+GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
+                           int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
+
+/* Removes a name; the memory goes with the last lease. */
+GPUBUF_API int gpubuf_delete(struct gpubuf_client *client, const char *name);
+
+/* A pinned object is never evicted. */
+GPUBUF_API int gpubuf_pin(struct gpubuf_client *client, const char *name);
+GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
+
+struct gpubuf_alias_options {
+    size_t size;
+    bool slice;               /* take `offset` and `length` into account */
+    uint64_t offset;          /* in rows or elements */
+    uint64_t length;
+    const char *const *columns; /* NULL-terminated names of a table's columns; NULL: all */
+    unsigned mode;            /* 0: that of the source */
+    bool replace;
+};
+
+/* Gives a part of a sealed object a name of its own; the memory is shared. */
+GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
+                            const struct gpubuf_alias_options *options);
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+/*
+ * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn" or "synced" (the
+ * objects that existed have all been told; `info` is NULL). Strings live during the call only.
+ */
+typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
+                                const struct gpubuf_info *info, void *arg);
+
+/* Watches names that start with `prefix` (NULL: all). *watch names it for gpubuf_unwatch. */
+GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
+                            gpubuf_event_cb callback, void *arg, uint64_t *watch);
+GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
