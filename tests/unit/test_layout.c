@@ -777,6 +777,53 @@ static void test_c_order_strides(void **state)
     assert_int_equal(layout.column.null_count, -1);
 }
 
+/* However a buffer in a reply is spelled, it is read as the same, or refused in the same words. */
+static void test_spellings_of_a_buffer(void **state)
+{
+    static const char *const same[] = {
+        "{\"segment\":3,\"offset\":16,\"bytes\":9}",
+        "{\"bytes\":9,\"offset\":16,\"segment\":3}",
+        "{ \"segment\" : 3, \"offset\":16,\"bytes\":9 }",
+        "{\"segment\":3,\"offset\":16,\"bytes\":9,\"more\":[{}]}",
+        "{\"more\":0,\"segment\":3,\"offset\":16,\"bytes\":9}",
+        "{\"segment\":3,\"offset\":16,\"byt\\u0065s\":9}",
+    };
+    static const struct {
+        const char *buffer, *message;
+    } wrong[] = {
+        {"{\"segment\":3,\"offset\":16,\"bytes\":4503599627370496}",
+         ".bytes: expected an integer from 0 to " MAX ", found 4503599627370496"},
+        {"{\"segment\":18446744073709551619,\"offset\":16,\"bytes\":9}",
+         ".segment: expected an integer from 0 to " MAX ", found 18446744073709551619"},
+        {"{\"segment\":3,\"offset\":-1,\"bytes\":9}",
+         ".offset: expected an integer from 0 to " MAX ", found -1"},
+        {"{\"segment\":3,\"offset\":16,\"bytes\":9.5}",
+         ".bytes: expected an integer without fraction or exponent, found 9.5"},
+        {"{\"segment\":3,\"offset\":16,\"bytes\":9,\"bytes\":9}", ".bytes: occurs twice"},
+        {"{\"segment\":3,\"offset\":16,\"bytes\":8}", ".bytes: 8 is too small, 9 are needed"},
+        {"{\"segment\":3,\"offset\":\"16\",\"bytes\":9}",
+         ".offset: expected an integer, found a string"},
+        {"{\"segment\":3,\"offset\":16}", ".bytes: missing"},
+        {"{}", ".segment: missing"},
+    };
+    char text[256], message[256];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(same); i++) {
+        snprintf(text, sizeof(text), "{\"kind\":\"bytes\",\"bytes\":9,\"data\":%s}", same[i]);
+        struct gb_layout layout = read_good(text, REPLY);
+        assert_int_equal(layout.column.data.segment, 3);
+        assert_int_equal(layout.column.data.offset, 16);
+        assert_int_equal(layout.column.data.bytes, 9);
+    }
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        snprintf(text, sizeof(text), "{\"kind\":\"bytes\",\"bytes\":9,\"data\":%s}",
+                 wrong[i].buffer);
+        snprintf(message, sizeof(message), "params.layout.data%s", wrong[i].message);
+        assert_refused(text, REPLY, INVALID, message);
+    }
+}
+
 /* ---- writing and reading again ---- */
 
 static void test_random_round_trips(void **state)
@@ -1213,6 +1260,7 @@ int main(void)
         cmocka_unit_test(test_reply_ignores_unknown_members),
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_c_order_strides),
+        cmocka_unit_test(test_spellings_of_a_buffer),
         cmocka_unit_test(test_random_round_trips),
         cmocka_unit_test(test_measure),
         cmocka_unit_test(test_measure_overflow),
