@@ -218,7 +218,8 @@ class Peer:
         """Takes in the segments of a reply; every descriptor must belong to one."""
         result = message.get("result")
         used = set()
-        for info in (result or {}).get("segments", []) if isinstance(result, dict) else []:
+        segments = result.get("segments") if isinstance(result, dict) else None
+        for info in segments if isinstance(segments, list) else []:  # `stats` has a number there
             assert info["access"] in ("r", "rw") and info["handle"]["kind"] == "memfd", info
             k = info["handle"]["fd"]
             assert k not in used
@@ -311,6 +312,8 @@ class Peer:
         return self.segments.get((ident, "rw")) or self.segments[(ident, "r")]
 
     def read(self, buffer):
+        if buffer["bytes"] == 0:
+            return b""  # nothing lies anywhere: it may be in no segment at all
         segment = self.segment(buffer["segment"])
         assert buffer["offset"] + buffer["bytes"] <= segment.bytes
         return segment.map()[buffer["offset"] : buffer["offset"] + buffer["bytes"]]
@@ -355,7 +358,7 @@ class Peer:
 
     def used(self):
         """Bytes of the device that are in use."""
-        return self.call("hello", protocol=1)["devices"][0]["used"]
+        return self.call("stats")["devices"][0]["used"]
 
     # ---- ending --------------------------------------------------------------------------
 

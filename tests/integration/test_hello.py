@@ -53,7 +53,17 @@ def test_another_protocol_is_refused(peer):
     for protocol in (0, 2, 1 << 40):
         error = peer.error(("invalid", "unsupported"), "hello", protocol=protocol)
         assert "protocol" in error.message and "1" in error.message
-    assert peer.call("hello", protocol=1)
+    assert peer.call("hello", protocol=1), "one may try again with what is spoken here"
+
+
+def test_it_comes_first_and_once(peer):
+    peer.call("hello", protocol=1)
+    peer.error("busy", "hello", protocol=1)
+
+
+def test_not_after_other_calls(peer):
+    peer.call("stats")
+    peer.error("busy", "hello", protocol=1)
 
 
 def test_client_name_is_told(daemon, peer):

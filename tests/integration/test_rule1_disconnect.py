@@ -109,8 +109,8 @@ def test_sealed_objects_stay(daemon, peer, child):
 
 
 def test_a_deleted_object_goes_with_its_dead_reader(daemon, peer, child):
-    peer.create_object("a", bytes_layout(40 * MIB), b"a")
     session = peer.call("hello", protocol=1)["session"]
+    peer.create_object("a", bytes_layout(40 * MIB), b"a")
     peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]
                                  if m["session"] == session])
     holder = child(daemon, lambda s: s.open_object("a").lease)

@@ -220,9 +220,9 @@ def test_a_reader_that_never_reads(limited):
     """Past the output limit it is closed; the others never notice."""
     daemon = limited(output_bytes="256K")
     lazy, peer = daemon.connect(), daemon.connect()
+    session = lazy.call("hello", protocol=1)["session"]
     for i in range(64):
         lazy.request("watch", kinds=["sealed", "deleted"])
-    session = lazy.call("hello", protocol=1)["session"]
     lazy.put("mark")
     lazy.open_object("mark")
     assert [e["session"] for e in peer.call("leases")["leases"]] == [session]

@@ -13,11 +13,11 @@ def test_stat(peer):
 def test_stat_takes_no_lease(daemon, peer):
     peer.put("a")
     other = daemon.connect()
+    session = other.call("hello", protocol=1)["session"]
     for _ in range(3):
         assert other.call("stat", name="a")["object"]["leases"] == 0
     leases = peer.call("leases")
     assert leases["leases"] == []
-    session = other.call("hello", protocol=1)["session"]
     assert session not in [m["session"] for m in leases["mapped"]]
 
 

@@ -47,10 +47,10 @@ def test_gauges_come_back(daemon, peer):
         assert after[key] >= during[key], f"{key} is neither a gauge nor a counter"
 
 
-def test_used_is_what_hello_says(peer):
+def test_used_is_what_hello_says(daemon, peer):
     peer.create_object("a", bytes_layout(20 * MIB))
     (device,) = peer.call("stats")["devices"]
-    told = peer.call("hello", protocol=1)["devices"][0]
+    told = daemon.connect().call("hello", protocol=1)["devices"][0]
     assert device["id"] == "host"
     assert device["used"] == told["used"] and device["capacity"] == told["capacity"]
     assert 20 * MIB <= device["used"] <= device["capacity"]
