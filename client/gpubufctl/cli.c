@@ -226,6 +226,15 @@ int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 
 /* ---- help ---------------------------------------------------------------------------------- */
 
+/* "  left      right", aligned by what `left` takes on a terminal. */
+static void print_pair(const char *left, const char *right)
+{
+    enum { LEFT = 25 };
+    unsigned width = gb_text_width(left, strlen(left));
+
+    printf("  %s%*s%s\n", left, width < LEFT ? (int)(LEFT - width) : 1, "", right);
+}
+
 static void print_options(const struct gb_cli_option *options)
 {
     for (size_t i = 0; options && options[i].name; i++) {
@@ -236,40 +245,42 @@ static void print_options(const struct gb_cli_option *options)
         (void)snprintf(left, sizeof(left), "%s--%s%s%s", letter, options[i].name,
                        options[i].argument ? " " : "",
                        options[i].argument ? options[i].argument : "");
-        printf("  %-24s %s\n", left, options[i].help);
+        print_pair(left, options[i].help);
     }
 }
 
-static void print_help_option(void)
+static void print_command_help(const struct gb_cli_command *command)
 {
-    printf("  %-24s %s\n", "-h, --help", "print this and end");
+    printf("usage: gpubufctl %s [OPTION]…%s%s\n\n%s.\n", command->name,
+           command->arguments[0] ? " " : "", command->arguments, command->summary);
+    if (command->details)
+        printf("\n%s\n", command->details);
+    if (command->options && command->options[0].name) {
+        printf("\nOptions:\n");
+        print_options(command->options);
+    }
+    printf("\nOptions of all commands:\n");
+    print_options(gb_cli_global_options);
+    print_pair("-h, --help", "print this and end");
 }
 
 void gb_cli_print_help(const struct gb_cli_command *command)
 {
     if (command) {
-        printf("usage: gpubufctl %s [OPTION]…%s%s\n\n%s.\n", command->name,
-               command->arguments[0] ? " " : "", command->arguments, command->summary);
-        if (command->details)
-            printf("\n%s\n", command->details);
-        printf("\nOptions:\n");
-        print_options(command->options);
-        print_options(gb_cli_global_options);
-        print_help_option();
+        print_command_help(command);
         return;
     }
-
     printf("usage: gpubufctl [OPTION]… COMMAND [ARGUMENT]…\n\n"
            "Publishes, reads and manages the objects of gpubufd.\n\nCommands:\n");
     for (size_t i = 0; gb_cli_commands[i].name; i++) {
         char left[64];
         (void)snprintf(left, sizeof(left), "%s %s", gb_cli_commands[i].name,
                        gb_cli_commands[i].arguments);
-        printf("  %-24s %s\n", left, gb_cli_commands[i].summary);
+        print_pair(left, gb_cli_commands[i].summary);
     }
     printf("\nOptions:\n");
     print_options(gb_cli_global_options);
-    print_help_option();
+    print_pair("-h, --help", "print this and end");
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
            "gpubufctl COMMAND --help tells more of a command, gpubufctl(1) of all.\n");
 }

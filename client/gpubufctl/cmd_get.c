@@ -121,9 +121,8 @@ static int get_npy(struct get *get, const struct gb_series *series)
 
     if (dtype.type == GB_TYPE_BOOL)
         dtype.type = GB_TYPE_BOOL8;
-    bool array = series->ndim > 0 || gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY;
-    size_t length = gb_npy_write(&dtype, array ? series->shape : &series->length,
-                                 array ? series->ndim : 1, header);
+    size_t length = gb_npy_write(&dtype, series->shape ? series->shape : &series->length,
+                                 series->shape ? series->ndim : 1, header);
     if (length == 0)
         return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as .npy: NumPy has no %s; write .csv%s",
                            get->name, gpubuf_dtype(get->object),
@@ -179,7 +178,7 @@ static int get_array_csv(struct get *get, const struct gb_series *series)
                            "axes can be; write raw bytes%s",
                            get->name, series->ndim > 2 ? " or .npy" : "");
     uint64_t columns = series->ndim == 2 ? series->shape[1] : 1;
-    uint64_t rows = series->ndim > 0 ? series->shape[0] : 1;
+    uint64_t rows = series->ndim == 2 ? series->shape[0] : series->length;
     if (columns > 100000)
         return gb_cli_fail(GB_STATUS_FAILED,
                            "cannot get %s as .csv: %" PRIu64 " columns are too many; write .npy",

@@ -120,7 +120,7 @@ static int follow(struct watch *watch, uint64_t deadline)
                 (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 
     while (watch->left > 0) {
-        uint64_t now = gb_now_ms();
+        uint64_t now = gb_term_clock_ms();
         if (deadline && now >= deadline)
             return GB_STATUS_OK;
         uint64_t rest = deadline ? deadline - now : 0;
@@ -159,7 +159,7 @@ int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
     int status = gb_cli_connect(cli);
     if (status != GB_STATUS_OK)
         return status;
-    uint64_t deadline = args->option[FOR] ? gb_now_ms() + (uint64_t)span : 0;
+    uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0;
     int code = gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch,
                             &id);
     if (code < 0)

@@ -59,8 +59,10 @@ static int init_children(struct gb_series *series, struct gpubuf_object *object,
 
 static void init_array(struct gb_series *series, struct gpubuf_object *object)
 {
+    static const uint64_t no_axes[1];
+
     series->ndim = gpubuf_ndim(object);
-    series->shape = gpubuf_shape(object);
+    series->shape = series->ndim ? gpubuf_shape(object) : no_axes;
     series->strides = gpubuf_strides(object);
     series->length = 1;
     for (unsigned i = 0; i < series->ndim; i++)
@@ -125,6 +127,8 @@ bool gb_series_valid(const struct gb_series *series, uint64_t i)
 {
     if (series->dtype.type == GB_TYPE_NULL)
         return false;
+    if (series->dtype.type == GB_TYPE_DICTIONARY) /* its nulls are those of its indices */
+        return i >= series->children[0].length || gb_series_valid(&series->children[0], i);
     return !series->mask || bit_at(series->mask, series->offset + i);
 }
 
@@ -135,6 +139,8 @@ bool gb_series_bit(const struct gb_series *series, uint64_t i)
 
 uint64_t gb_series_nulls(const struct gb_series *series)
 {
+    if (series->dtype.type == GB_TYPE_DICTIONARY)
+        return gb_series_nulls(&series->children[0]);
     if (series->null_count >= 0)
         return (uint64_t)series->null_count;
     uint64_t nulls = 0;
@@ -145,8 +151,10 @@ uint64_t gb_series_nulls(const struct gb_series *series)
 
 const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i)
 {
-    if (series->c_order)
+    if (!series->shape)
         return series->data + (series->offset + i) * series->item_bytes;
+    if (series->c_order)
+        return series->data + i * series->item_bytes;
     const unsigned char *item = series->data;
     for (unsigned axis = series->ndim; axis-- > 0;) {
         item += (int64_t)(i % series->shape[axis]) * series->strides[axis];
@@ -405,17 +413,16 @@ static int write_struct(const struct gb_series *series, uint64_t i, struct gb_wr
     return 0;
 }
 
-/* The children are the indices and the values; a sliced dictionary slices its indices here. */
+/* The children are the indices, one an element, and the values. */
 static int write_dictionary(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                             struct gb_error *error)
 {
     const struct gb_series *indices = &series->children[0], *values = &series->children[1];
-    uint64_t at = series->offset + i;
 
-    if (at >= indices->length)
+    if (i >= indices->length)
         return gb_fail(error, GPUBUF_E_INVALID, "a dictionary has %" PRIu64
-                       " indices, but index %" PRIu64 " is referred to", indices->length, at);
-    const unsigned char *item = gb_series_item(indices, at);
+                       " indices, but index %" PRIu64 " is referred to", indices->length, i);
+    const unsigned char *item = gb_series_item(indices, i);
     int64_t index = indices->info->name[0] == 'u'
                         ? (int64_t)read_unsigned(item, indices->item_bytes)
                         : read_signed(item, indices->item_bytes);

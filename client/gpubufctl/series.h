@@ -18,14 +18,14 @@ struct gb_series {
     struct gb_dtype dtype;
     const struct gb_type_info *info;
     uint64_t length; /* elements */
-    uint64_t offset; /* of element 0 in the buffers */
+    uint64_t offset; /* of element 0 in the mask and, but for arrays, in the other buffers */
     int64_t null_count;
     const unsigned char *data, *mask, *offsets; /* NULL where there is none */
     uint64_t data_bytes;
     uint64_t item_bytes; /* of an element; 0 where it is no whole number of bytes */
 
     unsigned ndim; /* arrays; 0 for others */
-    const uint64_t *shape;
+    const uint64_t *shape; /* NULL for what is no array */
     const int64_t *strides;
     bool c_order; /* elements lie one after the other */
 

@@ -152,7 +152,7 @@ void gb_text_clean(struct gb_writer *writer, const char *text, size_t length)
 
 enum { PROGRESS_AFTER_MS = 1000, PROGRESS_EVERY_MS = 100, PROGRESS_CELLS = 24 };
 
-uint64_t gb_now_ms(void)
+uint64_t gb_term_clock_ms(void)
 {
     struct timespec now;
 
@@ -165,7 +165,7 @@ void gb_progress_begin(struct gb_progress *progress, const char *what, uint64_t 
     *progress = (struct gb_progress){
         .what = what,
         .total = total,
-        .start_ms = gb_now_ms(),
+        .start_ms = gb_term_clock_ms(),
         .active = isatty(STDERR_FILENO) == 1,
     };
 }
@@ -174,7 +174,7 @@ void gb_progress_update(struct gb_progress *progress, uint64_t done)
 {
     if (!progress->active)
         return;
-    uint64_t now = gb_now_ms();
+    uint64_t now = gb_term_clock_ms();
     uint64_t elapsed = now - progress->start_ms;
     if (elapsed < PROGRESS_AFTER_MS || now - progress->drawn_ms < PROGRESS_EVERY_MS)
         return;

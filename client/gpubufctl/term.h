@@ -51,6 +51,6 @@ void gb_progress_begin(struct gb_progress *progress, const char *what, uint64_t 
 void gb_progress_update(struct gb_progress *progress, uint64_t done);
 void gb_progress_end(struct gb_progress *progress); /* wipes the bar */
 
-uint64_t gb_now_ms(void); /* monotonic */
+uint64_t gb_term_clock_ms(void); /* monotonic */
 
 #endif
