@@ -415,7 +415,7 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
     struct gb_raw_layout raw = {.kind = {NULL, 0}};
     struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key;
-    struct gb_string text;
+    struct gb_string text = {NULL, 0};
     int r = 0;
 
     if (!gb_json_next(&walk, &key, &raw.kind) || !key.text || key.length != 4 ||
