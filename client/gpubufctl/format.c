@@ -80,11 +80,15 @@ size_t gb_format_local_time(int64_t ms, char *out, size_t size)
 
 /* ---- floating point ------------------------------------------------------------------------- */
 
-/* Adds ".0" to what looks like an integer. */
-static size_t mark_float(char *out)
+/* Writes few digits of a number below 10^16 without an exponent, and adds ".0" to what looks like an
+   integer. */
+static size_t finish_float(char *out)
 {
-    size_t length = strlen(out);
+    double value = strtod(out, NULL);
 
+    if (strchr(out, 'e') && fabs(value) >= 1 && fabs(value) < 1e16)
+        (void)snprintf(out, GB_FORMAT_MAX - 2, "%.0f", value);
+    size_t length = strlen(out);
     if (strpbrk(out, ".eni"))
         return length;
     memcpy(out + length, ".0", 3);
@@ -105,7 +109,7 @@ size_t gb_format_float64(double value, char *out)
         if (strtod(out, NULL) == value)
             break;
     }
-    return mark_float(out);
+    return finish_float(out);
 }
 
 size_t gb_format_float32(float value, char *out)
@@ -117,7 +121,7 @@ size_t gb_format_float32(float value, char *out)
         if (strtof(out, NULL) == value)
             break;
     }
-    return mark_float(out);
+    return finish_float(out);
 }
 
 double gb_float16_value(uint16_t bits)
@@ -145,7 +149,7 @@ static size_t format_between(double low, double value, double high, char *out)
         if (back > low && back < high)
             break;
     }
-    return mark_float(out);
+    return finish_float(out);
 }
 
 static size_t format_short_float(uint16_t bits, double (*value_of)(uint16_t), char *out)
