@@ -120,12 +120,17 @@ struct gb_json_walk gb_json_walk(struct gb_json container)
     return (struct gb_json_walk){container.text + 1, container.text + container.length - 1};
 }
 
+/* Over what may stand between two values: white space, at most one `mark`, white space. */
+static inline const char *skip_mark(const char *p, const char *end, char mark)
+{
+    p = gb_skip_space(p, end);
+    return p < end && *p == mark ? gb_skip_space(p + 1, end) : p;
+}
+
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item)
 {
     const char *end = walk->end;
-    const char *p = walk->next;
-    while (p < end && (*p == ',' || gb_is_space(*p)))
-        p++;
+    const char *p = skip_mark(walk->next, end, ',');
     if (p >= end) {
         walk->next = end;
         return false;
@@ -136,9 +141,7 @@ bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json
         name.text = p + 1;
         p = gb_string_end(p + 1, end);
         name.length = (size_t)(p - name.text);
-        p++;
-        while (p < end && (*p == ':' || gb_is_space(*p)))
-            p++;
+        p = skip_mark(p + 1, end, ':');
     }
     const char *after = value_end(p, end);
     if (key != NULL)
@@ -395,17 +398,30 @@ static size_t unescape(struct gb_json raw, char *out)
     return (size_t)(out - start);
 }
 
+/* Copies up to the first escape; returns how much. Short strings are most, and not worth calls. */
+static inline size_t copy_plain(char *out, struct gb_json raw)
+{
+    if (raw.length > 32) {
+        const char *escape = memchr(raw.text, '\\', raw.length);
+        size_t length = escape != NULL ? (size_t)(escape - raw.text) : raw.length;
+        memcpy(out, raw.text, length);
+        return length;
+    }
+    size_t length = 0;
+    for (; length < raw.length && raw.text[length] != '\\'; length++)
+        out[length] = raw.text[length];
+    return length;
+}
+
 /* Decodes the text between a string's quotes into the pool. */
 static inline int decode_string(struct gb_json raw, struct gb_pool *pool, struct gb_string *out)
 {
     char *text = gb_pool_alloc(pool, raw.length + 1);
     if (text == NULL)
         return GPUBUF_E_NO_MEMORY;
-    size_t length = raw.length;
-    if (length > 0 && memchr(raw.text, '\\', length) != NULL)
+    size_t length = copy_plain(text, raw);
+    if (length < raw.length)
         length = unescape(raw, text);
-    else
-        memcpy(text, raw.text, length);
     text[length] = '\0';
     *out = (struct gb_string){text, length};
     return 0;
@@ -475,7 +491,9 @@ static int read_array(struct gb_json value, size_t max, const struct gb_path *pa
 {
     if (!is_type(value, GB_JSON_ARRAY))
         return fail_type(error, path, "an array", value);
-    if (max > 0 && count_items(value, max + 1) > max)
+    /* n elements take n bytes and n - 1 commas at least. */
+    bool may_be_more = max > 0 && (value.length - 1) / 2 > max;
+    if (may_be_more && count_items(value, max + 1) > max)
         return gb_fail_at(error, path, "expected at most %zu elements", max);
     *out = value;
     return 0;
@@ -535,6 +553,75 @@ static int find_unusual(const struct reader *reader, struct gb_json key, size_t 
     return gb_fail_at(reader->error, &here, "unknown member");
 }
 
+/* The length of `name` if the key whose text starts at `key` is just that, else 0. Checked text has
+   a quote after the key, which a name has not, so this reads no further. */
+static inline size_t match_key(const char *name, const char *key)
+{
+    size_t length = 0;
+    while (name[length] != '\0' && name[length] == key[length])
+        length++;
+    return name[length] == '\0' && key[length] == '"' ? length : 0;
+}
+
+/* The end of a number at `p` that is an integer in the field's range plainly written, which most
+   are, in one look at its bytes; NULL if it is anything else. */
+static inline const char *quick_uint(const struct gb_field *field, const char *p, const char *end,
+                                     uint64_t *out)
+{
+    const char *start = p;
+    uint64_t value = 0;
+    for (; p < end && gb_is_digit(*p); p++)
+        value = value * 10 + (uint64_t)(*p - '0');
+    uint64_t max = field->max == 0 ? GB_LIMIT(integer) : (uint64_t)field->max;
+    if (p == start || p - start > 18 || (p < end && *p != ',') || value < (uint64_t)field->min ||
+        value > max)
+        return NULL;
+    *out = value;
+    return p;
+}
+
+/* Reads the next member. 0, with the index of its field (reader->count: ignored); 1 at the end. */
+static inline int read_member(struct reader *reader, struct gb_json_walk *walk, size_t likely,
+                              size_t *index)
+{
+    const char *end = walk->end;
+    const char *p = skip_mark(walk->next, end, ',');
+    if (p >= end)
+        return 1;
+    const char *name = p + 1;
+    size_t i = likely;
+    size_t length = i < reader->count ? match_key(reader->fields[i].name, name) : 0;
+    if (length == 0) {
+        length = (size_t)(gb_string_end(name, end) - name);
+        i = find_field(reader, likely, name, length);
+        if (i == reader->count) {
+            int rc = find_unusual(reader, (struct gb_json){name, length}, &i);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    *index = i;
+    p = skip_mark(name + length + 1, end, ':');
+    if (i == reader->count) {
+        walk->next = value_end(p, end);
+        return 0;
+    }
+
+    const struct gb_field *field = &reader->fields[i];
+    if (reader->present >> i & 1) {
+        const struct gb_path here = {.up = reader->path, .key = field->name};
+        return gb_fail_at(reader->error, &here, "occurs twice");
+    }
+    reader->present |= UINT64_C(1) << i;
+    if (field->type == GB_FIELD_UINT) {
+        walk->next = quick_uint(field, p, end, (uint64_t *)(void *)(reader->out + field->offset));
+        if (walk->next != NULL)
+            return 0;
+    }
+    walk->next = value_end(p, end);
+    return read_value(reader, field, (struct gb_json){p, (size_t)(walk->next - p)});
+}
+
 static int check_required(const struct reader *reader)
 {
     for (size_t i = 0; i < reader->count; i++) {
@@ -556,26 +643,16 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
         return fail_type(error, path, "an object", object);
 
     struct gb_json_walk walk = gb_json_walk(object);
-    struct gb_json key, value;
     size_t likely = 0; /* members mostly come in the table's order */
-    while (gb_json_next(&walk, &key, &value)) {
-        size_t i = find_field(&reader, likely, key.text, key.length);
-        if (i == count) {
-            int rc = find_unusual(&reader, key, &i);
-            if (rc < 0)
-                return rc;
-            if (i == count)
-                continue;
-        }
-        if (reader.present >> i & 1) {
-            const struct gb_path here = {.up = path, .key = fields[i].name};
-            return gb_fail_at(error, &here, "occurs twice");
-        }
-        int rc = read_value(&reader, &fields[i], value);
+    for (;;) {
+        size_t i;
+        int rc = read_member(&reader, &walk, likely, &i);
         if (rc < 0)
             return rc;
-        reader.present |= UINT64_C(1) << i;
-        likely = i + 1;
+        if (rc > 0)
+            break;
+        if (i < count)
+            likely = i + 1;
     }
     int rc = check_required(&reader);
     if (rc == 0 && present != NULL)

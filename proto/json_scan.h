@@ -28,7 +28,8 @@ static inline bool gb_is_digit(char c)
 
 static inline const char *gb_skip_space(const char *p, const char *end)
 {
-    while (p < end && gb_is_space(*p))
+    /* Mostly there is none, and one comparison says so. */
+    while (p < end && (unsigned char)*p <= ' ' && gb_is_space(*p))
         p++;
     return p;
 }
