@@ -17,14 +17,14 @@ static void drop_partial(struct gb_frame *frame)
 /* Moves `length` bytes from the front of the input to the end of `partial`. */
 static int keep_input(struct gb_frame *frame, size_t length)
 {
-    if (frame->partial_start > 0) {
+    if (frame->partial != NULL && frame->partial_start > 0) {
         frame->partial_length -= frame->partial_start;
         frame->partial_scanned -= frame->partial_start;
         memmove(frame->partial, frame->partial + frame->partial_start, frame->partial_length);
         frame->partial_start = 0;
     }
     size_t needed = frame->partial_length + length;
-    if (needed > frame->partial_capacity) {
+    if (frame->partial == NULL || needed > frame->partial_capacity) {
         size_t capacity = frame->partial_capacity < 256 ? 256 : frame->partial_capacity;
         while (capacity < needed)
             capacity *= 2;

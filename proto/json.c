@@ -67,7 +67,7 @@ static const char *container_end(const char *p, const char *end)
             else if (--depth == 0)
                 return p + __builtin_ctzll(brackets) + 1;
         }
-        inside = (uint64_t)((int64_t)inside >> 63);
+        inside = 0 - (inside >> 63);
     }
     return end;
 }
