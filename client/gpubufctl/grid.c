@@ -121,27 +121,24 @@ static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigne
     }
 }
 
-static void print_spaces(unsigned count)
-{
-    printf("%*s", (int)count, "");
-}
-
+/* Prints a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to end
+   in spaces. */
 static void print_cell(const struct gb_grid_cell *cell, const struct gb_grid_column *column,
-                       unsigned width, bool last, bool color)
+                       unsigned width, unsigned *spaces, bool color)
 {
     bool cut = cell->width > width;
     size_t length = cut ? gb_text_fit(cell->text, cell->length, width - 1) : cell->length;
     unsigned used = cut ? gb_text_width(cell->text, length) + 1 : cell->width;
+    unsigned before = column->right ? width - used : 0;
 
-    if (column->right)
-        print_spaces(width - used);
-    fputs(gb_style_on(color, cell->style), stdout);
+    if (length == 0 && !cut) {
+        *spaces += width;
+        return;
+    }
+    printf("%*s%s", (int)(*spaces + before), "", gb_style_on(color, cell->style));
     fwrite(cell->text, 1, length, stdout);
-    if (cut)
-        fputs("…", stdout);
-    fputs(gb_style_off(color, cell->style), stdout);
-    if (!column->right && !last)
-        print_spaces(width - used);
+    printf("%s%s", cut ? "…" : "", gb_style_off(color, cell->style));
+    *spaces = width - used - before;
 }
 
 bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
@@ -166,13 +163,10 @@ bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, 
             widths[0] = room;
     }
     for (size_t row = 0; count > 0 && row < grid->count / grid->column_count; row++) {
-        print_spaces(indent);
-        for (size_t i = 0; i < count; i++) {
-            if (i > 0)
-                print_spaces(GAP);
+        unsigned spaces = indent;
+        for (size_t i = 0; i < count; i++, spaces += GAP)
             print_cell(&grid->cells[row * grid->column_count + i], &grid->columns[i], widths[i],
-                       i + 1 == count, color);
-        }
+                       &spaces, color);
         putchar('\n');
     }
     free(widths);
