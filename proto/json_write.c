@@ -60,7 +60,7 @@ static inline bool reserve(struct gb_writer *writer, size_t length)
     if (__builtin_add_overflow(writer->length, length, &needed) ||
         (writer->bound != 0 && needed > writer->bound))
         return set_failed(writer);
-    return needed <= writer->capacity || grow(writer, needed);
+    return (writer->data != NULL && needed <= writer->capacity) || grow(writer, needed);
 }
 
 char *gb_writer_take(struct gb_writer *writer, size_t *length)

@@ -25,7 +25,7 @@ static void test_fill(void **state)
     assert_null(error.cuda);
     assert_int_equal(gb_fail(NULL, GPUBUF_E_STALE, "%d", 7), GPUBUF_E_STALE);
     /* An error may be wrapped into itself. */
-    strcpy(error.name, "sales");
+    memcpy(error.name, "sales", sizeof("sales"));
     gb_fail(&error, GPUBUF_E_BUSY, "%s: %s", error.name, error.message);
     assert_string_equal(error.message, "sales: lease 7 is no more");
 }
@@ -41,9 +41,10 @@ static void test_cut(void **state)
         for (size_t shift = 0; shift < 4; shift++) {
             char text[800];
             memset(text, '-', shift);
-            text[shift] = '\0';
-            while (strlen(text) < 600)
-                strcat(text, characters[kind]);
+            size_t filled = shift;
+            for (; filled < 600; filled += bytes)
+                memcpy(text + filled, characters[kind], bytes);
+            text[filled] = '\0';
             gb_fail(&error, GPUBUF_E_BUSY, "%s", text);
             size_t length = strlen(error.message);
             assert_in_range(length, sizeof(error.message) - bytes, sizeof(error.message) - 1);
@@ -53,7 +54,7 @@ static void test_cut(void **state)
     }
     char exact[sizeof(error.message)];
     memset(exact, 'e', sizeof(exact) - 3);
-    strcpy(exact + sizeof(exact) - 3, "é");
+    memcpy(exact + sizeof(exact) - 3, "é", sizeof("é"));
     gb_fail(&error, GPUBUF_E_BUSY, "%s", exact);
     assert_string_equal(error.message, exact);
 }

@@ -221,15 +221,15 @@ static void test_64_fields(void **state)
     struct gb_field many[64];
     uint64_t values[64] = {0};
     char text[1024] = "{";
+    size_t length = 1;
     for (unsigned i = 0; i < 64; i++) {
         snprintf(names[i], sizeof(names[i]), "f%u", i);
         many[i] = (struct gb_field){
             .name = names[i], .type = GB_FIELD_UINT, .offset = i * sizeof(uint64_t)};
-        char member[16];
-        snprintf(member, sizeof(member), "%s\"f%u\":%u", i > 0 ? "," : "", 63 - i, 63 - i);
-        strcat(text, member);
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s\"f%u\":%u",
+                                   i > 0 ? "," : "", 63 - i, 63 - i);
     }
-    strcat(text, "}");
+    memcpy(text + length, "}", 2);
     struct reading r = {0};
     assert_int_equal(gb_json_read(checked(&r, text), many, 64, GB_UNKNOWN_REFUSE, NULL, &r.pool,
                                   values, &r.present, &r.error),
@@ -341,10 +341,11 @@ static void test_no_memory(void **state)
     (void)state;
     enum { LONG = 70000 };
     char *text = malloc(LONG + 64);
-    strcpy(text, "{\"\\u0078\":1,\"name\":\"a\",\"what\":\"");
-    size_t start = strlen(text);
+    static const char head[] = "{\"\\u0078\":1,\"name\":\"a\",\"what\":\"";
+    size_t start = sizeof(head) - 1;
+    memcpy(text, head, start);
     memset(text + start, 'w', LONG);
-    strcpy(text + start + LONG, "\"}");
+    memcpy(text + start + LONG, "\"}", 3);
     long before = failing_blocks;
 
     for (size_t n = 1;; n++) {

@@ -292,7 +292,7 @@ static void test_errors(void **state)
     (void)state;
     struct gb_error sent = {0}, received = {0};
     gb_fail(&sent, GPUBUF_E_NOT_FOUND, "no object \"%s\"\n", "été");
-    strcpy(sent.name, "été");
+    memcpy(sent.name, "été", sizeof("été"));
     assert_int_equal(write_and_read_error(&sent, &received), GPUBUF_E_NOT_FOUND);
     assert_int_equal(received.code, GPUBUF_E_NOT_FOUND);
     assert_string_equal(received.message, sent.message);
