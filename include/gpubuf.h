@@ -23,7 +23,10 @@
  * the same client (GPUBUF_E_BUSY).
  *
  * fork(). The child must connect anew. Every call on a client or object inherited from the parent
- * returns GPUBUF_E_FORKED in the child; pointers into mapped memory stay readable there.
+ * that could fail returns GPUBUF_E_FORKED in the child; what an object is may still be asked, and
+ * pointers into mapped memory stay readable there. Releasing an inherited object only frees its
+ * memory, and gpubuf_disconnect does nothing. The child's copy of the connection is closed by the
+ * fork itself, so that a child does not keep its parent's leases alive.
  *
  * Strings are UTF-8 and NUL-terminated. Unless said otherwise a returned `const char *` belongs to
  * the object or client that it was asked of and lives as long.
@@ -103,7 +106,8 @@ struct gpubuf_object;
 /*
  * The sentence that explains the calling thread's last failed call on `client` (NULL: its last
  * failed gpubuf_connect). Never NULL; empty if nothing failed. Valid until the same thread's next
- * failing call. The second form gives the object's client's.
+ * failing call. A thread remembers the last failures with four clients. In a callback it explains
+ * the status that the callback was given. The second form gives the object's client's.
  */
 GPUBUF_API const char *gpubuf_errmsg(const struct gpubuf_client *client);
 GPUBUF_API const char *gpubuf_object_errmsg(const struct gpubuf_object *object);
@@ -139,8 +143,13 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
 
 /*
  * Ends the connection, and with it every lease: the daemon may reuse the memory at once. Requests
- * under way end with GPUBUF_E_CLOSED. Objects stay valid to be released, and their mappings stay
- * until then, but what they hold is no longer promised. NULL is fine.
+ * under way end with GPUBUF_E_CLOSED: their callbacks run, and blocking calls in other threads
+ * return, before this does. No call on the client may begin afterwards. Objects stay valid to be
+ * released, and their mappings stay until then, but what they hold is no longer promised. NULL is
+ * fine.
+ *
+ * Where it is the daemon that ends the connection, calls return GPUBUF_E_CLOSED, and objects stay
+ * readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
@@ -153,7 +162,9 @@ GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
  * POLLOUT while output is queued; ask anew before each wait), then call gpubuf_dispatch(), which
  * never blocks: it sends and receives what it can and runs callbacks. It returns how many messages
  * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
- * under way has then been ended with that code). The descriptor belongs to the client.
+ * under way has then been ended with that code). While another thread is inside a blocking call it
+ * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to the
+ * client and stays the same until gpubuf_disconnect; it is -1 in a child of fork.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
@@ -170,14 +181,14 @@ GPUBUF_API int gpubuf_dispatch(struct gpubuf_client *client);
 GPUBUF_API int gpubuf_call(struct gpubuf_client *client, const char *method, const char *params,
                            int timeout_ms, char **result);
 
-/* `result` is the JSON text on success and NULL on failure; it lives during the call back only. */
+/* `result` is the JSON text on success and NULL on failure; it lives during the callback only. */
 typedef void (*gpubuf_call_cb)(struct gpubuf_client *client, int status, const char *result,
                                size_t length, void *arg);
 
 /*
  * As gpubuf_call, without waiting. `callback` runs exactly once if this returns 0 (with
- * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be), never if it fails. *request, where `request` is
- * not NULL, names it for gpubuf_cancel.
+ * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be), never if it fails; it may be NULL. *request,
+ * where `request` is not NULL, names it for gpubuf_cancel. There is no timeout but the daemon's.
  */
 GPUBUF_API int gpubuf_call_async(struct gpubuf_client *client, const char *method,
                                  const char *params, gpubuf_call_cb callback, void *arg,
@@ -185,7 +196,8 @@ GPUBUF_API int gpubuf_call_async(struct gpubuf_client *client, const char *metho
 
 /*
  * Ends a request under way: its callback runs with GPUBUF_E_CANCELED before this returns, and
- * whatever the daemon still grants it is given back. GPUBUF_E_NOT_FOUND if it has ended already.
+ * whatever the daemon still grants it is given back (a seal that the daemon has done stays done).
+ * GPUBUF_E_NOT_FOUND if its callback has begun already.
  */
 GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
@@ -200,7 +212,8 @@ struct gpubuf_open_options {
 /*
  * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
  * copied. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
- * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms.
+ * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms, or the daemon
+ * does not answer; GPUBUF_E_UNSUPPORTED: on a GPU, and this build is without.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,
@@ -228,12 +241,20 @@ GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
 /*
  * Objects are counted: retain adds a reference and returns the same object; release drops one. When
  * the last reference to an object and to every view made from it is gone, its lease ends. Release
- * only when you have finished reading. It sends nothing by itself that anybody waits for: the
- * daemon is told with the next message or, if none follows, at once. NULL is fine for both. An
- * unsealed object is aborted by its last release.
+ * only when you have finished reading. NULL is fine for both. An unsealed object is aborted by its
+ * last release.
+ *
+ * The daemon is told at once, by a message that it does not answer, so that an idle program holds
+ * nothing back; from inside a callback, when the callbacks that are due have run. Each costs a system
+ * call: gpubuf_release_many tells it of any number in one. Only where the socket is full is what is
+ * left to say kept: gpubuf_events() then asks for POLLOUT, and in a program that has never called
+ * gpubuf_events() the release waits, for at most a second, until the daemon has read.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
 GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
+
+/* Releases `count` objects, of any clients; NULL among them is fine. */
+GPUBUF_API void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count);
 
 /* ---- what an object is --------------------------------------------------------------------- */
 
@@ -261,15 +282,18 @@ GPUBUF_API const char *gpubuf_dtype(const struct gpubuf_object *object);
 /* Rows of a table, elements of a column, extent of an array's first axis (1 for 0-d), or bytes. */
 GPUBUF_API uint64_t gpubuf_length(const struct gpubuf_object *object);
 
-/* The column's offset in elements: element i of the column is element offset + i of its buffers. 0
-   for others. A view's offset includes those of the slices that led to it. */
+/* The column's offset in elements: element i of the column is element offset + i of its buffers. A
+   view's offset includes those of the slices that led to it. Of an array: the bit of its first
+   element in its mask (the data of an array starts at its first element). 0 for others. */
 GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
 
-/* How many elements are null; -1 if nobody counted. 0 for bytes, and for tables. */
+/* How many elements are null; -1 if nobody counted, as in most slices of columns with nulls. 0 for
+   bytes, and for tables. */
 GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
-/* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns,
-   and 0 for tables. The pointers are to ndim values, owned by the object. */
+/* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns
+   (of stride 0 where elements are not so many whole bytes), and 0 for tables. The pointers are to
+   ndim values, owned by the object; not to be followed where ndim is 0. */
 GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
 GPUBUF_API const uint64_t *gpubuf_shape(const struct gpubuf_object *object);
 GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
@@ -288,10 +312,11 @@ struct gpubuf_memory {
 };
 
 /*
- * The memory of one of the object's buffers, from the buffer's start: apply gpubuf_offset() for
- * columns yourself. For arrays and bytes it starts at the view's first element. Positive 1 if the
- * object has no such buffer (then *memory has a NULL pointer and 0 bytes). It stays mapped as long as the
- * object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
+ * The memory of one of the object's buffers. Of columns: the whole buffer, from its start, to which
+ * gpubuf_offset() is to be applied. Of arrays and bytes: data begins at the view's first element and
+ * spans to the end of its last; the mask is whole. Positive 1 if the object has no such buffer (then
+ * *memory has a NULL pointer and 0 bytes); a buffer of 0 bytes has a pointer that is not NULL. It
+ * stays mapped as long as the object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
  */
 GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                              struct gpubuf_memory *memory);
@@ -310,7 +335,8 @@ GPUBUF_API size_t gpubuf_child_count(const struct gpubuf_object *object);
  * cost no message. Child i of a table or nested column; the column of a given name
  * (GPUBUF_E_NOT_FOUND); elements [offset, offset + length) of a bytes, array (first axis), column or
  * table (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is sliced
- * alike; a child of a list or dictionary is whole, as its offsets or indices count from its start.
+ * alike, and so are the indices (child 0) of a dictionary; the child of a list and the values of a
+ * dictionary (child 1) are whole, as offsets and indices count from their start.
  */
 GPUBUF_API int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child);
 GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
@@ -333,7 +359,7 @@ struct gpubuf_column_spec {
     uint64_t offset;       /* in elements; usually 0 */
     int64_t null_count;    /* -1: unknown */
     bool mask;             /* place a validity bitmap */
-    uint64_t data_bytes;   /* strings and binaries: bytes of data; others: 0 */
+    uint64_t data_bytes;   /* strings and binaries: bytes of data; others: not looked at */
     const struct gpubuf_column_spec *children;
     size_t child_count;
     const char *const *metadata; /* key, value, key, value, …, NULL; or NULL */
@@ -378,17 +404,23 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
                                    gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
- * Publishes a created object under its name. The caller must have finished writing, on the device
- * too. Afterwards the object is a read lease on what was sealed; its memory must not be written.
- * `null_counts`, where not NULL, has one entry for each child of a table (or one for a column);
- * -1 leaves what `create` said.
+ * Publishes a created object (not a view of it) under its name. The caller must have finished
+ * writing, on the device too. Afterwards the object is a read lease on what was sealed; its memory
+ * must not be written. `null_counts`, where not NULL, has one entry for each column of a table (or
+ * one for a column); -1 leaves what `create` said. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS:
+ * the name was taken meanwhile. After a failure the object is as before and may be sealed again.
+ * Other threads must not ask for the object's null counts while it runs.
+ *
+ * gpubuf_seal_async holds the object by itself; on success its callback is given that reference, to
+ * be released beside the caller's own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
-/* create + copy from host memory + seal + release in one call. Arrays: C order, or `strides` in
-   bytes (NULL: C order) of the source; the object is in C order. */
+/* create + copy from host memory + seal + release in one call. Arrays: of `shape` in elements, from
+   `data`, in C order or with `strides` in bytes (NULL: C order; any sign, 0 too); the object is in C
+   order. Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure. */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
                                 uint64_t bytes, const struct gpubuf_create_options *options);
 GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char *dtype,
@@ -435,15 +467,20 @@ struct ArrowArray {
 /*
  * Exports a host column, table (as a struct array, one child a column), 1-d array or bytes (as
  * uint8) with no copy. The caller releases both by their own `release`; until then they hold the
- * object. Either may be NULL. Moved and released on any thread. GPUBUF_E_UNSUPPORTED: an object on a
- * GPU, an array of several axes, or a dtype that Arrow has not (bool8, bfloat16, complex).
+ * object. Either may be NULL. Moved and released on any thread, children on their own too.
+ * GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between elements,
+ * or a dtype that Arrow has not (bool8, bfloat16, complex).
  */
 GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                                    struct ArrowArray *array);
 
 /*
  * Publishes a host Arrow array: a struct array without nulls of its own as a table if `as_table`,
- * else as a column. Copies; `schema` and `array` are only read and stay the caller's.
+ * else as a column. Copies what the array's offset and length show, and counts its nulls; `schema`
+ * and `array` are only read and stay the caller's. Metadata of columns are kept where they are UTF-8
+ * text; those of the schema of a table have no place in a layout. GPUBUF_E_UNSUPPORTED: a type that
+ * the protocol has not (maps, unions, views, run ends); GPUBUF_E_INVALID: the structs contradict each
+ * other.
  */
 GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
                                 const struct ArrowSchema *schema, const struct ArrowArray *array,
@@ -483,7 +520,8 @@ GPUBUF_API int gpubuf_stat(struct gpubuf_client *client, const char *name,
                            struct gpubuf_info *info);
 
 /* Calls `each` for every object whose name starts with `prefix` (NULL: all) in name order, until it
-   returns non-zero, which is then returned. */
+   returns non-zero, which is then returned. `each` may call the library. What is published or
+   deleted meanwhile may be listed or not. */
 GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                            int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
 
@@ -512,14 +550,23 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 
 /*
  * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn" or "synced" (the
- * objects that existed have all been told; `info` is NULL). Strings live during the call only.
+ * objects that existed have all been told; `info` is NULL). A later daemon may send others. Strings
+ * live during the call only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
                                 const struct gpubuf_info *info, void *arg);
 
-/* Watches names that start with `prefix` (NULL: all). *watch names it for gpubuf_unwatch. */
+/*
+ * Watches names that start with `prefix` (NULL: all). *watch, where `watch` is not NULL, names it for
+ * gpubuf_unwatch; it is set before the first event, which may come before this returns. Events come
+ * in order, one at a time, in whichever thread dispatches. The watch ends with the connection, which
+ * is told by the return of gpubuf_dispatch and of blocking calls, not by an event.
+ */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
+
+/* Ends a watch. No callback of it begins afterwards, and none is running in another thread when this
+   returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 
 #ifdef __cplusplus

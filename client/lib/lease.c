@@ -275,7 +275,9 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
 
 /* ---- the end of a lease ---- */
 
-static void lease_end_locked(struct gb_lease *lease)
+/* With the client's lock held. In a child of fork nothing of the client may be touched, since its
+   lock may be held for ever: there a lease is only freed. */
+static void lease_end(struct gb_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
@@ -287,40 +289,28 @@ static void lease_end_locked(struct gb_lease *lease)
         gb_imports_abandon(&client->imports);
     else
         gb_imports_trim(&client->imports);
-}
-
-static void lease_end(struct gb_lease *lease, bool locked)
-{
-    struct gpubuf_client *client = lease->client;
-    /* In a child of fork nothing of the client may be touched: its lock may be held for ever. */
-    if (!gb_is_forked(client)) {
-        if (!locked)
-            pthread_mutex_lock(&client->lock);
-        lease_end_locked(lease);
-        if (!locked) {
-            gb_send_releases(client);
-            pthread_mutex_unlock(&client->lock);
-        }
-        gb_client_release(client);
-    }
     lease_free(lease);
+    gb_client_release(client); /* not the last: whoever has the lock has a reference */
 }
 
-static void object_release(struct gpubuf_object *object, bool locked)
+/* Drops a reference. Returns the lease if it was the last that kept it. */
+static struct gb_lease *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
-        return;
+        return NULL;
     struct gb_lease *lease = object->lease;
     if (object != lease->root)
         free(object);
-    if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) == 1)
-        lease_end(lease, locked);
+    if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) > 1)
+        return NULL;
+    return lease;
 }
 
 void gb_object_drop(struct gpubuf_object *object)
 {
-    if (object)
-        object_release(object, true);
+    struct gb_lease *lease = object ? unreference(object) : NULL;
+    if (lease)
+        lease_end(lease);
 }
 
 struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
@@ -330,8 +320,38 @@ struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
     return object;
 }
 
+/* Leases that end together, and whose client is locked meanwhile. */
+static void batch_end(struct gpubuf_client *client)
+{
+    if (!client)
+        return;
+    gb_send_releases(client);
+    gb_leave(client);
+}
+
+void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
+{
+    struct gpubuf_client *client = NULL; /* locked */
+    for (size_t i = 0; i < count; i++) {
+        struct gb_lease *lease = objects[i] ? unreference(objects[i]) : NULL;
+        if (!lease)
+            continue;
+        if (gb_is_forked(lease->client)) {
+            lease_free(lease);
+            continue;
+        }
+        if (lease->client != client) {
+            batch_end(client);
+            client = lease->client;
+            gb_client_retain(client);
+            pthread_mutex_lock(&client->lock);
+        }
+        lease_end(lease);
+    }
+    batch_end(client);
+}
+
 void gpubuf_release(struct gpubuf_object *object)
 {
-    if (object)
-        object_release(object, false);
+    gpubuf_release_many(&object, 1);
 }
