@@ -208,6 +208,53 @@ static void test_partial_write_lets_go(void **state)
     pair_end(&pair);
 }
 
+/* When what was sent makes way for more, descriptors that wait keep to their message. */
+static void test_room_made_under_waiting_descriptors(void **state)
+{
+    (void)state;
+    enum { LARGE = 16000, CAPACITY = 16384 };
+    struct pair pair;
+    pair_begin(&pair, 1);
+    char *bytes = malloc(CAPACITY);
+    memset(bytes, 'a', LARGE);
+    assert_int_equal(gb_conn_queue(&pair.conn, bytes, LARGE, NULL, 0), 0);
+    assert_int_equal(pair.conn.out_capacity, CAPACITY);
+    size_t read = 0;
+    for (int rc = gb_conn_flush(&pair.conn); pair.conn.out_sent < LARGE / 2 + 600;
+         rc = gb_conn_flush(&pair.conn)) {
+        assert_int_equal(rc, 1);
+        ssize_t got = recv(pair.peer, bytes, 256, 0);
+        assert_in_range(got, 1, 256);
+        read += (size_t)got;
+    }
+    assert_true(gb_conn_has_output(&pair.conn));
+    int fd = marked_fd(77);
+    memset(bytes, 'b', 500);
+    assert_int_equal(gb_conn_queue(&pair.conn, bytes, 300, &fd, 1), 0);
+    assert_int_equal(gb_conn_queue(&pair.conn, bytes, 200, NULL, 0), 0);
+    assert_int_equal(pair.conn.out_capacity, CAPACITY);
+    assert_int_equal(pair.conn.out_sent, 0);
+
+    struct gb_conn receiver;
+    gb_conn_init(&receiver, pair.peer);
+    pair.peer = -1;
+    while (read < LARGE + 500) {
+        assert_in_range(gb_conn_flush(&pair.conn), 0, 1);
+        ssize_t got = gb_conn_receive(&receiver, bytes, 512);
+        assert_in_range(got, 1, 512);
+        /* They come with the first byte of their message and with no other. */
+        const char *first = memchr(bytes, 'b', (size_t)got);
+        if (read < LARGE)
+            assert_int_equal(receiver.in.fd_count, first != NULL);
+        read += (size_t)got;
+    }
+    free(bytes);
+    assert_int_equal(receiver.in.fd_count, 1);
+    assert_int_equal(mark_of(receiver.in.fds[0]), 77);
+    gb_conn_end(&receiver);
+    pair_end(&pair);
+}
+
 static void test_queue_refuses(void **state)
 {
     (void)state;
@@ -394,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_plain_messages),
         cmocka_unit_test(test_descriptors_through_a_narrow_socket),
         cmocka_unit_test(test_partial_write_lets_go),
+        cmocka_unit_test(test_room_made_under_waiting_descriptors),
         cmocka_unit_test(test_queue_refuses),
         cmocka_unit_test(test_end_with_output),
         cmocka_unit_test(test_closed_peer),
