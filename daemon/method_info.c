@@ -11,7 +11,7 @@ struct leases_params {
 };
 
 static const struct gb_field leases_fields[] = {
-    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
 };
 
 /* A full answer would not fit one message: past this it ends with "truncated":true. */
@@ -204,7 +204,7 @@ static void write_device_stats(struct gb_writer *writer, const struct gb_device 
     } figures[] = {
         {"capacity", device->capacity},
         {"free", gb_device_free_bytes(device)},
-        {"used", device->used},
+        {"used", device->used + device->pinned_by_clients},
         {"retained", gb_device_retained(device)},
         {"pinned_by_clients", device->pinned_by_clients},
         {"leased", device->leased},

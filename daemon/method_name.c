@@ -13,7 +13,7 @@ struct delete_params {
 };
 
 static const struct gb_field delete_fields[] = {
-    GB_FIELD(struct delete_params, name, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct delete_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct delete_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
     GB_FIELD(struct delete_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
 };
@@ -148,7 +148,7 @@ struct name_params {
 };
 
 static const struct gb_field name_fields[] = {
-    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
 };
 
 static int handle_stat(struct gb_call *call, const void *p, uint64_t present)

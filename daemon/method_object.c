@@ -434,7 +434,7 @@ static const struct gb_field register_fields[] = {
 
 /* Which of the message's descriptors each handle means; each is to be meant once. */
 static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
-                        struct gb_adoption *adoptions, unsigned *count)
+                        struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
 {
     struct gb_json_walk walk = gb_json_walk(array);
     uint32_t seen = 0;
@@ -465,34 +465,10 @@ static int read_handles(struct gb_call *call, struct gb_json array, struct gb_de
         if (handle.bytes == 0)
             return gb_fail_at(&call->error, &path, "bytes: expected at least 1");
         adoptions[*count] = (struct gb_adoption){call->fds[handle.fd], handle.bytes};
+        bytes[*count] = handle.bytes;
     }
     if (*count == 0)
         return gb_fail_at(&call->error, GB_PARAM("handles"), "expected at least one handle");
-    return 0;
-}
-
-struct handle_bounds {
-    const struct gb_adoption *adoptions;
-    unsigned count;
-    struct gb_call *call;
-};
-
-static int check_bounds(struct gb_buffer *buffer, void *arg)
-{
-    const struct handle_bounds *bounds = arg;
-    uint64_t end;
-
-    if (buffer->segment >= bounds->count)
-        return gb_fail_at(&bounds->call->error, GB_PARAM("layout"),
-                          "a buffer is in handle %" PRIu64 ", but there are %u", buffer->segment,
-                          bounds->count);
-    if (__builtin_add_overflow(buffer->offset, buffer->bytes, &end) ||
-        end > bounds->adoptions[buffer->segment].bytes)
-        return gb_fail_at(&bounds->call->error, GB_PARAM("layout"),
-                          "a buffer of %" PRIu64 " bytes at %" PRIu64
-                          " goes past the end of handle %" PRIu64 ", which has %" PRIu64 " bytes",
-                          buffer->bytes, buffer->offset, buffer->segment,
-                          bounds->adoptions[buffer->segment].bytes);
     return 0;
 }
 
@@ -508,7 +484,8 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
 {
     const struct create_params *params = p;
     struct gb_adoption adoptions[GB_LIMIT(fds)];
-    struct handle_bounds bounds = {.adoptions = adoptions, .call = call};
+    uint64_t bytes[GB_LIMIT(fds)];
+    unsigned count;
     struct creation creation;
     struct gb_layout layout;
     struct gb_storage *storage;
@@ -520,11 +497,11 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
         r = gb_layout_read(params->layout, GB_LAYOUT_REGISTER, GB_PARAM("layout"), call->pool,
                            &layout, &call->error);
     if (r == 0)
-        r = read_handles(call, params->handles, creation.key.device, adoptions, &bounds.count);
+        r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
     if (r == 0)
-        r = gb_layout_each(&layout, check_bounds, &bounds);
+        r = gb_layout_check_handles(&layout, bytes, count, GB_PARAM("layout"), &call->error);
     if (r == 0)
-        r = gb_call_adopt(call, creation.key.device, adoptions, bounds.count, &storage);
+        r = gb_call_adopt(call, creation.key.device, adoptions, count, &storage);
     if (r == 1)
         return gb_call_wait_space(call, creation.key.device, params->wait_ms);
     if (r < 0)
@@ -552,7 +529,7 @@ struct alias_params {
 
 static const struct gb_field alias_fields[] = {
     GB_FIELD(struct alias_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-    GB_FIELD(struct alias_params, of, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct alias_params, of, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct alias_params, slice, GB_FIELD_OBJECT, 0, 0, 0),
     GB_FIELD(struct alias_params, columns, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
     GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),

@@ -228,8 +228,8 @@ static int handle_unwatch(struct gb_call *call, const void *p, uint64_t present)
             return gb_call_empty(call);
         }
     }
-    return gb_fail_at(&call->error, GB_PARAM("watch"), "this session has no watch %" PRIu64,
-                      params->watch);
+    return gb_fail(&call->error, GPUBUF_E_STALE, "this session has no watch %" PRIu64,
+                   params->watch);
 }
 
 const struct gb_method gb_method_unwatch = {
