@@ -33,7 +33,7 @@ for s in reply["result"]["segments"]:
     fd = descriptors[s["handle"]["fd"]]
     segments[s["id"]] = mmap.mmap(fd, s["bytes"], mmap.MAP_SHARED, mmap.PROT_READ)
 layout = reply["result"]["object"]["layout"]
-column = next((c for c in layout.get("columns", [layout]) if wanted in (None, c["name"])), None)
+column = next((c for c in layout.get("columns", [layout]) if wanted in (None, c.get("name"))), None)
 types = {"float64": "d", "int64": "q"}
 if column is None or column.get("dtype") not in types:
     sys.exit(f"{name} has no such column of float64 or int64")

@@ -69,7 +69,8 @@ def _run(path, work, write_end, uid, gid, groups):
             os.setresgid(gid, gid, gid)
         if uid is not None:
             os.setresuid(uid, uid, uid)
-        answer = {"result": work(Peer(path))}
+        peer = Peer(path)  # held by this frame for the rest of the child's life
+        answer = {"result": work(peer)}
     except BaseException:
         answer = {"error": traceback.format_exc()}
     data = json.dumps(answer).encode() + b"\n"

@@ -83,7 +83,7 @@ def test_space_comes_back(peer):
 
 @pytest.mark.parametrize("params", [
     {}, {"name": "a", "names": ["a"]}, {"name": 1}, {"names": "a"}, {"names": [1]},
-    {"name": "a", "version": -1}, {"name": ""},
+    {"name": "a", "version": -1}, {"name": "x" * 256},
 ], ids=str)
 def test_bad_params(shared_peer, params):
     shared_peer.error("invalid", "delete", **params)

@@ -156,9 +156,9 @@ class Machine(RuleBasedStateMachine):
         params = {"name": name, "of": of, "replace": replace,
                   "slice": {"offset": offset, "length": length}}
         if of not in self.names:
-            self.refused(session, "not_found", "alias", **params)
+            # Of two faults any may be told.
+            self.refused(session, ("not_found", "exists"), "alias", **params)
         elif offset + length > self.names[of].size:
-            # Which of two faults is told first is the daemon's choice.
             taken = name in self.names and not replace
             self.refused(session, ("invalid", "exists") if taken else "invalid", "alias", **params)
         elif name in self.names and not replace:

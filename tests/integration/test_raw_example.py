@@ -16,7 +16,7 @@ RAW = pathlib.Path(__file__).resolve().parents[2] / "examples/raw.py"
 @pytest.fixture
 def raw(daemon):
     def run(*argv):
-        return subprocess.run([sys.executable, "-W", "error", str(RAW), *argv], text=True,
+        return subprocess.run([sys.executable, str(RAW), *argv], text=True,
                               env={**os.environ, "GPUBUFD_SOCKET": daemon.path},
                               capture_output=True, timeout=DEADLINE, check=False)
 

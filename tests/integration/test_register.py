@@ -123,11 +123,11 @@ def test_too_small(peer, memfd):
 
 
 @pytest.mark.parametrize("where,path", [
-    (layout(4096, offset=1), "params.layout.data"),
-    (layout(4097), "params.layout.data"),
-    (layout(1, offset=4096), "params.layout.data"),
+    (layout(4096, offset=1), "params.layout"),
+    (layout(4097), "params.layout"),
+    (layout(1, offset=4096), "params.layout"),
     (layout(16, offset=(1 << 52) - 8), "params.layout.data"),
-    (layout(1, handle=1), "params.layout.data"),
+    (layout(1, handle=1), "params.layout"),
     (layout(1, handle=-1), "params.layout.data.handle"),
     ({"kind": "bytes", "bytes": 1}, "params.layout.data"),
     ({"kind": "bytes", "bytes": 1, "data": {"bytes": 1}}, "params.layout.data"),
@@ -144,7 +144,7 @@ def test_bad_layouts(shared_peer, memfd, where, path):
 
 
 @pytest.mark.parametrize("handles,path", [
-    ([], "params.layout"),
+    ([], "params.handles"),
     ({}, "params.handles"),
     ([1], "params.handles[0]"),
     ([{}], "params.handles[0]"),

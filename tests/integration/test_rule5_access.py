@@ -98,7 +98,7 @@ def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user):
 
     def work(peer):
         out = []
-        for name in ("0600", "none"):
+        for name in ("0600", "0700"):
             for method in ("open", "stat", "delete", "pin", "unpin"):
                 error = peer.error("not_found", method, name=name)
                 out.append((method, error.message.replace(name, "NAME"), sorted(error.data)))

@@ -11,7 +11,7 @@ from peer import Closed, bytes_layout
 MIB = 1 << 20
 
 
-def limit(peer, name, method, **params):
+def limit(peer, name, method, /, **params):
     """The call meets the limit, says its name, and the session lives on."""
     error = peer.error("limit", method, **params)
     assert error.data["limit"] == name

@@ -44,7 +44,7 @@ BAD_OPTIONS = {
     "empty path": (["--socket", ""], ["--socket"]),
     "device unknown": (["--device", "disk"], ["disk"]),
     "device empty": (["--device", ""], ["--device"]),
-    "device without size": (["--device", "host:"], ["host"]),
+    "device without size": (["--device", "host:"], ["--device"]),
     "device size": (["--device", "host:lots"], ["lots"]),
     "device negative": (["--device", "host:-1M"], ["-1M"]),
     "device fraction": (["--device", "host:1.5G"], ["1.5G"]),
