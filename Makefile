@@ -111,6 +111,7 @@ EXAMPLE_SOURCES := $(wildcard examples/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
+FAKECUDA_SOURCES := $(wildcard tests/fakecuda/*.c)
 BENCH_SOURCES := $(wildcard tests/bench/*.c)
 # Other files beside the tests are what the tests share.
 UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
@@ -118,6 +119,7 @@ LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
 
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
+	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c) $(BENCH_SOURCES)
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
@@ -131,6 +133,7 @@ BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
 STATIC := $(B)/lib/libgpubuf.a
+FAKECUDA := $(B)/fakecuda/libcuda.so.1
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
 .PHONY: all library daemon gpubufctl examples objects tests benches fuzzers help FORCE
@@ -142,7 +145,7 @@ library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL)
-tests: all $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
+tests: all $(FAKECUDA) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 
@@ -260,11 +263,21 @@ $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf
 
+# The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
+# directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
+$(FAKECUDA): $(call objects,$(FAKECUDA_SOURCES)) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_SHARED) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
+FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
+
 # Unit tests reach into everything but the two main()s.
+$(UNIT_TESTS): | $(FAKECUDA)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) -Wl,--end-group \
+	$(Q)$(LINK) $(if $(findstring fakecuda,$@),$(FAKECUDA_RPATH)) -o $@ $(filter %.o,$^) \
+		-Wl,--start-group $(ARCHIVES) -Wl,--end-group \
 		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(CTL_LIBS)
 
 # Library tests see what a user sees, plus proto/ for the raw socket.
