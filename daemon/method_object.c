@@ -113,11 +113,9 @@ static int publish(struct gb_call *call, struct gb_object *object, struct gb_lay
                    bool replace)
 {
     struct gb_registry *registry = &call->server->registry;
-    int r = gb_object_render(object, layout, registry->next_version);
+    int r = gb_object_render(object, layout, registry->next_version, &call->error);
 
-    if (r < 0)
-        r = gb_call_no_memory(call);
-    else
+    if (r == 0)
         r = gb_registry_publish(registry, object, replace, gb_now_ms(), &call->error);
     if (r < 0) {
         gb_object_discard(registry, object);
@@ -219,10 +217,10 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct create_p
         return NULL;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    if (gb_object_render(object, &unsealed->layout, 0) == 0)
-        lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms());
-    if (!lease) {
+    if (gb_object_render(object, &unsealed->layout, 0, &call->error) == 0 &&
+        !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);
+    if (!lease) {
         gb_object_discard(registry, object);
         return NULL;
     }
@@ -369,8 +367,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     r = check_name(call, &name, unsealed->replace);
     for (int set = 0; r == 0 && params->null_counts.text && set < 2; set++)
         r = read_null_counts(call, params->null_counts, &unsealed->layout, set);
-    if (r == 0 && gb_object_render(object, &unsealed->layout, registry->next_version) < 0)
-        r = gb_call_no_memory(call);
+    if (r == 0)
+        r = gb_object_render(object, &unsealed->layout, registry->next_version, &call->error);
     if (r == 0)
         r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
     if (r < 0)

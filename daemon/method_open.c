@@ -14,7 +14,7 @@ struct open_params {
 };
 
 static const struct gb_field open_fields[] = {
-    GB_FIELD(struct open_params, name, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct open_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct open_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
     GB_FIELD(struct open_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
     GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
@@ -97,7 +97,7 @@ static int read_names(struct gb_call *call, struct gb_json array, struct gb_stri
 
 /* Kept free in a message: for each name that is still to come, an entry that says that it did not
    fit; for the segments and the envelope. */
-#define ENTRY_ROOM 112u
+#define ENTRY_ROOM 160u
 #define TAIL_ROOM 8192u
 
 static void write_entry_error(struct gb_call *call, struct gb_writer *list)

@@ -173,7 +173,8 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
         call.method = methods[index];
         session->server->counts[index].calls++;
         r = run(&call);
-        session->greeted = true; /* hello can only come first */
+        if (call.method != &gb_method_hello)
+            session->greeted = true; /* hello can only come first */
     } else {
         if (r == 0)
             r = gb_fail(&call.error, GPUBUF_E_METHOD, "there is no method \"%.64s\"",
@@ -369,16 +370,16 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     return 0;
 }
 
-/* Takes back what note_segment entered last. */
-static void forget_segment(struct gb_call *call, struct gb_segments *segments, bool had_other)
+/* Takes back what note_segment entered last. `had`: the access that the session had before, if any. */
+static void forget_segment(struct gb_call *call, struct gb_segments *segments, enum gb_access had)
 {
     const struct gb_segment *segment = segments->items[--segments->count].segment;
     struct gb_mapping *mapping =
         gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
 
     close(call->reply_fds[--call->reply_fd_count]);
-    if (had_other)
-        mapping->access &= ~(unsigned)segments->items[segments->count].access;
+    if (had != GB_ACCESS_NONE)
+        mapping->access = had;
     else
         gb_mapping_end(&call->server->store, mapping);
 }
@@ -386,18 +387,19 @@ static void forget_segment(struct gb_call *call, struct gb_segments *segments, b
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all)
 {
+    const struct gb_store *store = &call->server->store;
+    const struct gb_mapper *mapper = &call->session->mapper;
     struct gb_segment *wanted[GB_LIMIT(fds)];
-    bool had_other[GB_LIMIT(fds)];
+    enum gb_access had[GB_LIMIT(fds)];
     unsigned count = 0, entered;
 
     for (unsigned i = 0; i < storage->placement_count; i++) {
         struct gb_segment *segment = storage->placements[i].segment;
-        struct gb_mapping *mapping =
-            gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
+        const struct gb_mapping *mapping = gb_mapper_find(store, mapper, segment->id);
 
-        if (noted(segments, segment) || (!all && mapping && (mapping->access & (unsigned)access)))
+        if (noted(segments, segment) || (!all && mapping && mapping->access >= access))
             continue;
-        had_other[count] = mapping != NULL;
+        had[count] = mapping ? mapping->access : GB_ACCESS_NONE;
         wanted[count++] = segment;
     }
     if (segments->count + count > GB_LIMIT(fds))
@@ -408,7 +410,7 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
         if (r == 0)
             continue;
         while (entered-- > 0)
-            forget_segment(call, segments, had_other[entered]);
+            forget_segment(call, segments, had[entered]);
         return r;
     }
     return 0;
@@ -447,6 +449,14 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
                    device->leased, device->pinned, device->pinned_by_clients);
 }
 
+/* Whether evicting all that may go could make room at all: if not, nothing goes in vain. */
+static bool may_fit(const struct gb_device *device, uint64_t bytes)
+{
+    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
+
+    return stays <= device->capacity && bytes <= device->capacity - stays;
+}
+
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage)
 {
@@ -456,7 +466,8 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
     do {
         r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
                            &shortfall, &call->error);
-    } while (r == 1 && gb_registry_evict(&call->server->registry, key->device));
+    } while (r == 1 && may_fit(key->device, bytes) &&
+             gb_registry_evict(&call->server->registry, key->device));
     if (r == 1)
         no_space(call, key->device, bytes);
     return r;
@@ -468,12 +479,13 @@ int gb_call_adopt(struct gb_call *call, struct gb_device *device,
     uint64_t shortfall, bytes = 0;
     int r;
 
+    for (unsigned i = 0; i < count; i++)
+        bytes += adoptions[i].bytes;
     do {
         r = gb_store_adopt(&call->server->store, device, call->session->user, adoptions, count,
                            storage, &shortfall, &call->error);
-    } while (r == 1 && gb_registry_evict(&call->server->registry, device));
-    for (unsigned i = 0; i < count; i++)
-        bytes += adoptions[i].bytes;
+    } while (r == 1 && may_fit(device, bytes) &&
+             gb_registry_evict(&call->server->registry, device));
     if (r == 1)
         no_space(call, device, bytes);
     return r;

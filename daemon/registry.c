@@ -97,10 +97,11 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
                                              : "\",\"producer\":\"daemon\"");
 }
 
-int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version)
+int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+                     struct gb_error *error)
 {
     struct gb_writer writer;
-    size_t brief;
+    size_t brief, length;
     char *text;
 
     gb_writer_init(&writer, 0);
@@ -108,11 +109,17 @@ int gb_object_render(struct gb_object *object, const struct gb_layout *layout, u
     brief = writer.length;
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_layout_write(&writer, layout, GB_LAYOUT_REPLY);
-    text = gb_writer_take(&writer, &object->text_length);
+    text = gb_writer_take(&writer, &length);
     if (!text)
-        return GPUBUF_E_NO_MEMORY;
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (length > GB_OBJECT_TEXT_MAX) {
+        free(text);
+        return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                             "names, dtypes and metadata of the columns do not fit one message");
+    }
     free(object->text);
     object->text = text;
+    object->text_length = length;
     object->brief_length = brief;
     return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "names.h"
 #include "proto/layout.h"
+#include "proto/limits.h"
 #include "store.h"
 
 enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
@@ -88,10 +89,13 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 /* An object that never got its name and has no lease. */
 void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 
-/*
- * Renders what replies say of the object. `version` is what it will get. GPUBUF_E_NO_MEMORY.
- */
-int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version);
+/* What an object may be rendered to, so that a reply with it, or several, is one message. */
+#define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
+
+/* Renders what replies say of the object; `version` is what it will get. GPUBUF_E_LIMIT,
+   GPUBUF_E_NO_MEMORY. */
+int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+                     struct gb_error *error);
 
 /* Writes the object as replies have it: its members in braces, with or without the layout. */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);

@@ -53,6 +53,8 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
     return 0;
 }
 
+static void end_hung_up(struct gb_server *server, struct gb_session *current);
+
 /* Says why a session is turned away, as far as one write goes. */
 static int turn_away(struct gb_session *session, const char *limit, uint64_t value,
                      const char *text)
@@ -79,11 +81,14 @@ static int admit(struct gb_session *session)
 
     if (read_credentials(session, &uid) < 0)
         return GPUBUF_E_SYSTEM;
-    if (server->session_count >= limits->sessions)
-        return turn_away(session, "sessions", limits->sessions, "sessions of the daemon");
     session->user = gb_user_get(&server->store.users, uid);
     if (!session->user)
         return GPUBUF_E_NO_MEMORY;
+    if (server->session_count >= limits->sessions ||
+        session->user->sessions >= limits->user_sessions)
+        end_hung_up(server, NULL); /* who has gone leaves room */
+    if (server->session_count >= limits->sessions)
+        return turn_away(session, "sessions", limits->sessions, "sessions of the daemon");
     if (session->user->sessions >= limits->user_sessions)
         return turn_away(session, "user_sessions", limits->user_sessions, "sessions of a user");
     return 0;
@@ -237,6 +242,7 @@ static void serve_lines(struct gb_session *session)
 
     while (!session->ended && !session->doomed && !session->throttled &&
            (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
+        gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
         if (gb_methods_serve(session, line, length) < 0) {
             gb_session_flush(session);
             gb_session_end(session, "its messages and descriptors are out of step");
@@ -252,6 +258,9 @@ static void serve_lines(struct gb_session *session)
         return;
     if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
         gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
+    else if (session->conn.in.fd_count > 0 && !session->throttled &&
+             !gb_frame_is_partial(&session->conn.in))
+        gb_session_end(session, "descriptors came that no message brought");
 }
 
 static void watch_half_line(struct gb_session *session)

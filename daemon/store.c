@@ -492,6 +492,7 @@ int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_u
                    uint64_t *shortfall, struct gb_error *error)
 {
     struct gb_storage *storage;
+    struct gb_error inner;
     uint64_t total = 0, free_bytes = gb_device_free_bytes(device);
     int r = 0;
 
@@ -517,9 +518,11 @@ int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_u
         struct gb_memory memory;
         struct gb_segment *segment;
 
-        r = device->ops->adopt(device, adoptions[i].fd, adoptions[i].bytes, &memory, error);
-        if (r < 0)
+        r = device->ops->adopt(device, adoptions[i].fd, adoptions[i].bytes, &memory, &inner);
+        if (r < 0) { /* as the request counts them */
+            gb_fail(error, r, "params.handles[%u]: %s", i, inner.message);
             break;
+        }
         segment =
             segment_new(store, GB_SEGMENT_ADOPTED, device, NULL, user, adoptions[i].bytes, &memory);
         if (!segment) {
@@ -571,24 +574,22 @@ int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_se
     struct gb_mapping *mapping = gb_mapper_find(store, mapper, segment->id);
 
     if (mapping) {
-        bool had = mapping->access & (unsigned)access;
-
-        mapping->access |= (unsigned)access;
-        return had ? 0 : 1;
+        mapping->access = mapping->access > access ? mapping->access : access;
+        return 0;
     }
     mapping = calloc(1, sizeof(*mapping));
     if (!mapping)
         return GPUBUF_E_NO_MEMORY;
     mapping->mapper = mapper;
     mapping->segment = segment;
-    mapping->access = (unsigned)access;
+    mapping->access = access;
     if (!gb_hash_insert(&store->mappings, &mapping->link, mapping_hash(mapper->id, segment->id))) {
         free(mapping);
         return GPUBUF_E_NO_MEMORY;
     }
     gb_list_append(&mapper->mappings, &mapping->of_mapper);
     gb_list_append(&segment->mappings, &mapping->of_segment);
-    return 1;
+    return 0;
 }
 
 void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)

@@ -79,7 +79,8 @@ struct gb_mapper {
     struct gb_link mappings;
 };
 
-enum gb_access { GB_ACCESS_READ = 1, GB_ACCESS_WRITE = 2 };
+/* Who may write may read: a handle for writing is not followed by one for reading. */
+enum gb_access { GB_ACCESS_NONE, GB_ACCESS_READ, GB_ACCESS_WRITE };
 
 /* That a mapper was given a segment's handle. */
 struct gb_mapping {
@@ -87,7 +88,7 @@ struct gb_mapping {
     struct gb_link of_mapper, of_segment;
     struct gb_mapper *mapper;
     struct gb_segment *segment;
-    unsigned access; /* enum gb_access, or'ed */
+    enum gb_access access; /* the widest that it was given */
 };
 
 struct gb_store {
@@ -138,8 +139,7 @@ struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
 /* ---- who maps what ---- */
 
 void gb_mapper_init(struct gb_mapper *mapper, uint64_t id);
-/* Notes that the mapper is given the segment. 1: it has to be sent the handle; 0: it had it with
-   that access already; GPUBUF_E_NO_MEMORY. */
+/* Notes that the mapper is given the segment with that access. GPUBUF_E_NO_MEMORY. */
 int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_segment *segment,
                   enum gb_access access);
 struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,

@@ -13,7 +13,7 @@
     X(name_bytes, 255, "bytes in a name")                                                          \
     X(names, 4096, "names in one request")                                                         \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
-    X(layout_depth, 16, "levels of nested columns")                                                \
+    X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \
     X(metadata_pairs, 256, "metadata pairs of a column")                                           \
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \

@@ -513,7 +513,7 @@ static void test_columns_limit(void **state)
 
 static void test_depth_limit(void **state)
 {
-    char *text = many_columns(1, 15);
+    char *text = many_columns(1, GB_LIMIT(layout_depth) - 1);
     struct gb_layout layout;
     struct gb_error error;
 
@@ -522,12 +522,12 @@ static void test_depth_limit(void **state)
         gb_layout_read((struct gb_json){text, strlen(text)}, CREATE, NULL, &pool, &layout, &error),
         0);
     free(text);
-    text = many_columns(1, 16);
+    text = many_columns(1, GB_LIMIT(layout_depth));
     assert_limit(text, "layout_depth",
                  "params.layout.columns[0].children[0].children[0].children[0].children[0]."
                  "children[0].children[0].children[0].children[0].children[0].children[0]."
-                 "children[0].children[0].children[0].children[0].children[0].children[0]: "
-                 "columns are nested more than 16 deep");
+                 "children[0].children[0]: "
+                 "columns are nested more than 12 deep");
     free(text);
 }
 
