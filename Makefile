@@ -112,15 +112,16 @@ UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 FAKECUDA_SOURCES := $(wildcard tests/fakecuda/*.c)
-BENCH_SOURCES := $(wildcard tests/bench/*.c)
+BENCH_SOURCES := $(wildcard tests/bench/bench_*.c)
 # Other files beside the tests are what the tests share.
 UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
 LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
+BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c) $(BENCH_SOURCES)
+	$(wildcard tests/fuzz/*.c tests/bench/*.c)
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 
@@ -173,7 +174,7 @@ endif
 # These two files change when the flags or the list of what is linked do; what depends on them is
 # then rebuilt.
 PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) \
-	$(UNIT_HELPERS) $(LIBTEST_HELPERS)
+	$(UNIT_HELPERS) $(LIBTEST_HELPERS) $(BENCH_HELPERS)
 quoted = '$(subst ','\'',$(1))'
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
@@ -296,7 +297,8 @@ $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(ARCHIVES) -Wl,--end-group $(DAEMON_LIBS) $(CTL_LIBS)
 
-$(BENCHES): $(B)/%: $(B)/obj/%.o $(B)/obj/libdaemon.a $(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+$(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libdaemon.a \
+		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
@@ -342,6 +344,9 @@ fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers
 	@$(RUN_TESTS) --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --no-replay \
 		--fuzz-seconds $(SECONDS)
+
+bench: benches ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
+	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)
 
 # ---- lint ----
 

@@ -1,0 +1,127 @@
+/*
+ * What one blocking call costs above the floor: open + release of one object, and create + seal +
+ * release of one, through libgpubuf, against a bare echo of as many bytes as the open's request and
+ * its reply have. Each with the processes wherever the scheduler puts them, on one core, and on
+ * two.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "measure.h"
+
+#define NAME "roundtrip/column"
+#define ROUND_SECONDS 0.012
+#define CHUNK 16 /* calls between looks at the clock */
+
+struct bench {
+    struct gpubuf_client *client;
+    struct echo echo;
+    pid_t others[2]; /* the daemon, the echo's process */
+    unsigned rounds;
+};
+
+static void open_release(struct bench *bench)
+{
+    struct gpubuf_object *object;
+
+    check(bench->client, gpubuf_open(bench->client, NAME, NULL, &object), "open");
+    gpubuf_release(object);
+}
+
+static void create_seal_release(struct bench *bench)
+{
+    static const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_COLUMN,
+        .column = {.dtype = "float64", .length = 100, .mask = true},
+    };
+    static const struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    struct gpubuf_object *object;
+
+    check(bench->client, gpubuf_create(bench->client, "roundtrip/made", &layout, &options, &object),
+          "create");
+    check(bench->client, gpubuf_seal(object, NULL), "seal");
+    gpubuf_release(object);
+}
+
+static void echo(struct bench *bench)
+{
+    echo_once(&bench->echo);
+}
+
+/* Microseconds of one call, as the mean of a short round. */
+static double measure_round(struct bench *bench, void (*call)(struct bench *))
+{
+    double start = now(), taken;
+    unsigned calls = 0;
+
+    do {
+        for (int i = 0; i < CHUNK; i++)
+            call(bench);
+        calls += CHUNK;
+        taken = now() - start;
+    } while (taken < ROUND_SECONDS);
+    return taken / calls * 1e6;
+}
+
+static void measure(struct bench *bench, const char *what, enum placement placement,
+                    void (*call)(struct bench *))
+{
+    struct series measured = {0}, floors = {0}, ratios = {0};
+    char id[NAME_BYTES];
+    const struct row row = {id, "us", &measured, &floors, &ratios, NULL};
+
+    if (!place(placement, bench->others, 2))
+        return;
+    measure_round(bench, echo);
+    measure_round(bench, call);
+    for (unsigned round = 0; round < bench->rounds; round++) {
+        double before = measure_round(bench, echo), value = measure_round(bench, call);
+        double lowest = (before + measure_round(bench, echo)) / 2;
+
+        series_add(&measured, value);
+        series_add(&floors, lowest);
+        series_add(&ratios, value / lowest);
+    }
+    snprintf(id, sizeof(id), "%s.%s", what, placement_name(placement));
+    print_row(&row);
+}
+
+/* How many bytes the library's request and the daemon's reply to it have. */
+static void start_echo(struct bench *bench, struct raw *raw)
+{
+    static const char request[] =
+        "{\"jsonrpc\":\"2.0\",\"id\":12345,\"method\":\"open\",\"params\":"
+        "{\"name\":\"" NAME "\"}}\n";
+    size_t length;
+
+    for (int i = 0; i < 2; i++) { /* the first brings the segment's handle as well */
+        raw_send(raw, request, sizeof(request) - 1);
+        raw_line(raw, &length);
+    }
+    echo_start(&bench->echo, sizeof(request) - 1, length + 1);
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = read_options(argc, argv);
+    struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = options.socket};
+    struct bench bench = {.rounds = options.quick ? 21 : 101};
+    struct raw raw;
+
+    raw_open(&raw, options.socket);
+    publish_one(&raw, NAME);
+    start_echo(&bench, &raw);
+    bench.others[0] = raw_peer(&raw);
+    bench.others[1] = bench.echo.server;
+    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
+    for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
+        measure(&bench, "open_release", placement, open_release);
+        measure(&bench, "create_seal_release", placement, create_seal_release);
+    }
+    place(PLACE_FREE, bench.others, 2);
+    raw_call(&raw, "delete", "{\"names\":[\"" NAME "\",\"roundtrip/made\"]}");
+    gpubuf_disconnect(bench.client);
+    echo_stop(&bench.echo);
+    raw_close(&raw);
+    return 0;
+}

@@ -1,0 +1,118 @@
+/*
+ * What the benches share: time, series of measurements, pinning, a raw connection, and the floor: a
+ * bare echo between two processes. Each bench is a program of its own, `bench_NAME SOCKET
+ * [--quick]`, that prints one row of JSON a line for scripts/run-bench; one that cannot measure
+ * says why and exits with status 1. Not for threads.
+ *
+ * A floor is measured in short rounds that alternate with those of what is held against it, and the
+ * ratio is taken within each pair: what else the machine does meanwhile then befalls both.
+ */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpubuf.h"
+
+struct options {
+    const char *socket; /* the daemon's */
+    bool quick;         /* a fifth of the rounds, fewer objects */
+};
+
+/* Reads the command line; one that is wrong ends the program with status 2. */
+struct options read_options(int argc, char **argv);
+
+/* Ends the program with a sentence. */
+void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* Dies unless a call of libgpubuf succeeded; returns its result. */
+int check(struct gpubuf_client *client, int result, const char *what);
+/* Allocated memory, never NULL. */
+void *allocate(size_t count, size_t size);
+
+double now(void);               /* seconds of a clock that only goes forward */
+uint64_t draw(uint64_t *state); /* the next number of a sequence that looks random (SplitMix64) */
+
+/* ---- series ---- */
+
+#define SERIES_MAX 512
+
+struct series {
+    size_t count;
+    double values[SERIES_MAX];
+};
+
+void series_add(struct series *series, double value); /* what is past SERIES_MAX is dropped */
+double series_median(const struct series *series);
+
+struct row {
+    const char *id, *unit;
+    const struct series *measured;
+    const struct series *floor; /* NULL: none */
+    const struct series *ratio; /* NULL: none, or `measured` is one */
+    const char *note;           /* NULL: none */
+};
+
+/* Prints a row: median, least and greatest of each. */
+void print_row(const struct row *row);
+
+/* ---- where processes run ---- */
+
+enum placement { PLACE_FREE, PLACE_ONE_CORE, PLACE_TWO_CORES, PLACEMENTS };
+
+const char *placement_name(enum placement placement); /* as in a row's id: "free" */
+/* Puts this process on the first core that it was started with, and `others` on the same, or on the
+   second, or lets all run anywhere. False if there is no second core. */
+bool place(enum placement placement, const pid_t *others, size_t count);
+
+/* ---- a raw connection ---- */
+
+struct raw {
+    int fd;
+    char *buffer;
+    size_t start, end, capacity;
+};
+
+void raw_open(struct raw *raw, const char *path); /* connects; says no hello */
+void raw_close(struct raw *raw);
+pid_t raw_peer(const struct raw *raw); /* the daemon */
+void raw_send(struct raw *raw, const char *text, size_t length);
+/* The next line, without its newline, NUL-terminated; valid until the next call. Descriptors that
+   come with it are closed. */
+char *raw_line(struct raw *raw, size_t *length);
+/* Sends a request of id 1 and returns its reply, which must not be an error. */
+char *raw_call(struct raw *raw, const char *method, const char *params);
+/* The number behind the first `"key":` of a line; dies if there is none. */
+uint64_t raw_number(const char *line, const char *key);
+
+/* ---- the floor ---- */
+
+struct echo {
+    int fd;
+    pid_t server;
+    size_t request, reply; /* bytes */
+    char *buffer;
+};
+
+/* Starts a process that answers every `request` bytes with `reply` bytes, over blocking sockets. */
+void echo_start(struct echo *echo, size_t request, size_t reply);
+void echo_once(struct echo *echo);
+void echo_stop(struct echo *echo);
+
+/* ---- objects ---- */
+
+/* The layout of a small column: 100 float64 under a validity bitmap. */
+#define SMALL_COLUMN "{\"kind\":\"column\",\"dtype\":\"float64\",\"length\":100,\"mask\":{}}"
+
+/* Publishes one small column. */
+void publish_one(struct raw *raw, const char *name);
+/* Publishes `count` small columns named PREFIX/%06zu, or, with a `seed`, PREFIX/%016x of draw(). */
+void publish(struct raw *raw, const char *prefix, size_t count, const uint64_t *seed);
+/* Writes the name of object i of such, at most NAME_BYTES. */
+#define NAME_BYTES 64
+void object_name(char *name, const char *prefix, size_t i);
+void random_name(char *name, const char *prefix, uint64_t drawn);
+
+#endif
