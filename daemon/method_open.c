@@ -107,6 +107,10 @@ static void write_entry_error(struct gb_call *call, struct gb_writer *list)
     gb_write_format(list, "{\"error\":{\"code\":%d,\"message\":", code);
     gb_write_cstring(list, call->error.message);
     gb_write_format(list, ",\"data\":{\"kind\":\"%s\"", gb_error_kind(code));
+    if (call->error.name[0]) {
+        GB_WRITE_LITERAL(list, ",\"name\":");
+        gb_write_cstring(list, call->error.name);
+    }
     if (call->error.limit)
         gb_write_format(list, ",\"limit\":\"%s\"", call->error.limit);
     GB_WRITE_LITERAL(list, "}}}");

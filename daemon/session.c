@@ -21,10 +21,12 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         gb_list_append(&session->server->ready, &session->ready);
 }
 
+/* Room to write is waited for with output, and also without where something goes on only when there is
+   room: telling a watch what exists, or serving lines that were kept. */
 static void poll_for(struct gb_session *session)
 {
-    int events = (session->throttled ? 0 : UV_READABLE) |
-                 (gb_conn_has_output(&session->conn) ? UV_WRITABLE : 0);
+    bool waits = gb_conn_has_output(&session->conn) || session->throttled || session->unsynced > 0;
+    int events = (session->throttled ? 0 : UV_READABLE) | (waits ? UV_WRITABLE : 0);
 
     if (session->ended || events == session->poll_events)
         return;
