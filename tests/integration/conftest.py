@@ -213,8 +213,7 @@ def daemon_factory(directory, request):
     daemons = []
 
     def start(*options, **settings):
-        place = os.path.join(directory, str(len(daemons)))
-        os.mkdir(place)
+        place = tempfile.mkdtemp(dir=directory)
         os.chmod(place, 0o755)
         daemon = Daemon(place, options, **settings)
         daemons.append(daemon)

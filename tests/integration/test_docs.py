@@ -36,7 +36,7 @@ def compare(told, got, path=""):
         return
     assert type(told) is type(got), (path, told, got)
     if isinstance(told, dict):
-        assert list(told) == list(got), (path, list(told), list(got))
+        assert set(told) == set(got), (path, set(told) ^ set(got))
         for key in told:
             if key not in VOLATILE:
                 compare(told[key], got[key], f"{path}.{key}")

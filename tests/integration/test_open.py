@@ -99,7 +99,7 @@ def test_many_with_errors_among_them(daemon, peer):
     kinds = ["error" if "error" in e else "object" for e in result["objects"]]
     assert kinds == ["object", "error", "object", "object"]
     error = result["objects"][1]["error"]
-    assert error["code"] == -32001 and error["data"]["kind"] == "not_found"
+    assert error["code"] == -32001 and error["data"] == {"kind": "not_found", "name": "none"}
     assert result["objects"][0]["lease"] != result["objects"][3]["lease"]
     assert [o["name"] for o in map(lambda e: e["object"], result["objects"][2:])] == ["b", "a"]
 
