@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/json.h"
 #include "term.h"
@@ -290,9 +291,16 @@ void gb_cli_print_help(const struct gb_cli_command *command)
 int gb_cli_finish_output(void)
 {
     errno = 0;
-    bool failed = fflush(stdout) != 0 || ferror(stdout);
-    if (!failed || errno == EPIPE)
+    bool failed = fflush(stdout) != 0;
+    int cause = errno;
+
+    /* Where an earlier write failed, stdio remembers that, but not why. What is written is spoilt
+       already, so that one byte more does no harm and tells. */
+    if (!failed && ferror(stdout)) {
+        failed = true;
+        cause = write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO;
+    }
+    if (!failed || cause == EPIPE)
         return GB_STATUS_OK;
-    return gb_cli_fail(GB_STATUS_FAILED, "cannot write to standard output: %s",
-                       strerror(errno ? errno : EIO));
+    return gb_cli_fail(GB_STATUS_FAILED, "cannot write to standard output: %s", strerror(cause));
 }

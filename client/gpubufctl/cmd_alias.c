@@ -85,5 +85,5 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     }
     int code = gpubuf_alias(cli->client, name, of, &options);
     free(columns);
-    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "cannot call %s %s", of, name);
+    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "cannot name %s after %s", name, of);
 }

@@ -31,8 +31,9 @@ static bool ends_with(const char *text, const char *end)
 /* What a number counts is told by its name: bytes, milliseconds, or things. */
 static void format_number(const char *key, double value, char *out, size_t size)
 {
-    static const char *const byte_names[] = {"bytes", "capacity", "used", "free", "mapped",
-                                             "leased", "pinned"};
+    static const char *const byte_names[] = {"bytes",  "capacity", "used",     "free",     "mapped",
+                                             "leased", "pinned",   "retained", "evictable",
+                                             "pinned_by_clients"};
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);
@@ -86,6 +87,65 @@ static const char *title_of(const cJSON *item, char *buffer, size_t size, int po
     return buffer;
 }
 
+/* Whether the members are objects of a few plain members each, all alike: a table, as of methods. */
+static bool is_uniform(const cJSON *section)
+{
+    enum { MOST = 6 };
+    const cJSON *first = section->child, *item, *member;
+    int count = first ? cJSON_GetArraySize(first) : 0;
+
+    if (count == 0 || count > MOST)
+        return false;
+    cJSON_ArrayForEach(item, section)
+    {
+        if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != count)
+            return false;
+        cJSON_ArrayForEach(member, item)
+            if (!is_plain(member) ||
+                !cJSON_GetObjectItemCaseSensitive(first, member->string))
+                return false;
+    }
+    return true;
+}
+
+static bool is_all_zero(const cJSON *object)
+{
+    const cJSON *member;
+
+    cJSON_ArrayForEach(member, object)
+        if (!cJSON_IsNumber(member) || member->valuedouble != 0)
+            return false;
+    return true;
+}
+
+/* One line each, but for those that count nothing yet. */
+static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+{
+    struct gb_grid grid;
+    const cJSON *item, *member;
+    char number[16];
+    int position = 0;
+
+    gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + 1);
+    for (size_t i = 1; i < grid.column_count && !grid.failed; i++)
+        grid.columns[i].right = true;
+    gb_grid_text(&grid, "", GB_STYLE_NONE);
+    cJSON_ArrayForEach(member, section->child)
+        gb_grid_text(&grid, member->string, GB_STYLE_DIM);
+    cJSON_ArrayForEach(item, section)
+    {
+        if (is_all_zero(item))
+            continue;
+        gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
+        cJSON_ArrayForEach(member, section->child)
+            add_value(&grid, member->string,
+                      cJSON_GetObjectItemCaseSensitive(item, member->string));
+    }
+    bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
 static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     char number[16];
@@ -105,7 +165,9 @@ static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigne
                gb_style_on(cli->color, GB_STYLE_BOLD), title.failed ? "" : title.data,
                gb_style_off(cli->color, GB_STYLE_BOLD));
         gb_writer_end(&title);
-        if (!print_section(cli, item, depth + 1))
+        bool done = is_uniform(item) ? print_uniform(cli, item, depth + 1)
+                                     : print_section(cli, item, depth + 1);
+        if (!done)
             return false;
     }
     return true;
