@@ -2,7 +2,8 @@
  * What a device can do: make memory that can be shared, and take it back. One struct gb_device for
  * the host and for each GPU, with its own budget and its own order of eviction.
  *
- * `create` and `destroy` may block on a driver.
+ * `create`, `adopt` and `destroy` may block on a driver: where a device has a mover they are called
+ * on the mover's thread, one at a time, else on the loop's. All else is the loop's.
  */
 #ifndef GB_DEVICE_H
 #define GB_DEVICE_H
@@ -19,19 +20,23 @@ enum gb_share { GB_SHARE_FD, GB_SHARE_IPC };
 /* Memory of a device: what its handles are made of. */
 struct gb_memory {
     enum gb_handle_kind kind;
-    int write_fd, read_fd; /* owned; -1 where there is none */
+    int write_fd, read_fd;           /* owned; -1 where there is none; may be the same */
+    unsigned char ipc[GB_IPC_BYTES]; /* cuda_ipc */
+    uint64_t pointer;                /* cuda_ipc of ours: what to free; 0: it is not ours */
 };
 
 struct gb_device;
+struct gb_mover;
 
 struct gb_device_ops {
     bool (*can_share)(const struct gb_device *device, enum gb_share share);
     /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
     int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
                   struct gb_memory *memory, struct gb_error *error);
-    /* Checks what a client offers to `register` and makes it ours: duplicates the descriptor. */
-    int (*adopt)(struct gb_device *device, int fd, uint64_t bytes, struct gb_memory *memory,
-                 struct gb_error *error);
+    /* Checks what a client offers to `register` and makes it ours: duplicates the descriptor (-1
+       where the handle is none). GPUBUF_E_UNSUPPORTED, GPUBUF_E_INVALID. */
+    int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
+                 struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
     void (*end)(struct gb_device *device);
 };
@@ -43,11 +48,16 @@ struct gb_device {
     char name[96]; /* for people */
     uint64_t capacity, granularity;
 
+    struct gb_mover *mover; /* NULL: jobs are done at once */
+    bool lost;              /* the driver has lost it for good */
+
     /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
      * allocated. */
     uint64_t allocated;         /* segments that exist */
     uint64_t used;              /* of them, in objects */
     uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
+    uint64_t moving;            /* of retained: segments being made or given back */
+    uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;

@@ -71,13 +71,16 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     return 0;
 }
 
-static int host_adopt(struct gb_device *device, int fd, uint64_t bytes, struct gb_memory *memory,
-                      struct gb_error *error)
+static int host_adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
+                      struct gb_memory *memory, struct gb_error *error)
 {
+    uint64_t bytes = handle->bytes;
     struct stat st;
     int seals, read_fd;
 
     (void)device;
+    if (handle->kind != GB_HANDLE_MEMFD)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the device host adopts handles of kind memfd");
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0)
         return gb_fail(error, GPUBUF_E_INVALID, "the descriptor is not a memfd");

@@ -246,8 +246,8 @@ static int create(struct gb_call *call, const struct create_params *params,
         r = check_unsealed(call);
     if (r == 0)
         r = gb_call_place(call, &creation.key, creation.total, &storage);
-    if (r == 1)
-        return gb_call_wait_space(call, creation.key.device, params->wait_ms);
+    if (r > 0)
+        return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
     if (r < 0)
         return r;
     lease = begin_object(call, params, &creation, storage, *unsealed);
@@ -430,7 +430,28 @@ static const struct gb_field register_fields[] = {
     GB_FIELD(struct create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 
-/* Which of the message's descriptors each handle means; each is to be meant once. */
+/* The descriptor that a handle means; each of the message is to be meant once. -1: none. */
+static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
+                     const struct gb_path *path, uint32_t *seen, int *fd)
+{
+    struct gb_path fd_path = {.up = path, .key = "fd"};
+
+    *fd = -1;
+    if (handle->kind == GB_HANDLE_CUDA_IPC)
+        return 0;
+    if (handle->fd >= call->fd_count)
+        return gb_fail_at(&call->error, &fd_path,
+                          "the message brings %u descriptors, so there is no index %" PRIu64,
+                          call->fd_count, handle->fd);
+    if (*seen & 1u << handle->fd)
+        return gb_fail_at(&call->error, &fd_path, "descriptor %" PRIu64 " is used twice",
+                          handle->fd);
+    *seen |= 1u << handle->fd;
+    *fd = call->fds[handle->fd];
+    return 0;
+}
+
+/* One kind for all, on one device: they make one object. */
 static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
                         struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
 {
@@ -440,30 +461,21 @@ static int read_handles(struct gb_call *call, struct gb_json array, struct gb_de
 
     for (*count = 0; gb_json_next(&walk, NULL, &item); ++*count) {
         struct gb_path path = {.up = GB_PARAM("handles"), .index = *count};
-        struct gb_path fd_path = {.up = &path, .key = "fd"};
-        struct gb_handle handle;
-        int r = gb_handle_read(item, &path, call->pool, &handle, &call->error);
+        struct gb_handle *handle = &adoptions[*count].handle;
+        int r = gb_handle_read(item, &path, call->pool, handle, &call->error);
 
+        if (r == 0)
+            r = handle_fd(call, handle, &path, &seen, &adoptions[*count].fd);
         if (r < 0)
             return r;
-        if (handle.kind != GB_HANDLE_MEMFD ||
-            gb_server_device(call->server, handle.device) != device)
-            return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
-                           "handles[%u]: this daemon adopts memory of kind \"memfd\" for device "
-                           "%s",
-                           *count, device->id);
-        if (handle.fd >= call->fd_count)
-            return gb_fail_at(&call->error, &fd_path,
-                              "the message brings %u descriptors, so there is no index %" PRIu64,
-                              call->fd_count, handle.fd);
-        if (seen & 1u << handle.fd)
-            return gb_fail_at(&call->error, &fd_path, "descriptor %" PRIu64 " is used twice",
-                              handle.fd);
-        seen |= 1u << handle.fd;
-        if (handle.bytes == 0)
+        if (gb_server_device(call->server, handle->device) != device)
+            return gb_fail_at(&call->error, &path, "device: \"%.64s\" is not the object's, %s",
+                              handle->device, device->id);
+        if (handle->kind != adoptions[0].handle.kind)
+            return gb_fail_at(&call->error, &path, "kind: the handles are to be of one kind");
+        if (handle->bytes == 0)
             return gb_fail_at(&call->error, &path, "bytes: expected at least 1");
-        adoptions[*count] = (struct gb_adoption){call->fds[handle.fd], handle.bytes};
-        bytes[*count] = handle.bytes;
+        bytes[*count] = handle->bytes;
     }
     if (*count == 0)
         return gb_fail_at(&call->error, GB_PARAM("handles"), "expected at least one handle");
@@ -500,8 +512,8 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
         r = gb_layout_check_handles(&layout, bytes, count, GB_PARAM("layout"), &call->error);
     if (r == 0)
         r = gb_call_adopt(call, creation.key.device, adoptions, count, &storage);
-    if (r == 1)
-        return gb_call_wait_space(call, creation.key.device, params->wait_ms);
+    if (r > 0)
+        return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
     if (r < 0)
         return r;
     gb_layout_each(&layout, put_in_handle, storage);

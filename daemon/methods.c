@@ -370,7 +370,8 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     return 0;
 }
 
-/* Takes back what note_segment entered last. `had`: the access that the session had before, if any. */
+/* Takes back what note_segment entered last. `had`: the access that the session had before, if any.
+ */
 static void forget_segment(struct gb_call *call, struct gb_segments *segments, enum gb_access had)
 {
     const struct gb_segment *segment = segments->items[--segments->count].segment;
@@ -457,18 +458,50 @@ static bool may_fit(const struct gb_device *device, uint64_t bytes)
     return stays <= device->capacity && bytes <= device->capacity - stays;
 }
 
+/* Sessions that were asked for a retired segment are given this long to unmap it, even if the
+   request does not want to wait for anybody's lease. */
+#define RETIRE_GRACE_MS 200
+/* How long a driver may take for what a request needs. */
+#define DRIVER_PATIENCE_MS 60000
+
+/* Bytes that will be free soon without evicting more. */
+static uint64_t coming(const struct gb_device *device)
+{
+    bool asked = gb_now_ms() - device->retired_ms < RETIRE_GRACE_MS;
+
+    return device->moving + (asked ? device->pinned_by_clients : 0);
+}
+
+/* True, with the outcome, if what the request has waited for has failed or is not there yet. */
+static bool still_making(struct gb_call *call, int *outcome)
+{
+    struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+
+    if (!making)
+        return false;
+    if (making->code < 0) {
+        call->error = making->error;
+        *outcome = making->code;
+        return true;
+    }
+    *outcome = GB_PLACE_MAKING;
+    return gb_making_busy(making);
+}
+
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage)
 {
     uint64_t shortfall;
     int r;
 
+    if (still_making(call, &r))
+        return r;
     do {
         r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
-                           &shortfall, &call->error);
-    } while (r == 1 && may_fit(key->device, bytes) &&
+                           &shortfall, &call->job, &call->error);
+    } while (r == GB_PLACE_FULL && coming(key->device) < shortfall && may_fit(key->device, bytes) &&
              gb_registry_evict(&call->server->registry, key->device));
-    if (r == 1)
+    if (r == GB_PLACE_FULL)
         no_space(call, key->device, bytes);
     return r;
 }
@@ -476,59 +509,75 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
 int gb_call_adopt(struct gb_call *call, struct gb_device *device,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage)
 {
+    struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
     uint64_t shortfall, bytes = 0;
     int r;
 
+    if (still_making(call, &r))
+        return r;
     for (unsigned i = 0; i < count; i++)
-        bytes += adoptions[i].bytes;
+        bytes += adoptions[i].handle.bytes;
     do {
         r = gb_store_adopt(&call->server->store, device, call->session->user, adoptions, count,
-                           storage, &shortfall, &call->error);
-    } while (r == 1 && may_fit(device, bytes) &&
+                           making, storage, &shortfall, &call->job, &call->error);
+    } while (r == GB_PLACE_FULL && coming(device) < shortfall && may_fit(device, bytes) &&
              gb_registry_evict(&call->server->registry, device));
-    if (r == 1)
+    if (r == GB_PLACE_FULL)
         no_space(call, device, bytes);
     return r;
 }
 
+/* Puts the request aside, or leaves it there, until so long after its first try. */
 static int put_aside(struct gb_call *call, struct gb_device *device, const struct gb_string *names,
                      size_t count, uint64_t wait_ms)
 {
     const struct gb_limits *limits = &call->server->config->limits;
     uint64_t now = gb_now_ms();
-    struct gb_wait *wait;
 
-    if (call->wait)
+    if (call->wait) {
+        gb_wait_until(call->wait, gb_wait_since(call->wait) + wait_ms);
         return GB_WAITS;
+    }
     if (call->session->wait_count >= limits->session_waits)
         return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
                              "waiting requests of a session");
     if (gb_wait_new(call->session, call->line, call->line_length, call->fds, call->fd_count, device,
-                    names, count, now, now + wait_ms, &wait) < 0)
+                    names, count, now, now + wait_ms, &call->wait) < 0)
         return gb_call_no_memory(call);
     return GB_WAITS;
 }
 
-/* Sessions that were asked for a retired segment are given this long, even if the request does not
-   want to wait for anybody's lease. */
-#define RETIRE_GRACE_MS 200
-
-int gb_call_wait_space(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
+static int wait_driver(struct gb_call *call, struct gb_device *device)
 {
-    uint64_t patience = wait_ms;
+    int r;
 
-    if (patience < RETIRE_GRACE_MS && device->pinned_by_clients > 0)
+    if (call->last_try)
+        return gb_fail(&call->error, GPUBUF_E_DEVICE,
+                       "the driver of %s has not answered within %d s", device->id,
+                       DRIVER_PATIENCE_MS / 1000);
+    r = put_aside(call, device, NULL, 0, DRIVER_PATIENCE_MS);
+    if (r == GB_WAITS && call->job)
+        gb_making_attach(gb_wait_making(call->wait), call->job);
+    return r;
+}
+
+int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
+{
+    uint64_t patience = wait_ms, waited = 0;
+    char why[sizeof(call->error.message)];
+
+    if (place == GB_PLACE_MAKING)
+        return wait_driver(call, device);
+    if (call->wait)
+        waited = gb_now_ms() - gb_wait_since(call->wait);
+    if (patience < RETIRE_GRACE_MS && coming(device) > 0)
         patience = RETIRE_GRACE_MS;
-    if (!call->last_try && patience > 0)
+    if (waited < patience)
         return put_aside(call, device, NULL, 0, patience);
-    if (wait_ms > 0) {
-        char why[sizeof(call->error.message)];
-
-        memcpy(why, call->error.message, sizeof(why));
-        return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "after %" PRIu64 " ms: %.400s", wait_ms,
-                       why);
-    }
-    return GPUBUF_E_NO_SPACE;
+    if (wait_ms == 0)
+        return GPUBUF_E_NO_SPACE;
+    memcpy(why, call->error.message, sizeof(why));
+    return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "after %" PRIu64 " ms: %.400s", wait_ms, why);
 }
 
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,

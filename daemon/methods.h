@@ -25,6 +25,7 @@ struct gb_call {
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
+    struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
     struct gb_error error;
 };
 
@@ -110,16 +111,16 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
 
-/* Storage in a domain, after evicting what may go if need be. Outcomes of gb_store_place. On 1 the
-   call's error says what is missing. */
+/* Storage in a domain, or over registered memory, after evicting what may go if need be: an enum
+   gb_place, or a negative code. Unless 0 the call's error is set. */
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage);
 int gb_call_adopt(struct gb_call *call, struct gb_device *device,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
 
-/* Waits for space on `device` until `wait_ms` have passed since the first try; or, when time is up
-   or there is nothing to wait for, leaves the no_space or timeout error. */
-int gb_call_wait_space(struct gb_call *call, struct gb_device *device, uint64_t wait_ms);
+/* What to answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
+   `wait_ms` have passed since the first try; or leaves the no_space or timeout error. */
+int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms);
 /* Waits for any of the names to appear. */
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms);

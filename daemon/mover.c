@@ -8,9 +8,9 @@ struct gb_mover {
     uv_thread_t thread;
     uv_mutex_t lock;
     uv_cond_t wake;
-    uv_async_t finished;            /* wakes the loop */
-    struct gb_link queue, done;     /* guarded by lock */
-    bool stop;                      /* guarded by lock: once the queue is empty */
+    uv_async_t finished;        /* wakes the loop */
+    struct gb_link queue, done; /* guarded by lock */
+    bool stop;                  /* guarded by lock: once the queue is empty */
 };
 
 static struct gb_job *take_first(struct gb_link *list)

@@ -10,7 +10,8 @@
 
 #include "list.h"
 
-/* Embedded in what the job is about. Belongs to the mover from submitting until `done` is called. */
+/* Embedded in what the job is about. Belongs to the mover from submitting until `done` is called.
+ */
 struct gb_job {
     struct gb_link link;
     void (*work)(struct gb_job *job); /* on the mover's thread */

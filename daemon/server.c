@@ -39,7 +39,6 @@ int64_t gb_wall_ms(void)
 
 bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms)
 {
-    gb_deadlines_remove(&server->timers, &timer->deadline);
     return gb_deadlines_add(&server->timers, &timer->deadline, at_ms);
 }
 
@@ -182,6 +181,7 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     struct gb_server *server = arg;
     struct gb_writer *writer = &server->event_writer;
 
+    segment->device->retired_ms = gb_now_ms();
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "segments.retire", 0);
     gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
@@ -336,18 +336,29 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+/* The movers finish what they have before the store is asked whether anything is left. */
+static void end_store(struct gb_server *server)
+{
+    gb_registry_end(&server->registry);
+    gb_waits_end(&server->waits);
+    gb_store_clear(&server->store);
+    for (unsigned i = 0; i < server->device_count; i++) {
+        gb_mover_end(server->devices[i]->mover);
+        server->devices[i]->mover = NULL;
+    }
+    gb_store_end(&server->store);
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_device_free(server->devices[i]);
+}
+
 void gb_server_end(struct gb_server *server)
 {
+    end_store(server);
     if (server->loop) {
         uv_walk(server->loop, close_handle, NULL);
         uv_run(server->loop, UV_RUN_DEFAULT);
     }
     gb_listener_close(&server->listener);
-    gb_registry_end(&server->registry);
-    gb_waits_end(&server->waits);
-    gb_store_end(&server->store);
-    for (unsigned i = 0; i < server->device_count; i++)
-        gb_device_free(server->devices[i]);
     gb_deadlines_end(&server->timers);
     if (server->ends_fd >= 0)
         close(server->ends_fd);

@@ -51,13 +51,14 @@ void gb_store_init(struct gb_store *store)
 {
     memset(store, 0, sizeof(*store));
     gb_list_init(&store->empties);
+    gb_list_init(&store->making);
     store->next_segment = 1;
     store->user_segments = GB_LIMIT(user_segments);
 }
 
 /* ---- domains ---- */
 
-static bool same_key(const struct gb_domain_key *a, const struct gb_domain_key *b)
+bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b)
 {
     return a->device == b->device && a->share == b->share && a->uid == b->uid && a->gid == b->gid &&
            a->mode == b->mode;
@@ -81,14 +82,13 @@ static struct gb_domain *domain_get(struct gb_store *store, const struct gb_doma
     for (struct gb_hash_link *link = gb_hash_first(&store->domains, hash); link;
          link = gb_hash_next(link)) {
         domain = GB_CONTAINER(link, struct gb_domain, link);
-        if (same_key(&domain->key, key))
+        if (gb_domain_key_same(&domain->key, key))
             return domain;
     }
     domain = calloc(1, sizeof(*domain));
     if (!domain)
         return NULL;
     domain->key = *key;
-    domain->next_bytes = FIRST_SHARED;
     gb_list_init(&domain->shared);
     gb_list_init(&domain->spares);
     domain->arena = gb_arena_new();
@@ -123,80 +123,127 @@ struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id)
     return NULL;
 }
 
-/* Enters memory that has been made or adopted. Takes the memory on success. */
-static struct gb_segment *segment_new(struct gb_store *store, enum gb_segment_kind kind,
-                                      struct gb_device *device, struct gb_domain *domain,
-                                      struct gb_user *user, uint64_t bytes,
-                                      const struct gb_memory *memory)
+static struct gb_domain *domain_of(struct gb_store *store, enum gb_segment_kind kind,
+                                   const struct gb_domain_key *key)
 {
-    struct gb_segment *segment = calloc(1, sizeof(*segment));
-
-    if (!segment)
-        return NULL;
-    segment->id = store->next_segment;
-    segment->kind = kind;
-    segment->bytes = bytes;
-    segment->device = device;
-    segment->domain = domain;
-    segment->memory = *memory;
-    gb_list_init(&segment->mappings);
-    if (!gb_hash_insert(&store->segments, &segment->link, gb_hash_id(segment->id))) {
-        free(segment);
-        return NULL;
-    }
-    if (kind == GB_SEGMENT_SHARED) {
-        segment->block = gb_arena_add(domain->arena, bytes, segment);
-        if (!segment->block) {
-            gb_hash_remove(&store->segments, &segment->link);
-            free(segment);
-            return NULL;
-        }
-        gb_list_append(&domain->shared, &segment->place);
-    }
-    store->next_segment++;
-    if (domain)
-        domain->segments++;
-    segment->user = gb_user_ref(user);
-    user->segments++;
-    user->bytes += bytes;
-    device->allocated += bytes;
-    device->segments++;
-    device->segments_created++;
-    return segment;
+    return kind == GB_SEGMENT_ADOPTED ? NULL : domain_get(store, key);
 }
 
-static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
+static void charge(struct gb_segment *segment, struct gb_user *user)
 {
     struct gb_device *device = segment->device;
+    bool ours = segment->memory.kind != GB_HANDLE_CUDA_IPC || segment->memory.pointer;
+
+    segment->charged = ours ? segment->bytes : 0;
+    segment->user = gb_user_ref(user);
+    user->segments++;
+    user->bytes += segment->charged;
+    device->allocated += segment->charged;
+    device->segments++;
+    device->segments_created++;
+}
+
+struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
+                                  const struct gb_domain_key *key, struct gb_user *user,
+                                  uint64_t bytes, const struct gb_memory *memory)
+{
+    struct gb_segment *segment = calloc(1, sizeof(*segment));
+    struct gb_domain *domain = domain_of(store, kind, key);
+
+    if (!segment || (!domain && kind != GB_SEGMENT_ADOPTED))
+        goto failed;
+    segment->id = store->next_segment;
+    segment->store = store;
+    segment->kind = kind;
+    segment->bytes = bytes;
+    segment->device = key->device;
+    segment->domain = domain;
+    segment->memory = *memory;
+    segment->empty = true;
+    gb_list_init(&segment->mappings);
+    if (kind == GB_SEGMENT_SHARED &&
+        !(segment->block = gb_arena_add(domain->arena, bytes, segment)))
+        goto failed;
+    if (!gb_hash_insert(&store->segments, &segment->link, gb_hash_id(segment->id))) {
+        if (segment->block)
+            gb_arena_remove(domain->arena, segment->block);
+        goto failed;
+    }
+    store->next_segment++;
+    if (kind == GB_SEGMENT_SHARED)
+        gb_list_append(&domain->shared, &segment->place);
+    if (kind == GB_SEGMENT_OWN)
+        gb_list_append(&domain->spares, &segment->place);
+    if (domain) {
+        gb_list_append(&store->empties, &segment->empties);
+        domain->segments++;
+    }
+    charge(segment, user);
+    return segment;
+
+failed:
+    if (domain)
+        domain_release(store, domain);
+    free(segment);
+    return NULL;
+}
+
+static void give_back(struct gb_job *job)
+{
+    struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
+
+    segment->device->ops->destroy(segment->device, &segment->memory);
+}
+
+static void given_back(struct gb_job *job)
+{
+    struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
+    struct gb_device *device = segment->device;
+
+    device->allocated -= segment->charged;
+    device->moving -= segment->charged;
+    device->segments--;
+    device->segments_destroyed++;
+    device->space_changed = true;
+    segment->user->segments--;
+    segment->user->bytes -= segment->charged;
+    gb_user_unref(segment->user);
+    free(segment);
+}
+
+/* Its bytes are the device's again when the driver has taken them back. */
+static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
+{
+    struct gb_domain *domain = segment->domain;
 
     assert(segment->empty && gb_list_empty(&segment->mappings));
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
     if (segment->block)
-        gb_arena_remove(segment->domain->arena, segment->block);
+        gb_arena_remove(domain->arena, segment->block);
     gb_hash_remove(&store->segments, &segment->link);
-    device->ops->destroy(device, &segment->memory);
-    device->allocated -= segment->bytes;
     if (segment->retiring)
-        device->pinned_by_clients -= segment->bytes;
-    device->segments--;
-    device->segments_destroyed++;
-    device->space_changed = true;
-    segment->user->segments--;
-    segment->user->bytes -= segment->bytes;
-    gb_user_unref(segment->user);
-    if (segment->domain) {
-        segment->domain->segments--;
-        domain_release(store, segment->domain);
+        segment->device->pinned_by_clients -= segment->charged;
+    if (domain) {
+        domain->segments--;
+        domain_release(store, domain);
     }
-    free(segment);
+    segment->device->moving += segment->charged;
+    segment->job = (struct gb_job){.work = give_back, .done = given_back};
+    gb_mover_submit(segment->device->mover, &segment->job);
+}
+
+void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment)
+{
+    if (segment->retiring && gb_list_empty(&segment->mappings))
+        segment_destroy(store, segment);
 }
 
 /* Gives an empty segment back, at once if nobody maps it, else as soon as nobody does. Returns the
-   bytes freed at once. */
+   bytes freed at once: none if the mover does it. */
 static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segment)
 {
-    uint64_t bytes = segment->bytes;
+    uint64_t bytes = segment->device->mover ? 0 : segment->charged;
 
     if (gb_list_empty(&segment->mappings)) {
         segment_destroy(store, segment);
@@ -205,7 +252,7 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
     if (segment->retiring)
         return 0;
     segment->retiring = true;
-    segment->device->pinned_by_clients += bytes;
+    segment->device->pinned_by_clients += segment->charged;
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
     if (segment->block)
@@ -220,15 +267,18 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
 
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
 {
-    uint64_t freed = 0;
+    uint64_t freed = 0, going = 0;
 
     GB_LIST_EACH(&store->empties, link) {
         struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
 
-        if (freed >= bytes)
+        if (going >= bytes)
             break;
-        if (segment->device == device)
-            freed += segment_retire(store, segment);
+        if (segment->device != device)
+            continue;
+        if (gb_list_empty(&segment->mappings))
+            going += segment->charged;
+        freed += segment_retire(store, segment);
     }
     return freed;
 }
@@ -247,7 +297,7 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
     gb_list_append(&store->empties, &segment->empties);
     if (segment->kind == GB_SEGMENT_OWN)
         gb_list_append(&segment->domain->spares, &segment->place);
-    retained = gb_device_retained(device);
+    retained = gb_device_retained(device) - device->moving;
     if (retained > limit)
         gb_store_trim(store, device, retained - limit);
 }
@@ -260,10 +310,16 @@ static void segment_taken(struct gb_segment *segment)
         gb_list_remove(&segment->place);
 }
 
-void gb_store_end(struct gb_store *store)
+void gb_store_clear(struct gb_store *store)
 {
     GB_LIST_EACH(&store->empties, link)
         segment_destroy(store, GB_CONTAINER(link, struct gb_segment, empties));
+}
+
+void gb_store_end(struct gb_store *store)
+{
+    gb_store_clear(store); /* what the movers made last */
+    assert(gb_list_empty(&store->making));
     assert(store->segments.count == 0 && store->mappings.count == 0 && store->domains.count == 0);
     gb_hash_end(&store->segments);
     gb_hash_end(&store->mappings);
@@ -322,7 +378,7 @@ static void place_in(struct gb_storage *storage, struct gb_segment *segment, str
     placement->segment = segment;
     placement->range = range;
     placement->offset = range ? gb_range_offset(range) : 0;
-    placement->bytes = range ? gb_range_bytes(range) : segment->bytes;
+    placement->bytes = range ? gb_range_bytes(range) : segment->charged;
     storage->bytes += placement->bytes;
     segment->device->used += placement->bytes;
     if (segment->empty)
@@ -330,40 +386,38 @@ static void place_in(struct gb_storage *storage, struct gb_segment *segment, str
 }
 
 /*
- * Makes a segment of `bytes` if the device's budget allows it, giving empty segments back first.
- * 1: it does not, and *shortfall says by how much.
+ * Makes an empty segment of `bytes` if the device's budget allows it, giving others back first. An
+ * enum gb_place or an error, as gb_store_place.
  */
 static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
                         enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
-                        struct gb_segment **segment, uint64_t *shortfall, struct gb_error *error)
+                        struct gb_segment **segment, uint64_t *shortfall,
+                        struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = key->device;
     uint64_t free_bytes = gb_device_free_bytes(device);
-    struct gb_domain *domain;
     struct gb_memory memory;
     int r;
 
-    if (free_bytes < bytes)
-        free_bytes += gb_store_trim(store, device, bytes - free_bytes);
+    if (free_bytes < bytes && device->moving < bytes - free_bytes)
+        free_bytes += gb_store_trim(store, device, bytes - free_bytes - device->moving);
     if (free_bytes < bytes) {
         *shortfall = bytes - free_bytes;
-        return 1;
+        return GB_PLACE_FULL;
     }
     if (user->segments >= store->user_segments)
         return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
                              "segments of a user");
+    if (device->mover)
+        return gb_making_begin(store, key, kind, user, bytes, job, error);
     r = device->ops->create(device, key->share, bytes, &memory, error);
     if (r < 0)
         return r;
-    domain = domain_get(store, key); /* after trimming, which may have ended it */
-    *segment = domain ? segment_new(store, kind, device, domain, user, bytes, &memory) : NULL;
-    if (!*segment) {
-        device->ops->destroy(device, &memory);
-        if (domain)
-            domain_release(store, domain);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    }
-    return 0;
+    *segment = gb_segment_new(store, kind, key, user, bytes, &memory);
+    if (*segment)
+        return 0;
+    device->ops->destroy(device, &memory);
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
 }
 
 /* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
@@ -384,57 +438,65 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
     return best;
 }
 
+/* Twice the domain's largest shared segment, from 2 MiB up to the largest there may be. */
+static uint64_t next_shared(const struct gb_domain *domain)
+{
+    uint64_t largest = gb_store_largest_shared(domain->key.device), next = FIRST_SHARED;
+
+    GB_LIST_EACH(&domain->shared, link) {
+        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
+
+        if (segment->bytes * 2 > next)
+            next = segment->bytes * 2;
+    }
+    return next < largest ? next : largest;
+}
+
 static int place_own(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                      uint64_t bytes, struct gb_storage *storage, uint64_t *shortfall,
-                     struct gb_error *error)
+                     struct gb_making_job **job, struct gb_error *error)
 {
     uint64_t rounded = round_up(bytes, key->device->granularity);
     struct gb_domain *domain = domain_get(store, key);
     struct gb_segment *segment;
-    int r;
+    int r = 0;
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     segment = find_spare(domain, bytes, gb_device_free_bytes(key->device) < rounded);
     domain_release(store, domain);
-    if (!segment) {
-        r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, error);
-        if (r != 0)
-            return r;
-    }
-    place_in(storage, segment, NULL);
-    return 0;
+    if (!segment)
+        r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,
+                         error);
+    if (r == 0)
+        place_in(storage, segment, NULL);
+    return r;
 }
 
 /* Shared segments double from 2 MiB to the largest, as far as the budget goes. */
 static int grow_shared(struct gb_store *store, const struct gb_domain_key *key,
                        struct gb_user *user, uint64_t bytes, uint64_t next, uint64_t *shortfall,
-                       struct gb_error *error)
+                       struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = key->device;
     uint64_t need = round_up(bytes, device->granularity);
-    uint64_t largest = gb_store_largest_shared(device);
     uint64_t room = gb_device_free_bytes(device) / device->granularity * device->granularity;
-    uint64_t wanted = next < largest ? next : largest;
     struct gb_segment *segment;
-    int r;
 
-    if (wanted > room)
-        wanted = room;
-    if (wanted < need)
-        wanted = need;
-    r = make_segment(store, key, GB_SEGMENT_SHARED, user, wanted, &segment, shortfall, error);
-    if (r != 0)
-        return r;
-    segment->domain->next_bytes = wanted * 2 < largest ? wanted * 2 : largest;
-    segment->empty = true;
-    gb_list_append(&store->empties, &segment->empties);
-    return 0;
+    if (gb_making_comes(store, key, bytes)) {
+        *job = NULL;
+        return GB_PLACE_MAKING;
+    }
+    if (next > room)
+        next = room;
+    if (next < need)
+        next = need;
+    return make_segment(store, key, GB_SEGMENT_SHARED, user, next, &segment, shortfall, job, error);
 }
 
 static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
                         struct gb_user *user, uint64_t bytes, struct gb_storage *storage,
-                        uint64_t *shortfall, struct gb_error *error)
+                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         struct gb_domain *domain = domain_get(store, key);
@@ -449,11 +511,11 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
             place_in(storage, gb_range_owner(range), range);
             return 0;
         }
-        next = domain->next_bytes;
+        next = next_shared(domain);
         domain_release(store, domain);
         if (r < 0)
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-        r = grow_shared(store, key, user, bytes, next, shortfall, error);
+        r = grow_shared(store, key, user, bytes, next, shortfall, job, error);
         if (r != 0)
             return r;
     }
@@ -462,7 +524,7 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
 
 int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                    uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
-                   struct gb_error *error)
+                   struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = key->device;
     struct gb_storage *storage;
@@ -476,9 +538,9 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     if (bytes > gb_store_largest_shared(device) / 4)
-        r = place_own(store, key, user, bytes, storage, shortfall, error);
+        r = place_own(store, key, user, bytes, storage, shortfall, job, error);
     else if (bytes > 0)
-        r = place_shared(store, key, user, bytes, storage, shortfall, error);
+        r = place_shared(store, key, user, bytes, storage, shortfall, job, error);
     if (r != 0) {
         gb_storage_unref(store, storage);
         return r;
@@ -487,125 +549,83 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
     return 0;
 }
 
-int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **out,
-                   uint64_t *shortfall, struct gb_error *error)
+/* Memory that was adopted becomes the storage, or is given up. */
+static int store_adopted(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                         const struct gb_adoption *adoptions, unsigned count,
+                         struct gb_memory *memories, struct gb_storage **out,
+                         struct gb_error *error)
 {
-    struct gb_storage *storage;
-    struct gb_error inner;
-    uint64_t total = 0, free_bytes = gb_device_free_bytes(device);
-    int r = 0;
+    const struct gb_domain_key key = {.device = device};
+    struct gb_storage *storage = storage_new(device, GB_SHARE_FD, count);
 
-    for (unsigned i = 0; i < count; i++)
-        if (__builtin_add_overflow(total, adoptions[i].bytes, &total) || total > device->capacity)
-            return gb_fail(error, GPUBUF_E_NO_SPACE,
-                           "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
-                           device->id, device->capacity);
-    if (free_bytes < total)
-        free_bytes += gb_store_trim(store, device, total - free_bytes);
-    if (free_bytes < total) {
-        *shortfall = total - free_bytes;
-        return 1;
+    if (storage)
+        storage->adopted = true;
+    for (unsigned i = 0; i < count; i++) {
+        struct gb_segment *segment = storage
+                                         ? gb_segment_new(store, GB_SEGMENT_ADOPTED, &key, user,
+                                                          adoptions[i].handle.bytes, &memories[i])
+                                         : NULL;
+
+        if (segment) {
+            place_in(storage, segment, NULL);
+            continue;
+        }
+        device->ops->destroy(device, &memories[i]);
+        gb_storage_unref(store, storage);
+        storage = NULL;
     }
-    if (user->segments + count > store->user_segments)
-        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
-                             "segments of a user");
-    storage = storage_new(device, GB_SHARE_FD, count);
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    storage->adopted = true;
-    for (unsigned i = 0; i < count && r == 0; i++) {
-        struct gb_memory memory;
-        struct gb_segment *segment;
-
-        r = device->ops->adopt(device, adoptions[i].fd, adoptions[i].bytes, &memory, &inner);
-        if (r < 0) { /* as the request counts them */
-            gb_fail(error, r, "params.handles[%u]: %s", i, inner.message);
-            break;
-        }
-        segment =
-            segment_new(store, GB_SEGMENT_ADOPTED, device, NULL, user, adoptions[i].bytes, &memory);
-        if (!segment) {
-            device->ops->destroy(device, &memory);
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-            break;
-        }
-        place_in(storage, segment, NULL);
-    }
-    if (r < 0) {
-        gb_storage_unref(store, storage);
-        return r;
-    }
+    storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     *out = storage;
     return 0;
 }
 
-/* ---- who maps what ---- */
-
-static uint64_t mapping_hash(uint64_t mapper, uint64_t segment)
+/* Whether the budgets allow it. */
+static int check_adoption(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                          const struct gb_adoption *adoptions, unsigned count, uint64_t *shortfall,
+                          struct gb_error *error)
 {
-    return gb_hash_id(gb_hash_id(mapper) ^ segment);
-}
+    uint64_t total = 0, free_bytes = gb_device_free_bytes(device);
 
-void gb_mapper_init(struct gb_mapper *mapper, uint64_t id)
-{
-    mapper->id = id;
-    gb_list_init(&mapper->mappings);
-}
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t bytes =
+            adoptions[i].handle.kind == GB_HANDLE_CUDA_IPC ? 0 : adoptions[i].handle.bytes;
 
-struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,
-                                  uint64_t segment)
-{
-    uint64_t hash = mapping_hash(mapper->id, segment);
-
-    for (struct gb_hash_link *link = gb_hash_first(&store->mappings, hash); link;
-         link = gb_hash_next(link)) {
-        struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, link);
-
-        if (mapping->mapper == mapper && mapping->segment->id == segment)
-            return mapping;
+        if (__builtin_add_overflow(total, bytes, &total) || total > device->capacity)
+            return gb_fail(error, GPUBUF_E_NO_SPACE,
+                           "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
+                           device->id, device->capacity);
     }
-    return NULL;
-}
-
-int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_segment *segment,
-                  enum gb_access access)
-{
-    struct gb_mapping *mapping = gb_mapper_find(store, mapper, segment->id);
-
-    if (mapping) {
-        mapping->access = mapping->access > access ? mapping->access : access;
-        return 0;
+    if (free_bytes < total)
+        free_bytes += gb_store_trim(store, device, total - free_bytes);
+    if (free_bytes < total) {
+        *shortfall = total - free_bytes;
+        return GB_PLACE_FULL;
     }
-    mapping = calloc(1, sizeof(*mapping));
-    if (!mapping)
-        return GPUBUF_E_NO_MEMORY;
-    mapping->mapper = mapper;
-    mapping->segment = segment;
-    mapping->access = access;
-    if (!gb_hash_insert(&store->mappings, &mapping->link, mapping_hash(mapper->id, segment->id))) {
-        free(mapping);
-        return GPUBUF_E_NO_MEMORY;
-    }
-    gb_list_append(&mapper->mappings, &mapping->of_mapper);
-    gb_list_append(&segment->mappings, &mapping->of_segment);
+    if (user->segments + count > store->user_segments)
+        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
+                             "segments of a user");
     return 0;
 }
 
-void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)
+int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
+                   struct gb_storage **out, uint64_t *shortfall, struct gb_making_job **job,
+                   struct gb_error *error)
 {
-    struct gb_segment *segment = mapping->segment;
+    struct gb_memory memories[GB_LIMIT(fds)];
+    int r = check_adoption(store, device, user, adoptions, count, shortfall, error);
 
-    gb_list_remove(&mapping->of_mapper);
-    gb_list_remove(&mapping->of_segment);
-    gb_hash_remove(&store->mappings, &mapping->link);
-    free(mapping);
-    if (segment->retiring && gb_list_empty(&segment->mappings))
-        segment_destroy(store, segment);
-}
-
-void gb_mapper_end(struct gb_store *store, struct gb_mapper *mapper)
-{
-    GB_LIST_EACH(&mapper->mappings, link)
-        gb_mapping_end(store, GB_CONTAINER(link, struct gb_mapping, of_mapper));
+    if (r != 0)
+        return r;
+    if (making && making->job)
+        gb_making_take(making, memories);
+    else if (device->mover)
+        return gb_making_adopt(store, device, user, adoptions, count, job, error);
+    else
+        r = gb_adopt_all(device, adoptions, count, memories, error);
+    if (r < 0)
+        return r;
+    return store_adopted(store, device, user, adoptions, count, memories, out, error);
 }

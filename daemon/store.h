@@ -15,6 +15,7 @@
 
 #include "arena.h"
 #include "device.h"
+#include "mover.h"
 #include "user.h"
 
 struct gb_domain_key {
@@ -32,7 +33,6 @@ struct gb_domain {
     struct gb_link shared; /* segments in the arena */
     struct gb_link spares; /* own segments without an object */
     uint64_t segments;     /* that belong to it, of all kinds */
-    uint64_t next_bytes;   /* size of the next shared segment */
 };
 
 enum gb_segment_kind { GB_SEGMENT_SHARED, GB_SEGMENT_OWN, GB_SEGMENT_ADOPTED };
@@ -44,6 +44,10 @@ struct gb_segment {
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
+    uint64_t
+        charged; /* of its device's budget: its bytes, or 0 for memory that stays its producer's */
+    struct gb_job job; /* giving it back */
+    struct gb_store *store;
     struct gb_device *device;
     struct gb_domain *domain; /* NULL: adopted */
     struct gb_user *user;     /* who is charged for it */
@@ -95,6 +99,7 @@ struct gb_store {
     struct gb_users users;
     struct gb_hash_table domains, segments, mappings;
     struct gb_link empties; /* empty segments that are kept, oldest first */
+    struct gb_link making;  /* struct gb_making_job: segments on their way */
     uint64_t next_segment;
     uint64_t user_segments; /* the limit */
     /* Told when a mapper should unmap a segment. */
@@ -103,28 +108,55 @@ struct gb_store {
 };
 
 void gb_store_init(struct gb_store *store);
-/* After every storage and mapper has gone. */
+/* Gives every empty segment back. To be followed by the end of the devices' movers. */
+void gb_store_clear(struct gb_store *store);
+/* After every storage and mapper and job has gone. */
 void gb_store_end(struct gb_store *store);
 
+struct gb_making_job; /* memory that a device is making, or adopting, on its mover's thread */
+
+/* Somebody who waits for such a job. Zeroed: for none. */
+struct gb_making {
+    struct gb_making_job *job; /* under way, or done and its memory not yet taken */
+    int code;                  /* of a job that failed; 0: none has */
+    struct gb_error error;
+};
+
+enum gb_place {
+    GB_PLACE_OK = 0,
+    GB_PLACE_FULL = 1,   /* no room now; *shortfall says how many bytes are missing. Empty segments
+                            may   have been given back or asked back */
+    GB_PLACE_MAKING = 2, /* memory is on its way: try again when the device's space has changed */
+};
+
 /*
- * Storage of `bytes` in a domain, with one reference and no hold. 0; 1: there is no room now,
- * nothing was changed but that empty segments may have been given back or asked back (*shortfall:
- * bytes missing); GPUBUF_E_NO_SPACE: it cannot ever fit; GPUBUF_E_LIMIT, _DEVICE, _NO_MEMORY.
+ * Storage of `bytes` in a domain, with one reference and no hold: an enum gb_place, or
+ * GPUBUF_E_NO_SPACE (it cannot ever fit), _LIMIT, _DEVICE, _NO_MEMORY. On MAKING *job is what was
+ * begun, for gb_making_attach, or NULL if something begun before will do.
  */
 int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                    uint64_t bytes, struct gb_storage **storage, uint64_t *shortfall,
-                   struct gb_error *error);
+                   struct gb_making_job **job, struct gb_error *error);
 
-/* One memory to adopt. On success the descriptor has been duplicated, not taken. */
+/* One memory to adopt. The descriptor (-1: none) is duplicated, not taken. */
 struct gb_adoption {
+    struct gb_handle handle;
     int fd;
-    uint64_t bytes;
 };
 
-/* Storage over registered memory; outcomes as gb_store_place. */
+/* Storage over registered memory; outcomes as gb_store_place. `making` (NULL on the first try) is
+   what the request waited with: memory that it has adopted meanwhile is taken from there. */
 int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage,
-                   uint64_t *shortfall, struct gb_error *error);
+                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
+                   struct gb_storage **storage, uint64_t *shortfall, struct gb_making_job **job,
+                   struct gb_error *error);
+
+/* Waits for a job; it must not be waited for yet. */
+void gb_making_attach(struct gb_making *making, struct gb_making_job *job);
+/* Waits no more: a segment that comes later serves its domain's next object. */
+void gb_making_end(struct gb_making *making);
+/* Whether what it waits for is not there yet. */
+bool gb_making_busy(const struct gb_making *making);
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage);
 /* The last reference frees the ranges; a segment that runs empty is kept, or retired. */
@@ -136,7 +168,34 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
 
 struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
 
-/* ---- who maps what ---- */
+/* ---- segments: among store.c, making.c and mapper.c ---- */
+
+bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
+/* Enters memory that was made or adopted, as an empty segment, and takes it. NULL if memory is out.
+ */
+struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
+                                  const struct gb_domain_key *key, struct gb_user *user,
+                                  uint64_t bytes, const struct gb_memory *memory);
+/* A mapper less; a segment that was only waiting for that goes. */
+void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
+
+/* Begins to make a segment for a domain on the device's mover; its bytes are charged at once. */
+int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
+                    enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
+                    struct gb_making_job **job, struct gb_error *error);
+/* Begins to adopt. */
+int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                    const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **job,
+                    struct gb_error *error);
+/* Has the device adopt each memory, all or none; a failure says which handle it was. */
+int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, unsigned count,
+                 struct gb_memory *memories, struct gb_error *error);
+/* The memory that an adopting job has brought: `count` of them are the caller's now. */
+void gb_making_take(struct gb_making *making, struct gb_memory *memories);
+/* Whether a shared segment that would hold the bytes is on its way to the domain. */
+bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *key, uint64_t bytes);
+
+/* ---- who maps what: mapper.c ---- */
 
 void gb_mapper_init(struct gb_mapper *mapper, uint64_t id);
 /* Notes that the mapper is given the segment with that access. GPUBUF_E_NO_MEMORY. */

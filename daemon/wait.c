@@ -18,7 +18,8 @@ struct gb_wait {
     struct gb_link of_session, woken, of_device;
     struct gb_session *session;
     struct gb_timer timer;
-    uint64_t since_ms, until_ms;
+    uint64_t since_ms;
+    struct gb_making making;
     struct gb_pool pool; /* of the message and the names */
     const char *line;
     size_t length;
@@ -69,7 +70,6 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     wait->length = length;
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
-    wait->until_ms = until_ms;
     if (!wait->line || (names && keep_names(wait, names, count) < 0) ||
         !gb_timer_set(session->server, &wait->timer, until_ms)) {
         gb_wait_end(wait);
@@ -77,7 +77,8 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     }
     if (device)
         gb_list_append(&device->waits, &wait->of_device);
-    memcpy(wait->fds, fds, fd_count * sizeof(*fds));
+    if (fd_count > 0)
+        memcpy(wait->fds, fds, fd_count * sizeof(*fds));
     wait->fd_count = fd_count;
     *out = wait;
     return 0;
@@ -90,6 +91,7 @@ void gb_wait_end(struct gb_wait *wait)
     for (size_t i = 0; i < wait->awaited_count; i++)
         gb_hash_remove(&server->waits.names, &wait->awaited[i].link);
     gb_timer_cancel(server, &wait->timer);
+    gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
     gb_list_remove(&wait->of_device);
     gb_list_remove(&wait->woken);
@@ -121,6 +123,17 @@ int *gb_wait_fds(struct gb_wait *wait, unsigned *count)
 uint64_t gb_wait_since(const struct gb_wait *wait)
 {
     return wait->since_ms;
+}
+
+void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
+{
+    /* It has a place among the timers unless its time is up, and moving within takes no memory. */
+    gb_timer_set(wait->session->server, &wait->timer, until_ms);
+}
+
+struct gb_making *gb_wait_making(struct gb_wait *wait)
+{
+    return &wait->making;
 }
 
 void gb_waits_init(struct gb_waits *waits)

@@ -10,6 +10,7 @@
 #include "hash.h"
 #include "list.h"
 #include "proto/json.h"
+#include "store.h"
 
 struct gb_server;
 struct gb_session;
@@ -33,6 +34,10 @@ struct gb_session *gb_wait_session(const struct gb_wait *wait);
 const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
+/* Moves the end of the wait. */
+void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
+/* The memory that it waits for. */
+struct gb_making *gb_wait_making(struct gb_wait *wait);
 
 void gb_waits_init(struct gb_waits *waits);
 void gb_waits_end(struct gb_waits *waits);
