@@ -35,6 +35,13 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "root: needs root, to speak as other users")
 
 
+def pytest_make_parametrize_id(val):
+    """Short ids for long values, or reports cannot be read."""
+    if isinstance(val, (str, bytes)) and len(val) > 40:
+        return ascii(val)[:40]
+    return None
+
+
 def pytest_collection_modifyitems(items):
     if os.geteuid() == 0:
         return
@@ -184,11 +191,17 @@ def directory():
 
 
 def _finish(daemon, failed):
-    if daemon.process.poll() is not None:
-        daemon.close_peers()
-        return  # the test has ended it by itself
-    if failed:
+    """Ends a test's daemon: with every check after a test that passed, else telling its last words."""
+    if failed or daemon.process.poll() is not None:
+        daemon.process.terminate()
+        try:
+            daemon.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            pass
         daemon.kill()
+        text = daemon.stderr()
+        assert not SANITIZER.search(text), text[-6000:]
+        print(f"--- gpubufd {daemon.pid} ended with {daemon.process.returncode} ---\n{text[-6000:]}")
         return
     try:
         daemon.check_no_leaks()
