@@ -102,9 +102,8 @@ int gb_cli_connect(struct gb_cli *cli)
     int code = gpubuf_connect(&cli->client, &options);
     if (code == 0)
         return GB_STATUS_OK;
-    enum gb_status status = code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_SYSTEM
-                                ? GB_STATUS_NO_DAEMON
-                                : status_of(code);
+    enum gb_status status =
+        code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_SYSTEM ? GB_STATUS_NO_DAEMON : status_of(code);
     const char *sentence = gpubuf_errmsg(NULL);
     return gb_cli_fail(status, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
 }
@@ -192,8 +191,7 @@ static int read_options(struct gb_cli *cli, const struct tables *tables, bool pe
         if (found == '?' && optopt >= HELP)
             return gb_cli_usage(cli, "option %s takes no value", argv[optind - 1]);
         if (found == '?')
-            return gb_cli_usage(cli, "option %s is unknown, or could be several",
-                                argv[optind - 1]);
+            return gb_cli_usage(cli, "option %s is unknown, or could be several", argv[optind - 1]);
         take_option(tables, found, optarg);
     }
 }

@@ -37,7 +37,7 @@ struct gb_cli_option {
     char letter;          /* short form; 0: none */
     const char *argument; /* what its value is called; NULL: a flag */
     const char *help;
-    const char *words;    /* the values that completion offers, separated by spaces; or NULL */
+    const char *words; /* the values that completion offers, separated by spaces; or NULL */
     enum gb_cli_complete complete;
 };
 
@@ -66,11 +66,11 @@ extern const struct gb_cli_command gb_cli_commands[];
 extern const struct gb_cli_option gb_cli_global_options[];
 
 struct gb_cli {
-    struct gb_cli_args globals;    /* options that all commands take, before or after the command */
-    const char *socket; /* NULL: the library's default */
+    struct gb_cli_args globals; /* options that all commands take, before or after the command */
+    const char *socket;         /* NULL: the library's default */
     bool json;
-    bool color;                    /* whether standard output takes colours */
-    struct gpubuf_client *client;  /* connected by gb_cli_connect; ended by main */
+    bool color;                   /* whether standard output takes colours */
+    struct gpubuf_client *client; /* connected by gb_cli_connect; ended by main */
     const struct gb_cli_command *command;
 };
 
@@ -97,8 +97,8 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
-/* Reads a command's options, and those that all take into cli->globals, and leaves the rest in *args.
-   0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */
+/* Reads a command's options, and those that all take into cli->globals, and leaves the rest in
+ *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */
 #define GB_CLI_HELP 1000
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
 

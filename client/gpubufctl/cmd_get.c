@@ -108,7 +108,7 @@ static void write_items(struct get *get, const struct gb_series *series, const u
 static void write_bools(struct get *get, const struct gb_series *series)
 {
     for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++)
-        fputc(gb_series_bit(series, i), get->output.file);
+        fputc(gb_series_bit(series, i) ? 1 : 0, get->output.file);
 }
 
 /* ---- formats -------------------------------------------------------------------------------- */
@@ -157,8 +157,10 @@ static int get_raw(struct get *get, const struct gb_series *series)
         return GB_STATUS_OK;
     }
     if (!series->info->has_data)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as raw bytes: it is of type %s; "
-                           "write .csv", get->name, gpubuf_dtype(get->object));
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot get %s as raw bytes: it is of type %s; "
+                           "write .csv",
+                           get->name, gpubuf_dtype(get->object));
     for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++) {
         if (!gb_series_valid(series, i))
             continue;

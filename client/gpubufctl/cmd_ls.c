@@ -1,6 +1,5 @@
 /* gpubufctl ls [PREFIX] */
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,12 +63,10 @@ static int gather(struct gb_cli *cli, const char *prefix, cJSON **objects)
 
 static void add_user(struct gb_grid *grid, int64_t uid)
 {
-    const struct passwd *user = uid >= 0 ? getpwuid((uid_t)uid) : NULL;
+    char name[64];
 
-    if (user)
-        gb_grid_text(grid, user->pw_name, GB_STYLE_NONE);
-    else
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, uid);
+    gb_user_name(uid, name, sizeof(name));
+    gb_grid_text(grid, name, GB_STYLE_NONE);
 }
 
 static void add_size(struct gb_grid *grid, int64_t bytes)
@@ -129,7 +126,6 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects)
 {
     static const char *const titles[] = {"name", "size", "leases", "age", ""};
     int64_t now = wall_clock_ms();
-    const cJSON *object;
 
     gb_grid_init(grid, 5);
     if (grid->failed)
@@ -138,8 +134,7 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects)
     grid->columns[1].right = grid->columns[2].right = grid->columns[3].right = true;
     for (size_t i = 0; i < 5; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    cJSON_ArrayForEach(object, objects)
-    {
+    GB_JSON_EACH(object, objects) {
         gb_grid_text(grid, gb_json_string_of(object, "name", ""), GB_STYLE_BOLD);
         add_size(grid, gb_json_int_of(object, "bytes", 0));
         add_leases(grid, object);
@@ -153,7 +148,6 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
     static const char *const titles[] = {"mode", "user",    "device", "tier", "share", "size",
                                          "age",  "version", "leases", "name", ""};
     int64_t now = wall_clock_ms();
-    const cJSON *object;
 
     gb_grid_init(grid, 11);
     if (grid->failed)
@@ -163,8 +157,7 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
     grid->columns[2].flexible = grid->columns[9].flexible = true;
     for (size_t i = 0; i < 11; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    cJSON_ArrayForEach(object, objects)
-    {
+    GB_JSON_EACH(object, objects) {
         gb_grid_text(grid, gb_json_string_of(object, "mode", ""), GB_STYLE_NONE);
         add_user(grid, gb_json_int_of(object, "uid", -1));
         gb_grid_text(grid, gb_json_string_of(object, "device", ""), GB_STYLE_NONE);
@@ -200,9 +193,7 @@ static int print_objects(const struct gb_cli *cli, const cJSON *objects, bool de
 
 static void print_names(const cJSON *objects)
 {
-    const cJSON *object;
-
-    cJSON_ArrayForEach(object, objects)
+    GB_JSON_EACH(object, objects)
         puts(gb_json_string_of(object, "name", ""));
 }
 

@@ -1,6 +1,5 @@
 /* gpubufctl ps [NAME]: who holds what. */
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +32,8 @@ static void add_bytes(struct gb_grid *grid, const cJSON *object)
 
 static void fill_leases(struct gb_grid *grid, const cJSON *leases)
 {
-    static const char *const titles[] = {"session", "pid",  "user",   "client", "access",
-                                         "size",    "age",  "version", "name"};
-    const cJSON *lease;
+    static const char *const titles[] = {"session", "pid", "user",    "client", "access",
+                                         "size",    "age", "version", "name"};
 
     gb_grid_init(grid, 9);
     if (grid->failed)
@@ -45,19 +43,14 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
     grid->columns[3].flexible = grid->columns[8].flexible = true;
     for (size_t i = 0; i < 9; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    cJSON_ArrayForEach(lease, leases)
-    {
-        int64_t uid = gb_json_int_of(lease, "uid", -1);
-        const struct passwd *user = uid >= 0 ? getpwuid((uid_t)uid) : NULL;
+    GB_JSON_EACH(lease, leases) {
         bool writes = strcmp(gb_json_string_of(lease, "access", "r"), "r") != 0;
-        char age[32];
+        char age[32], user[64];
 
         add_number(grid, lease, "session");
         add_number(grid, lease, "pid");
-        if (user)
-            gb_grid_text(grid, user->pw_name, GB_STYLE_NONE);
-        else
-            gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, uid);
+        gb_user_name(gb_json_int_of(lease, "uid", -1), user, sizeof(user));
+        gb_grid_text(grid, user, GB_STYLE_NONE);
         gb_grid_text(grid, gb_json_string_of(lease, "client", ""), GB_STYLE_NONE);
         gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
         add_bytes(grid, lease);
@@ -73,7 +66,6 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
 
 static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
 {
-    const cJSON *item;
 
     gb_grid_init(grid, 3);
     if (grid->failed)
@@ -83,8 +75,7 @@ static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
     gb_grid_text(grid, "session", GB_STYLE_DIM);
     gb_grid_text(grid, "segment", GB_STYLE_DIM);
     gb_grid_text(grid, "mapped", GB_STYLE_DIM);
-    cJSON_ArrayForEach(item, mapped)
-    {
+    GB_JSON_EACH(item, mapped) {
         add_number(grid, item, "session");
         add_number(grid, item, "segment");
         add_bytes(grid, item);

@@ -106,8 +106,8 @@ static bool print_columns(const struct show *show, const struct gb_series *serie
     return done;
 }
 
-static int fill_rows(struct show *show, const struct gb_series *series, size_t count,
-                     uint64_t rows, struct gb_grid *grid)
+static int fill_rows(struct show *show, const struct gb_series *series, size_t count, uint64_t rows,
+                     struct gb_grid *grid)
 {
     for (size_t i = 0; i < count; i++) {
         if (!grid->failed)

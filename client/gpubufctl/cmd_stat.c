@@ -1,6 +1,5 @@
 /* gpubufctl stat NAME… */
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,6 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 {
     const cJSON *columns = cJSON_GetObjectItemCaseSensitive(layout, "columns");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(layout, "shape");
-    const cJSON *extent;
 
     gb_write_text(writer, gb_json_string_of(layout, "kind", "?"));
     if (gb_json_string_of(layout, "dtype", NULL))
@@ -32,7 +30,7 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
         gb_write_format(writer, ", length %" PRId64, gb_json_int_of(layout, "length", 0));
     if (columns)
         gb_write_format(writer, ", %d columns", cJSON_GetArraySize(columns));
-    cJSON_ArrayForEach(extent, shape)
+    GB_JSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);
     gb_write_char(writer, '\0');
@@ -41,11 +39,11 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 static void add_owner(struct gb_grid *grid, const cJSON *object)
 {
     int64_t uid = gb_json_int_of(object, "uid", -1), gid = gb_json_int_of(object, "gid", -1);
-    const struct passwd *user = uid >= 0 ? getpwuid((uid_t)uid) : NULL;
+    char name[64];
 
+    gb_user_name(uid, name, sizeof(name));
     gb_grid_text(grid, "owner", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%s (uid %" PRId64 ", gid %" PRId64 ")",
-                   user ? user->pw_name : "unknown", uid, gid);
+    gb_grid_format(grid, GB_STYLE_NONE, "%s (uid %" PRId64 ", gid %" PRId64 ")", name, uid, gid);
 }
 
 static void add_times(struct gb_grid *grid, const cJSON *object)

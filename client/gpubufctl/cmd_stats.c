@@ -31,9 +31,9 @@ static bool ends_with(const char *text, const char *end)
 /* What a number counts is told by its name: bytes, milliseconds, or things. */
 static void format_number(const char *key, double value, char *out, size_t size)
 {
-    static const char *const byte_names[] = {"bytes",  "capacity", "used",     "free",     "mapped",
-                                             "leased", "pinned",   "retained", "evictable",
-                                             "pinned_by_clients"};
+    static const char *const byte_names[] = {"bytes",     "capacity",         "used",   "free",
+                                             "mapped",    "leased",           "pinned", "retained",
+                                             "evictable", "pinned_by_clients"};
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);
@@ -61,7 +61,10 @@ static void add_value(struct gb_grid *grid, const char *key, const cJSON *value)
     } else if (cJSON_IsString(value)) {
         gb_grid_text(grid, value->valuestring, GB_STYLE_NONE);
     } else {
-        gb_grid_text(grid, cJSON_IsTrue(value) ? "yes" : cJSON_IsFalse(value) ? "no" : "",
+        gb_grid_text(grid,
+                     cJSON_IsTrue(value)    ? "yes"
+                     : cJSON_IsFalse(value) ? "no"
+                                            : "",
                      GB_STYLE_NONE);
     }
 }
@@ -87,22 +90,21 @@ static const char *title_of(const cJSON *item, char *buffer, size_t size, int po
     return buffer;
 }
 
-/* Whether the members are objects of a few plain members each, all alike: a table, as of methods. */
+/* Whether the members are objects of a few plain members each, all alike: a table, as of methods.
+ */
 static bool is_uniform(const cJSON *section)
 {
     enum { MOST = 6 };
-    const cJSON *first = section->child, *item, *member;
+    const cJSON *first = section->child;
     int count = first ? cJSON_GetArraySize(first) : 0;
 
     if (count == 0 || count > MOST)
         return false;
-    cJSON_ArrayForEach(item, section)
-    {
+    GB_JSON_EACH(item, section) {
         if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != count)
             return false;
-        cJSON_ArrayForEach(member, item)
-            if (!is_plain(member) ||
-                !cJSON_GetObjectItemCaseSensitive(first, member->string))
+        GB_JSON_EACH(member, item)
+            if (!is_plain(member) || !cJSON_GetObjectItemCaseSensitive(first, member->string))
                 return false;
     }
     return true;
@@ -110,9 +112,7 @@ static bool is_uniform(const cJSON *section)
 
 static bool is_all_zero(const cJSON *object)
 {
-    const cJSON *member;
-
-    cJSON_ArrayForEach(member, object)
+    GB_JSON_EACH(member, object)
         if (!cJSON_IsNumber(member) || member->valuedouble != 0)
             return false;
     return true;
@@ -122,7 +122,6 @@ static bool is_all_zero(const cJSON *object)
 static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
-    const cJSON *item, *member;
     char number[16];
     int position = 0;
 
@@ -130,14 +129,13 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
     for (size_t i = 1; i < grid.column_count && !grid.failed; i++)
         grid.columns[i].right = true;
     gb_grid_text(&grid, "", GB_STYLE_NONE);
-    cJSON_ArrayForEach(member, section->child)
+    GB_JSON_EACH(member, section->child)
         gb_grid_text(&grid, member->string, GB_STYLE_DIM);
-    cJSON_ArrayForEach(item, section)
-    {
+    GB_JSON_EACH(item, section) {
         if (is_all_zero(item))
             continue;
         gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
-        cJSON_ArrayForEach(member, section->child)
+        GB_JSON_EACH(member, section->child)
             add_value(&grid, member->string,
                       cJSON_GetObjectItemCaseSensitive(item, member->string));
     }
@@ -149,11 +147,9 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
 static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     char number[16];
-    const cJSON *item;
     int position = 0;
 
-    cJSON_ArrayForEach(item, section)
-    {
+    GB_JSON_EACH(item, section) {
         if (is_plain(item) || !item->child)
             continue;
         struct gb_writer title;
@@ -177,13 +173,11 @@ static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigne
 static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
-    const cJSON *item;
 
     gb_grid_init(&grid, 2);
     if (!grid.failed)
         grid.columns[1].right = true;
-    cJSON_ArrayForEach(item, section)
-    {
+    GB_JSON_EACH(item, section) {
         if (!is_plain(item))
             continue;
         gb_grid_text(&grid, item->string ? item->string : "", GB_STYLE_NONE);

@@ -91,8 +91,8 @@ static void print_text(const struct watch *watch, const char *kind, const struct
     gb_writer_end(&name);
 }
 
-static void on_event(struct gpubuf_client *client, const char *kind,
-                     const struct gpubuf_info *info, void *arg)
+static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                     void *arg)
 {
     struct watch *watch = arg;
     bool synced = strcmp(kind, "synced") == 0;
@@ -160,8 +160,8 @@ int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
     if (status != GB_STATUS_OK)
         return status;
     uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0;
-    int code = gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch,
-                            &id);
+    int code =
+        gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch, &id);
     if (code < 0)
         return gb_cli_error(cli, code, "cannot watch");
     if (fflush(stdout) != 0)

@@ -5,8 +5,8 @@
 #include "cli.h"
 #include "proto/json.h"
 
-#define GB_COMMAND(name)                                                                           \
-    int gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args);                               \
+#define GB_COMMAND(name)                                             \
+    int gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args); \
     extern const struct gb_cli_option gb_##name##_options[]
 
 GB_COMMAND(put);
@@ -25,6 +25,9 @@ int gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
+
+/* A user's name, or the number if there is no such user (user_name.c). */
+void gb_user_name(int64_t uid, char *out, size_t size);
 
 /* ---- view.c: opening a part of an object ---- */
 

@@ -17,11 +17,11 @@ struct gb_csv_reader {
     bool started;         /* past where a byte order mark may be */
     unsigned char bom[3]; /* the first bytes, until it is known whether they are one */
     size_t bom_length;
-    size_t field;         /* fields of the current row so far */
-    uint64_t line;        /* where the parser is, from 1 */
-    uint64_t row_line;    /* where the current row began */
-    int last_end;         /* what ended the last row, if nothing came since; else 0 */
-    int code;             /* the first failure, told in `error` */
+    size_t field;      /* fields of the current row so far */
+    uint64_t line;     /* where the parser is, from 1 */
+    uint64_t row_line; /* where the current row began */
+    int last_end;      /* what ended the last row, if nothing came since; else 0 */
+    int code;          /* the first failure, told in `error` */
     struct gb_error error;
 };
 
@@ -187,8 +187,8 @@ static int append_header(struct gb_csv_reader *reader, const char *text, size_t 
         return no_memory(&reader->error);
     table->columns[table->column_count++] = (struct gb_csv_column){
         .name = name,
-        .candidates = 1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_FLOAT64 |
-                      1u << GB_CSV_UTF8,
+        .candidates =
+            1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
     };
     return 0;
 }
@@ -211,9 +211,9 @@ static void on_field(void *field, size_t length, void *arg)
     if (reader->field == 0)
         reader->row_line = reader->line;
     if (text && !gb_utf8_valid(text, length)) {
-        reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                               "line %" PRIu64 ", field %zu: not UTF-8 text", reader->line,
-                               reader->field + 1);
+        reader->code =
+            gb_fail(&reader->error, GPUBUF_E_INVALID, "line %" PRIu64 ", field %zu: not UTF-8 text",
+                    reader->line, reader->field + 1);
         return;
     }
     if (!reader->have_header)

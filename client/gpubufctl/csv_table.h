@@ -5,7 +5,8 @@
  * have, and is written into memory of the caller's.
  *
  * Types: bool (true and false, also capitalised), int64, float64 (NaN and inf in any case included,
- * and integers that do not fit 64 bits), else utf8 (large_utf8 beyond 2 GiB). Numbers with a leading
+ * and integers that do not fit 64 bits), else utf8 (large_utf8 beyond 2 GiB). Numbers with a
+ * leading
  * "+" or with leading zeros, such as 007, are text, as codes and telephone numbers are. An empty
  * field is null; an empty quoted one ("") is an empty string. A column of nothing else is utf8.
  *

@@ -33,7 +33,7 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
 
 struct gb_output {
     FILE *file;
-    char *path; /* the target; NULL: standard output */
+    char *path;      /* the target; NULL: standard output */
     char *temporary; /* NULL: written directly */
 };
 

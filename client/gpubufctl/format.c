@@ -30,8 +30,7 @@ size_t gb_format_size(uint64_t bytes, char *out, size_t size)
         value /= 1024;
         unit++;
     }
-    return cut(snprintf(out, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]),
-               size);
+    return cut(snprintf(out, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]), size);
 }
 
 size_t gb_format_count(uint64_t count, char *out, size_t size)
@@ -80,8 +79,8 @@ size_t gb_format_local_time(int64_t ms, char *out, size_t size)
 
 /* ---- floating point ------------------------------------------------------------------------- */
 
-/* Writes few digits of a number below 10^16 without an exponent, and adds ".0" to what looks like an
-   integer. */
+/* Writes few digits of a number below 10^16 without an exponent, and adds ".0" to what looks like
+   an integer. */
 static size_t finish_float(char *out)
 {
     double value = strtod(out, NULL);

@@ -33,8 +33,8 @@ double gb_float16_value(uint16_t bits);
 
 /* ISO 8601. Fractions are written, in full, where they are not zero. Years outside of 0000 to 9999
    have a sign. */
-size_t gb_format_date(int64_t days, char *out);                      /* 2012-01-31 */
-size_t gb_format_time(int64_t value, enum gb_unit unit, char *out);  /* 23:59:59.001 */
+size_t gb_format_date(int64_t days, char *out);                     /* 2012-01-31 */
+size_t gb_format_time(int64_t value, enum gb_unit unit, char *out); /* 23:59:59.001 */
 size_t gb_format_timestamp(int64_t value, enum gb_unit unit, bool utc, char *out); /* …Z if utc */
 size_t gb_format_duration(int64_t value, enum gb_unit unit, char *out);            /* PT1.5S */
 

@@ -121,8 +121,8 @@ static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigne
     }
 }
 
-/* Prints a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to end
-   in spaces. */
+/* Prints a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to
+   end in spaces. */
 static void print_cell(const struct gb_grid_cell *cell, const struct gb_grid_column *column,
                        unsigned width, unsigned *spaces, bool color)
 {

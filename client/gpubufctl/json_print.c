@@ -36,9 +36,7 @@ static void write_number(struct gb_writer *writer, double number)
 /* Arrays of plain values, such as shapes, stay on one line. */
 static bool is_plain_array(const cJSON *value)
 {
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, value)
+    GB_JSON_EACH(item, value)
         if (cJSON_IsObject(item) || cJSON_IsArray(item))
             return false;
     return cJSON_IsArray(value);
@@ -49,11 +47,9 @@ static void write_container(struct gb_writer *writer, const cJSON *value, bool i
 {
     bool object = cJSON_IsObject(value);
     bool open = indented && value->child && !is_plain_array(value);
-    const cJSON *item;
 
     gb_write_char(writer, object ? '{' : '[');
-    cJSON_ArrayForEach(item, value)
-    {
+    GB_JSON_EACH(item, value) {
         if (item != value->child) {
             gb_write_char(writer, ',');
             if (indented && !open)
@@ -72,8 +68,7 @@ static void write_container(struct gb_writer *writer, const cJSON *value, bool i
     gb_write_char(writer, object ? '}' : ']');
 }
 
-static void write_value(struct gb_writer *writer, const cJSON *value, bool indented,
-                        unsigned depth)
+static void write_value(struct gb_writer *writer, const cJSON *value, bool indented, unsigned depth)
 {
     if (cJSON_IsString(value))
         gb_write_cstring(writer, value->valuestring);

@@ -9,6 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Walks the members of an object or the elements of an array (NULL: of nothing). */
+#define GB_JSON_EACH(item, container) \
+    for (const cJSON *item = gb_json_first(container); item; item = item->next)
+
+static inline const cJSON *gb_json_first(const cJSON *container)
+{
+    return container ? container->child : NULL;
+}
+
 /* Prints a value on standard output, indented or on one line, with a newline. */
 void gb_json_print(const cJSON *value, bool indented);
 

@@ -51,7 +51,8 @@ struct reader {
 
 static int wrong(struct reader *reader, const char *expected)
 {
-    return gb_fail(reader->error, GPUBUF_E_INVALID, "the .npy header is broken at byte %td: expected %s",
+    return gb_fail(reader->error, GPUBUF_E_INVALID,
+                   "the .npy header is broken at byte %td: expected %s",
                    reader->next - reader->start, expected);
 }
 
@@ -128,8 +129,7 @@ static int read_dtype(struct reader *reader, struct gb_npy *npy)
         return gb_fail(reader->error, GPUBUF_E_INVALID,
                        "dtype '%.*s' holds Python objects, which cannot be shared", (int)length,
                        text);
-    if (!gb_dtype_from_numpy(typestr, length, &npy->dtype) ||
-        !gb_type_info(npy->dtype.type)->array)
+    if (!gb_dtype_from_numpy(typestr, length, &npy->dtype) || !gb_type_info(npy->dtype.type)->array)
         return gb_fail(reader->error, GPUBUF_E_INVALID,
                        "dtype '%.*s' has no counterpart here; expected numbers, bool, "
                        "datetime64 or timedelta64 in s, ms, us or ns, or bytes such as 'S8'",
@@ -189,8 +189,7 @@ static int read_member(struct reader *reader, struct gb_npy *npy, unsigned *seen
     static const struct {
         const char *key;
         int (*read)(struct reader *, struct gb_npy *);
-    } members[] = {
-        {"descr", read_dtype}, {"fortran_order", read_order}, {"shape", read_shape}};
+    } members[] = {{"descr", read_dtype}, {"fortran_order", read_order}, {"shape", read_shape}};
     const char *key;
     size_t length;
 
@@ -272,7 +271,9 @@ int gb_npy_read(const void *bytes, size_t length, struct gb_npy *npy, struct gb_
         return wrong(&reader, "only spaces after '}'");
     if (seen != 7)
         return gb_fail(error, GPUBUF_E_INVALID, "the .npy header lacks '%s'",
-                       !(seen & 1) ? "descr" : !(seen & 2) ? "fortran_order" : "shape");
+                       !(seen & 1)   ? "descr"
+                       : !(seen & 2) ? "fortran_order"
+                                     : "shape");
     status = count_elements(&result, error);
     if (status != 0)
         return status;
@@ -310,8 +311,8 @@ size_t gb_npy_write(const struct gb_dtype *dtype, const uint64_t *shape, unsigne
 
     if (ndim > GB_NPY_NDIM || !gb_dtype_to_numpy(dtype, typestr, sizeof(typestr)))
         return 0;
-    size_t used = (size_t)snprintf(
-        text, size, "{'descr': '%s', 'fortran_order': False, 'shape': (", typestr);
+    size_t used =
+        (size_t)snprintf(text, size, "{'descr': '%s', 'fortran_order': False, 'shape': (", typestr);
     for (unsigned i = 0; i < ndim; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64 "%s", i ? ", " : "",
                                  shape[i], ndim == 1 ? "," : "");

@@ -1,6 +1,7 @@
 /*
- * The header of .npy files (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html),
- * versions 1, 2 and 3: read strictly, and written. Pure: works on bytes in memory.
+ * The header of .npy files
+ * (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html), versions 1, 2 and 3:
+ * read strictly, and written. Pure: works on bytes in memory.
  */
 #ifndef GB_NPY_H
 #define GB_NPY_H
@@ -12,20 +13,20 @@
 #include "proto/dtype.h"
 #include "proto/errors.h"
 
-#define GB_NPY_PREFIX 8          /* magic and version: what tells the length field's size */
+#define GB_NPY_PREFIX 8 /* magic and version: what tells the length field's size */
 #define GB_NPY_NDIM 32
 #define GB_NPY_HEADER_MAX 65536u /* bytes of a header that are read; ours take 128 */
 
 struct gb_npy {
     struct gb_dtype dtype;
-    bool swap;               /* the file's byte order is not this machine's */
-    bool fortran;            /* first axis varies fastest */
+    bool swap;    /* the file's byte order is not this machine's */
+    bool fortran; /* first axis varies fastest */
     unsigned ndim;
     uint64_t shape[GB_NPY_NDIM];
-    uint64_t count;          /* elements */
-    uint64_t item_bytes;     /* of one element */
-    uint64_t data_bytes;     /* count * item_bytes, below 2^52 */
-    uint64_t header_bytes;   /* where the data start */
+    uint64_t count;        /* elements */
+    uint64_t item_bytes;   /* of one element */
+    uint64_t data_bytes;   /* count * item_bytes, below 2^52 */
+    uint64_t header_bytes; /* where the data start */
 };
 
 /* Whether the bytes start as an .npy file does. */
@@ -37,7 +38,8 @@ bool gb_npy_is(const void *bytes, size_t length);
  */
 int gb_npy_header_bytes(const void *bytes, size_t length, size_t *header, struct gb_error *error);
 
-/* Reads the header, which must be there as a whole. GPUBUF_E_INVALID with what is wrong and where. */
+/* Reads the header, which must be there as a whole. GPUBUF_E_INVALID with what is wrong and where.
+ */
 int gb_npy_read(const void *bytes, size_t length, struct gb_npy *npy, struct gb_error *error);
 
 /* Reverses the bytes of each number in place, as npy->swap asks. `bytes` is whole elements. */

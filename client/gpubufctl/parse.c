@@ -91,8 +91,8 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
     static const struct {
         const char *unit;
         double ms;
-    } units[] = {{"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 6e4}, {"min", 6e4}, {"h", 3.6e6},
-                 {"d", 8.64e7}};
+    } units[] = {{"", 1e3},    {"s", 1e3},   {"ms", 1},    {"m", 6e4},
+                 {"min", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}};
     const char *p = text;
     double value;
 
@@ -108,7 +108,8 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
         }
     }
     return gb_fail(error, GPUBUF_E_INVALID,
-                   "\"%.80s\" is not a span of time; write seconds, or 500ms, 90s, 5m, 2h, 1d", text);
+                   "\"%.80s\" is not a span of time; write seconds, or 500ms, 90s, 5m, 2h, 1d",
+                   text);
 }
 
 int gb_parse_mode(const char *text, unsigned *out, struct gb_error *error)
@@ -141,13 +142,13 @@ int gb_parse_shape(const char *text, uint64_t *shape, unsigned *ndim, struct gb_
                            GB_PARSE_NDIM);
         const char *start = p;
         uint64_t extent;
-        if (!read_digits(&p, &extent) || (*p && *p != ',' && *p != 'x') ||
-            (*p == 'x' && !p[1])) {
+        if (!read_digits(&p, &extent) || (*p && *p != ',' && *p != 'x') || (*p == 'x' && !p[1])) {
             if (*start >= '0' && *start <= '9' && p == start)
                 return gb_fail(error, GPUBUF_E_INVALID,
                                "shape \"%.80s\": an extent is too large; at most 2^52 - 1", text);
             return gb_fail(error, GPUBUF_E_INVALID,
-                           "\"%.80s\" is not a shape; write extents with commas, such as 3,4", text);
+                           "\"%.80s\" is not a shape; write extents with commas, such as 3,4",
+                           text);
         }
         shape[count++] = extent;
         if (*p)

@@ -73,8 +73,7 @@ int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsign
         };
     }
     int status = gb_put_create(put, &layout);
-    return status != GB_STATUS_OK ? status
-                                  : gb_put_memory(put, put->object, GPUBUF_DATA, data);
+    return status != GB_STATUS_OK ? status : gb_put_memory(put, put->object, GPUBUF_DATA, data);
 }
 
 int gb_put_wrong_length(struct gb_put *put, uint64_t expected, uint64_t got, bool more)

@@ -1,4 +1,5 @@
-/* Publishing .npy files: of either byte order and either order of axes; the object is in C order. */
+/* Publishing .npy files: of either byte order and either order of axes; the object is in C order.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -420,15 +420,17 @@ static int write_dictionary(const struct gb_series *series, uint64_t i, struct g
     const struct gb_series *indices = &series->children[0], *values = &series->children[1];
 
     if (i >= indices->length)
-        return gb_fail(error, GPUBUF_E_INVALID, "a dictionary has %" PRIu64
-                       " indices, but index %" PRIu64 " is referred to", indices->length, i);
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "a dictionary has %" PRIu64 " indices, but index %" PRIu64 " is referred to",
+                       indices->length, i);
     const unsigned char *item = gb_series_item(indices, i);
     int64_t index = indices->info->name[0] == 'u'
                         ? (int64_t)read_unsigned(item, indices->item_bytes)
                         : read_signed(item, indices->item_bytes);
     if (index < 0 || (uint64_t)index >= values->length)
-        return gb_fail(error, GPUBUF_E_INVALID, "a dictionary has %" PRIu64
-                       " values, but value %" PRId64 " is referred to", values->length, index);
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "a dictionary has %" PRIu64 " values, but value %" PRId64 " is referred to",
+                       values->length, index);
     if (!gb_series_valid(values, (uint64_t)index)) {
         GB_WRITE_LITERAL(writer, "null");
         return 0;

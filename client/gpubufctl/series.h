@@ -24,7 +24,7 @@ struct gb_series {
     uint64_t data_bytes;
     uint64_t item_bytes; /* of an element; 0 where it is no whole number of bytes */
 
-    unsigned ndim; /* arrays; 0 for others */
+    unsigned ndim;         /* arrays; 0 for others */
     const uint64_t *shape; /* NULL for what is no array */
     const int64_t *strides;
     bool c_order; /* elements lie one after the other */

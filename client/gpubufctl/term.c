@@ -47,9 +47,8 @@ unsigned gb_term_width(void)
 const char *gb_style_on(bool color, enum gb_style style)
 {
     static const char *const escapes[] = {
-        [GB_STYLE_NONE] = "",           [GB_STYLE_BOLD] = "\033[1m",
-        [GB_STYLE_DIM] = "\033[2m",     [GB_STYLE_GREEN] = "\033[32m",
-        [GB_STYLE_YELLOW] = "\033[33m", [GB_STYLE_RED] = "\033[31m",
+        [GB_STYLE_NONE] = "",          [GB_STYLE_BOLD] = "\033[1m",    [GB_STYLE_DIM] = "\033[2m",
+        [GB_STYLE_GREEN] = "\033[32m", [GB_STYLE_YELLOW] = "\033[33m", [GB_STYLE_RED] = "\033[31m",
         [GB_STYLE_BLUE] = "\033[34m",
     };
     return color ? escapes[style] : "";

@@ -23,8 +23,15 @@ bool gb_term_color(enum gb_color choice);
 /* Columns of standard output: the terminal's, else $COLUMNS, else 0 (no limit). */
 unsigned gb_term_width(void);
 
-enum gb_style { GB_STYLE_NONE, GB_STYLE_BOLD, GB_STYLE_DIM, GB_STYLE_GREEN, GB_STYLE_YELLOW,
-                GB_STYLE_RED, GB_STYLE_BLUE };
+enum gb_style {
+    GB_STYLE_NONE,
+    GB_STYLE_BOLD,
+    GB_STYLE_DIM,
+    GB_STYLE_GREEN,
+    GB_STYLE_YELLOW,
+    GB_STYLE_RED,
+    GB_STYLE_BLUE
+};
 
 /* The escape that starts a style, and the one that ends any; "" without colours. Static. */
 const char *gb_style_on(bool color, enum gb_style style);

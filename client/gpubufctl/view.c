@@ -81,8 +81,7 @@ int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_opti
     return GB_STATUS_OK;
 }
 
-static void write_count(struct gb_writer *writer, uint64_t count, const char *one,
-                        const char *many)
+static void write_count(struct gb_writer *writer, uint64_t count, const char *one, const char *many)
 {
     char text[64];
 

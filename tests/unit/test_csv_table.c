@@ -328,14 +328,10 @@ static void test_round_trip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_line_ends),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_too_many_columns),
-        cmocka_unit_test(test_fields_written),
-        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_line_ends),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_too_many_columns),
+        cmocka_unit_test(test_fields_written), cmocka_unit_test(test_round_trip),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

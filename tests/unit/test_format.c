@@ -21,10 +21,9 @@ static void test_sizes(void **state)
         uint64_t bytes;
         const char *text;
     } cases[] = {
-        {0, "0 B"},           {1023, "1023 B"},       {1024, "1.0 KiB"},
-        {10137, "9.9 KiB"},   {10240, "10 KiB"},      {1047552, "1023 KiB"},
-        {1048063, "1023 KiB"}, {1048064, "1.0 MiB"},  {1048576, "1.0 MiB"},
-        {5ull << 30, "5.0 GiB"}, {UINT64_MAX, "16 EiB"},
+        {0, "0 B"},           {1023, "1023 B"},        {1024, "1.0 KiB"},      {10137, "9.9 KiB"},
+        {10240, "10 KiB"},    {1047552, "1023 KiB"},   {1048063, "1023 KiB"},  {1048064, "1.0 MiB"},
+        {1048576, "1.0 MiB"}, {5ull << 30, "5.0 GiB"}, {UINT64_MAX, "16 EiB"},
     };
 
     (void)state;
@@ -148,8 +147,8 @@ static void test_every_short_float(void **state)
         uint16_t magnitude = bits & 0x7fff;
         if (magnitude < 0x7c00) {
             gb_format_float16((uint16_t)bits, text);
-            assert_int_equal(nearest(strtod(text, NULL), gb_float16_value, 0x7c00) | (bits & 0x8000),
-                             bits);
+            assert_int_equal(
+                nearest(strtod(text, NULL), gb_float16_value, 0x7c00) | (bits & 0x8000), bits);
         }
         if (magnitude < 0x7f80) {
             gb_format_bfloat16((uint16_t)bits, text);
@@ -282,8 +281,8 @@ static void test_parsing_numbers(void **state)
     (void)state;
     assert_int_equal(gb_parse_count("4503599627370495", &value, &error), 0);
     assert_true(value == 4503599627370495u);
-    static const char *const counts[] = {"", "-1", "1x", "4503599627370496", "0x1", " 1",
-                                         "99999999999999999999"};
+    static const char *const counts[] = {
+        "", "-1", "1x", "4503599627370496", "0x1", " 1", "99999999999999999999"};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_int_equal(gb_parse_count(counts[i], &value, &error), GPUBUF_E_INVALID);
 
@@ -293,14 +292,15 @@ static void test_parsing_numbers(void **state)
     assert_true(value == 65536);
     assert_int_equal(gb_parse_bytes("12b", &value, &error), GPUBUF_E_INVALID);
     assert_int_equal(gb_parse_bytes("12B", &value, &error), 0);
-    static const char *const sizes[] = {"", "K", "-1", "1.1", "1X", "9999999P", "nan", "1e9", "0x1"};
+    static const char *const sizes[] = {"",         "K",   "-1",  "1.1", "1X",
+                                        "9999999P", "nan", "1e9", "0x1"};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         assert_int_equal(gb_parse_bytes(sizes[i], &value, &error), GPUBUF_E_INVALID);
 
     static const struct {
         const char *typed;
         int64_t ms;
-    } spans[] = {{"90", 90000}, {"1.5s", 1500}, {"500ms", 500}, {"5m", 300000},
+    } spans[] = {{"90", 90000},    {"1.5s", 1500},  {"500ms", 500},   {"5m", 300000},
                  {"5min", 300000}, {"2h", 7200000}, {"1d", 86400000}, {"0", 0}};
     for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++) {
         assert_int_equal(gb_parse_duration(spans[i].typed, &ms, &error), 0);
@@ -333,8 +333,8 @@ static void test_parsing_shapes(void **state)
     assert_int_equal(ndim, 1);
     assert_int_equal(gb_parse_shape("", shape, &ndim, &error), 0);
     assert_int_equal(ndim, 0);
-    static const char *const wrong[] = {",", "3,,4", "a", "-3", "3 4", "3x", "3.5",
-                                        "9223372036854775808", "1,9223372036854775808"};
+    static const char *const wrong[] = {
+        ",", "3,,4", "a", "-3", "3 4", "3x", "3.5", "9223372036854775808", "1,9223372036854775808"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_int_equal(gb_parse_shape(wrong[i], shape, &ndim, &error), GPUBUF_E_INVALID);
     assert_non_null(strstr(error.message, "too large"));
@@ -372,7 +372,8 @@ static void test_slices(void **state)
     check_slice("8:2", 10, 8, 0);
     check_slice("20:30", 10, 10, 0);
     check_slice("0:1", 0, 0, 0);
-    static const char *const wrong[] = {"", "5", "a:b", "1:2:3", "1.5:2", "--1:", "4503599627370496:"};
+    static const char *const wrong[] = {
+        "", "5", "a:b", "1:2:3", "1.5:2", "--1:", "4503599627370496:"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_int_equal(gb_parse_slice(wrong[i], &slice, &error), GPUBUF_E_INVALID);
 }
@@ -399,7 +400,9 @@ static void test_terminal_text(void **state)
     check_clean("\x1b[31m", 5, "\\x1b[31m");
     check_clean("\xff\xfe", 2, "\\xff\\xfe");
     check_clean("a\0b", 3, "a\\x00b");
-    check_clean("\xc2\x9b" "2J", 4, "\\u009b2J");
+    check_clean("\xc2\x9b"
+                "2J",
+                4, "\\u009b2J");
     check_clean("\xe2\x80\xae", 3, "\\u202e");
     assert_int_equal(gb_text_width("abc", 3), 3);
     assert_int_equal(gb_text_width("\xc3\xbc", 2), 1);

@@ -138,11 +138,16 @@ static void test_broken_dictionaries(void **state)
 static void test_dtypes_that_have_no_counterpart(void **state)
 {
     static const char *const cases[][2] = {
-        {"'|O'", "Python objects"},  {"[('a', '<i4'), ('b', '<f8')]", "structured"},
-        {"'<U5'", "no counterpart"}, {"'<f16'", "no counterpart"},
-        {"'<c32'", "no counterpart"}, {"''", "unknown"},
-        {"'<M8[D]'", "no counterpart"}, {"'|V8'", "no counterpart"},
-        {"'float64'", "no counterpart"}, {"'|S0'", "no counterpart"},
+        {"'|O'", "Python objects"},
+        {"[('a', '<i4'), ('b', '<f8')]", "structured"},
+        {"'<U5'", "no counterpart"},
+        {"'<f16'", "no counterpart"},
+        {"'<c32'", "no counterpart"},
+        {"''", "unknown"},
+        {"'<M8[D]'", "no counterpart"},
+        {"'|V8'", "no counterpart"},
+        {"'float64'", "no counterpart"},
+        {"'|S0'", "no counterpart"},
         {"'<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8<f8'", "unknown"},
     };
     char text[256];
@@ -207,12 +212,12 @@ static void test_every_cut(void **state)
 
 static void test_write_and_read_back(void **state)
 {
-    static const char *const dtypes[] = {"bool8", "int8", "int16", "int32", "int64", "uint8",
-                                         "uint16", "uint32", "uint64", "float16", "float32",
-                                         "float64", "complex64", "complex128", "timestamp[ns]",
-                                         "duration[s]", "fixed_binary(7)"};
-    static const uint64_t shape[GB_NPY_NDIM] = {
-        3, 1, 2, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7};
+    static const char *const dtypes[] = {
+        "bool8",     "int8",       "int16",         "int32",       "int64",          "uint8",
+        "uint16",    "uint32",     "uint64",        "float16",     "float32",        "float64",
+        "complex64", "complex128", "timestamp[ns]", "duration[s]", "fixed_binary(7)"};
+    static const uint64_t shape[GB_NPY_NDIM] = {3, 1, 2, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7};
     struct gb_error error;
 
     (void)state;
