@@ -14,12 +14,14 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from peer import bytes_layout
 
+ANY = st.integers(0, 1 << 20)
 NAMES = st.sampled_from(["a", "b", "b/c", "d", "e/f/g"])
 SESSIONS = st.integers(0, 2)
 # Small ones share a segment; large ones have their own (a quarter of the largest segment and up).
@@ -86,11 +88,26 @@ class Machine(RuleBasedStateMachine):
         sizes += [size for made in self.unsealed for _, _, size, _ in made.values()]
         return any(size > 1 << 20 for size in sizes)
 
-    @rule(session=SESSIONS, release=st.booleans())
-    def seal(self, session, release):
-        if not self.unsealed[session]:
-            return
-        lease, (name, data, size, replace) = next(iter(self.unsealed[session].items()))
+    def any_of(self, groups, pick):
+        """One (session, lease) of those that there are."""
+        pairs = [(i, lease) for i, group in enumerate(groups) for lease in group]
+        return pairs[pick % len(pairs)]
+
+    @rule(session=SESSIONS, name=NAMES, size=SIZES)
+    def publish(self, session, name, size):
+        """create and seal at once, so that programs have something to be about."""
+        before = set(self.unsealed[session])
+        self.create(session, name, size, replace=True)
+        for lease in set(self.unsealed[session]) - before:
+            self.seal_lease(session, lease, release=True)
+
+    @precondition(lambda self: any(self.unsealed))
+    @rule(pick=ANY, release=st.booleans())
+    def seal(self, pick, release):
+        self.seal_lease(*self.any_of(self.unsealed, pick), release)
+
+    def seal_lease(self, session, lease, release):
+        name, data, size, replace = self.unsealed[session][lease]
         if name in self.names and not replace:
             self.refused(session, "exists", "seal", lease=lease)
             self.peers[session].call("abort", lease=lease)
@@ -103,13 +120,13 @@ class Machine(RuleBasedStateMachine):
         if not release:
             self.leases[session][lease] = (version, None)
 
-    @rule(session=SESSIONS)
-    def abort(self, session):
-        if self.unsealed[session]:
-            lease = next(iter(self.unsealed[session]))
-            self.peers[session].call("abort", lease=lease)
-            del self.unsealed[session][lease]
-            self.refused(session, "stale", "abort", lease=lease)
+    @precondition(lambda self: any(self.unsealed))
+    @rule(pick=ANY)
+    def abort(self, pick):
+        session, lease = self.any_of(self.unsealed, pick)
+        self.peers[session].call("abort", lease=lease)
+        del self.unsealed[session][lease]
+        self.refused(session, "stale", "abort", lease=lease)
 
     @rule(session=SESSIONS, name=NAMES)
     def open(self, session, name):
@@ -134,13 +151,13 @@ class Machine(RuleBasedStateMachine):
                 leases.append(entry["lease"])
         self.peers[session].call("release", leases=leases)
 
-    @rule(session=SESSIONS)
-    def release(self, session):
-        if self.leases[session]:
-            lease = next(iter(self.leases[session]))
-            self.peers[session].call("release", lease=lease)
-            del self.leases[session][lease]
-            self.refused(session, "stale", "release", lease=lease)
+    @precondition(lambda self: any(self.leases))
+    @rule(pick=ANY)
+    def release(self, pick):
+        session, lease = self.any_of(self.leases, pick)
+        self.peers[session].call("release", lease=lease)
+        del self.leases[session][lease]
+        self.refused(session, "stale", "release", lease=lease)
 
     @rule(session=SESSIONS, name=NAMES)
     def delete(self, session, name):
@@ -150,8 +167,8 @@ class Machine(RuleBasedStateMachine):
         else:
             self.refused(session, "not_found", "delete", name=name)
 
-    @rule(session=SESSIONS, name=NAMES, of=NAMES, offset=st.integers(0, 4000),
-          length=st.integers(0, 4000), replace=st.booleans())
+    @rule(session=SESSIONS, name=NAMES, of=NAMES, offset=st.integers(0, 300),
+          length=st.integers(0, 300), replace=st.booleans())
     def alias(self, session, name, of, offset, length, replace):
         params = {"name": name, "of": of, "replace": replace,
                   "slice": {"offset": offset, "length": length}}
@@ -254,8 +271,8 @@ def test_random_programs(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=30,
-            stateful_step_count=40,
+            max_examples=60,
+            stateful_step_count=50,
             derandomize=True,
             database=None,
             deadline=None,

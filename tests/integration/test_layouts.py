@@ -1,5 +1,8 @@
 """Layouts: every type, nested, and each way to get one wrong, with the path that is named."""
 
+import os
+import re
+
 import pytest
 
 from peer import at, buffers, column, table
@@ -135,6 +138,33 @@ def deep(levels):
 def test_as_deep_as_it_may_be(make):
     layout = make(deep(12))
     assert at(layout, "children[0]." * 11 + "data")["bytes"] == 1
+
+
+def nesting(text):
+    """Levels of nesting of a JSON text."""
+    level = deepest = 0
+    for character in re.sub(r'"(\\.|[^"\\])*"', "", text):
+        level += (character in "[{") - (character in "]}")
+        deepest = max(deepest, level)
+    return deepest
+
+
+def test_no_reply_nests_deeper_than_a_line_may(shared_daemon, shared_peer):
+    """As deep as create allows, with metadata at the bottom, through every method that tells it."""
+    layout = deep(12)
+    bottom = layout
+    while "children" in bottom:
+        bottom = bottom["children"][0]
+    bottom["metadata"] = {"a": "b"}
+    reader = shared_daemon.connect()
+    shared_peer.create_object("deepest", layout)
+    for method, params in (("stat", {"name": "deepest"}), ("open", {"name": "deepest"}),
+                           ("open", {"names": ["deepest"]})):
+        reader.request(method, **params)
+        assert nesting(reader.recv_line().decode()) <= 32
+    for fd in reader.fds:
+        os.close(fd)
+    reader.fds.clear()
 
 
 def test_metadata(make):

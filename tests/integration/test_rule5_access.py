@@ -164,6 +164,22 @@ def test_groups_are_those_of_the_connection(daemon):
     assert member.names() == ["a"]
 
 
+def test_an_alias_opens_no_door(daemon):
+    """A reader's alias cannot let in who could not open the source: it keeps the source's group, and
+    its mode is no wider. (Whoever opens it is given segments with others of the source's domain.)"""
+    owner = daemon.connect_as(*OWNER)
+    member = daemon.connect_as(*MEMBER, groups=[1001])
+    friend = daemon.connect_as(1005, MEMBER[1])  # of the member's own group, not of the owner's
+    owner.put("source", b"secret", mode="0640")
+    member.call("alias", name="alias", of="source")
+    told = member.call("stat", name="alias")["object"]
+    assert (told["uid"], told["gid"], told["mode"]) == (MEMBER[0], OWNER[1], "0640")
+    assert member.open_object("alias").read() == b"secret"
+    friend.error("not_found", "open", name="alias")
+    member.error("denied", "alias", name="wide", of="source", mode="0644")
+    member.error("denied", "alias", name="alias", of="source", mode="0660", replace=True)
+
+
 def test_trim_is_for_root_and_the_daemons_own(daemon, peer, as_user):
     assert as_user(daemon, *OTHER, lambda p: kind_of(p, "trim")) == "denied"
     assert kind_of(peer, "trim") == "ok"
