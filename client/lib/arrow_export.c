@@ -127,7 +127,9 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
     for (int64_t i = 0; r == 0 && i < schema->n_children; i++) {
         const struct gb_column *child = &column->children[i];
         r = schema_of_column(schema->children[i], child,
-                             child->name ? child->name : list ? "item" : "");
+                             child->name ? child->name
+                             : list      ? "item"
+                                         : "");
     }
     if (r == 0 && dictionary)
         r = schema_of_column(schema->dictionary, &column->children[1], "");

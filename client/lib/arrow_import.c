@@ -51,7 +51,8 @@ static int check_node(struct planning *planning, const struct ArrowSchema *schem
     const char *format = schema->format;
     if (array->length < 0 || array->offset < 0 || array->null_count < -1 ||
         array->length > (int64_t)GB_LIMIT(integer) || array->offset > (int64_t)GB_LIMIT(integer))
-        return FAIL(planning, "an array of format \"%s\" has an impossible length or offset", format);
+        return FAIL(planning, "an array of format \"%s\" has an impossible length or offset",
+                    format);
     int64_t buffers = buffer_count(dtype->type);
     /* Some producers still give arrays of nulls a validity bitmap. */
     if (array->n_buffers != buffers && !(dtype->type == GB_TYPE_NULL && array->n_buffers == 1))
@@ -62,7 +63,8 @@ static int check_node(struct planning *planning, const struct ArrowSchema *schem
     int children = gb_type_info(dtype->type)->children;
     if (schema->n_children < 0 || schema->n_children != array->n_children ||
         (children >= 0 && schema->n_children != children))
-        return FAIL(planning, "an array of format \"%s\" has %" PRId64 " children, its schema %" PRId64,
+        return FAIL(planning,
+                    "an array of format \"%s\" has %" PRId64 " children, its schema %" PRId64,
                     format, array->n_children, schema->n_children);
     if (schema->n_children > 0 && (!schema->children || !array->children))
         return FAIL(planning, "an array of format \"%s\" has no children", format);
@@ -96,8 +98,7 @@ static int take_text(struct planning *planning, const char **at, const char **te
     return 0;
 }
 
-static int read_metadata(struct planning *planning, const char *at,
-                         const char *const **out)
+static int read_metadata(struct planning *planning, const char *at, const char *const **out)
 {
     int32_t count;
     if (!at)
@@ -347,8 +348,8 @@ static int copy_offsets(const struct gb_lease *lease, const struct gb_buffer *bu
     char chunk[CHUNK_BYTES];
     uint64_t total = plan->length + 1;
     if (plan->offsets && plan->length > 0 && plan->data_start == 0)
-        return gb_buffer_write(lease, buffer, 0,
-                               (const char *)plan->offsets + plan->start * width, total * width);
+        return gb_buffer_write(lease, buffer, 0, (const char *)plan->offsets + plan->start * width,
+                               total * width);
     for (uint64_t done = 0; done < total;) {
         uint64_t count = sizeof(chunk) / width;
         if (count > total - done)

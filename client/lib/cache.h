@@ -4,9 +4,9 @@
  *
  * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
  * clients, guarded by a mutex of its own. An *import* belongs to one session, whose account at the
- * daemon it mirrors: the daemon sends the handle of a segment once, and counts the segment as mapped
- * by the session until it is told `unmap`. Imports that no lease uses are idle; they are kept for
- * later opens within bounds, the least recently used going first.
+ * daemon it mirrors: the daemon sends the handle of a segment once, and counts the segment as
+ * mapped by the session until it is told `unmap`. Imports that no lease uses are idle; they are
+ * kept for later opens within bounds, the least recently used going first.
  *
  * The functions on `struct gb_imports` are called with the client's lock held.
  */
@@ -29,12 +29,12 @@ int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const vo
                      uint64_t bytes, struct gb_error *error);
 
 struct gb_import {
-    struct gb_import *chain;       /* in its bucket */
+    struct gb_import *chain;         /* in its bucket */
     struct gb_import *newer, *older; /* among the idle ones */
     uint64_t segment;
     struct gb_mapping *mappings[2]; /* for reading, for writing; each may be NULL */
-    size_t leases;                 /* how many use it */
-    bool retired;                  /* the daemon wants it back: drop it when idle */
+    size_t leases;                  /* how many use it */
+    bool retired;                   /* the daemon wants it back: drop it when idle */
     bool idle;
 };
 

@@ -1,4 +1,5 @@
-/* Calls of methods that bring no descriptors back: blocking, asynchronous, and the library's own. */
+/* Calls of methods that bring no descriptors back: blocking, asynchronous, and the library's own.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -141,7 +142,8 @@ static int check_call(const struct gpubuf_client *client, const char *method, co
 {
     static const char *const refused[] = {"open", "create", "register"};
     if (!method || !gb_utf8_valid(method, strlen(method)))
-        return gb_report_text(client, GPUBUF_E_INVALID, "the method's name is missing or not UTF-8");
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "the method's name is missing or not UTF-8");
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (strcmp(method, refused[i]) == 0)
             return gb_report_text(client, GPUBUF_E_UNSUPPORTED,

@@ -257,8 +257,8 @@ static int write_array(struct layout_writing *writing, const struct gpubuf_layou
     if (r < 0)
         return r;
     if (spec->ndim > GB_LIMIT(ndim) || (spec->ndim && !spec->shape))
-        return gb_fail(writing->error, GPUBUF_E_INVALID,
-                       "an array has a shape of at most %d axes", (int)GB_LIMIT(ndim));
+        return gb_fail(writing->error, GPUBUF_E_INVALID, "an array has a shape of at most %d axes",
+                       (int)GB_LIMIT(ndim));
     digest_shape_of_column(&writing->digest, NULL, &dtype, 0, 0, spec->mask, 0, spec->ndim);
     GB_WRITE_LITERAL(writer, ",\"dtype\":");
     gb_write_cstring(writer, spec->dtype);
@@ -380,8 +380,8 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
     }
 
     struct gb_grants grants;
-    int r = gb_grants_begin(&grants, client, reply, members.segments, 1, true, create->drops,
-                            error);
+    int r =
+        gb_grants_begin(&grants, client, reply, members.segments, 1, true, create->drops, error);
     if (r < 0) {
         if (r == GPUBUF_E_NO_MEMORY)
             gb_client_lose(client, error);

@@ -9,7 +9,7 @@
 #include "internal.h"
 
 #define INPUT_BYTES ((size_t)256 * 1024)
-#define RECEIVES_MAX 64      /* in one gpubuf_dispatch, so that it comes back even under a flood */
+#define RECEIVES_MAX 64 /* in one gpubuf_dispatch, so that it comes back even under a flood */
 #define RELEASES_A_MESSAGE 4096
 #define RELEASE_WAIT_MS 1000 /* how long gpubuf_release waits for room in a full socket */
 #define ABORT_BIT (UINT64_C(1) << 63)
@@ -55,8 +55,8 @@ void gb_flush(struct gpubuf_client *client)
 static bool queue_notice(struct gpubuf_client *client)
 {
     gb_rpc_end(&client->notice);
-    return !client->notice.failed && gb_conn_queue(&client->conn, client->notice.data,
-                                                   client->notice.length, NULL, 0) == 0;
+    return !client->notice.failed &&
+           gb_conn_queue(&client->conn, client->notice.data, client->notice.length, NULL, 0) == 0;
 }
 
 /* Begins {"…","params":{"MEMBER":[ */
@@ -193,13 +193,14 @@ static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_messa
     }
 
     struct gb_error error = {.code = 0}, refused;
-    struct gb_reply reply = {.result = message->result, .fds = fds,
-                             .fd_count = (unsigned)message->fds};
+    struct gb_reply reply = {
+        .result = message->result, .fds = fds, .fd_count = (unsigned)message->fds};
     int status = 0;
     if (message->error.text) {
         status = gb_rpc_read_error(message->error, &client->pool, &refused);
         if (status >= 0)
-            status = gb_fail(&refused, GPUBUF_E_PROTOCOL, "the daemon sent an error without a code");
+            status =
+                gb_fail(&refused, GPUBUF_E_PROTOCOL, "the daemon sent an error without a code");
         refused.code = status;
         reply.refused = &refused;
         reply.error = message->error;
@@ -247,7 +248,8 @@ static void handle_shutdown(struct gpubuf_client *client, struct gb_json params)
     struct gb_string reason = {NULL, 0};
     static const struct gb_field fields[] = {{.name = "reason", .type = GB_FIELD_STRING}};
     if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, NULL, &client->pool, &reason, NULL,
-                     NULL) < 0 || !reason.text)
+                     NULL) < 0 ||
+        !reason.text)
         reason.text = "no reason given";
     (void)gb_fail(&client->farewell, GPUBUF_E_CLOSED, "%s", reason.text);
 }

@@ -27,12 +27,13 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
                        segment->id, segment->bytes);
     }
 
-    /* Without the seal the daemon, or whoever it adopted the memory from, could shrink the file, and
-       reading would end in SIGBUS. */
+    /* Without the seal the daemon, or whoever it adopted the memory from, could shrink the file,
+       and reading would end in SIGBUS. */
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK))
         return gb_fail(error, GPUBUF_E_PROTOCOL,
-                       "segment %" PRIu64 ": its descriptor is not a memfd sealed against shrinking",
+                       "segment %" PRIu64
+                       ": its descriptor is not a memfd sealed against shrinking",
                        segment->id);
 
     identity->device = (uint64_t)status.st_dev;
@@ -117,8 +118,8 @@ static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
 static bool mark_filled(const struct gb_imported *imported, uint64_t granule)
 {
     uint8_t mask = (uint8_t)(1u << (granule % 8));
-    uint8_t before = atomic_fetch_or_explicit(&imported->filled[granule / 8], mask,
-                                              memory_order_relaxed);
+    uint8_t before =
+        atomic_fetch_or_explicit(&imported->filled[granule / 8], mask, memory_order_relaxed);
     return before & mask;
 }
 

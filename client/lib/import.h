@@ -22,7 +22,7 @@ struct gb_imported {
     void *address;
     uint64_t bytes;
     bool writable;
-    int fd;                 /* of memory that is written here; else -1 */
+    int fd;                  /* of memory that is written here; else -1 */
     _Atomic uint8_t *filled; /* of which granules have been written once; NULL where fd is -1 */
 };
 

@@ -39,8 +39,8 @@ struct gb_reply {
 struct gb_request_type {
     /*
      * Reads a reply, with the lock held. 0, a positive outcome of the type's own, or a failure with
-     * *error filled in; GPUBUF_E_PROTOCOL ends the connection, and so does GPUBUF_E_CLOSED. If it sets
-     * request->again, the request is under way again. NULL: only success or failure matters.
+     * *error filled in; GPUBUF_E_PROTOCOL ends the connection, and so does GPUBUF_E_CLOSED. If it
+     * sets request->again, the request is under way again. NULL: only success or failure matters.
      */
     int (*reply)(struct gb_request *request, const struct gb_reply *reply, struct gb_error *error);
     /* It has ended, however, with the lock held; before anybody is told. May be NULL. */
@@ -65,12 +65,12 @@ struct gb_request {
     const struct gb_request_type *type;
     struct gpubuf_client *client;
     uint64_t id;
-    int status;        /* once `ended` */
-    bool waited;       /* by a blocking call, which frees it; else there is a callback */
-    bool canceled;     /* nobody is interested any more: discard what comes */
-    bool ended;        /* the outcome is there */
-    bool again;        /* sent again by its own reply */
-    bool held;         /* being canceled: whoever cancels frees it */
+    int status;    /* once `ended` */
+    bool waited;   /* by a blocking call, which frees it; else there is a callback */
+    bool canceled; /* nobody is interested any more: discard what comes */
+    bool ended;    /* the outcome is there */
+    bool again;    /* sent again by its own reply */
+    bool held;     /* being canceled: whoever cancels frees it */
     struct gb_error error;
 };
 
@@ -78,22 +78,22 @@ struct gb_watch;
 
 struct gpubuf_client {
     _Atomic size_t references;
-    uint64_t serial;     /* never used twice in a process */
-    unsigned generation; /* of the process: differs in a child of fork */
+    uint64_t serial;                       /* never used twice in a process */
+    unsigned generation;                   /* of the process: differs in a child of fork */
     struct gpubuf_client *next, *previous; /* of all clients, for fork */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct gb_conn conn;
     _Atomic bool disconnected; /* by the program */
-    bool write_failed; /* the peer reads no more; what it still wrote is read first */
-    bool leader;       /* somebody polls for everybody */
-    unsigned pollers;  /* threads that poll the socket without the lock */
-    unsigned waiters;  /* threads that wait on `changed` */
-    _Atomic bool ended; /* disconnected or lost */
-    struct gb_error lost; /* code 0: it is not */
-    struct gb_error farewell; /* why the daemon said that it shuts down; code 0: it did not */
-    _Atomic bool embedded; /* gpubuf_events was asked: there is an event loop */
+    bool write_failed;         /* the peer reads no more; what it still wrote is read first */
+    bool leader;               /* somebody polls for everybody */
+    unsigned pollers;          /* threads that poll the socket without the lock */
+    unsigned waiters;          /* threads that wait on `changed` */
+    _Atomic bool ended;        /* disconnected or lost */
+    struct gb_error lost;      /* code 0: it is not */
+    struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
+    _Atomic bool embedded;     /* gpubuf_events was asked: there is an event loop */
 
     char instance[GB_INSTANCE_BYTES];
     uint64_t session;
@@ -119,8 +119,8 @@ struct gpubuf_client {
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
-    struct gb_pool pool; /* of the message at hand */
-    char *input;         /* receive buffer */
+    struct gb_pool pool;     /* of the message at hand */
+    char *input;             /* receive buffer */
 };
 
 /* ---- error.c: the sentence of each thread's last failure ---- */
@@ -183,8 +183,8 @@ void gb_request_restore(struct gb_request *request);
 
 /*
  * Waits until a `waited` request has ended, and takes it off the table. The lock is held before and
- * after, and let go meanwhile. Returns its status, reported if a failure. After a timeout (`timeout_ms` -1: never) *request is
- * NULL: it lives on until its reply comes.
+ * after, and let go meanwhile. Returns its status, reported if a failure. After a timeout
+ * (`timeout_ms` -1: never) *request is NULL: it lives on until its reply comes.
  */
 int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms);
 
@@ -211,7 +211,8 @@ int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort);
 
-/* Receives once (or, with `all`, until there is no more) and handles it. Returns how many messages. */
+/* Receives once (or, with `all`, until there is no more) and handles it. Returns how many messages.
+ */
 int gb_receive(struct gpubuf_client *client, bool all);
 
 /* Polls and handles what comes, for at most `timeout_ms` (-1: for ever). Lets the lock go. */
@@ -246,7 +247,8 @@ int gb_check_prefix(const struct gpubuf_client *client, const char *prefix);
 /* Writes the params of a call. */
 typedef void (*gb_write_params)(struct gb_writer *writer, const void *arg);
 
-/* A blocking call; *result (may be NULL) is the text of its result, for free(). Reports failures. */
+/* A blocking call; *result (may be NULL) is the text of its result, for free(). Reports failures.
+ */
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result);
 int gb_call_with_fd(struct gpubuf_client *client, const char *method, gb_write_params write,

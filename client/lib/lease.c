@@ -104,6 +104,15 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
                    "the daemon did not send the handle of segment %" PRIu64, segment);
 }
 
+/* Where a lease finds a segment. What the session may write the daemon does not send it again for
+   reading. */
+static struct gb_mapping *mapping_for(const struct gb_grants *grants,
+                                      const struct gb_import *import)
+{
+    struct gb_mapping *reading = grants->writable ? NULL : import->mappings[0];
+    return reading ? reading : import->mappings[1];
+}
+
 /* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
 static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
 {
@@ -117,7 +126,7 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
 
     struct gb_imports *imports = &placing->grants->client->imports;
     struct gb_import *import = gb_imports_find(imports, segment);
-    struct gb_mapping *mapping = import ? import->mappings[placing->grants->writable] : NULL;
+    struct gb_mapping *mapping = import ? mapping_for(placing->grants, import) : NULL;
     if (!mapping)
         return missing_segment(placing->grants, segment, placing->error);
 
@@ -154,7 +163,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
     if (r != 0)
         return r;
     const struct gb_import *import = placing->lease->segments[index].import;
-    uint64_t room = gb_mapping_bytes(import->mappings[placing->grants->writable]);
+    uint64_t room = gb_mapping_bytes(mapping_for(placing->grants, import));
     if (buffer->offset > room || buffer->bytes > room - buffer->offset)
         return gb_fail(placing->error, GPUBUF_E_PROTOCOL,
                        "a buffer at %" PRIu64 " of %" PRIu64 " bytes lies outside segment %" PRIu64

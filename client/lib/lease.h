@@ -21,7 +21,7 @@ enum gb_lease_state {
     GB_LEASE_OPEN,    /* being written */
     GB_LEASE_SEALING, /* `seal` is under way */
     GB_LEASE_SEALED,
-    GB_LEASE_ENDED,   /* the daemon knows */
+    GB_LEASE_ENDED, /* the daemon knows */
 };
 
 struct gpubuf_object {
@@ -35,7 +35,7 @@ struct gpubuf_object {
                         columns' own offsets. Arrays: the first element's bit in the mask. */
     uint64_t length;
     int64_t null_count;
-    bool whole; /* not a slice: the null count is the column's, which sealing may change */
+    bool whole;      /* not a slice: the null count is the column's, which sealing may change */
     uint64_t start;  /* arrays and bytes: where the view begins, in bytes from the buffer's start */
     uint64_t extent; /* and how many bytes it spans */
     unsigned ndim;
@@ -43,7 +43,7 @@ struct gpubuf_object {
     const int64_t *strides;
     int64_t stride; /* what `strides` points to where there is one axis and no array */
     const char *dtype;
-    char dtype_text[64]; /* what `dtype` points to where the type has parameters */
+    char dtype_text[64];  /* what `dtype` points to where the type has parameters */
     uint64_t own_shape[]; /* views of arrays */
 };
 
@@ -53,7 +53,7 @@ struct gb_lease_segment {
 };
 
 struct gb_lease {
-    _Atomic size_t references; /* the root counts as one */
+    _Atomic size_t references;    /* the root counts as one */
     struct gpubuf_client *client; /* counted */
     struct gpubuf_object *root;
     uint64_t id;
@@ -111,8 +111,8 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease);
 /* Where a buffer lies here. */
 void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *buffer);
 
-/* Copies `bytes` bytes to `offset` in a buffer of an object being written. GPUBUF_E_PROTOCOL if they
-   do not fit: the daemon gave less than it was asked for. Reports failures. */
+/* Copies `bytes` bytes to `offset` in a buffer of an object being written. GPUBUF_E_PROTOCOL if
+   they do not fit: the daemon gave less than it was asked for. Reports failures. */
 int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes);
 

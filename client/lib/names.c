@@ -69,8 +69,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
 }
 
 /* Checks an answer's text as a whole, and reports what is wrong with it. */
-static int check_answer(const struct gpubuf_client *client, const char *text,
-                        struct gb_json *value)
+static int check_answer(const struct gpubuf_client *client, const char *text, struct gb_json *value)
 {
     struct gb_error error;
     if (gb_json_check(text, strlen(text), value, &error) < 0)
@@ -124,8 +123,7 @@ static int call_name(struct gpubuf_client *client, const char *method, const cha
                      char **result)
 {
     int r = check_name(client, "name", name);
-    return r < 0 ? r
-                 : gb_call(client, method, write_name, name, answer_timeout(client), result);
+    return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), result);
 }
 
 struct object_member {

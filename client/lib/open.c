@@ -5,8 +5,7 @@
 
 #define TRIES_MAX 8 /* of one name, when its segments are unmapped while it is asked for */
 
-static int read_options(const struct gpubuf_client *client,
-                        const struct gpubuf_open_options *given,
+static int read_options(const struct gpubuf_client *client, const struct gpubuf_open_options *given,
                         struct gpubuf_open_options *options)
 {
     *options = (struct gpubuf_open_options){.size = sizeof(*options)};
@@ -260,8 +259,8 @@ struct open_many {
 static int many_send(struct gpubuf_client *client, struct open_many *many,
                      enum gb_release_order order, struct gb_error *error)
 {
-    size_t most = many->left_count < client->names_max ? many->left_count
-                                                       : (size_t)client->names_max;
+    size_t most =
+        many->left_count < client->names_max ? many->left_count : (size_t)client->names_max;
     if (gb_reserve_releases(client, most) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
@@ -301,7 +300,8 @@ static bool is_message_full(struct gb_json value, struct gb_pool *pool)
     struct data_member member = {{NULL, 0}};
     struct limit_member data = {{NULL, 0}};
     if (gb_json_read(value, data_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &member, NULL, NULL) ||
-        gb_json_read(member.data, limit_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &data, NULL, NULL))
+        gb_json_read(member.data, limit_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &data, NULL,
+                     NULL))
         return false;
     return data.limit.text &&
            (strcmp(data.limit.text, "fds") == 0 || strcmp(data.limit.text, "line_bytes") == 0);

@@ -43,8 +43,8 @@ static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
     const uint64_t *shape = object->shape;
     unsigned axis = object->ndim;
     source->run = gb_dtype_bits(&object->column->dtype) / 8;
-    while (axis > 0 && (!strides || shape[axis - 1] == 1 ||
-                        strides[axis - 1] == (int64_t)source->run)) {
+    while (axis > 0 &&
+           (!strides || shape[axis - 1] == 1 || strides[axis - 1] == (int64_t)source->run)) {
         axis--;
         if (__builtin_mul_overflow(source->run, shape[axis], &source->run) ||
             source->run > INT64_MAX)

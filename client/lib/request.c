@@ -8,7 +8,8 @@
 #include "internal.h"
 
 #define BUCKETS_MIN 32u
-#define OUTPUT_POLL_MS 100 /* how long to look for room to send before looking for the answer again */
+#define OUTPUT_POLL_MS \
+    100 /* how long to look for room to send before looking for the answer again */
 
 /* ---- the table ---- */
 

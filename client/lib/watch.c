@@ -73,8 +73,7 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
     event->watch = members.watch;
     memcpy(event->kind, members.kind.text, members.kind.length + 1);
     event->has_info = members.object.text != NULL;
-    if (event->has_info &&
-        gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
+    if (event->has_info && gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
         free(event);
         lose(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
         return;
@@ -137,8 +136,7 @@ static void unwatch_silently(struct gpubuf_client *client, uint64_t id)
     gb_rpc_begin_notification(writer, "unwatch", 0);
     write_unwatch(writer, &id);
     gb_rpc_end(writer);
-    if (!writer->failed &&
-        gb_conn_queue(&client->conn, writer->data, writer->length, NULL, 0) == 0)
+    if (!writer->failed && gb_conn_queue(&client->conn, writer->data, writer->length, NULL, 0) == 0)
         gb_flush(client);
 }
 

@@ -1,0 +1,91 @@
+/*
+ * What the library's tests share: a real daemon on a socket of its own, a fake one that answers as
+ * a test says, descriptors counted. Everything fails the running test by cmocka's own means.
+ */
+#ifndef GB_TEST_HARNESS_H
+#define GB_TEST_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#include "gpubuf.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- a real daemon ---- */
+
+/* Starts $GPUBUF_BUILD/bin/gpubufd (build/ if unset) with a private socket and 256 MiB, and waits
+   until it answers. For cmocka's group fixtures. `arguments` is a NULL-terminated list of further
+   options, or NULL. */
+int start_daemon(void **state);
+int start_daemon_with(const char *const *arguments);
+/* Stops it, and fails if it does not end well. */
+int stop_daemon(void **state);
+/* kill -9. */
+void kill_daemon(void);
+const char *daemon_socket(void);
+
+/* A client of it; the second with options. */
+struct gpubuf_client *connect_client(void);
+struct gpubuf_client *connect_with(const struct gpubuf_connect_options *options);
+
+/* ---- checks ---- */
+
+/* Fails with the library's sentence if `r` is not what it should be. */
+#define ok(client, call) check_result((client), (call), 0, __FILE__, __LINE__)
+#define fails(client, code, call) check_result((client), (call), (code), __FILE__, __LINE__)
+void check_result(const struct gpubuf_client *client, int r, int expected, const char *file,
+                  int line);
+
+/* Open descriptors of this process, and mappings of memfds. */
+size_t count_fds(void);
+size_t count_mappings(void);
+
+/* Waits, at most ten seconds, until `condition` holds. */
+void wait_until(bool (*condition)(void *arg), void *arg);
+
+/* What the daemon says of an object's leases; of an absent object -1. */
+int64_t leases_of(struct gpubuf_client *client, const char *name);
+/* A member of `stats`, by its key's first occurrence in the text; fails if there is none. */
+uint64_t stat_value(struct gpubuf_client *client, const char *key);
+
+/* Dispatches, polling in between, until *flag. */
+void dispatch_until(struct gpubuf_client *client, const bool *flag);
+
+/* Publishes bytes that count up from `first`. */
+void put_counting(struct gpubuf_client *client, const char *name, size_t bytes, unsigned first);
+
+/* ---- a fake daemon ---- */
+
+/*
+ * Answers in a child process: `script` gets the listening socket's first connection after hello was
+ * answered for it, or (greet false) before. It returns when it has no more to say; the connection
+ * then closes.
+ */
+typedef void (*fake_script)(int fd, const void *arg);
+
+struct fake {
+    pid_t pid;
+    char path[108];
+    char directory[64];
+};
+
+void fake_start(struct fake *fake, bool greet, fake_script script, const void *arg);
+void fake_stop(struct fake *fake);
+struct gpubuf_client *fake_connect(const struct fake *fake);
+
+/* For scripts, in the child: reads a line (false at the end), sends text with descriptors. */
+bool fake_read(int fd, char *line, size_t size);
+void fake_send(int fd, const char *text, const int *fds, unsigned count);
+/* Sends a reply whose text has "ID" in place of the id of the request in `line`. */
+void fake_reply(int fd, const char *line, const char *text, const int *fds, unsigned count);
+/* A memfd of so many bytes, filled with `value`, with the seals given. */
+int fake_memfd(size_t bytes, int value, int seals);
+
+#endif
