@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-
 struct option_info {
     const char *name;
     const char *argument; /* NULL: a flag */
@@ -78,57 +76,82 @@ static int set_mode(struct gb_config *config, const char *value, struct gb_error
     return 0;
 }
 
-/* Half of the machine's memory, or a share of it, or so many bytes; at least one segment. */
-static int host_capacity(const char *value, uint64_t *capacity, struct gb_error *error)
+/* Splits "cuda:0:50%" into the device and its share; half of the device if none is said. */
+static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_error *error)
 {
-    uint64_t memory = gb_device_host_memory(), percent;
+    size_t id_length = strcspn(value, ":");
+    const char *size;
     char *end;
 
-    if (strcmp(value, "host") == 0) {
-        *capacity = memory / 2;
-        return 0;
+    if (strncmp(value, "cuda:", 5) == 0)
+        id_length = 5 + strcspn(value + 5, ":");
+    size = value[id_length] ? value + id_length + 1 : "50%";
+    if (id_length == 0 || id_length >= sizeof(spec->id))
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" names no device", value);
+    memcpy(spec->id, value, id_length);
+    spec->id[id_length] = '\0';
+    if (isdigit((unsigned char)*size)) {
+        unsigned long percent = strtoul(size, &end, 10);
+
+        if (strcmp(end, "%") == 0) {
+            if (percent < 1 || percent > 100)
+                return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
+            spec->percent = (unsigned)percent;
+            return 0;
+        }
     }
-    value += strlen("host:");
-    percent = strtoull(value, &end, 10);
-    if (isdigit((unsigned char)*value) && strcmp(end, "%") == 0) {
-        if (percent < 1 || percent > 100)
-            return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
-        *capacity = memory / 100 * percent;
-        return 0;
-    }
-    if (!gb_size_parse(value, capacity))
+    if (!gb_size_parse(size, &spec->bytes) || spec->bytes == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\" is no size; expected one such as 512M, 2G or 50%%", value);
-    if (*capacity > memory)
+                       "\"%s\" is no size; expected one such as 512M, 2G or 50%%", size);
+    return 0;
+}
+
+static bool known_device(const char *id)
+{
+    return strcmp(id, "host") == 0 || strcmp(id, "cuda:all") == 0 || strncmp(id, "GPU-", 4) == 0 ||
+           strncmp(id, "MIG-", 4) == 0 ||
+           (strncmp(id, "cuda:", 5) == 0 && id[5] &&
+            strspn(id + 5, "0123456789") == strlen(id + 5));
+}
+
+int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
+                            struct gb_error *error)
+{
+    const uint64_t least = (uint64_t)2 << 20;
+
+    *capacity = spec->bytes ? spec->bytes : total / 100 * spec->percent;
+    if (*capacity > total)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s is more than the machine's memory, %" PRIu64 " MiB", value,
-                       memory >> 20);
+                       "--device %s: that is more than the device has, %" PRIu64 " MiB", spec->text,
+                       total >> 20);
+    if (*capacity < least)
+        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: a device needs at least 2M",
+                       spec->text);
     return 0;
 }
 
 static int set_device(struct gb_config *config, const char *value, struct gb_error *error)
 {
-    uint64_t capacity;
+    struct gb_device_spec *spec = &config->devices[config->device_count];
     int r;
 
     if (config->device_count == GB_CONFIG_DEVICES)
         return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_CONFIG_DEVICES);
-    if (strcmp(value, "host") != 0 && strncmp(value, "host:", 5) != 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "unknown device \"%s\"; expected host or host:SIZE",
-                       value);
+    r = read_spec(value, spec, error);
+    if (r < 0)
+        return r;
+    if (!known_device(spec->id))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "unknown device \"%s\"; expected host, cuda:N, cuda:all or GPU-UUID, and "
+                       "maybe :SIZE",
+                       spec->id);
     for (unsigned i = 0; i < config->device_count; i++)
-        if (strncmp(config->devices[i].spec, "host", 4) == 0)
-            return gb_fail(error, GPUBUF_E_INVALID, "the device host is given twice");
-    r = host_capacity(value, &capacity, error);
-    if (r < 0)
-        return r;
-    if (capacity < 2u << 20)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s: a device needs at least 2M", value);
-    r = set_string(&config->devices[config->device_count].spec, value, error);
-    if (r < 0)
-        return r;
-    config->devices[config->device_count++].capacity = capacity;
-    return 0;
+        if (strcmp(config->devices[i].id, spec->id) == 0)
+            return gb_fail(error, GPUBUF_E_INVALID, "the device %s is given twice", spec->id);
+    r = set_string(&spec->text, value, error);
+    if (r == 0)
+        config->device_count++;
+    return r;
 }
 
 /* Limits that size something fixed, or that both sides must agree on. */
@@ -233,8 +256,9 @@ static const struct option_info options[] = {
     {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)", true,
      set_mode},
     {"device", "SPEC",
-     "device to serve: host, host:2G or host:50% of the machine's memory\n"
-     "                          (default: host, which is host:50%)",
+     "device to serve, and how much of it: host:2G, cuda:0:50%, cuda:all,\n"
+     "                          GPU-UUID:8G; may be given often, the first is the default\n"
+     "                          (default: host; half of the device where no size is said)",
      true, set_device},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
      true, set_limit},
@@ -363,7 +387,7 @@ static int read_option(struct gb_config *config, char **argv, int *at, bool appl
 static void drop_devices(struct gb_config *config)
 {
     for (unsigned i = 0; i < config->device_count; i++)
-        free(config->devices[i].spec);
+        free(config->devices[i].text);
     memset(config->devices, 0, sizeof(config->devices));
     config->device_count = 0;
 }

@@ -44,12 +44,15 @@ struct gb_device_ops {
 struct gb_device {
     const struct gb_device_ops *ops;
     unsigned index;
-    char id[64];   /* "host" or "GPU-…" */
+    char id[64];    /* "host", "GPU-…", "MIG-…" */
+    char alias[16]; /* "cuda:0": the daemon's own numbering; "" for the host */
     char name[96]; /* for people */
-    uint64_t capacity, granularity;
+    uint64_t capacity, granularity; /* bytes */
+    bool can_block;                 /* it wants a mover */
 
     struct gb_mover *mover; /* NULL: jobs are done at once */
-    bool lost;              /* the driver has lost it for good */
+    bool lost;              /* the driver has lost it for good: its objects are withdrawn */
+    bool withdrawn;         /* that has been done */
 
     /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
      * allocated. */
@@ -72,8 +75,20 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
 
 /* The host device: memfds. `capacity` in bytes. NULL if memory is out. */
 struct gb_device *gb_device_host_new(uint64_t capacity);
-/* What a machine has: for `host:50%`. */
+/* What the machine has. */
 uint64_t gb_device_host_memory(void);
+
+struct gb_device_spec;
+
+/*
+ * The GPUs that a spec means (one, or with cuda:all every one), appended to `devices`, which holds
+ * *count of at most `most`. Starts the driver, waiting for one that is not ready yet. A failure is a
+ * sentence for the person who started us; devices appended before it are the caller's to free.
+ */
+int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **devices,
+                        unsigned *count, unsigned most, struct gb_error *error);
+/* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
+bool gb_device_cuda_lost(const char *cuda_error);
 
 void gb_device_free(struct gb_device *device); /* NULL is fine */
 

@@ -54,6 +54,8 @@ static void job_free(struct gb_making_job *job)
 
 static void tell_failure(struct gb_making_job *job)
 {
+    if (gb_device_cuda_lost(job->error.cuda))
+        job->key.device->lost = true;
     if (!job->waiting)
         return;
     job->waiting->code = job->result;

@@ -51,6 +51,8 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
     else if (share->text && strcmp(share->text, "fd") != 0)
         return gb_fail_at(&call->error, GB_PARAM("share"),
                           "expected \"fd\" or \"ipc\", found \"%.32s\"", share->text);
+    if (key->device->lost)
+        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost", key->device->id);
     if (!key->device->ops->can_share(key->device, key->share))
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "device %s cannot share by \"%s\"; hello says what it can", key->device->id,
@@ -521,6 +523,8 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     if (!object)
         return call->error.code;
     object->by_session = true;
+    if (storage->share == GB_SHARE_IPC)
+        gb_list_append(&call->session->produced, &object->of_producer);
     object->evict = creation.evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
     return publish(call, object, &layout, params->replace);
@@ -625,6 +629,8 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     if (!object)
         return call->error.code;
     object->gid = source->gid; /* its mode speaks of that group */
+    if (gb_list_linked(&source->of_producer)) /* after the source, and ends with the same session */
+        gb_list_append(&source->of_producer, &object->of_producer);
     object->by_session = source->by_session;
     object->evict = source->evict;
     return publish(call, object, &layout, params->replace);

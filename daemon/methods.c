@@ -353,20 +353,23 @@ static int segment_fd(const struct gb_segment *segment, enum gb_access access)
 static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access access)
 {
-    int fd = fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3);
+    bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
+    int fd = by_fd ? fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3) : -1;
 
-    if (fd < 0)
+    if (by_fd && fd < 0)
         return gb_fail(&call->error,
                        errno == EMFILE || errno == ENFILE ? GPUBUF_E_LIMIT : GPUBUF_E_INTERNAL,
                        "the daemon cannot open another descriptor: %s", strerror(errno));
     if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
-        close(fd);
+        if (by_fd)
+            close(fd);
         return gb_call_no_memory(call);
     }
     segments->items[segments->count].segment = segment;
     segments->items[segments->count].access = access;
-    segments->items[segments->count++].fd_index = (int)call->reply_fd_count;
-    call->reply_fds[call->reply_fd_count++] = fd;
+    segments->items[segments->count++].fd_index = by_fd ? (int)call->reply_fd_count : -1;
+    if (by_fd)
+        call->reply_fds[call->reply_fd_count++] = fd;
     return 0;
 }
 
@@ -378,7 +381,8 @@ static void forget_segment(struct gb_call *call, struct gb_segments *segments, e
     struct gb_mapping *mapping =
         gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
 
-    close(call->reply_fds[--call->reply_fd_count]);
+    if (segments->items[segments->count].fd_index >= 0)
+        close(call->reply_fds[--call->reply_fd_count]);
     if (had != GB_ACCESS_NONE)
         mapping->access = had;
     else
@@ -427,9 +431,12 @@ void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segme
             .device = segment->device->id,
             .bytes = segment->bytes,
             .writable = segments->items[i].access == GB_ACCESS_WRITE,
-            .handle = {.kind = segment->memory.kind, .fd = (uint64_t)segments->items[i].fd_index},
+            .handle = {.kind = segment->memory.kind,
+                       .fd = (uint64_t)segments->items[i].fd_index,
+                       .uuid = segment->device->id},
         };
 
+        memcpy(info.handle.ipc, segment->memory.ipc, sizeof(info.handle.ipc));
         if (i > 0)
             gb_write_char(writer, ',');
         gb_segment_write(writer, &info);

@@ -52,6 +52,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     assert(!object->named && gb_list_empty(&object->leases));
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_list_remove(&object->of_storage);
+    gb_list_remove(&object->of_producer);
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
@@ -265,6 +266,19 @@ bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device)
                            GB_EVENT_EVICTED);
     gb_storage_unref(registry->store, storage);
     return true;
+}
+
+void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device)
+{
+    struct gb_name *name = gb_names_lower(&registry->names, "", 0, false), *next;
+
+    for (; name; name = next) {
+        struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
+
+        next = gb_names_next(name);
+        if (object->storage->device == device)
+            gb_registry_unname(registry, object, GB_EVENT_WITHDRAWN);
+    }
 }
 
 void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms)

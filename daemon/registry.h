@@ -14,7 +14,15 @@
 
 enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
 
-enum gb_event { GB_EVENT_SEALED, GB_EVENT_DELETED, GB_EVENT_EVICTED };
+/* In the order of watch.c's names of kinds. */
+enum gb_event {
+    GB_EVENT_SEALED,
+    GB_EVENT_DELETED,
+    GB_EVENT_EVICTED,
+    GB_EVENT_SPILLED,
+    GB_EVENT_RESTORED,
+    GB_EVENT_WITHDRAWN, /* its producer or its device is gone */
+};
 
 struct gb_object {
     struct gb_name index; /* while it is the name's current version */
@@ -29,6 +37,7 @@ struct gb_object {
     unsigned mode;
     enum gb_evict evict;
     bool named, pinned, by_session; /* by_session: registered by its producer */
+    struct gb_link of_producer;     /* in a session's list, if it goes with it: share=ipc */
     int64_t created_ms, ttl_ms;
     struct gb_deadline deadline; /* of ttl_ms */
 
@@ -119,6 +128,8 @@ void gb_object_pin(struct gb_object *object, bool pin);
 
 /* Unnames every object of the least recently used storage on the device; false if none may go. */
 bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device);
+/* Unnames every object on a device that is gone. */
+void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
 /* Deletes what has outlived its time. */
 void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
 

@@ -88,6 +88,21 @@ static void on_prepare(uv_prepare_t *handle)
 
 /* ---- a turn of the loop ---- */
 
+/* What lay on a device that is gone is gone: its names go too, and whoever watches is told. */
+static void withdraw_lost(struct gb_server *server)
+{
+    for (unsigned i = 0; i < server->device_count; i++) {
+        struct gb_device *device = server->devices[i];
+
+        if (!device->lost || device->withdrawn)
+            continue;
+        device->withdrawn = true;
+        device->space_changed = true; /* those who wait for space are to be told */
+        gb_log(GB_LOG_ERROR, "device lost", GB_LOG_TEXT("id", device->id));
+        gb_registry_withdraw(&server->registry, device);
+    }
+}
+
 static void flush_dirty(struct gb_server *server)
 {
     while (!gb_list_empty(&server->dirty)) {
@@ -117,6 +132,7 @@ static void serve(struct gb_server *server)
         gb_session_serve(session);
     }
     fire_timers(server);
+    withdraw_lost(server);
     gb_waits_run(server);
     flush_dirty(server);
 }
@@ -129,11 +145,11 @@ static void on_check(uv_check_t *handle)
 /* ---- accepting ---- */
 
 /* Without a free descriptor the peer would wait for ever and the loop spin: take it and hang up. */
-static void turn_away(struct gb_server *server)
+static void turn_away(struct gb_server *server, int why)
 {
     int fd;
 
-    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(errno)));
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(why)));
     if (server->spare_fd < 0)
         return;
     close(server->spare_fd);
@@ -151,14 +167,19 @@ static void on_listen(uv_poll_t *handle, int status, int events)
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int why;
 
         if (fd >= 0) {
             gb_session_new(server, fd);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            turn_away(server);
-        if (errno != EINTR && errno != ECONNABORTED)
+        why = errno;
+        if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS) {
+            if (gb_sessions_end_hung_up(server))
+                continue; /* who has gone leaves room */
+            turn_away(server, why);
+        }
+        if (why != EINTR && why != ECONNABORTED)
             return;
     }
 }
@@ -170,7 +191,7 @@ struct gb_device *gb_server_device(const struct gb_server *server, const char *i
     if (!id)
         return server->devices[0];
     for (unsigned i = 0; i < server->device_count; i++)
-        if (strcmp(server->devices[i]->id, id) == 0)
+        if (strcmp(server->devices[i]->id, id) == 0 || strcmp(server->devices[i]->alias, id) == 0)
             return server->devices[i];
     return NULL;
 }
@@ -189,16 +210,45 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
 }
 
+static int make_host(struct gb_server *server, const struct gb_device_spec *spec,
+                     struct gb_error *error)
+{
+    uint64_t capacity;
+    int r = gb_device_spec_capacity(spec, gb_device_host_memory(), &capacity, error);
+
+    if (r < 0)
+        return r;
+    server->devices[server->device_count] = gb_device_host_new(capacity);
+    if (!server->devices[server->device_count])
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    server->device_count++;
+    return 0;
+}
+
 static int make_devices(struct gb_server *server, struct gb_error *error)
 {
     for (unsigned i = 0; i < server->config->device_count; i++) {
-        struct gb_device *device = gb_device_host_new(server->config->devices[i].capacity);
+        const struct gb_device_spec *spec = &server->config->devices[i];
+        int r = strcmp(spec->id, "host") == 0
+                    ? make_host(server, spec, error)
+                    : gb_device_cuda_open(spec, server->devices, &server->device_count,
+                                          GB_CONFIG_DEVICES, error);
 
-        if (!device)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-        device->index = i;
-        server->devices[server->device_count++] = device;
+        if (r < 0)
+            return r;
     }
+    for (unsigned i = 0; i < server->device_count; i++)
+        server->devices[i]->index = i;
+    return 0;
+}
+
+static int start_movers(struct gb_server *server, struct gb_error *error)
+{
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->can_block &&
+            gb_mover_new(server->loop, &server->devices[i]->mover) < 0)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for %s",
+                           server->devices[i]->id);
     return 0;
 }
 
@@ -295,6 +345,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (server->spare_fd < 0 || server->ends_fd < 0)
         return gb_fail_errno(error, "cannot open descriptors");
     r = start_handles(server, error);
+    if (r == 0)
+        r = start_movers(server, error);
     if (r < 0)
         return r;
     gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),

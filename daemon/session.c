@@ -137,6 +137,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_mapper_init(&session->mapper, session->id);
     gb_list_init(&session->watches);
     gb_list_init(&session->waits);
+    gb_list_init(&session->produced);
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
     server->sessions_total++;
@@ -157,6 +158,18 @@ static void on_closed(uv_handle_t *handle)
     free(session);
 }
 
+/* Memory that stays its producer's goes with it. */
+static void withdraw_produced(struct gb_session *session)
+{
+    GB_LIST_EACH(&session->produced, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
+
+        gb_list_remove(&object->of_producer);
+        if (object->named)
+            gb_registry_unname(&session->server->registry, object, GB_EVENT_WITHDRAWN);
+    }
+}
+
 void gb_session_end(struct gb_session *session, const char *why)
 {
     struct gb_server *server = session->server;
@@ -169,6 +182,7 @@ void gb_session_end(struct gb_session *session, const char *why)
            GB_LOG_NUMBER("leases", session->holder.count));
     gb_waits_end_session(session);
     gb_watches_end_session(session);
+    withdraw_produced(session);
     gb_holder_end(&server->registry, &session->holder);
     gb_mapper_end(&server->store, &session->mapper);
     gb_timer_cancel(server, &session->half_line);
@@ -296,6 +310,14 @@ static void end_hung_up(struct gb_server *server, struct gb_session *current)
                 gb_session_drain(session);
         }
     } while (count == 64);
+}
+
+bool gb_sessions_end_hung_up(struct gb_server *server)
+{
+    uint64_t before = server->session_count;
+
+    end_hung_up(server, NULL);
+    return server->session_count < before;
 }
 
 /* A peer that has only closed its sending side still gets its replies, as far as its socket takes

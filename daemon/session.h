@@ -34,6 +34,7 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
+    struct gb_link produced; /* objects that are withdrawn when it ends */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;
 };
@@ -44,6 +45,8 @@ int gb_session_new(struct gb_server *server, int fd);
 void gb_session_serve(struct gb_session *session);
 /* Serves what the peer still sent, then ends: called when it has hung up. */
 void gb_session_drain(struct gb_session *session);
+/* Ends those whose peers have hung up; true if there were any. */
+bool gb_sessions_end_hung_up(struct gb_server *server);
 /* Gives back all that it held, at once; its memory is freed by the loop. Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
 

@@ -72,6 +72,8 @@ static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_ob
     if (object) {
         GB_WRITE_LITERAL(writer, ",\"object\":");
         gb_object_write(writer, object, false);
+        if (object->storage->device->lost)
+            GB_WRITE_LITERAL(writer, ",\"lost\":true");
     }
     gb_write_char(writer, '}');
     gb_rpc_end(writer);
