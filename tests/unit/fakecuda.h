@@ -1,0 +1,341 @@
+/*
+ * What the tests of the fake driver share. CUDA does not survive fork(), so whatever calls it runs
+ * in a child that is forked before; the test's own process only gives orders and looks on. A child
+ * that finds something wrong says so and exits with 1.
+ */
+#ifndef GB_TEST_FAKECUDA_H
+#define GB_TEST_FAKECUDA_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proto/cuda.h"
+#include "tests/fakecuda/fakecuda.h"
+
+#define MB ((size_t)1 << 20)
+
+/* In a child: the driver's functions. */
+static const struct gb_cuda *cu;
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* The call's result must be this. */
+#define GIVES(wanted, call)                                                                        \
+    do {                                                                                           \
+        CUresult got_ = (call);                                                                    \
+        if (got_ != (wanted)) {                                                                    \
+            fprintf(stderr, "%s:%d: %s: %s instead of %s\n", __FILE__, __LINE__, #call,            \
+                    gb_cuda_error_name(cu, got_), #wanted);                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+#define OK(call) GIVES(CUDA_SUCCESS, call)
+
+/* ---- a directory of devices of its own, and an environment, for each test ---- */
+
+static char devices_directory[64];
+
+static inline void clear_environment(void)
+{
+    static const char *const names[] = {
+        "FAKECUDA_DEVICES", "FAKECUDA_MEMORY",  "FAKECUDA_CONTEXT",      "FAKECUDA_VERSION",
+        "FAKECUDA_PEER",    "FAKECUDA_MIG",     "FAKECUDA_STREAM_DELAY", "FAKECUDA_NAME",
+        "FAKECUDA_FAIL",    "FAKECUDA_DELAY",   "FAKECUDA_LOST",         "FAKECUDA_ATTRIBUTE",
+        "FAKECUDA_TRACE",   "FAKECUDA_ID",      "CUDA_VISIBLE_DEVICES",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        unsetenv(names[i]);
+}
+
+static inline int set_up(void **state)
+{
+    (void)state;
+    clear_environment();
+    strcpy(devices_directory, "/dev/shm/fakecuda-test-XXXXXX");
+    if (!mkdtemp(devices_directory)) {
+        strcpy(devices_directory, "/tmp/fakecuda-test-XXXXXX");
+        if (!mkdtemp(devices_directory))
+            return -1;
+    }
+    return setenv("FAKECUDA_DIR", devices_directory, 1);
+}
+
+static inline int tear_down(void **state)
+{
+    (void)state;
+    clear_environment();
+    char command[96];
+    snprintf(command, sizeof(command), "rm -rf %s", devices_directory);
+    return system(command);
+}
+
+/* ---- children ---- */
+
+struct child {
+    pid_t pid;
+    int socket; /* to its own */
+};
+
+static inline struct child start(void (*body)(int socket))
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(pair[0]);
+        alarm(120);
+        struct gb_error error;
+        if (gb_cuda_load(&cu, &error) < 0) {
+            fprintf(stderr, "%s\n", error.message);
+            _exit(1);
+        }
+        body(pair[1]);
+        _exit(0);
+    }
+    close(pair[1]);
+    return (struct child){.pid = pid, .socket = pair[0]};
+}
+
+static inline void ends_well(struct child child)
+{
+    int status;
+    close(child.socket);
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+    assert_int_equal(status, 0);
+}
+
+/* kill -9, and until it is gone. */
+static inline void kill_child(struct child child)
+{
+    int status;
+    assert_int_equal(kill(child.pid, SIGKILL), 0);
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    close(child.socket);
+}
+
+static inline void run(void (*body)(int socket))
+{
+    ends_well(start(body));
+}
+
+/* Messages between them; for both sides, so they end the process if the other one is gone. */
+
+static inline void tell(int socket, const void *bytes, size_t size)
+{
+    if (send(socket, bytes, size, MSG_NOSIGNAL) != (ssize_t)size) {
+        fprintf(stderr, "the other process is gone (send)\n");
+        _exit(1);
+    }
+}
+
+static inline void hear(int socket, void *bytes, size_t size)
+{
+    if (recv(socket, bytes, size, MSG_WAITALL) != (ssize_t)size) {
+        fprintf(stderr, "the other process is gone (receive)\n");
+        _exit(1);
+    }
+}
+
+static inline void step(int socket)
+{
+    tell(socket, "s", 1);
+}
+
+static inline void await(int socket)
+{
+    char byte;
+    hear(socket, &byte, 1);
+}
+
+/* For a child that is to be killed: until then. */
+static inline void __attribute__((noreturn)) stay(int socket)
+{
+    step(socket);
+    char byte;
+    while (recv(socket, &byte, 1, 0) > 0)
+        continue;
+    _exit(0);
+}
+
+union fd_control {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr header;
+};
+
+static inline void tell_fd(int socket, int fd)
+{
+    char byte = 'f';
+    union fd_control control = {0};
+    struct iovec text = {&byte, 1};
+    struct msghdr message = {.msg_iov = &text,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof(control)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(fd));
+    memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1)
+        _exit(1);
+}
+
+static inline int hear_fd(int socket)
+{
+    char byte;
+    union fd_control control;
+    struct iovec text = {&byte, 1};
+    struct msghdr message = {.msg_iov = &text,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof(control)};
+    int fd = -1;
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message))
+        _exit(1);
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+    return fd;
+}
+
+/* ---- in children ---- */
+
+/* cuInit, and the context of a device current. */
+static inline void begin(int device)
+{
+    CUcontext context;
+    OK(cu->cuInit(0));
+    OK(cu->cuDevicePrimaryCtxRetain(&context, device));
+    OK(cu->cuCtxPushCurrent(context));
+}
+
+static inline CUmemAllocationProp exportable(int device)
+{
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+    };
+}
+
+static inline CUmemGenericAllocationHandle create(int device, size_t bytes)
+{
+    CUmemAllocationProp properties = exportable(device);
+    CUmemGenericAllocationHandle handle;
+    OK(cu->cuMemCreate(&handle, bytes, &properties, 0));
+    return handle;
+}
+
+static inline int export_fd(CUmemGenericAllocationHandle handle)
+{
+    int fd = -1;
+    OK(cu->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    return fd;
+}
+
+static inline CUmemGenericAllocationHandle import_fd(int fd)
+{
+    CUmemGenericAllocationHandle handle;
+    OK(cu->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    return handle;
+}
+
+static inline CUresult set_access(CUdeviceptr pointer, size_t bytes, int device, unsigned int flags)
+{
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+    return cu->cuMemSetAccess(pointer, bytes, &access, 1);
+}
+
+/* Maps all of an allocation at addresses of its own. */
+static inline CUdeviceptr map(CUmemGenericAllocationHandle handle, size_t bytes, int device,
+                              unsigned int flags)
+{
+    CUdeviceptr pointer;
+    OK(cu->cuMemAddressReserve(&pointer, bytes, 0, 0, 0));
+    OK(cu->cuMemMap(pointer, bytes, 0, handle, 0));
+    OK(set_access(pointer, bytes, device, flags));
+    return pointer;
+}
+
+static inline void unmap(CUdeviceptr pointer, size_t bytes)
+{
+    OK(cu->cuMemUnmap(pointer, bytes));
+    OK(cu->cuMemAddressFree(pointer, bytes));
+}
+
+static inline unsigned char *host(CUdeviceptr pointer)
+{
+    return (unsigned char *)(uintptr_t)pointer;
+}
+
+static inline size_t free_memory(void)
+{
+    size_t available, total;
+    OK(cu->cuMemGetInfo(&available, &total));
+    return available;
+}
+
+#define PATTERN(i) ((unsigned char)((i) * 7 + 3))
+
+static inline void fill_pattern(CUdeviceptr pointer, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 97)
+        host(pointer)[i] = PATTERN(i);
+}
+
+static inline bool has_pattern(CUdeviceptr pointer, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 97)
+        if (host(pointer)[i] != PATTERN(i))
+            return false;
+    return true;
+}
+
+/* ---- in the test's process ---- */
+
+static inline void report_free(int socket)
+{
+    int device;
+    hear(socket, &device, sizeof(device));
+    begin(device);
+    size_t bytes = free_memory();
+    tell(socket, &bytes, sizeof(bytes));
+}
+
+/* What a fresh process finds free on a device, its own context taken off. */
+static inline size_t free_on(int device)
+{
+    size_t bytes;
+    struct child child = start(report_free);
+    tell(child.socket, &device, sizeof(device));
+    hear(child.socket, &bytes, sizeof(bytes));
+    ends_well(child);
+    return bytes;
+}
+
+#endif
