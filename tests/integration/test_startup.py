@@ -48,7 +48,7 @@ BAD_OPTIONS = {
     "device size": (["--device", "host:lots"], ["lots"]),
     "device negative": (["--device", "host:-1M"], ["-1M"]),
     "device fraction": (["--device", "host:1.5G"], ["1.5G"]),
-    "device zero": (["--device", "host:0"], ["host"]),
+    "device zero": (["--device", "host:0"], ["--device"]),
     "device overflow": (["--device", "host:99999999999999999999"], ["99999999999999999999"]),
     "device unit overflow": (["--device", "host:18014398509481984K"], ["18014398509481984K"]),
     "device percent": (["--device", "host:101%"], ["101%"]),
