@@ -102,7 +102,8 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     }
     if (!gb_size_parse(size, &spec->bytes) || spec->bytes == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\" is no size; expected one such as 512M, 2G or 50%%", size);
+                       "%s: \"%s\" is no size; expected one such as 512M, 2G or 50%%", value,
+                       size);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* create, seal, abort, register, alias: how objects come to be. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "methods.h"
@@ -286,6 +287,7 @@ const struct gb_method gb_method_create = {
 struct seal_params {
     uint64_t lease;
     struct gb_json null_counts;
+    struct gb_string ready;
     bool release;
 };
 
@@ -293,7 +295,22 @@ static const struct gb_field seal_fields[] = {
     GB_FIELD(struct seal_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     GB_FIELD(struct seal_params, null_counts, GB_FIELD_OBJECT, 0, 0, 0),
     GB_FIELD(struct seal_params, release, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct seal_params, ready, GB_FIELD_STRING, 0, 0, 0),
 };
+
+/* The event that the writer's work passes: kept for readers, not looked into. */
+static int read_ready(struct gb_call *call, const struct gb_string *text, char **ready)
+{
+    unsigned char handle[GB_IPC_BYTES];
+
+    if (!text->text)
+        return 0;
+    if (gb_base64_decode(text->text, text->length, handle, sizeof(handle)) != GB_IPC_BYTES)
+        return gb_fail_at(&call->error, GB_PARAM("ready"), "expected base64 of %d octets",
+                          GB_IPC_BYTES);
+    *ready = strdup(text->text);
+    return *ready ? 0 : gb_call_no_memory(call);
+}
 
 /* The column of a table by its name, or the column itself by "". */
 static struct gb_column *find_column(struct gb_layout *layout, const struct gb_string *name)
@@ -358,12 +375,15 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     struct gb_lease *lease;
     struct gb_string name;
     uint64_t version;
+    char *ready = NULL;
     int r = find_write_lease(call, params->lease, &lease);
 
     (void)present;
     if (r < 0)
         return r;
     object = lease->object;
+    if (params->ready.text && strcmp(object->storage->device->id, "host") == 0)
+        return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     unsealed = lease->unsealed;
     name = (struct gb_string){object->name, object->name_length};
     r = check_name(call, &name, unsealed->replace);
@@ -372,9 +392,18 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     if (r == 0)
         r = gb_object_render(object, &unsealed->layout, registry->next_version, &call->error);
     if (r == 0)
-        r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
+        r = read_ready(call, &params->ready, &ready);
     if (r < 0)
         return r;
+    object->ready = ready;
+    r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
+    if (r < 0) {
+        free(ready);
+        object->ready = NULL;
+        return r;
+    }
+    if (ready) /* until it is settled nobody but this session can say that the work was done */
+        gb_list_append(&call->session->produced, &object->of_producer);
     gb_lease_sealed(lease);
     call->session->unsealed--;
     version = object->version;
@@ -389,6 +418,72 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
 
 const struct gb_method gb_method_seal = {
     GB_METHOD_ROW("seal", 0, seal_fields, handle_seal, struct seal_params)};
+
+/* ---- settle ---- */
+
+struct settle_params {
+    struct gb_json objects;
+};
+
+static const struct gb_field settle_fields[] = {
+    GB_FIELD(struct settle_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+};
+
+struct settled_object {
+    struct gb_string name;
+    uint64_t version;
+};
+
+/* What is no more, or was replaced, needs no settling any more. */
+static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled)
+{
+    struct gb_object *current =
+        gb_registry_find(&call->server->registry, settled->name.text, settled->name.length);
+
+    if (current && current->version == settled->version && current->owner == call->session->user)
+        return current;
+    GB_LIST_EACH(&call->session->produced, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
+
+        if (object->version == settled->version && object->ready &&
+            strcmp(object->name, settled->name.text) == 0)
+            return object;
+    }
+    return NULL;
+}
+
+static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct settled_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct settled_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+    };
+    const struct settle_params *params = p;
+    struct gb_json_walk walk = gb_json_walk(params->objects);
+    struct gb_json item;
+    uint64_t index = 0;
+
+    (void)present;
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM("objects"), .index = index};
+        struct settled_object settled = {0};
+        struct gb_object *object;
+        int r = gb_json_type(item) == GB_JSON_OBJECT
+                    ? gb_json_read(item, fields, 2, GB_UNKNOWN_REFUSE, &path, call->pool, &settled,
+                                   NULL, &call->error)
+                    : gb_fail_at(&call->error, &path, "expected an object");
+
+        if (r < 0)
+            return r;
+        object = find_produced(call, &settled);
+        if (object)
+            gb_object_settle(object);
+    }
+    return gb_call_empty(call);
+}
+
+const struct gb_method gb_method_settle = {
+    GB_METHOD_ROW("settle", 0, settle_fields, handle_settle, struct settle_params)};
 
 /* ---- abort ---- */
 
@@ -629,6 +724,10 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     if (!object)
         return call->error.code;
     object->gid = source->gid; /* its mode speaks of that group */
+    if (source->ready && !(object->ready = strdup(source->ready))) {
+        gb_object_discard(&call->server->registry, object);
+        return gb_call_no_memory(call);
+    }
     if (gb_list_linked(&source->of_producer)) /* after the source, and ends with the same session */
         gb_list_append(&source->of_producer, &object->of_producer);
     object->by_session = source->by_session;

@@ -58,6 +58,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     gb_storage_unref(registry->store, object->storage);
     object->owner->objects--;
     gb_user_unref(object->owner);
+    free(object->ready);
     free(object->text);
     free(object);
 }
@@ -134,7 +135,10 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, b
                               ? ",\"tier\":\"host\",\"leases\":"
                               : ",\"tier\":\"device\",\"leases\":");
     gb_write_uint(writer, object->lease_count);
-    gb_write_text(writer, object->pinned ? ",\"pinned\":true}" : ",\"pinned\":false}");
+    gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    if (object->ready)
+        gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+    gb_write_char(writer, '}');
 }
 
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
@@ -238,6 +242,19 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, GB_EVENT_SEALED, object);
     return 0;
+}
+
+void gb_object_settle(struct gb_object *object)
+{
+    GB_LIST_EACH(&object->storage->objects, link) {
+        struct gb_object *other = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (!other->ready)
+            continue;
+        free(other->ready);
+        other->ready = NULL;
+        gb_list_remove(&other->of_producer);
+    }
 }
 
 void gb_object_pin(struct gb_object *object, bool pin)

@@ -37,7 +37,10 @@ struct gb_object {
     unsigned mode;
     enum gb_evict evict;
     bool named, pinned, by_session; /* by_session: registered by its producer */
-    struct gb_link of_producer;     /* in a session's list, if it goes with it: share=ipc */
+    struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
+                                   registered memory that stays its producer's */
+    char *ready; /* the event after which its content is there, base64; owned; NULL: it
+                    is there */
     int64_t created_ms, ttl_ms;
     struct gb_deadline deadline; /* of ttl_ms */
 
@@ -123,6 +126,9 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
 
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
                                    size_t length);
+
+/* Its content is there, and so is that of its aliases. */
+void gb_object_settle(struct gb_object *object);
 
 void gb_object_pin(struct gb_object *object, bool pin);
 

@@ -6,7 +6,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 METHODS = {
-    "hello", "create", "seal", "abort", "open", "release", "register", "alias", "delete", "list",
+    "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete", "list",
     "stat", "pin", "unpin", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
 }
 

@@ -29,6 +29,7 @@ GOOD = {
     "create": {"name": "new", "layout": bytes_layout(8), "device": "host", "share": "fd",
                "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "wait_ms": 1},
     "seal": {"lease": "UNSEALED", "release": False},
+    "settle": {"objects": [{"name": "there", "version": "VERSION"}]},
     "abort": {"lease": "UNSEALED"},
     "open": {"name": "there", "version": "VERSION", "wait_ms": 1, "segments": "all"},
     "release": {"lease": "LEASE"},
@@ -86,6 +87,8 @@ def ready(shared_daemon, shared_peer, memfd):
     def fill(value):
         if isinstance(value, list):
             return [fill(v) for v in value]
+        if isinstance(value, dict):
+            return {k: fill(v) for k, v in value.items()}
         return make(value) if isinstance(value, str) and value.isupper() else value
 
     # By another session, since hello has to be the first call of this one.
