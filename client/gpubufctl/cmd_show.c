@@ -24,7 +24,7 @@ const struct gb_cli_option gb_show_options[] = {
     {0},
 };
 
-enum { LONGEST_CELL = 32, ROW_ITEMS = 64 };
+enum { LONGEST_CELL = 32, LONGEST_TEXT = 65536, ROW_ITEMS = 64 };
 
 struct show {
     struct gb_cli *cli;
@@ -56,11 +56,12 @@ static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid 
         gb_grid_text(grid, "null", GB_STYLE_DIM);
         return 0;
     }
-    gb_writer_init(&text, 0);
+    gb_writer_init(&text, LONGEST_TEXT); /* past it the writer fails; the cell is cut anyway */
     int code = gb_series_write(series, i, &text, error);
-    if (code == 0)
+    if (code == 0 && text.failed && text.length <= LONGEST_CELL)
+        gb_grid_text(grid, "…", GB_STYLE_DIM);
+    else if (code == 0)
         gb_grid_add(grid, text.length ? text.data : "", text.length, GB_STYLE_NONE);
-    grid->failed = grid->failed || text.failed;
     gb_writer_end(&text);
     return code;
 }

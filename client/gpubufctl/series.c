@@ -384,7 +384,7 @@ static int write_list(const struct gb_series *series, uint64_t start, uint64_t e
                       struct gb_writer *writer, struct gb_error *error)
 {
     gb_write_char(writer, '[');
-    for (uint64_t i = start; i < end; i++) {
+    for (uint64_t i = start; i < end && !writer->failed; i++) {
         if (i > start)
             GB_WRITE_LITERAL(writer, ", ");
         int status = write_nested(&series->children[0], i, writer, error);
@@ -399,7 +399,7 @@ static int write_struct(const struct gb_series *series, uint64_t i, struct gb_wr
                         struct gb_error *error)
 {
     gb_write_char(writer, '{');
-    for (size_t k = 0; k < series->child_count; k++) {
+    for (size_t k = 0; k < series->child_count && !writer->failed; k++) {
         const struct gb_series *child = &series->children[k];
         if (k > 0)
             GB_WRITE_LITERAL(writer, ", ");

@@ -55,7 +55,8 @@ uint64_t gb_series_nulls(const struct gb_series *series);
 
 /*
  * Appends element i, which is not null, as text: strings as they are, binaries in hex, times in ISO
- * 8601, lists and structs in the manner of JSON. GPUBUF_E_INVALID if the memory makes no sense.
+ * 8601, lists and structs in the manner of JSON. GPUBUF_E_INVALID if the memory makes no sense. It
+ * ends early once the writer has failed: lists of overlapping lists can make a text of any length.
  */
 int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                     struct gb_error *error);
