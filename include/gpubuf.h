@@ -222,8 +222,9 @@ GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
 /*
  * Opens `count` objects at once (any number; more than 4096 take several requests). objects[i] is
  * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
- * NULL). Returns how many were opened, or a negative code if the request as a whole failed and
- * nothing is open.
+ * NULL). With a wait_ms each request waits until all of its objects exist; `version` must be 0.
+ * Returns how many were opened, or a negative code if the request as a whole failed and nothing is
+ * open.
  */
 GPUBUF_API int gpubuf_open_many(struct gpubuf_client *client, const char *const *names,
                                 size_t count, const struct gpubuf_open_options *options,
@@ -418,7 +419,7 @@ GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_cou
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
-/* create + copy from host memory + seal + release in one call. Arrays: of `shape` in elements, from
+/* create + copy from host memory (or device memory, see GPUs) + seal + release in one call. Arrays: of `shape` in elements, from
    `data`, in C order or with `strides` in bytes (NULL: C order; any sign, 0 too); the object is in C
    order. Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure. */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
@@ -568,6 +569,100 @@ GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
 /* Ends a watch. No callback of it begins afterwards, and none is running in another thread when this
    returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
+
+/* ---- GPUs ---------------------------------------------------------------------------------- */
+
+/*
+ * An object on a GPU is opened, sliced and released like any other; gpubuf_memory() gives a device
+ * pointer, valid in the primary context of that GPU in this process, which the library retains while
+ * something is mapped. Readers' mappings are read-only: a kernel that writes there fails in its own
+ * process. The library never changes the calling thread's current context.
+ *
+ * A `stream` is a CUstream or cudaStream_t of the object's GPU and primary context. NULL means: do it
+ * now and wait until it is done. CUDA's own default streams are GPUBUF_STREAM_LEGACY and
+ * GPUBUF_STREAM_PER_THREAD.
+ *
+ * Errors of the driver are GPUBUF_E_DEVICE, and the message has the CUDA error's name and what was
+ * being done. GPUBUF_E_UNSUPPORTED: no CUDA driver here, or the object's GPU is not visible to this
+ * process (CUDA_VISIBLE_DEVICES).
+ */
+#define GPUBUF_STREAM_LEGACY ((void *)1)
+#define GPUBUF_STREAM_PER_THREAD ((void *)2)
+
+/* The object's GPU in this process' own numbering (CUDA's ordinal); -1 for host memory. */
+GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
+
+/*
+ * Copies between the object's buffer `which`, from its byte `offset` on (of what gpubuf_memory
+ * gives), and `bytes` bytes at `data`, which may be host or device memory (also of another GPU that
+ * can reach it). With a stream the copy is queued and `data` must stay until it is done. `read` works
+ * on any object, `write` on one that is not sealed (else GPUBUF_E_BUSY). Host objects are copied at
+ * once. GPUBUF_E_INVALID past the buffer's end.
+ */
+GPUBUF_API int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which,
+                           uint64_t offset, void *data, uint64_t bytes, void *stream);
+GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                            const void *data, uint64_t bytes, void *stream);
+
+/*
+ * As gpubuf_seal for a writer whose work on `stream` is still under way: nobody waits now, and readers
+ * wait on their own streams, on the device (gpubuf_wait_ready). NULL: waits for nothing, as
+ * gpubuf_seal. The library settles the object when the work is done, in any later call on the client or
+ * in gpubuf_dispatch(); until then it lives only as long as this client's connection.
+ */
+GPUBUF_API int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts,
+                              void *stream);
+
+/* Makes `stream` (NULL: the calling thread) wait until the object's content is there. Costs nothing if
+   it was there when the object was opened. Opening does not wait by itself. */
+GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
+
+/*
+ * As gpubuf_release for a reader whose work on `stream` is still under way: the reference is dropped
+ * when the work queued so far is done, in any later call on the client or in gpubuf_dispatch(). Past 256
+ * such releases the oldest is waited for. NULL stream: at once. On failure the caller still has the
+ * reference.
+ */
+GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
+
+/*
+ * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer` and
+ * `bytes` anywhere in an allocation (of CuPy's, RMM's or PyTorch's pool, too). Memory of cuMemCreate
+ * that can be exported is adopted and outlives the caller; memory of cuMemAlloc and cudaMalloc stays
+ * the caller's, who must keep it until the object is deleted, and is withdrawn when the client
+ * disconnects. `layout_json` has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from
+ * `pointer`. All work on the memory must be done. GPUBUF_E_UNSUPPORTED: managed or stream-ordered
+ * memory, which cannot be shared (the message says what to do).
+ */
+GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
+                                      const void *pointer, uint64_t bytes,
+                                      const char *layout_json,
+                                      const struct gpubuf_create_options *options);
+
+/* The Arrow C Device Data Interface
+   (https://arrow.apache.org/docs/format/CDeviceDataInterface.html). */
+#ifndef ARROW_C_DEVICE_DATA_INTERFACE
+#define ARROW_C_DEVICE_DATA_INTERFACE
+
+typedef int32_t ArrowDeviceType;
+
+#define ARROW_DEVICE_CPU 1
+#define ARROW_DEVICE_CUDA 2
+
+struct ArrowDeviceArray {
+    struct ArrowArray array;
+    int64_t device_id;
+    ArrowDeviceType device_type;
+    void *sync_event;
+    int64_t reserved[3];
+};
+
+#endif
+
+/* As gpubuf_export_arrow for host and GPU: `device_id` is gpubuf_device_ordinal(), buffers are device
+   pointers, and sync_event is a CUevent * to wait for, or NULL if the content is there. */
+GPUBUF_API int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema *schema,
+                                          struct ArrowDeviceArray *array);
 
 #ifdef __cplusplus
 }
