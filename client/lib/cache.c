@@ -160,6 +160,7 @@ static void idle_add(struct gb_imports *imports, struct gb_import *import)
         imports->oldest = import;
     imports->newest = import;
     imports->idle_count++;
+    imports->idle_retired += import->retired;
     imports->idle_bytes += import_bytes(import);
 }
 
@@ -176,6 +177,7 @@ static void idle_remove(struct gb_imports *imports, struct gb_import *import)
     import->idle = false;
     import->newer = import->older = NULL;
     imports->idle_count--;
+    imports->idle_retired -= import->retired;
     imports->idle_bytes -= import_bytes(import);
 }
 
@@ -318,28 +320,52 @@ void gb_imports_use(struct gb_imports *imports, struct gb_import *import)
 void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import)
 {
     assert(import->leases > 0);
-    if (--import->leases > 0)
-        return;
-    idle_add(imports, import);
-    if (import->retired)
-        import_drop(imports, import);
+    if (--import->leases == 0)
+        idle_add(imports, import);
 }
 
 void gb_imports_retire(struct gb_imports *imports, uint64_t segment)
 {
     struct gb_import *import = gb_imports_find(imports, segment);
-    if (!import)
+    if (!import || import->retired)
         return;
     import->retired = true;
     if (import->idle)
-        import_drop(imports, import);
+        imports->idle_retired++;
+    gb_imports_trim(imports);
+}
+
+static void drop_retired(struct gb_imports *imports)
+{
+    struct gb_import *import = imports->oldest;
+    while (imports->idle_retired > 0) {
+        struct gb_import *newer = import->newer;
+        if (import->retired)
+            import_drop(imports, import);
+        import = newer;
+    }
 }
 
 void gb_imports_trim(struct gb_imports *imports)
 {
+    if (imports->holds > 0)
+        return;
+    drop_retired(imports);
     while (imports->idle_count > IDLE_COUNT_MAX ||
            (imports->idle_count > 0 && imports->idle_bytes > imports->idle_bytes_max))
         import_drop(imports, imports->oldest);
+}
+
+void gb_imports_hold(struct gb_imports *imports)
+{
+    imports->holds++;
+}
+
+void gb_imports_unhold(struct gb_imports *imports)
+{
+    assert(imports->holds > 0);
+    imports->holds--;
+    gb_imports_trim(imports);
 }
 
 void gb_imports_abandon(struct gb_imports *imports)

@@ -44,8 +44,10 @@ struct gb_imports {
     struct gb_import *newest, *oldest; /* the idle ones */
     size_t idle_count;
     uint64_t idle_bytes, idle_bytes_max;
-    uint64_t drops;  /* how many imports have ever been dropped */
-    uint64_t *unmap; /* segments to tell the daemon of */
+    size_t idle_retired; /* how many of the idle ones are to be dropped */
+    size_t holds;        /* while there are any, nothing is dropped */
+    uint64_t drops;      /* how many imports have ever been dropped */
+    uint64_t *unmap;     /* segments to tell the daemon of */
     size_t unmap_count, unmap_capacity;
 };
 
@@ -74,8 +76,13 @@ void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import);
 /* The daemon asks for a segment back. */
 void gb_imports_retire(struct gb_imports *imports, uint64_t segment);
 
-/* Drops idle imports past the bounds. */
+/* Drops idle imports past the bounds, and those that the daemon wants back. */
 void gb_imports_trim(struct gb_imports *imports);
+
+/* Nothing is dropped between a hold and its end: for a request that came to nothing because a
+   segment that its reply relied on was dropped meanwhile. */
+void gb_imports_hold(struct gb_imports *imports);
+void gb_imports_unhold(struct gb_imports *imports);
 
 /* Drops all that are idle, and tells nobody: the session is over. */
 void gb_imports_abandon(struct gb_imports *imports);

@@ -320,7 +320,6 @@ struct create {
     int64_t wait_ms;
     uint64_t digest;
     uint64_t drops;
-    bool again; /* it has been sent twice */
     struct gpubuf_object *object;
     struct gb_writer params;
 };
@@ -340,10 +339,7 @@ static int create_send(struct gpubuf_client *client, struct create *create, stru
 static int create_again(struct gb_request *request, struct gb_error *error)
 {
     struct create *create = (struct create *)request;
-    if (create->again)
-        return gb_fail(error, GPUBUF_E_PROTOCOL,
-                       "the daemon does not send the handles of the segments it names");
-    create->again = true;
+    gb_request_hold_imports(request);
     gb_request_remove(request);
     int r = create_send(request->client, create, error);
     if (r < 0)

@@ -70,6 +70,7 @@ struct gb_request {
     bool canceled; /* nobody is interested any more: discard what comes */
     bool ended;    /* the outcome is there */
     bool again;    /* sent again by its own reply */
+    bool holding;  /* imports, until it has ended */
     bool held;     /* being canceled: whoever cancels frees it */
     struct gb_error error;
 };
@@ -168,6 +169,9 @@ enum gb_release_order { GB_RELEASES_FIRST, GB_RELEASES_LAST };
  */
 int gb_request_send(struct gpubuf_client *client, struct gb_request *request, const int *fds,
                     unsigned fd_count, enum gb_release_order order, struct gb_error *error);
+
+/* For a request that is sent again: no import is dropped until it has ended. */
+void gb_request_hold_imports(struct gb_request *request);
 
 struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t id);
 

@@ -3,7 +3,8 @@
 
 #include "lease.h"
 
-#define TRIES_MAX 8 /* of one name, when its segments are unmapped while it is asked for */
+#define TRIES_MAX 4 /* in a row that bring nothing, where the daemon says that a message is full \
+                     */
 
 static int read_options(const struct gpubuf_client *client, const struct gpubuf_open_options *given,
                         struct gpubuf_open_options *options)
@@ -64,7 +65,6 @@ struct open {
     void *arg;
     struct gpubuf_open_options options;
     uint64_t drops; /* of imports, when it was sent */
-    unsigned tries;
     struct gpubuf_object *object;
     size_t name_length;
     char name[];
@@ -81,18 +81,15 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
     gb_write_string(writer, open->name, open->name_length);
     write_options(writer, &open->options);
     open->drops = client->imports.drops;
-    open->tries++;
     return gb_request_send(client, &open->base, NULL, 0, order, error);
 }
 
 static int open_again(struct gb_request *request, struct gb_error *error)
 {
     struct open *open = (struct open *)request;
-    if (open->tries >= TRIES_MAX)
-        return gb_fail(error, GPUBUF_E_PROTOCOL,
-                       "the daemon does not send the handles of the segments it names");
     /* The lease that was of no use ends after the new request, so that the object is not evicted
        in between. */
+    gb_request_hold_imports(request);
     gb_request_remove(request);
     int r = open_send(request->client, open, GB_RELEASES_LAST, error);
     if (r < 0) { /* it is to be ended like any, from the table */
@@ -406,6 +403,7 @@ static int many_reply(struct gb_request *request, const struct gb_reply *reply,
         return begin_failed(client, r, error);
     r = many_read(many, &grants, members.objects, error);
     if (r == 0 && many->left_count > 0 && !request->canceled) {
+        gb_request_hold_imports(request);
         gb_request_remove(request);
         r = many_send(client, many, GB_RELEASES_LAST, error);
         if (r < 0)
@@ -499,6 +497,8 @@ int gpubuf_open_many(struct gpubuf_client *client, const char *const *names, siz
         return r;
     struct gpubuf_open_options options;
     r = read_options(client, given, &options);
+    if (r == 0 && options.version)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "a version goes with one name only");
     if (r < 0 || count == 0)
         goto leave;
     if (count > INT32_MAX) {

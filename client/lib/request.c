@@ -133,6 +133,13 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
 
 /* ---- ending ---- */
 
+void gb_request_hold_imports(struct gb_request *request)
+{
+    if (!request->holding)
+        gb_imports_hold(&request->client->imports);
+    request->holding = true;
+}
+
 void gb_request_end(struct gb_request *request, int status, const struct gb_error *error)
 {
     struct gpubuf_client *client = request->client;
@@ -143,6 +150,12 @@ void gb_request_end(struct gb_request *request, int status, const struct gb_erro
         request->error = *error;
     if (request->type->settle)
         request->type->settle(request);
+    if (request->holding) {
+        request->holding = false;
+        gb_imports_unhold(&client->imports);
+        gb_queue_releases(client);
+        gb_flush(client);
+    }
 
     if (request->canceled) {
         if (request->type->discard)
