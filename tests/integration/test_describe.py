@@ -6,8 +6,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 METHODS = {
-    "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete", "list",
-    "stat", "pin", "unpin", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
+    "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete",
+    "list", "stat", "pin", "unpin", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
 }
 
 
