@@ -46,9 +46,9 @@ struct fc_settings {
     bool mig;       /* FAKECUDA_MIG: devices are instances */
     const char *name;
     unsigned int stream_delay; /* FAKECUDA_STREAM_DELAY: milliseconds before any device work */
-    int visible[FC_DEVICES];   /* ordinal -> physical device */
+    /* CUDA_VISIBLE_DEVICES, as cuInit found it: ordinal -> physical device */
+    int visible[FC_DEVICES];
     int visible_count;
-    CUresult visible_error; /* what cuInit returns for CUDA_VISIBLE_DEVICES as it is */
 };
 
 extern struct fc_settings fc_settings;

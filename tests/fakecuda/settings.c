@@ -176,30 +176,28 @@ static int visible_item(const char *item)
 }
 
 /* Devices in the order named, up to the first that is none; one named twice is an error. */
-static void read_visible(void)
+static CUresult read_visible(void)
 {
     struct fc_settings *settings = &fc_settings;
     const char *setting = getenv("CUDA_VISIBLE_DEVICES");
-    if (!setting) {
-        for (int i = 0; i < settings->devices; i++)
-            settings->visible[settings->visible_count++] = i;
-    } else {
-        char *text = strdup(setting);
-        for (char *item = text, *next; text && item; item = next) {
-            next = cut(item, ',');
-            int device = visible_item(item);
-            if (device < 0)
-                break;
-            if (fc_ordinal(device) >= 0) {
-                settings->visible_error = CUDA_ERROR_INVALID_DEVICE;
-                break;
-            }
-            settings->visible[settings->visible_count++] = device;
+    settings->visible_count = 0;
+    for (int i = 0; !setting && i < settings->devices; i++)
+        settings->visible[settings->visible_count++] = i;
+    char *text = setting ? strdup(setting) : NULL;
+    CUresult result = CUDA_SUCCESS;
+    for (char *item = text, *next; item; item = next) {
+        next = cut(item, ',');
+        int device = visible_item(item);
+        if (device < 0)
+            break;
+        if (fc_ordinal(device) >= 0) {
+            result = CUDA_ERROR_INVALID_DEVICE;
+            break;
         }
-        free(text);
+        settings->visible[settings->visible_count++] = device;
     }
-    if (!settings->visible_count)
-        settings->visible_error = CUDA_ERROR_NO_DEVICE;
+    free(text);
+    return result == CUDA_SUCCESS && !settings->visible_count ? CUDA_ERROR_NO_DEVICE : result;
 }
 
 /* A child of fork() may still ask, and is told that the driver is not initialised there. */
@@ -237,7 +235,6 @@ static void read_settings(void)
     read_rules("FAKECUDA_DELAY", DELAY);
     read_rules("FAKECUDA_LOST", LOST);
     read_rules("FAKECUDA_ATTRIBUTE", ATTRIBUTE);
-    read_visible();
     const char *trace = getenv("FAKECUDA_TRACE");
     if (trace && *trace) {
         trace_fd = open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -301,9 +298,11 @@ CUresult fc_init(void)
 {
     if (init_pid && init_pid != getpid())
         return CUDA_ERROR_NOT_INITIALIZED; /* forked */
-    if (fc_settings.visible_error != CUDA_SUCCESS)
-        return fc_settings.visible_error;
-    CUresult result = fc_store_init();
+    if (init_pid)
+        return CUDA_SUCCESS;
+    CUresult result = read_visible();
+    if (result == CUDA_SUCCESS)
+        result = fc_store_init();
     if (result == CUDA_SUCCESS)
         init_pid = getpid();
     return result;

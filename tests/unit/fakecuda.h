@@ -224,6 +224,13 @@ static inline int hear_fd(int socket)
 
 /* ---- in children ---- */
 
+static inline double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
 /* cuInit, and the context of a device current. */
 static inline void begin(int device)
 {
