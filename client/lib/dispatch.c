@@ -66,7 +66,9 @@ static struct gb_writer *begin_notice(struct gpubuf_client *client, const char *
     struct gb_writer *writer = &client->notice;
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, method, 0);
-    gb_write_format(writer, "{\"%s\":[", member);
+    gb_write_char(writer, '{');
+    gb_write_cstring(writer, member);
+    GB_WRITE_LITERAL(writer, ":[");
     return writer;
 }
 
@@ -164,8 +166,10 @@ void gb_send_releases(struct gpubuf_client *client)
     gb_flush(client);
     if (atomic_load_explicit(&client->embedded, memory_order_relaxed) || in_callback)
         return;
-    int64_t deadline = gb_now_ms() + RELEASE_WAIT_MS;
+    int64_t deadline = -1;
     while (gb_conn_has_output(&client->conn) && !client->write_failed && !client->lost.code) {
+        if (deadline < 0) /* the clock is asked only where the socket is full */
+            deadline = gb_now_ms() + RELEASE_WAIT_MS;
         int left = gb_left_ms(deadline);
         if (left == 0)
             return;
@@ -337,6 +341,9 @@ static int receive_once(struct gpubuf_client *client)
         lose(client, GPUBUF_E_NO_MEMORY, "out of memory");
     else if (r < 0)
         lose(client, GPUBUF_E_PROTOCOL, "the daemon sent a line that is too long");
+    /* Descriptors come with the first byte of their message, so that none can be left over. */
+    else if (conn->in.fd_count > 0 && !gb_frame_is_partial(&conn->in))
+        lose(client, GPUBUF_E_PROTOCOL, "the daemon sent more descriptors than it said");
     return handled;
 }
 
