@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static size_t runs;
 
 /* The input lies in a block of exactly its size, so that ASan sees a read of one byte too many. */
-static int replay_file(const char *path) {
+static int replay_file(const char *path)
+{
     FILE *file = fopen(path, "rb");
     if (!file) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
@@ -43,7 +44,8 @@ out:
     return result;
 }
 
-static int replay_directory(const char *path) {
+static int replay_directory(const char *path)
+{
     DIR *directory = opendir(path);
     if (!directory) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
@@ -63,7 +65,8 @@ static int replay_directory(const char *path) {
     return result;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     int result = 0;
     for (int i = 1; i < argc; i++) {
         struct stat status;
