@@ -15,11 +15,11 @@
 #define RESULT "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":"
 #define RESULT_FD "{\"jsonrpc\":\"2.0\",\"id\":ID,\"fds\":1,\"result\":"
 #define OBJECT(layout) "{\"name\":\"x\",\"version\":1,\"device\":\"host\",\"layout\":" layout "}"
-#define BYTES(segment, offset, bytes)                                                       \
-    "{\"kind\":\"bytes\",\"bytes\":" #bytes ",\"data\":{\"segment\":" #segment ",\"offset\":" #offset \
-    ",\"bytes\":" #bytes "}}"
-#define SEGMENT(id, bytes, fd)                                                                \
-    "{\"id\":" #id ",\"device\":\"host\",\"bytes\":" #bytes ",\"access\":\"r\",\"handle\":{"      \
+#define BYTES(segment, offset, bytes)                                                              \
+    "{\"kind\":\"bytes\",\"bytes\":" #bytes ",\"data\":{\"segment\":" #segment                     \
+    ",\"offset\":" #offset ",\"bytes\":" #bytes "}}"
+#define SEGMENT(id, bytes, fd)                                                                     \
+    "{\"id\":" #id ",\"device\":\"host\",\"bytes\":" #bytes ",\"access\":\"r\",\"handle\":{"       \
     "\"kind\":\"memfd\",\"fd\":" #fd "}}"
 #define GRANT(object, segments) "{\"lease\":1,\"object\":" object ",\"segments\":[" segments "]}}"
 #define FINE RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)), SEGMENT(1, 4096, 0))
@@ -122,8 +122,8 @@ static const struct lie lies[] = {
     {RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)), SEGMENT(1, 4096, 0)), FD_UNSEALED,
      GPUBUF_E_PROTOCOL},
     {RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)), SEGMENT(1, 4096, 0)), FD_PIPE, GPUBUF_E_PROTOCOL},
-    {RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)),
-                     SEGMENT(1, 4096, 0) "," SEGMENT(1, 4096, 0)), FD_GOOD, 0},
+    {RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)), SEGMENT(1, 4096, 0) "," SEGMENT(1, 4096, 0)),
+     FD_GOOD, 0},
     {RESULT_FD GRANT(OBJECT(BYTES(1, 0, 100)), "7"), FD_GOOD, GPUBUF_E_PROTOCOL},
     /* buffers outside */
     {RESULT_FD GRANT(OBJECT(BYTES(1, 4000, 100)), SEGMENT(1, 4096, 0)), FD_GOOD, GPUBUF_E_PROTOCOL},
@@ -131,13 +131,16 @@ static const struct lie lies[] = {
      GPUBUF_E_PROTOCOL},
     {RESULT_FD GRANT(OBJECT("{\"kind\":\"column\",\"dtype\":\"utf8\",\"length\":3,\"offsets\":{"
                             "\"segment\":1,\"offset\":0,\"bytes\":16},\"data\":{\"segment\":1,"
-                            "\"offset\":4095,\"bytes\":2}}"), SEGMENT(1, 4096, 0)),
+                            "\"offset\":4095,\"bytes\":2}}"),
+                     SEGMENT(1, 4096, 0)),
      FD_GOOD, GPUBUF_E_PROTOCOL},
     {RESULT_FD GRANT(OBJECT("{\"kind\":\"column\",\"dtype\":\"int64\",\"length\":3,\"data\":{"
-                            "\"segment\":1,\"offset\":1,\"bytes\":24}}"), SEGMENT(1, 4096, 0)),
+                            "\"segment\":1,\"offset\":1,\"bytes\":24}}"),
+                     SEGMENT(1, 4096, 0)),
      FD_GOOD, GPUBUF_E_PROTOCOL},
     {RESULT_FD GRANT(OBJECT("{\"kind\":\"column\",\"dtype\":\"int64\",\"length\":3,\"data\":{"
-                            "\"segment\":1,\"offset\":0,\"bytes\":23}}"), SEGMENT(1, 4096, 0)),
+                            "\"segment\":1,\"offset\":0,\"bytes\":23}}"),
+                     SEGMENT(1, 4096, 0)),
      FD_GOOD, GPUBUF_E_PROTOCOL},
     /* descriptors that do not add up: the surplus would be taken for another message's */
     {FINE, FD_MANY, 0},
@@ -158,9 +161,11 @@ static const struct lie lies[] = {
     {"{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{}}", FD_NONE, GPUBUF_E_PROTOCOL},
     {"{\"jsonrpc\":\"2.0\",\"method\":\"segments.retire\",\"params\":{}}", FD_NONE,
      GPUBUF_E_PROTOCOL},
-    {"{\"jsonrpc\":\"2.0\",\"method\":\"segments.retire\",\"params\":{\"segments\":[1,\"a\",{}]}}\n" FINE,
+    {"{\"jsonrpc\":\"2.0\",\"method\":\"segments.retire\",\"params\":{\"segments\":[1,\"a\",{}]}}"
+     "\n" FINE,
      FD_GOOD, 0},
-    {"{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"watch\":5,\"kind\":\"sealed\"}}\n" FINE,
+    {"{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"watch\":5,\"kind\":\"sealed\"}}"
+     "\n" FINE,
      FD_GOOD, 0},
     {"{\"jsonrpc\":\"2.0\",\"method\":\"of.later\",\"params\":{}}\n" FINE, FD_GOOD, 0},
     {"{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":5}}\n" FINE, FD_GOOD, 0},
@@ -371,8 +376,8 @@ static void answer_late(int fd, const void *arg)
 static void late_grants(void **state)
 {
     (void)state;
-    struct record *record = mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct record *record =
+        mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct fake fake;
     fake_start(&fake, true, answer_late, &record);
     struct gpubuf_connect_options options = {
@@ -443,13 +448,14 @@ static void ration(int fd, const void *arg)
         size_t length = (size_t)snprintf(text, sizeof(text), "%s{\"objects\":[",
                                          round == 0 ? RESULT_FD : RESULT);
         for (size_t i = 0; i < count; i++)
-            length += (size_t)snprintf(
-                text + length, sizeof(text) - length,
-                i == 0 && strcmp(limit, "never") != 0
-                    ? "{\"lease\":1,\"object\":" OBJECT(BYTES(1, 0, 100)) "}%s"
-                    : "{\"error\":{\"code\":-32008,\"message\":\"full\",\"data\":{\"kind\":\"limit\","
-                      "\"limit\":\"fds\"}}}%s",
-                i + 1 < count ? "," : "");
+            length +=
+                (size_t)snprintf(text + length, sizeof(text) - length,
+                                 i == 0 && strcmp(limit, "never") != 0
+                                     ? "{\"lease\":1,\"object\":" OBJECT(BYTES(1, 0, 100)) "}%s"
+                                     : "{\"error\":{\"code\":-32008,\"message\":\"full\",\"data\":{"
+                                       "\"kind\":\"limit\","
+                                       "\"limit\":\"fds\"}}}%s",
+                                 i + 1 < count ? "," : "");
         snprintf(text + length, sizeof(text) - length, "],\"segments\":[%s]}}",
                  round == 0 ? SEGMENT(1, 4096, 0) : "");
         fake_reply(fd, line, text, &memory, round == 0);

@@ -1,0 +1,427 @@
+/*
+ * Memory that runs out: each operation is repeated with its first allocation failing, then its
+ * second, and so on until it succeeds. Whatever fails must leave outputs alone, leak neither memory
+ * nor descriptors nor leases, and either leave the client fit for use or have lost the connection.
+ *
+ * malloc and its kin are replaced in this program, and by that in the library.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+/* ---- allocation that fails ---- */
+
+static bool armed;
+static size_t calls, first, last; /* calls `first` to `last` fail */
+
+static bool fails_now(void)
+{
+    if (!armed)
+        return false;
+    calls++;
+    return calls >= first && calls <= last;
+}
+
+static void *next_function(const char *name)
+{
+    void *function = dlsym(RTLD_NEXT, name);
+    if (!function)
+        abort();
+    return function;
+}
+
+/* dlsym may allocate before it has found anything. */
+static _Alignas(16) char early[65536];
+static size_t early_used;
+static bool looking;
+
+static void *early_alloc(size_t size)
+{
+    size = (size + 15) & ~(size_t)15;
+    if (size > sizeof(early) - early_used)
+        abort();
+    early_used += size;
+    return early + early_used - size;
+}
+
+static bool is_early(const void *block)
+{
+    return (const char *)block >= early && (const char *)block < early + sizeof(early);
+}
+
+#define FIND(function, name)                                                                       \
+    do {                                                                                           \
+        if (!(function)) {                                                                         \
+            looking = true;                                                                        \
+            void *found = next_function(name);                                                     \
+            memcpy(&(function), &found, sizeof(found));                                            \
+            looking = false;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+/* The library is to find these although everything else here is hidden. */
+#define SHOWN __attribute__((visibility("default")))
+
+SHOWN void *malloc(size_t size)
+{
+    static void *(*next)(size_t);
+    if (looking)
+        return early_alloc(size);
+    FIND(next, "malloc");
+    if (fails_now()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return next(size);
+}
+
+SHOWN void *calloc(size_t count, size_t size)
+{
+    static void *(*next)(size_t, size_t);
+    if (looking) {
+        void *block = early_alloc(count * size);
+        return memset(block, 0, count * size);
+    }
+    FIND(next, "calloc");
+    if (fails_now()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return next(count, size);
+}
+
+SHOWN void *realloc(void *block, size_t size)
+{
+    static void *(*next)(void *, size_t);
+    if (looking || is_early(block))
+        abort();
+    FIND(next, "realloc");
+    if (fails_now()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return next(block, size);
+}
+
+SHOWN void free(void *block)
+{
+    static void (*next)(void *);
+    if (!block || is_early(block))
+        return;
+    FIND(next, "free");
+    next(block);
+}
+
+/* ---- operations ---- */
+
+static struct gpubuf_client *client, *observer;
+
+#define UNTOUCHED ((void *)(uintptr_t)0x5a5a5a5a)
+
+static int do_connect(void)
+{
+    struct gpubuf_client *connected = UNTOUCHED;
+    struct gpubuf_connect_options options = {.size = sizeof(options), .path = daemon_socket()};
+    int r = gpubuf_connect(&connected, &options);
+    if (r < 0)
+        assert_ptr_equal(connected, UNTOUCHED);
+    else
+        gpubuf_disconnect(connected);
+    return r;
+}
+
+static int do_open(void)
+{
+    struct gpubuf_object *object = UNTOUCHED;
+    int r = gpubuf_open(client, "memory/table", NULL, &object);
+    if (r < 0)
+        assert_ptr_equal(object, UNTOUCHED);
+    else
+        gpubuf_release(object);
+    return r;
+}
+
+static int do_open_many(void)
+{
+    static const char *const names[] = {"memory/table", "memory/a", "memory/b", "absent"};
+    struct gpubuf_object *objects[4] = {UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED};
+    int errors[4] = {1, 1, 1, 1};
+    int r = gpubuf_open_many(client, names, 4, NULL, objects, errors);
+    if (r < 0) {
+        for (int i = 0; i < 4; i++) {
+            assert_ptr_equal(objects[i], UNTOUCHED);
+            assert_int_equal(errors[i], 1);
+        }
+        return r;
+    }
+    /* Each for itself may fail. */
+    bool failed = false;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(objects[i] == NULL, errors[i] != 0);
+        assert_true(errors[i] == 0 || errors[i] == GPUBUF_E_NO_MEMORY);
+        failed |= errors[i] != 0;
+    }
+    assert_null(objects[3]);
+    assert_int_equal(errors[3], GPUBUF_E_NOT_FOUND);
+    gpubuf_release_many(objects, 4);
+    return failed ? GPUBUF_E_NO_MEMORY : 0;
+}
+
+static int do_create(void)
+{
+    const struct gpubuf_column_spec columns[] = {
+        {.name = "a", .dtype = "int32", .length = 10, .mask = true, .null_count = -1},
+        {.name = "b", .dtype = "timestamp[us,UTC]", .length = 10},
+    };
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_TABLE, .column = {.length = 10, .children = columns, .child_count = 2}};
+    const int64_t nulls[] = {3, -1};
+    struct gpubuf_object *object = UNTOUCHED;
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    int r = gpubuf_create(client, "memory/created", &layout, &options, &object);
+    if (r < 0) {
+        assert_ptr_equal(object, UNTOUCHED);
+        return r;
+    }
+    r = gpubuf_seal(object, nulls);
+    gpubuf_release(object);
+    return r;
+}
+
+static int do_put(void)
+{
+    static const char data[9u << 20];
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    return gpubuf_put_bytes(client, "memory/put", data, sizeof(data), &options);
+}
+
+static void no_event(struct gpubuf_client *of, const char *kind, const struct gpubuf_info *info,
+                     void *arg)
+{
+    (void)of;
+    (void)kind;
+    (void)info;
+    (void)arg;
+}
+
+static int do_watch(void)
+{
+    uint64_t watch = 77;
+    int r = gpubuf_watch(client, "memory/", no_event, NULL, &watch);
+    if (r < 0) {
+        assert_int_equal(watch, 77);
+        return r;
+    }
+    r = gpubuf_unwatch(client, watch);
+    return r == GPUBUF_E_NOT_FOUND || r == GPUBUF_E_CLOSED ? GPUBUF_E_NO_MEMORY : r;
+}
+
+static int no_object(const struct gpubuf_info *info, void *arg)
+{
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+static int do_names(void)
+{
+    struct gpubuf_info info = {.version = 99};
+    int r = gpubuf_stat(client, "memory/a", &info);
+    if (r < 0) {
+        assert_int_equal(info.version, 99);
+        return r;
+    }
+    r = gpubuf_list(client, "memory/", no_object, NULL);
+    if (r == 0)
+        r = gpubuf_pin(client, "memory/a");
+    return r < 0 ? r : gpubuf_unpin(client, "memory/a");
+}
+
+static struct gpubuf_object *held;
+
+static int do_views(void)
+{
+    struct gpubuf_object *slice, *column = NULL;
+    int r = gpubuf_slice(held, 1, 5, &slice);
+    if (r < 0)
+        return r;
+    r = gpubuf_column(slice, "b", &column);
+    gpubuf_release(slice);
+    if (r == 0)
+        r = gpubuf_child(held, 0, &slice);
+    if (r == 0)
+        gpubuf_release(slice);
+    gpubuf_release(column);
+    return r;
+}
+
+static int do_arrow(void)
+{
+    struct ArrowSchema schema = {.name = "untouched"};
+    struct ArrowArray array = {.length = -5};
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    int r = gpubuf_export_arrow(held, &schema, &array);
+    if (r < 0) {
+        assert_string_equal(schema.name, "untouched");
+        assert_int_equal(array.length, -5);
+        return r;
+    }
+    r = gpubuf_put_arrow(client, "memory/arrow", &schema, &array, true, &options);
+    schema.release(&schema);
+    array.release(&array);
+    return r;
+}
+
+static unsigned async_calls;
+static int async_status;
+
+static void async_done(struct gpubuf_client *of, int status, struct gpubuf_object *object,
+                       void *arg)
+{
+    (void)of;
+    (void)arg;
+    async_calls++;
+    async_status = status;
+    gpubuf_release(object);
+}
+
+static int do_async(void)
+{
+    async_calls = 0;
+    int r = gpubuf_open_async(client, "memory/a", NULL, async_done, NULL, NULL);
+    if (r < 0) {
+        assert_int_equal(async_calls, 0);
+        return r;
+    }
+    r = gpubuf_call(client, "stats", NULL, 10000, NULL);
+    bool was = armed;
+    armed = false;
+    if (r < 0) /* the answer to the first has come all the same, or the connection is lost */
+        (void)gpubuf_call(client, "stats", NULL, 10000, NULL);
+    armed = was;
+    assert_int_equal(async_calls, 1);
+    return r < 0 ? r : async_status;
+}
+
+/* ---- the runs ---- */
+
+static void renew_client(void)
+{
+    gpubuf_release(held);
+    gpubuf_disconnect(client);
+    client = connect_client();
+    ok(client, gpubuf_open(client, "memory/table", NULL, &held));
+}
+
+static bool only_held(void *arg)
+{
+    (void)arg;
+    return stat_value(observer, "leases") == 1;
+}
+
+static void after_each(int r)
+{
+    if (r < 0 && r != GPUBUF_E_NO_MEMORY && r != GPUBUF_E_CLOSED)
+        fail_msg("failed with %s: %s", gpubuf_errkind(r), gpubuf_errmsg(client));
+    if (gpubuf_call(client, "stats", NULL, 10000, NULL) < 0) {
+        /* Lost for want of memory, and it says so. */
+        assert_int_equal(gpubuf_dispatch(client), GPUBUF_E_NO_MEMORY);
+        renew_client();
+    }
+    wait_until(only_held, NULL);
+}
+
+/* With one allocation failing, and with all from one on. */
+static void run(int (*operation)(void))
+{
+    for (int all = 0; all < 2; all++) {
+        for (int fresh = 0; fresh < 2; fresh++) { /* a new client has caches to fill */
+            int r = -1;
+            size_t n;
+            for (n = 1; r != 0 || calls >= n; n++) {
+                assert_true(n < 1000);
+                if (fresh)
+                    renew_client();
+                size_t fds = count_fds();
+                calls = 0;
+                first = n;
+                last = all ? SIZE_MAX : n;
+                armed = true;
+                r = operation();
+                armed = false;
+                after_each(r);
+                if (fresh) /* caches of the client may have grown, but not its descriptors' number */
+                    assert_true(count_fds() <= fds + 1);
+            }
+            assert_true(n > 2); /* else nothing has failed, and nothing is proved */
+            print_message("    %s, %s client: %zu allocations\n", all ? "all from one on" : "one",
+                          fresh ? "new" : "same", n - 2);
+        }
+    }
+}
+
+static int start(void **state)
+{
+    if (start_daemon(state) < 0)
+        return -1;
+    observer = connect_client();
+    const struct gpubuf_column_spec columns[] = {
+        {.name = "a", .dtype = "int32", .length = 10},
+        {.name = "b", .dtype = "utf8", .length = 10, .data_bytes = 5},
+    };
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_TABLE, .column = {.length = 10, .children = columns, .child_count = 2}};
+    struct gpubuf_object *object;
+    ok(observer, gpubuf_create(observer, "memory/table", &layout, NULL, &object));
+    ok(observer, gpubuf_seal(object, NULL));
+    gpubuf_release(object);
+    put_counting(observer, "memory/a", 10, 0);
+    put_counting(observer, "memory/b", 10, 0);
+    client = connect_client();
+    ok(client, gpubuf_open(client, "memory/table", NULL, &held));
+    return 0;
+}
+
+static int stop(void **state)
+{
+    gpubuf_release(held);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(observer);
+    return stop_daemon(state);
+}
+
+#define OPERATION(name)                                                                            \
+    static void name##_fails(void **state)                                                         \
+    {                                                                                              \
+        (void)state;                                                                               \
+        run(do_##name);                                                                            \
+    }
+
+OPERATION(connect)
+OPERATION(open)
+OPERATION(open_many)
+OPERATION(create)
+OPERATION(put)
+OPERATION(watch)
+OPERATION(names)
+OPERATION(views)
+OPERATION(arrow)
+OPERATION(async)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connect_fails),   cmocka_unit_test(open_fails),
+        cmocka_unit_test(open_many_fails), cmocka_unit_test(create_fails),
+        cmocka_unit_test(put_fails),       cmocka_unit_test(watch_fails),
+        cmocka_unit_test(names_fails),     cmocka_unit_test(views_fails),
+        cmocka_unit_test(arrow_fails),     cmocka_unit_test(async_fails),
+    };
+    return cmocka_run_group_tests_name("memory", tests, start, stop);
+}
