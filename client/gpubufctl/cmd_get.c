@@ -226,11 +226,8 @@ static int get_table_csv(struct get *get)
     if (code == 0)
         code = gb_csv_write(get->output.file, sources, count, gpubuf_length(get->object),
                             &get->progress, &get->error);
-    for (size_t i = 0; series && i < count; i++) {
-        struct gpubuf_object *column = series[i].held;
+    for (size_t i = 0; series && i < count; i++)
         gb_series_end(&series[i]);
-        gpubuf_release(column);
-    }
     free(series);
     free(sources);
     return code == 0 ? GB_STATUS_OK : failure(get);

@@ -175,11 +175,8 @@ static int show_table(struct show *show)
         status = out_of_memory();
     if (status == GB_STATUS_OK)
         status = print_rows(show, series, count, gpubuf_length(show->object));
-    for (size_t i = 0; i < count; i++) {
-        struct gpubuf_object *column = series[i].held;
+    for (size_t i = 0; i < count; i++)
         gb_series_end(&series[i]);
-        gpubuf_release(column);
-    }
     free(series);
     return status;
 }

@@ -5,8 +5,8 @@
 #include "cli.h"
 #include "proto/json.h"
 
-#define GB_COMMAND(name)                                             \
-    int gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args); \
+#define GB_COMMAND(name)                                                                           \
+    int gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args);                               \
     extern const struct gb_cli_option gb_##name##_options[]
 
 GB_COMMAND(put);

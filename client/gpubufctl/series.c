@@ -110,11 +110,10 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
 
 void gb_series_end(struct gb_series *series)
 {
-    for (size_t i = 0; i < series->child_count; i++) {
+    for (size_t i = 0; i < series->child_count; i++)
         gb_series_end(&series->children[i]);
-        gpubuf_release(series->children[i].held);
-    }
     free(series->children);
+    gpubuf_release(series->held);
     *series = (struct gb_series){0};
 }
 

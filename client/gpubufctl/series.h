@@ -31,7 +31,7 @@ struct gb_series {
 
     struct gb_series *children;
     size_t child_count;
-    struct gpubuf_object *held; /* of a child: the view, released with the series */
+    struct gpubuf_object *held; /* if set, released with the series */
 };
 
 /* `object` is no table. GPUBUF_E_UNSUPPORTED: not on the host; GPUBUF_E_NO_MEMORY; what the library
