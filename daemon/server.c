@@ -113,6 +113,17 @@ static void flush_dirty(struct gb_server *server)
     }
 }
 
+/* Whether a request that waits could be gone on with. */
+static bool may_go_on(const struct gb_server *server)
+{
+    if (!gb_list_empty(&server->waits.woken))
+        return true;
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->space_changed && !gb_list_empty(&server->devices[i]->waits))
+            return true;
+    return false;
+}
+
 static void serve(struct gb_server *server)
 {
     struct gb_link turn;
@@ -133,8 +144,12 @@ static void serve(struct gb_server *server)
     }
     fire_timers(server);
     withdraw_lost(server);
-    gb_waits_run(server);
-    flush_dirty(server);
+    /* One that is gone on with may publish what another waits for, and a session that is thrown out
+       gives back what it held. Nothing else would wake the loop for those. */
+    do {
+        gb_waits_run(server);
+        flush_dirty(server);
+    } while (may_go_on(server));
 }
 
 static void on_check(uv_check_t *handle)
@@ -278,7 +293,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_waits_init(&server->waits);
     gb_writer_init(&server->writer, GB_LIMIT(line_bytes));
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
-    gb_writer_init(&server->list_writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&server->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
     gb_store_init(&server->store);
     server->store.user_segments = config->limits.user_segments;
     server->store.retire = on_retire;

@@ -17,6 +17,7 @@ struct gb_awaited {
 struct gb_wait {
     struct gb_link of_session, woken, of_device;
     struct gb_session *session;
+    struct gb_device *device; /* that it waits for space on; NULL: none */
     struct gb_timer timer;
     uint64_t since_ms;
     struct gb_making making;
@@ -75,6 +76,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
         gb_wait_end(wait);
         return GPUBUF_E_NO_MEMORY;
     }
+    wait->device = device;
     if (device)
         gb_list_append(&device->waits, &wait->of_device);
     if (fd_count > 0)
@@ -94,6 +96,8 @@ void gb_wait_end(struct gb_wait *wait)
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
     gb_list_remove(&wait->of_device);
+    if (wait->device)
+        wait->device->space_changed = true; /* for the next in line */
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
     for (unsigned i = 0; i < wait->fd_count; i++)

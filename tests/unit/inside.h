@@ -1,0 +1,403 @@
+/*
+ * A whole server inside the test's own process: no daemon is started, and a test may look at
+ * everything. Peers are the other ends of socket pairs. A turn of the loop is one call, so what
+ * happens between two turns is the test's choice; and inside_check() compares every account of the
+ * server with what is really there.
+ *
+ * Define DEMAND(condition) before including this: what happens when it does not hold.
+ */
+#ifndef GB_TEST_INSIDE_H
+#define GB_TEST_INSIDE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/methods.h"
+#include "descriptors.h"
+
+struct inside {
+    uv_loop_t loop;
+    struct gb_config config;
+    struct gb_server server;
+    char directory[32], socket[48];
+};
+
+/* The other end of a session. */
+struct peer {
+    int fd;        /* -1: none */
+    uint64_t id;   /* of the session */
+    char *in;      /* received and not taken; NUL-terminated */
+    size_t length; /* of it */
+    unsigned fds;  /* descriptors received so far; all of them are closed at once */
+    bool closed;   /* the server hung up */
+};
+
+/* `options`: up to 12, NULL-terminated, as on the command line. */
+static inline void inside_begin(struct inside *inside, const char *const *options)
+{
+    char *argv[16] = {(char *)"gpubufd", (char *)"--socket", inside->socket};
+    int argc = 3;
+    struct gb_error error;
+
+    memset(inside, 0, sizeof(*inside));
+    strcpy(inside->directory, "/tmp/gpubufd-XXXXXX");
+    DEMAND(mkdtemp(inside->directory) != NULL);
+    snprintf(inside->socket, sizeof(inside->socket), "%s/s", inside->directory);
+    for (; *options; options++) {
+        DEMAND(argc < 15);
+        argv[argc++] = (char *)*options;
+    }
+    gb_log_setup(GB_LOG_ERROR, false);
+    DEMAND(gb_config_read(&inside->config, argc, argv, &error) == 0);
+    DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
+    DEMAND(uv_loop_init(&inside->loop) == 0);
+    DEMAND(gb_server_listen(&inside->server, &inside->loop, &error) == 0);
+}
+
+/* One turn: what is there is received and served. */
+static inline void inside_turn(struct inside *inside)
+{
+    uv_run(&inside->loop, UV_RUN_NOWAIT);
+}
+
+static inline void inside_end(struct inside *inside)
+{
+    while (!gb_list_empty(&inside->server.sessions))
+        gb_session_end(GB_CONTAINER(inside->server.sessions.next, struct gb_session, of_server),
+                       "test");
+    gb_server_end(&inside->server);
+    DEMAND(uv_loop_close(&inside->loop) == 0);
+    gb_config_end(&inside->config);
+    DEMAND(rmdir(inside->directory) == 0);
+}
+
+/* ---- peers ---- */
+
+/* False if the server did not take it. */
+static inline bool peer_connect(struct inside *inside, struct peer *peer)
+{
+    int ends[2];
+
+    memset(peer, 0, sizeof(*peer));
+    DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    peer->fd = ends[0];
+    peer->id = inside->server.next_session;
+    if (gb_session_new(&inside->server, ends[1]) == 0)
+        return true;
+    close(peer->fd);
+    peer->fd = -1;
+    return false;
+}
+
+static inline void peer_close(struct peer *peer)
+{
+    if (peer->fd >= 0)
+        close(peer->fd);
+    free(peer->in);
+    *peer = (struct peer){.fd = -1};
+}
+
+/* The session; NULL if it has ended. */
+static inline struct gb_session *peer_session(const struct inside *inside, const struct peer *peer)
+{
+    GB_LIST_EACH(&inside->server.sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        if (session->id == peer->id)
+            return session;
+    }
+    return NULL;
+}
+
+/* Sends as much as the socket takes, with descriptors on the first byte; returns how much. */
+static inline size_t peer_send_bytes(struct peer *peer, const void *data, size_t length,
+                                     const int *fds, unsigned count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(GB_LIMIT(fds) * sizeof(int))];
+    } control = {0};
+    struct iovec vector = {(void *)data, length};
+    struct msghdr header = {.msg_iov = &vector, .msg_iovlen = 1};
+    ssize_t sent;
+
+    if (count > 0) {
+        struct cmsghdr *rights = &control.align;
+
+        header.msg_control = control.bytes;
+        header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
+    }
+    sent = sendmsg(peer->fd, &header, MSG_NOSIGNAL);
+    return sent > 0 ? (size_t)sent : 0;
+}
+
+static inline void peer_send(struct peer *peer, const char *line)
+{
+    DEMAND(peer_send_bytes(peer, line, strlen(line), NULL, 0) == strlen(line));
+}
+
+static inline void peer_drop_fds(struct peer *peer, struct msghdr *header)
+{
+    DEMAND(!(header->msg_flags & MSG_CTRUNC));
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part; part = CMSG_NXTHDR(header, part)) {
+        size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+            close(fd);
+            peer->fds++;
+        }
+    }
+}
+
+/* Takes in all that has come; returns how many bytes. */
+static inline size_t peer_receive(struct peer *peer)
+{
+    static char buffer[65536];
+    size_t total = 0;
+
+    for (;;) {
+        union {
+            struct cmsghdr align;
+            char bytes[CMSG_SPACE(253 * sizeof(int))];
+        } control;
+        struct iovec vector = {buffer, sizeof(buffer)};
+        struct msghdr header = {.msg_iov = &vector,
+                                .msg_iovlen = 1,
+                                .msg_control = control.bytes,
+                                .msg_controllen = sizeof(control.bytes)};
+        ssize_t n = recvmsg(peer->fd, &header, MSG_CMSG_CLOEXEC);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        peer->closed |= n == 0 || (n < 0 && errno != EAGAIN);
+        if (n <= 0)
+            return total;
+        peer_drop_fds(peer, &header);
+        peer->in = realloc(peer->in, peer->length + (size_t)n + 1);
+        DEMAND(peer->in != NULL);
+        memcpy(peer->in + peer->length, buffer, (size_t)n);
+        peer->length += (size_t)n;
+        peer->in[peer->length] = '\0';
+        total += (size_t)n;
+    }
+}
+
+/* The next line that has come, malloc'ed and without its newline; NULL if there is none. */
+static inline char *peer_line(struct peer *peer)
+{
+    char *newline, *line;
+    size_t length;
+
+    if (peer->fd >= 0)
+        peer_receive(peer);
+    newline = peer->length > 0 ? memchr(peer->in, '\n', peer->length) : NULL;
+    if (!newline)
+        return NULL;
+    length = (size_t)(newline - peer->in);
+    line = malloc(length + 1);
+    DEMAND(line != NULL);
+    memcpy(line, peer->in, length);
+    line[length] = '\0';
+    peer->length -= length + 1;
+    memmove(peer->in, newline + 1, peer->length + 1);
+    return line;
+}
+
+/* A memfd of `bytes` with the seals. */
+static inline int sealed_memfd(size_t bytes, int seals)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    DEMAND(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    DEMAND(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+}
+
+/* ---- the accounts ---- */
+
+/* Different pointers, as many as there are. */
+struct inside_set {
+    const void **items;
+    size_t count, capacity;
+};
+
+static inline bool inside_add(struct inside_set *set, const void *item)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (set->items[i] == item)
+            return false;
+    if (set->count == set->capacity) {
+        set->capacity = set->capacity ? set->capacity * 2 : 64;
+        set->items = realloc(set->items, set->capacity * sizeof(*set->items));
+        DEMAND(set->items != NULL);
+    }
+    set->items[set->count++] = item;
+    return true;
+}
+
+/* What was counted by walking. */
+struct inside_count {
+    struct inside_set objects, storages, segments;
+    uint64_t used, leased, pinned, evictable, allocated, retired, leases, mappings, timers;
+};
+
+static inline void count_segment(struct inside_count *count, const struct gb_segment *segment)
+{
+    if (!inside_add(&count->segments, segment))
+        return;
+    count->allocated += segment->charged;
+    if (segment->retiring) {
+        DEMAND(segment->empty && !gb_list_empty(&segment->mappings));
+        count->retired += segment->charged;
+    }
+    DEMAND(segment->empty == (gb_list_linked(&segment->empties) || segment->retiring));
+}
+
+static inline void count_object(struct inside_count *count, const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+    uint64_t objects = 0, leases = 0, pins = 0;
+    bool named = false;
+
+    if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
+        return;
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *of = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        objects++;
+        leases += of->lease_count;
+        pins += (uint64_t)of->pinned + (of->named && of->evict == GB_EVICT_KEEP);
+        named |= of->named;
+        DEMAND(of->named || of->lease_count > 0);
+    }
+    DEMAND(objects == storage->references && leases == storage->leases && pins == storage->pins);
+    DEMAND(storage->recent.holds == leases + pins && (!named || storage->recent.in));
+    count->used += storage->bytes;
+    count->leased += leases ? storage->bytes : 0;
+    count->pinned += pins ? storage->bytes : 0;
+    count->evictable += leases + pins == 0 ? storage->bytes : 0;
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        count_segment(count, storage->placements[i].segment);
+}
+
+static inline void count_session(struct inside_count *count, const struct gb_session *session)
+{
+    uint64_t leases = 0, unsealed = 0, watches = 0, waits = 0;
+    int wanted =
+        (session->throttled ? 0 : UV_READABLE) |
+        (gb_conn_has_output(&session->conn) || session->throttled || session->unsynced ? UV_WRITABLE
+                                                                                       : 0);
+
+    GB_LIST_EACH(&session->holder.leases, link) {
+        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+
+        leases++;
+        unsealed += lease->unsealed != NULL;
+        DEMAND(lease->write == (lease->unsealed != NULL));
+        count_object(count, lease->object);
+    }
+    GB_LIST_EACH(&session->mapper.mappings, link) {
+        count->mappings++;
+        count_segment(count, GB_CONTAINER(link, struct gb_mapping, of_mapper)->segment);
+    }
+    GB_LIST_EACH(&session->watches, link)
+        watches++;
+    GB_LIST_EACH(&session->waits, link)
+        waits++;
+    DEMAND(leases == session->holder.count && unsealed == session->unsealed);
+    DEMAND(watches == session->watch_count && waits == session->wait_count);
+    count->leases += leases;
+    count->timers += waits + (session->half_line.deadline.place != 0);
+    /* What it needs to go on will wake it. */
+    DEMAND(session->poll_events == wanted);
+    DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
+}
+
+/* Every account, after a turn; for one device. Nothing that could be done now is left undone. */
+static inline void inside_check(const struct inside *inside)
+{
+    const struct gb_server *server = &inside->server;
+    const struct gb_device *device = server->devices[0];
+    const struct gb_store *store = &server->store;
+    struct inside_count count = {0};
+    uint64_t sessions = 0;
+
+    for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;
+         name = gb_names_next(name)) {
+        const struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
+
+        DEMAND(object->named && object->version > 0);
+        count_object(&count, object);
+    }
+    GB_LIST_EACH(&server->sessions, link) {
+        sessions++;
+        count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
+    }
+    GB_LIST_EACH(&store->empties, link)
+        count_segment(&count, GB_CONTAINER(link, struct gb_segment, empties));
+
+    DEMAND(sessions == server->session_count);
+    DEMAND(count.leases == server->registry.leases.count);
+    DEMAND(count.objects.count == server->registry.objects);
+    DEMAND(count.objects.count == device->objects);
+    DEMAND(count.mappings == store->mappings.count);
+    DEMAND(count.segments.count == store->segments.count);
+    DEMAND(count.segments.count == device->segments);
+    DEMAND(count.allocated == device->allocated && device->allocated <= device->capacity);
+    DEMAND(count.used == device->used && count.retired == device->pinned_by_clients);
+    DEMAND(count.leased == device->leased && count.pinned == device->pinned);
+    DEMAND(count.evictable == device->recency.bytes);
+    DEMAND(count.timers == server->timers.count);
+    DEMAND(device->used + device->pinned_by_clients <= device->allocated);
+    DEMAND(gb_device_free_bytes(device) + device->used + gb_device_retained(device) +
+               device->pinned_by_clients ==
+           device->capacity);
+    DEMAND(gb_list_empty(&server->waits.woken));
+    DEMAND(gb_list_empty(&device->waits) || !device->space_changed);
+    DEMAND(gb_list_empty(&server->dirty));
+    free(count.objects.items);
+    free(count.storages.items);
+    free(count.segments.items);
+}
+
+/* With every peer closed: nothing is left but names, and those go here, with all memory. */
+static inline void inside_empty(struct inside *inside)
+{
+    struct gb_server *server = &inside->server;
+    const struct gb_device *device = server->devices[0];
+    struct gb_name *name;
+
+    for (int turns = 0; server->session_count > 0; turns++) {
+        DEMAND(turns < 8);
+        inside_turn(inside);
+    }
+    inside_check(inside);
+    DEMAND(server->registry.leases.count == 0 && server->store.mappings.count == 0);
+    DEMAND(device->leased == 0 && device->pinned_by_clients == 0);
+    while ((name = gb_names_lower(&server->registry.names, "", 0, false)))
+        gb_registry_unname(&server->registry, GB_CONTAINER(name, struct gb_object, index),
+                           GB_EVENT_DELETED);
+    gb_store_trim(&server->store, server->devices[0], UINT64_MAX);
+    DEMAND(device->allocated == 0 && device->used == 0 && device->pinned == 0);
+    DEMAND(device->segments == 0 && device->objects == 0 && device->recency.count == 0);
+    DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);
+    DEMAND(server->store.users.table.count == 0 && server->registry.objects == 0);
+    DEMAND(server->timers.count == 0 && server->registry.deadlines.count == 0);
+    DEMAND(server->waits.names.count == 0 && gb_list_empty(&server->watches));
+    inside_turn(inside); /* frees what was closed */
+}
+
+#endif

@@ -1,0 +1,365 @@
+/*
+ * Sessions inside a server in this process: what goes on between turns of the loop, which a test
+ * from outside cannot choose.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+static struct inside inside;
+static size_t fds_before;
+
+/* The loop's library keeps a few descriptors for signals once they were asked for. */
+static int warm_up(void **state)
+{
+    (void)state;
+    inside_begin(&inside, (const char *const[]){NULL});
+    inside_end(&inside);
+    return 0;
+}
+
+static void begin(const char *const *options)
+{
+    fds_before = open_fds();
+    inside_begin(&inside, options);
+}
+
+static void end(void)
+{
+    inside_empty(&inside);
+    inside_end(&inside);
+    assert_int_equal(open_fds(), fds_before);
+}
+
+static const char *const small[] = {"--device", "host:8M", NULL};
+
+/* Turns until `peer` has an answer; no more than a few are ever needed. */
+static char *await(struct peer *peer)
+{
+    char *line = NULL;
+
+    for (int turn = 0; turn < 8 && !line; turn++) {
+        inside_turn(&inside);
+        line = peer_line(peer);
+    }
+    inside_check(&inside);
+    return line;
+}
+
+static void expect(struct peer *peer, const char *request, const char *part)
+{
+    char *line;
+
+    peer_send(peer, request);
+    line = await(peer);
+    if (!line || !strstr(line, part))
+        fail_msg("%s: expected %s, found %s", request, part, line ? line : "nothing");
+    free(line);
+}
+
+static void expect_next(struct peer *peer, const char *part)
+{
+    char *line = await(peer);
+
+    if (!line || !strstr(line, part))
+        fail_msg("expected %s, found %s", part, line ? line : "nothing");
+    free(line);
+}
+
+#define REQUEST(id, method, params) \
+    "{\"jsonrpc\":\"2.0\",\"id\":" #id ",\"method\":\"" method "\",\"params\":{" params "}}\n"
+#define CREATE(id, name, bytes, more) \
+    REQUEST(id, "create",             \
+            "\"name\":\"" name "\",\"layout\":{\"kind\":\"bytes\",\"bytes\":" #bytes "}" more)
+
+/* ---- the tests ---- */
+
+/* Does something in the middle of a turn: after sessions are served, before what is left is sent.
+ */
+struct meanwhile {
+    struct gb_timer timer;
+    struct peer *reads, *closes;
+};
+
+static void fire(struct gb_timer *timer)
+{
+    struct meanwhile *meanwhile = GB_CONTAINER(timer, struct meanwhile, timer);
+
+    if (meanwhile->reads)
+        peer_receive(meanwhile->reads);
+    if (meanwhile->closes) {
+        close(meanwhile->closes->fd);
+        meanwhile->closes->fd = -1;
+    }
+}
+
+/* A session is kept waiting since its peer does not read; then the peer reads all, within the same
+   turn. The rest of its requests must be served all the same. */
+static void test_throttled_and_read_at_once(void **state)
+{
+    struct meanwhile meanwhile = {.timer.fire = fire};
+    struct gb_session *session;
+    struct peer peer;
+    unsigned answers = 0;
+    int room = 200000; /* doubled by the system: more than what makes it wait */
+    char *line;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &peer));
+    session = peer_session(&inside, &peer);
+    setsockopt(session->conn.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    for (int i = 0; i < 40; i++)
+        peer_send(&peer, REQUEST(1, "describe", ""));
+    meanwhile.reads = &peer;
+    assert_true(gb_timer_set(&inside.server, &meanwhile.timer, 0));
+    inside_turn(&inside);
+    assert_ptr_equal(peer_session(&inside, &peer), session);
+    assert_non_null(session->conn.in.partial); /* requests are kept */
+    for (int turn = 0; turn < 100 && answers < 40; turn++) {
+        inside_check(&inside);
+        inside_turn(&inside);
+        for (; (line = peer_line(&peer)); answers++)
+            free(line);
+    }
+    assert_int_equal(answers, 40);
+    peer_close(&peer);
+    end();
+}
+
+/* What exists is told as far as the peer reads: also where the socket takes it all at once. */
+static void test_watch_goes_on(void **state)
+{
+    static const char *const options[] = {"--device", "host:8M", "--limit", "session_leases=8",
+                                          NULL};
+    struct peer writer, watcher;
+    unsigned told = 0;
+    int room = 1 << 20;
+    char *line;
+
+    (void)state;
+    begin(options);
+    assert_true(peer_connect(&inside, &writer));
+    assert_true(peer_connect(&inside, &watcher));
+    setsockopt(peer_session(&inside, &watcher)->conn.fd, SOL_SOCKET, SO_SNDBUF, &room,
+               sizeof(room));
+    expect(&writer, CREATE(1, "n", 1, ""), "\"lease\":1");
+    expect(&writer, REQUEST(2, "seal", "\"lease\":1,\"release\":true"), "version");
+    for (int i = 0; i < 3000; i++) {
+        char request[256];
+
+        snprintf(request, sizeof(request), REQUEST(3, "alias", "\"name\":\"n/%d\",\"of\":\"n\""),
+                 i);
+        peer_send(&writer, request);
+        inside_turn(&inside);
+        if ((line = peer_line(&writer)))
+            free(line);
+    }
+    peer_send(&watcher, REQUEST(4, "watch", "\"prefix\":\"n\""));
+    for (int turn = 0; turn < 100 && told < 3001; turn++) {
+        inside_turn(&inside);
+        inside_check(&inside);
+        while ((line = peer_line(&watcher))) {
+            told += strstr(line, "\"sealed\"") != NULL;
+            free(line);
+        }
+    }
+    assert_int_equal(told, 3001);
+    peer_close(&writer);
+    peer_close(&watcher);
+    end();
+}
+
+/* A `create` that waits is tried again in the turn in which a session that is thrown out gives up
+   what is missing. */
+static void test_space_from_a_session_thrown_out(void **state)
+{
+    static const char *const options[] = {"--device", "host:4M", "--limit", "output_bytes=300K",
+                                          NULL};
+    struct peer holder, waiter;
+
+    (void)state;
+    begin(options);
+    assert_true(peer_connect(&inside, &holder));
+    assert_true(peer_connect(&inside, &waiter));
+    expect(&holder, CREATE(1, "a", 4194304, ""), "\"lease\":1");
+    peer_send(&waiter, CREATE(1, "b", 4194304, ",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    assert_null(peer_line(&waiter));
+    for (int i = 0; i < 40; i++) /* its answers pile up until it is too many of them */
+        peer_send(&holder, REQUEST(2, "watch", "") REQUEST(3, "describe", ""));
+    inside_turn(&inside);
+    inside_check(&inside);
+    for (int i = 0; i < 400 && peer_session(&inside, &holder); i++) {
+        expect(&waiter, REQUEST(4, "list", ""), "objects");
+        inside_turn(&inside);
+    }
+    peer_close(&holder);
+    expect_next(&waiter, "\"lease\"");
+    peer_close(&waiter);
+    end();
+}
+
+/* What waits behind a request that gives up is tried then, and not only when its own time is up. */
+static void test_next_in_line(void **state)
+{
+    struct peer holder, first, second;
+    char *line;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &holder));
+    assert_true(peer_connect(&inside, &first));
+    assert_true(peer_connect(&inside, &second));
+    expect(&holder, CREATE(1, "a", 6291456, ""), "\"lease\":1");
+    expect(&holder, CREATE(2, "b", 2097152, ""), "\"lease\":2");
+    peer_send(&first, CREATE(1, "c", 8388608, ",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    peer_send(&second, CREATE(1, "d", 2097152, ",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    expect(&holder, REQUEST(3, "abort", "\"lease\":2"), "{}");
+    expect(&holder, REQUEST(4, "unmap", "\"segments\":[2]"), "");
+    inside_turn(&inside);
+    line = peer_line(&second);
+    assert_null(line); /* the first one waits for more */
+    assert_null(peer_line(&first));
+    peer_close(&first);
+    line = await(&second);
+    assert_non_null(line);
+    assert_non_null(strstr(line, "\"lease\":3"));
+    free(line);
+    peer_close(&holder);
+    peer_close(&second);
+    end();
+}
+
+/* A `register` that waited for space wakes who waits for its name, in the same turn. */
+static void test_registered_late_wakes(void **state)
+{
+    struct peer holder, producer, reader;
+    int fd = sealed_memfd(4194304, F_SEAL_SHRINK);
+    static const char request[] =
+        REQUEST(1, "register",
+                "\"name\":\"late\",\"layout\":{\"kind\":\"bytes\",\"bytes\":4194304,\"data\":{"
+                "\"handle\":0,\"offset\":0,\"bytes\":4194304}},\"handles\":[{\"kind\":\"memfd\","
+                "\"fd\":0,\"bytes\":4194304,\"device\":\"host\"}],\"wait_ms\":60000");
+    char with_fds[sizeof(request) + 16];
+
+    (void)state;
+    begin(small);
+    snprintf(with_fds, sizeof(with_fds), "{\"fds\":1,%s", request + 1);
+    assert_true(peer_connect(&inside, &holder));
+    assert_true(peer_connect(&inside, &producer));
+    assert_true(peer_connect(&inside, &reader));
+    expect(&holder, CREATE(1, "a", 8388608, ""), "\"lease\":1");
+    assert_int_equal(peer_send_bytes(&producer, with_fds, strlen(with_fds), &fd, 1),
+                     strlen(with_fds));
+    close(fd);
+    fds_before--;
+    peer_send(&reader, REQUEST(1, "open", "\"name\":\"late\",\"wait_ms\":60000"));
+    inside_turn(&inside);
+    assert_null(peer_line(&reader));
+    peer_close(&holder);
+    inside_turn(&inside);
+    inside_check(&inside); /* nobody is left awake and unserved */
+    expect_next(&producer, "\"version\"");
+    expect_next(&reader, "\"lease\":2");
+    assert_int_equal(reader.fds, 1);
+    peer_close(&producer);
+    peer_close(&reader);
+    end();
+}
+
+/* Two objects whose descriptions together are longer than a message, opened in one call: the second
+   is told to come later, and the session lives on. */
+static void test_open_many_too_long(void **state)
+{
+    size_t size = 700000, at;
+    char *request = malloc(size + 4096), *line;
+    struct peer peer;
+
+    (void)state;
+    assert_non_null(request);
+    begin(small);
+    assert_true(peer_connect(&inside, &peer));
+    for (int object = 0; object < 2; object++) {
+        char seal[128];
+
+        at = (size_t)sprintf(request,
+                             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"create\",\"params\":{"
+                             "\"name\":\"o%d\",\"layout\":{\"kind\":\"column\",\"dtype\":\"int8\","
+                             "\"length\":8,\"metadata\":{\"k\":\"",
+                             object);
+        memset(request + at, 'x', size);
+        strcpy(request + at + size, "\"}}}}\n");
+        for (size_t sent = 0, all = strlen(request); sent < all;) {
+            sent += peer_send_bytes(&peer, request + sent, all - sent, NULL, 0);
+            inside_turn(&inside);
+        }
+        line = await(&peer);
+        while (!line)
+            line = await(&peer);
+        assert_non_null(strstr(line, "\"lease\""));
+        free(line);
+        snprintf(seal, sizeof(seal), REQUEST(2, "seal", "\"lease\":%d,\"release\":true"),
+                 object + 1);
+        expect(&peer, seal, "version");
+    }
+    peer_send(&peer, REQUEST(3, "open", "\"names\":[\"o0\",\"o1\",\"o0\"]"));
+    for (line = NULL; !line && !peer.closed;)
+        line = await(&peer);
+    assert_non_null(line);
+    assert_non_null(strstr(line, "\"lease\":3"));
+    assert_non_null(strstr(line, "\"limit\":\"line_bytes\""));
+    free(line);
+    expect(&peer, REQUEST(4, "open", "\"names\":[\"none\"]"), "not_found");
+    peer_close(&peer);
+    free(request);
+    end();
+}
+
+/* Rule 1: what was sent before another session's end is served after it, in whatever order the loop
+   hears of them. */
+static void test_the_dead_go_first(void **state)
+{
+    struct peer dead, living;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &living));
+    assert_true(peer_connect(&inside, &dead));
+    for (int round = 0; round < 4; round++) {
+        expect(&dead, CREATE(1, "a", 8388608, ""), "\"lease\"");
+        /* One turn finds both: the request and the end. */
+        peer_close(&dead);
+        expect(&living, CREATE(2, "b", 8388608, ""), "\"lease\"");
+        peer_close(&living);
+        assert_true(peer_connect(&inside, &dead));
+        assert_true(peer_connect(&inside, &living));
+        expect(&dead, REQUEST(3, "hello", "\"protocol\":1"), "instance");
+    }
+    peer_close(&dead);
+    peer_close(&living);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_throttled_and_read_at_once),
+        cmocka_unit_test(test_watch_goes_on),
+        cmocka_unit_test(test_space_from_a_session_thrown_out),
+        cmocka_unit_test(test_next_in_line),
+        cmocka_unit_test(test_registered_late_wakes),
+        cmocka_unit_test(test_open_many_too_long),
+        cmocka_unit_test(test_the_dead_go_first),
+    };
+
+    return cmocka_run_group_tests(tests, warm_up, NULL);
+}
