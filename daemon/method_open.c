@@ -40,12 +40,17 @@ static int open_one(struct gb_call *call, const struct gb_string *name, uint64_t
     if (call->session->holder.count >= limits->session_leases)
         return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
                              "leases of a session");
-    r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
-    if (r != 0)
-        return r;
     *lease =
         gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
-    return *lease ? 0 : gb_call_no_memory(call);
+    if (!*lease)
+        return gb_call_no_memory(call);
+    /* Last, since what is noted here as given must be sent. */
+    r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
+    if (r != 0) {
+        gb_lease_end(&call->server->registry, *lease);
+        *lease = NULL;
+    }
+    return r;
 }
 
 static int open_name(struct gb_call *call, const struct open_params *params, bool all)

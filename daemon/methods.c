@@ -202,7 +202,10 @@ bool gb_methods_retry(struct gb_wait *wait, bool last_try)
     call.last_try = last_try;
     call.fds = gb_wait_fds(wait, &call.fd_count);
     if (gb_rpc_read_request(line, length, call.pool, &request, &call.error) < 0) {
-        gb_wait_end(wait); /* it was readable once: memory is out */
+        /* It was readable once, so memory is out. Whose request it was cannot be told. */
+        call.writer->failed = true;
+        gb_session_send(session, call.writer, NULL, 0);
+        gb_wait_end(wait);
         return true;
     }
     call.id = request.id;
