@@ -28,6 +28,8 @@ static int reopen_read_only(int fd, struct gb_error *error)
     read_fd = open(path, O_RDONLY | O_CLOEXEC);
     if (read_fd < 0) {
         gb_fail_errno(error, "cannot open %s read-only (is /proc mounted?)", path);
+        if (error)
+            error->code = GPUBUF_E_DEVICE;
         return GPUBUF_E_DEVICE;
     }
     return read_fd;
