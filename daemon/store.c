@@ -269,17 +269,17 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
 {
     uint64_t freed = 0, going = 0;
 
-    GB_LIST_EACH(&store->empties, link) {
-        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+    for (int mapped = 0; mapped < 2; mapped++)
+        GB_LIST_EACH(&store->empties, link) {
+            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
 
-        if (going >= bytes)
-            break;
-        if (segment->device != device)
-            continue;
-        if (gb_list_empty(&segment->mappings))
+            if (going >= bytes)
+                break;
+            if (segment->device != device || gb_list_empty(&segment->mappings) == (mapped != 0))
+                continue;
             going += segment->charged;
-        freed += segment_retire(store, segment);
-    }
+            freed += segment_retire(store, segment);
+        }
     return freed;
 }
 
@@ -463,7 +463,7 @@ static int place_own(struct gb_store *store, const struct gb_domain_key *key, st
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    segment = find_spare(domain, bytes, gb_device_free_bytes(key->device) < rounded);
+    segment = find_spare(domain, rounded, gb_device_free_bytes(key->device) < rounded);
     domain_release(store, domain);
     if (!segment)
         r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,

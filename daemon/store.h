@@ -162,8 +162,9 @@ struct gb_storage *gb_storage_ref(struct gb_storage *storage);
 /* The last reference frees the ranges; a segment that runs empty is kept, or retired. */
 void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
 
-/* Gives empty segments of a device back, oldest first, until `bytes` are freed; those still mapped
-   are asked back and count later. Returns the bytes freed at once. */
+/* Gives empty segments of a device back until `bytes` are on their way: those that nobody maps, then
+   those that have to be asked back, which count later; the oldest first. Returns the bytes freed at
+   once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
 
 struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
