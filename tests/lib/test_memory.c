@@ -17,10 +17,13 @@
 
 /* ---- allocation that fails ---- */
 
+/* Sanitizers allocate before they are ready for code that they watch. */
+#define UNWATCHED __attribute__((no_sanitize("address", "undefined", "thread")))
+
 static bool armed;
 static size_t calls, first, last; /* calls `first` to `last` fail */
 
-static bool fails_now(void)
+UNWATCHED static bool fails_now(void)
 {
     if (!armed)
         return false;
@@ -28,20 +31,21 @@ static bool fails_now(void)
     return calls >= first && calls <= last;
 }
 
-static void *next_function(const char *name)
-{
-    void *function = dlsym(RTLD_NEXT, name);
-    if (!function)
-        abort();
-    return function;
-}
+/* The functions that stand behind ours: the C library's, or a sanitizer's. */
+static struct {
+    void *(*malloc)(size_t);
+    void *(*calloc)(size_t, size_t);
+    void *(*realloc)(void *, size_t);
+    void (*free)(void *);
+} next;
 
-/* dlsym may allocate before it has found anything. */
+static bool found, finding;
+
+/* What is allocated while they are looked for, which is never given back. */
 static _Alignas(16) char early[65536];
 static size_t early_used;
-static bool looking;
 
-static void *early_alloc(size_t size)
+UNWATCHED static void *early_alloc(size_t size)
 {
     size = (size + 15) & ~(size_t)15;
     if (size > sizeof(early) - early_used)
@@ -50,72 +54,73 @@ static void *early_alloc(size_t size)
     return early + early_used - size;
 }
 
-static bool is_early(const void *block)
+UNWATCHED static bool is_early(const void *block)
 {
     return (const char *)block >= early && (const char *)block < early + sizeof(early);
 }
 
-#define FIND(function, name)                                                                       \
-    do {                                                                                           \
-        if (!(function)) {                                                                         \
-            looking = true;                                                                        \
-            void *found = next_function(name);                                                     \
-            memcpy(&(function), &found, sizeof(found));                                            \
-            looking = false;                                                                       \
-        }                                                                                          \
-    } while (0)
+UNWATCHED static void find(void *place, const char *name)
+{
+    void *function = dlsym(RTLD_NEXT, name);
+    if (!function)
+        abort();
+    memcpy(place, &function, sizeof(function));
+}
+
+UNWATCHED static void find_all(void)
+{
+    if (found)
+        return;
+    finding = true;
+    find(&next.malloc, "malloc");
+    find(&next.calloc, "calloc");
+    find(&next.realloc, "realloc");
+    find(&next.free, "free");
+    finding = false;
+    found = true;
+}
+
+UNWATCHED static bool refused(void)
+{
+    if (!fails_now())
+        return false;
+    errno = ENOMEM;
+    return true;
+}
 
 /* The library is to find these although everything else here is hidden. */
-#define SHOWN __attribute__((visibility("default")))
+#define SHOWN UNWATCHED __attribute__((visibility("default")))
 
 SHOWN void *malloc(size_t size)
 {
-    static void *(*next)(size_t);
-    if (looking)
+    if (finding)
         return early_alloc(size);
-    FIND(next, "malloc");
-    if (fails_now()) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return next(size);
+    find_all();
+    return refused() ? NULL : next.malloc(size);
 }
 
 SHOWN void *calloc(size_t count, size_t size)
 {
-    static void *(*next)(size_t, size_t);
-    if (looking) {
-        void *block = early_alloc(count * size);
-        return memset(block, 0, count * size);
-    }
-    FIND(next, "calloc");
-    if (fails_now()) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return next(count, size);
+    if (finding) /* the room is zeroed and used once */
+        return early_alloc(count * size);
+    find_all();
+    return refused() ? NULL : next.calloc(count, size);
 }
 
 SHOWN void *realloc(void *block, size_t size)
 {
-    static void *(*next)(void *, size_t);
-    if (looking || is_early(block))
+    if (finding || is_early(block))
         abort();
-    FIND(next, "realloc");
-    if (fails_now()) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return next(block, size);
+    find_all();
+    return refused() ? NULL : next.realloc(block, size);
 }
 
 SHOWN void free(void *block)
 {
-    static void (*next)(void *);
-    if (!block || is_early(block))
+    if (finding || !block || is_early(block))
         return;
-    FIND(next, "free");
-    next(block);
+    find_all();
+    next.free(block);
 }
 
 /* ---- operations ---- */
