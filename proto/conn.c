@@ -191,10 +191,35 @@ refused:
     return rc;
 }
 
+/* One sendmsg with the descriptors of the queue's first entry on the first byte. */
+static ssize_t send_with_fds(int fd, char *bytes, size_t length, const struct gb_conn_fds *fds)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(GB_LIMIT(fds) * sizeof(int))];
+    } control;
+    size_t size = fds->count * sizeof(int);
+    struct iovec vector = {.iov_base = bytes, .iov_len = length};
+    struct msghdr header = {
+        .msg_iov = &vector,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = CMSG_SPACE(size),
+    };
+    memset(&control, 0, sizeof(control));
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(size);
+    memcpy(CMSG_DATA(rights), fds->fds, size);
+    return sendmsg(fd, &header, MSG_NOSIGNAL);
+}
+
 /*
- * One sendmsg: up to the next message that brings descriptors, or, if that is next, it and all up
- * to the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
- * however few bytes the socket took.
+ * One call: up to the next message that brings descriptors, or, if that is next, it and all up to
+ * the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
+ * however few bytes the socket took. Most messages bring none, and send() costs the kernel less to
+ * take in than sendmsg().
  */
 static ssize_t send_some(struct gb_conn *conn)
 {
@@ -202,30 +227,13 @@ static ssize_t send_some(struct gb_conn *conn)
     bool with_fds = first != NULL && first->at == conn->out_sent;
     const struct gb_conn_fds *stop = with_fds ? first->next : first;
     size_t end = stop != NULL ? stop->at : conn->out_length;
-    struct iovec vector = {
-        .iov_base = conn->out + conn->out_sent,
-        .iov_len = end - conn->out_sent,
-    };
-    struct msghdr header = {.msg_iov = &vector, .msg_iovlen = 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(GB_LIMIT(fds) * sizeof(int))];
-    } control;
-    if (with_fds) {
-        size_t bytes = first->count * sizeof(int);
-        memset(&control, 0, sizeof(control));
-        header.msg_control = control.bytes;
-        header.msg_controllen = CMSG_SPACE(bytes);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(bytes);
-        memcpy(CMSG_DATA(rights), first->fds, bytes);
-    }
+    char *bytes = conn->out + conn->out_sent;
+    size_t length = end - conn->out_sent;
 
     ssize_t sent;
     do {
-        sent = sendmsg(conn->fd, &header, MSG_NOSIGNAL);
+        sent = with_fds ? send_with_fds(conn->fd, bytes, length, first)
+                        : send(conn->fd, bytes, length, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent > 0) {
         conn->out_sent += (size_t)sent;
