@@ -1,7 +1,7 @@
 /*
  * What a small column costs when a thousand are opened in one call: in a process that has mapped
- * nothing before (a fresh one each round), again in the same session, and to give back. Dies if the
- * process has made more mappings than the objects have segments.
+ * nothing before (a fresh one each round), again in the same session, and to give back, one by one and
+ * in one call. Dies if the process has made more mappings than the objects have segments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define PREFIX "many"
 
 struct sample {
-    double cold, warm, release; /* microseconds a column */
+    double cold, warm, release_each, release_many; /* microseconds a column */
     unsigned mappings, segments;
 };
 
@@ -62,12 +62,20 @@ static double open_all(struct gpubuf_client *client, const char *const *names,
     return taken / COLUMNS * 1e6;
 }
 
-static double release_all(struct gpubuf_object **objects)
+static double release_each(struct gpubuf_object **objects)
 {
     double start = now();
 
     for (size_t i = 0; i < COLUMNS; i++)
         gpubuf_release(objects[i]);
+    return (now() - start) / COLUMNS * 1e6;
+}
+
+static double release_many(struct gpubuf_object **objects)
+{
+    double start = now();
+
+    gpubuf_release_many(objects, COLUMNS);
     return (now() - start) / COLUMNS * 1e6;
 }
 
@@ -82,9 +90,9 @@ static struct sample measure(const char *path, const char *const *names)
     sample.cold = open_all(client, names, objects);
     sample.mappings = count_mappings();
     sample.segments = count_segments(client);
-    sample.release = release_all(objects);
+    sample.release_each = release_each(objects);
     sample.warm = open_all(client, names, objects);
-    release_all(objects);
+    sample.release_many = release_many(objects);
     gpubuf_disconnect(client);
     return sample;
 }
@@ -114,7 +122,7 @@ static struct sample measure_fresh(const char *path, const char *const *names)
 int main(int argc, char **argv)
 {
     struct options options = read_options(argc, argv);
-    struct series cold = {0}, warm = {0}, release = {0};
+    struct series cold = {0}, warm = {0}, each = {0}, many = {0};
     static char storage[COLUMNS][NAME_BYTES];
     const char *names[COLUMNS];
     char note[80];
@@ -133,12 +141,14 @@ int main(int argc, char **argv)
             die("%u mappings for %u segments", sample.mappings, sample.segments);
         series_add(&cold, sample.cold);
         series_add(&warm, sample.warm);
-        series_add(&release, sample.release);
+        series_add(&each, sample.release_each);
+        series_add(&many, sample.release_many);
     }
     snprintf(note, sizeof(note), "%u mappings, %u segments", sample.mappings, sample.segments);
     print_row(&(struct row){"open_many.fresh", "us", &cold, NULL, NULL, note});
     print_row(&(struct row){"open_many.again", "us", &warm, NULL, NULL, NULL});
-    print_row(&(struct row){"open_many.release", "us", &release, NULL, NULL, NULL});
+    print_row(&(struct row){"open_many.release_each", "us", &each, NULL, NULL, NULL});
+    print_row(&(struct row){"open_many.release_many", "us", &many, NULL, NULL, NULL});
     raw_close(&raw);
     return 0;
 }

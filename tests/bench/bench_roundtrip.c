@@ -5,16 +5,21 @@
  * two.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "measure.h"
 
 #define NAME "roundtrip/column"
+#define REQUEST                                                                                    \
+    "{\"jsonrpc\":\"2.0\",\"id\":12345,\"method\":\"open\",\"params\":{\"name\":\"" NAME "\"}}\n"
 #define ROUND_SECONDS 0.012
 #define CHUNK 16 /* calls between looks at the clock */
 
 struct bench {
     struct gpubuf_client *client;
+    struct raw raw;
+    uint64_t lease; /* of the raw connection's last open; 0: none */
     struct echo echo;
     pid_t others[2]; /* the daemon, the echo's process */
     unsigned rounds;
@@ -41,6 +46,24 @@ static void create_seal_release(struct bench *bench)
           "create");
     check(bench->client, gpubuf_seal(object, NULL), "seal");
     gpubuf_release(object);
+}
+
+static void open_with_release(struct bench *bench)
+{
+    char text[512], *at = text;
+    const char *lease;
+    size_t length;
+
+    if (bench->lease)
+        at += sprintf(at,
+                      "{\"jsonrpc\":\"2.0\",\"method\":\"release\",\"params\":{\"lease\":%llu}}\n",
+                      (unsigned long long)bench->lease);
+    at = (char *)mempcpy(at, REQUEST, sizeof(REQUEST) - 1);
+    raw_send(&bench->raw, text, (size_t)(at - text));
+    lease = strstr(raw_line(&bench->raw, &length), "\"lease\":");
+    if (!lease)
+        die("the daemon granted no lease");
+    bench->lease = strtoull(lease + strlen("\"lease\":"), NULL, 10);
 }
 
 static void echo(struct bench *bench)
@@ -87,18 +110,15 @@ static void measure(struct bench *bench, const char *what, enum placement placem
 }
 
 /* How many bytes the library's request and the daemon's reply to it have. */
-static void start_echo(struct bench *bench, struct raw *raw)
+static void start_echo(struct bench *bench)
 {
-    static const char request[] =
-        "{\"jsonrpc\":\"2.0\",\"id\":12345,\"method\":\"open\",\"params\":"
-        "{\"name\":\"" NAME "\"}}\n";
     size_t length;
 
     for (int i = 0; i < 2; i++) { /* the first brings the segment's handle as well */
-        raw_send(raw, request, sizeof(request) - 1);
-        raw_line(raw, &length);
+        raw_send(&bench->raw, REQUEST, sizeof(REQUEST) - 1);
+        raw_line(&bench->raw, &length);
     }
-    echo_start(&bench->echo, sizeof(request) - 1, length + 1);
+    echo_start(&bench->echo, sizeof(REQUEST) - 1, length + 1);
 }
 
 int main(int argc, char **argv)
@@ -106,22 +126,22 @@ int main(int argc, char **argv)
     struct options options = read_options(argc, argv);
     struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = options.socket};
     struct bench bench = {.rounds = options.quick ? 21 : 101};
-    struct raw raw;
 
-    raw_open(&raw, options.socket);
-    publish_one(&raw, NAME);
-    start_echo(&bench, &raw);
-    bench.others[0] = raw_peer(&raw);
+    raw_open(&bench.raw, options.socket);
+    publish_one(&bench.raw, NAME);
+    start_echo(&bench);
+    bench.others[0] = raw_peer(&bench.raw);
     bench.others[1] = bench.echo.server;
     check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
     for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
         measure(&bench, "open_release", placement, open_release);
         measure(&bench, "create_seal_release", placement, create_seal_release);
+        measure(&bench, "combined", placement, open_with_release);
     }
     place(PLACE_FREE, bench.others, 2);
-    raw_call(&raw, "delete", "{\"names\":[\"" NAME "\",\"roundtrip/made\"]}");
+    raw_call(&bench.raw, "delete", "{\"names\":[\"" NAME "\",\"roundtrip/made\"]}");
     gpubuf_disconnect(bench.client);
     echo_stop(&bench.echo);
-    raw_close(&raw);
+    raw_close(&bench.raw);
     return 0;
 }
