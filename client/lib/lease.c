@@ -181,7 +181,9 @@ struct object_members {
     struct gb_json layout;
 };
 
-static int read_object(struct gb_lease *lease, struct gb_json value, struct gb_error *error)
+/* Reads an object but for its layout; strings lie in the pool of the message. */
+static int read_members(struct gb_grants *grants, struct gb_json value,
+                        struct object_members *members, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct object_members, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
@@ -190,47 +192,42 @@ static int read_object(struct gb_lease *lease, struct gb_json value, struct gb_e
         GB_FIELD(struct object_members, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
         GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
     };
-    struct object_members members = {.version = 0};
-    struct gb_path path = {.key = "object"}, layout = {.up = &path, .key = "layout"};
-    int r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
-                         &path, &lease->pool, &members, NULL, error);
-    if (r == 0)
-        r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
-                           error);
-    if (r < 0)
-        return r;
-    lease->name = members.name.text;
-    lease->device = members.device.text;
-    atomic_init(&lease->version, members.version);
-    return 0;
+    struct gb_path path = {.key = "object"};
+    *members = (struct object_members){.version = 0};
+    return gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
+                        &grants->client->pool, members, NULL, error);
 }
 
-/* What a lease and what hangs on it will take: strings are no longer than in the text, and of columns
-   a table has many in little text. Most of the text of a plain column is what every object has, and
-   leaves nothing; not to ask for what it will not need saves touching it for the first time, which is
-   a good part of what opening a thousand of them costs. */
-static size_t lease_bytes(struct gb_json object)
+static size_t rounded(size_t size)
 {
-    size_t length = object.length;
-    size_t needed = length < 500 ? length / 2 + 80 : length < 700 ? length + 256 : length * 3;
-    return sizeof(struct gb_lease) + sizeof(struct gpubuf_object) + needed;
+    return (size + 15) & ~(size_t)15;
 }
 
-static struct gb_lease *lease_new(struct gb_json object)
+/* What a lease and what hangs on it will take, exactly in the common case: opening is mostly the
+   cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has more
+   in memory than in its text. */
+static size_t lease_bytes(const struct object_members *members)
 {
-    size_t size = lease_bytes(object);
-    char *memory = malloc(size);
-    if (!memory)
+    struct gb_json layout = members->layout;
+    bool flat = !memchr(layout.text, '[', layout.length) &&
+                !memmem(layout.text, layout.length, "metadata", strlen("metadata"));
+    return rounded(sizeof(struct gb_lease)) + rounded(sizeof(struct gpubuf_object)) +
+           2 * sizeof(struct gb_lease_segment) + rounded(members->name.length + 1) +
+           rounded(members->device.length + 1) + (flat ? 0 : layout.length * 3 + 256);
+}
+
+static struct gb_lease *lease_new(const struct object_members *members)
+{
+    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_lease));
+    struct gb_lease *lease = malloc(size);
+    if (!lease)
         return NULL;
-    struct gb_lease *lease = (struct gb_lease *)(void *)memory;
     memset(lease, 0, sizeof(*lease));
-    size_t used = (sizeof(*lease) + 15) & ~(size_t)15;
-    gb_pool_lend(&lease->pool, memory + used, size - used);
+    gb_pool_lend(&lease->pool, (char *)lease + used, size - used);
     lease->root = gb_pool_alloc(&lease->pool, sizeof(struct gpubuf_object));
-    if (!lease->root) {
-        free(lease);
-        return NULL;
-    }
+    lease->name = gb_pool_strndup(&lease->pool, members->name.text, members->name.length);
+    lease->device = gb_pool_strndup(&lease->pool, members->device.text, members->device.length);
+    atomic_init(&lease->version, members->version);
     return lease;
 }
 
@@ -249,7 +246,12 @@ static void unuse_segments(struct gb_lease *lease)
 static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json object,
                       struct gpubuf_object **out, struct gb_error *error)
 {
-    struct gb_lease *lease = lease_new(object);
+    struct object_members members;
+    struct gb_path path = {.key = "object"}, layout = {.up = &path, .key = "layout"};
+    int r = read_members(grants, object, &members, error);
+    if (r < 0)
+        return r;
+    struct gb_lease *lease = lease_new(&members);
     if (!lease)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     lease->client = grants->client;
@@ -259,7 +261,8 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     atomic_init(&lease->references, 1);
 
     struct placing placing = {grants, lease, error};
-    int r = read_object(lease, object, error);
+    r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
+                       error);
     if (r == 0)
         r = gb_layout_each(&lease->layout, place_buffer, &placing);
     if (r != 0) {
