@@ -11,8 +11,8 @@ typedef CUresult (*get_proc_12000)(const char *, void **, int, cuuint64_t,
 
 struct finder {
     void *library;
-    get_proc_11030 old;
-    get_proc_12000 new;
+    get_proc_11030 plain;
+    get_proc_12000 telling; /* preferred */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -36,12 +36,12 @@ static void *find(const struct finder *finder, const char *name, const char *sym
 {
     void *found = NULL;
     CUdriverProcAddressQueryResult why;
-    if (finder->new && finder->new(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &why) ==
-                           CUDA_SUCCESS &&
-        found)
-        return found;
-    if (!finder->new && finder->old &&
-        finder->old(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT) == CUDA_SUCCESS && found)
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+    if (finder->telling)
+        result = finder->telling(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &why);
+    else if (finder->plain)
+        result = finder->plain(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT);
+    if (result == CUDA_SUCCESS && found)
         return found;
     return dlsym(finder->library, symbol);
 }
@@ -52,9 +52,9 @@ static int fill(const struct finder *finder)
     {                                                                                              \
         void *found = find(finder, #name, #name #suffix, (version));                               \
         if (!found)                                                                                \
-            return gb_fail(&failure, GPUBUF_E_UNSUPPORTED,                                         \
-                           "libcuda.so.1 of CUDA %d.%d lacks %s", table.driver_version / 1000,     \
-                           table.driver_version % 1000 / 10, #name #suffix);                       \
+            return gb_fail(&failure, GPUBUF_E_UNSUPPORTED, "libcuda.so.1 of CUDA %d.%d lacks %s",  \
+                           table.driver_version / 1000, table.driver_version % 1000 / 10,          \
+                           #name #suffix);                                                         \
         __builtin_memcpy(&table.name, &found, sizeof(found));                                      \
     }
     GB_CUDA_FUNCTION_MAP(GB_CUDA_FIND)
@@ -91,8 +91,9 @@ static int load(void)
                        GB_CUDA_DRIVER_MIN % 1000 / 10);
     table.driver_version = version;
 
-    if (!symbol_bits(finder.library, "cuGetProcAddress_v2", &finder.new, sizeof(finder.new)))
-        symbol_bits(finder.library, "cuGetProcAddress", &finder.old, sizeof(finder.old));
+    if (!symbol_bits(finder.library, "cuGetProcAddress_v2", &finder.telling,
+                     sizeof(finder.telling)))
+        symbol_bits(finder.library, "cuGetProcAddress", &finder.plain, sizeof(finder.plain));
     return fill(&finder);
 }
 

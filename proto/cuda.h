@@ -21,7 +21,9 @@
 /*
  * Every function used: X(name, suffix, version, parameters). The symbol is name##suffix, and the
  * version is the one of CUDA that introduced this form of it, as cuGetProcAddress wants to be told.
+ * (clang-format would take some of the parameters for products.)
  */
+/* clang-format off */
 #define GB_CUDA_FUNCTION_MAP(X)                                                                    \
     /* the driver and its devices */                                                               \
     X(cuInit, , 2000, (unsigned int flags))                                                        \
@@ -29,28 +31,28 @@
     X(cuGetErrorName, , 6000, (CUresult error, const char **text))                                 \
     X(cuGetErrorString, , 6000, (CUresult error, const char **text))                               \
     X(cuDeviceGetCount, , 2000, (int *count))                                                      \
-    X(cuDeviceGet, , 2000, (CUdevice * device, int ordinal))                                       \
+    X(cuDeviceGet, , 2000, (CUdevice *device, int ordinal))                                        \
     X(cuDeviceGetName, , 2000, (char *name, int length, CUdevice device))                          \
-    X(cuDeviceGetUuid, _v2, 11040, (CUuuid * uuid, CUdevice device))                               \
+    X(cuDeviceGetUuid, _v2, 11040, (CUuuid *uuid, CUdevice device))                                \
     X(cuDeviceTotalMem, _v2, 3020, (size_t *bytes, CUdevice device))                               \
     X(cuDeviceGetAttribute, , 2000, (int *value, CUdevice_attribute attribute, CUdevice device))   \
     X(cuDeviceGetPCIBusId, , 4010, (char *id, int length, CUdevice device))                        \
     X(cuDeviceCanAccessPeer, , 4000, (int *can, CUdevice device, CUdevice peer))                   \
     /* contexts */                                                                                 \
-    X(cuDevicePrimaryCtxRetain, , 7000, (CUcontext * context, CUdevice device))                    \
+    X(cuDevicePrimaryCtxRetain, , 7000, (CUcontext *context, CUdevice device))                     \
     X(cuDevicePrimaryCtxRelease, _v2, 11000, (CUdevice device))                                    \
     X(cuDevicePrimaryCtxGetState, , 7000, (CUdevice device, unsigned int *flags, int *active))     \
     X(cuCtxPushCurrent, _v2, 4000, (CUcontext context))                                            \
-    X(cuCtxPopCurrent, _v2, 4000, (CUcontext * context))                                           \
-    X(cuCtxGetCurrent, , 4000, (CUcontext * context))                                              \
-    X(cuCtxGetDevice, , 2000, (CUdevice * device))                                                 \
+    X(cuCtxPopCurrent, _v2, 4000, (CUcontext *context))                                            \
+    X(cuCtxGetCurrent, , 4000, (CUcontext *context))                                               \
+    X(cuCtxGetDevice, , 2000, (CUdevice *device))                                                  \
     X(cuCtxSynchronize, , 2000, (void))                                                            \
     X(cuCtxEnablePeerAccess, , 4000, (CUcontext peer, unsigned int flags))                         \
     /* memory of the legacy kind, and what any pointer is */                                       \
     X(cuMemGetInfo, _v2, 3020, (size_t *available, size_t *total))                                 \
-    X(cuMemAlloc, _v2, 3020, (CUdeviceptr * pointer, size_t bytes))                                \
+    X(cuMemAlloc, _v2, 3020, (CUdeviceptr *pointer, size_t bytes))                                 \
     X(cuMemFree, _v2, 3020, (CUdeviceptr pointer))                                                 \
-    X(cuMemGetAddressRange, _v2, 3020, (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))   \
+    X(cuMemGetAddressRange, _v2, 3020, (CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer))    \
     X(cuPointerGetAttribute, , 4000,                                                               \
       (void *data, CUpointer_attribute attribute, CUdeviceptr pointer))                            \
     X(cuPointerGetAttributes, , 7000,                                                              \
@@ -74,39 +76,39 @@
     X(cuMemsetD8Async, , 3020,                                                                     \
       (CUdeviceptr target, unsigned char value, size_t count, CUstream stream))                    \
     /* streams and events */                                                                       \
-    X(cuStreamCreate, , 2000, (CUstream * stream, unsigned int flags))                             \
+    X(cuStreamCreate, , 2000, (CUstream *stream, unsigned int flags))                              \
     X(cuStreamDestroy, _v2, 4000, (CUstream stream))                                               \
     X(cuStreamSynchronize, , 2000, (CUstream stream))                                              \
     X(cuStreamQuery, , 2000, (CUstream stream))                                                    \
     X(cuStreamWaitEvent, , 3020, (CUstream stream, CUevent event, unsigned int flags))             \
     X(cuLaunchHostFunc, , 10000, (CUstream stream, CUhostFn function, void *data))                 \
-    X(cuEventCreate, , 2000, (CUevent * event, unsigned int flags))                                \
+    X(cuEventCreate, , 2000, (CUevent *event, unsigned int flags))                                 \
     X(cuEventDestroy, _v2, 4000, (CUevent event))                                                  \
     X(cuEventRecord, , 2000, (CUevent event, CUstream stream))                                     \
     X(cuEventQuery, , 2000, (CUevent event))                                                       \
     X(cuEventSynchronize, , 2000, (CUevent event))                                                 \
     /* legacy handles between processes */                                                         \
-    X(cuIpcGetMemHandle, , 4010, (CUipcMemHandle * handle, CUdeviceptr pointer))                   \
+    X(cuIpcGetMemHandle, , 4010, (CUipcMemHandle *handle, CUdeviceptr pointer))                    \
     X(cuIpcOpenMemHandle, _v2, 11000,                                                              \
-      (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned int flags))                          \
+      (CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags))                           \
     X(cuIpcCloseMemHandle, , 4010, (CUdeviceptr pointer))                                          \
-    X(cuIpcGetEventHandle, , 4010, (CUipcEventHandle * handle, CUevent event))                     \
-    X(cuIpcOpenEventHandle, , 4010, (CUevent * event, CUipcEventHandle handle))                    \
+    X(cuIpcGetEventHandle, , 4010, (CUipcEventHandle *handle, CUevent event))                      \
+    X(cuIpcOpenEventHandle, , 4010, (CUevent *event, CUipcEventHandle handle))                     \
     /* virtual memory management */                                                                \
     X(cuMemGetAllocationGranularity, , 10020,                                                      \
       (size_t *granularity, const CUmemAllocationProp *properties,                                 \
        CUmemAllocationGranularity_flags option))                                                   \
     X(cuMemCreate, , 10020,                                                                        \
-      (CUmemGenericAllocationHandle * handle, size_t bytes,                                        \
-       const CUmemAllocationProp *properties, unsigned long long flags))                           \
+      (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,  \
+       unsigned long long flags))                                                                  \
     X(cuMemRelease, , 10020, (CUmemGenericAllocationHandle handle))                                \
     X(cuMemExportToShareableHandle, , 10020,                                                       \
       (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,       \
        unsigned long long flags))                                                                  \
     X(cuMemImportFromShareableHandle, , 10020,                                                     \
-      (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type))    \
+      (CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type))     \
     X(cuMemAddressReserve, , 10020,                                                                \
-      (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr address,                 \
+      (CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr address,                  \
        unsigned long long flags))                                                                  \
     X(cuMemAddressFree, , 10020, (CUdeviceptr pointer, size_t bytes))                              \
     X(cuMemMap, , 10020,                                                                           \
@@ -118,8 +120,9 @@
     X(cuMemGetAccess, , 10020,                                                                     \
       (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer))             \
     X(cuMemGetAllocationPropertiesFromHandle, , 10020,                                             \
-      (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle))                     \
-    X(cuMemRetainAllocationHandle, , 11000, (CUmemGenericAllocationHandle * handle, void *pointer))
+      (CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle))                      \
+    X(cuMemRetainAllocationHandle, , 11000, (CUmemGenericAllocationHandle *handle, void *pointer))
+/* clang-format on */
 
 /* cuda->cuMemAlloc(…) calls the driver's cuMemAlloc_v2, and so on for every row above. */
 struct gb_cuda {

@@ -172,9 +172,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (peer == context)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!fc_settings.peer)
+    if (peer == context || !fc_settings.peer)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (context->peers[peer->device])
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;

@@ -86,8 +86,7 @@ static CUresult copy(uintptr_t target, uintptr_t source, size_t bytes, unsigned 
         return result;
     bool to_device = sides & DEVICE_TARGET || fc_space_is_device(target);
     bool from_device = sides & DEVICE_SOURCE || fc_space_is_device(source);
-    if (!target || !source ||
-        (to_device && !on_device(stream->context, target, bytes, true)) ||
+    if (!target || !source || (to_device && !on_device(stream->context, target, bytes, true)) ||
         (from_device && !on_device(stream->context, source, bytes, false)))
         return CUDA_ERROR_INVALID_VALUE;
     struct fc_operation operation = {

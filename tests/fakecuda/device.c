@@ -46,7 +46,7 @@ CUresult cuGetErrorString(CUresult error, const char **text)
     while (constants[row].name != name)
         row++;
     const char *from = error == CUDA_SUCCESS ? "no error" : name + strlen("CUDA_ERROR_");
-    for (size_t i = 0; from[i] && i < sizeof(texts[row]) - 1; i++)
+    for (size_t i = 0; i < sizeof(texts[row]) - 1 && from[i]; i++)
         texts[row][i] = (char)(from[i] == '_' ? ' ' : tolower((unsigned char)from[i]));
     *text = texts[row];
     return CUDA_SUCCESS;

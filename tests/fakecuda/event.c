@@ -6,12 +6,10 @@
 
 #include <linux/futex.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 struct state {
@@ -67,36 +65,22 @@ static void complete(struct state *state, uint32_t sequence)
     syscall(SYS_futex, &state->completed, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* A killed process may wait to be reaped; it does no more work. */
-static bool is_dead(int32_t pid)
-{
-    char path[64], text[256];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return true;
-    size_t length = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return !name_end || name_end[1] == '\0' || name_end[2] == 'Z' || name_end[2] == 'X';
-}
-
+/* For ever, if the process that recorded it is killed first: so it is with the real driver, too. */
 static void wait_for(struct state *state, uint32_t sequence)
 {
-    while (!reached(state, sequence)) {
+    for (;;) {
         uint32_t now = atomic_load(&state->completed);
-        struct timespec rest = {.tv_nsec = 50000000};
-        if ((int32_t)(now - sequence) < 0)
-            syscall(SYS_futex, &state->completed, FUTEX_WAIT, now, &rest, NULL, 0);
-        int32_t recorder = atomic_load(&state->recorder);
-        if (recorder != getpid() && is_dead(recorder))
-            complete(state, sequence); /* its work ended with it */
+        if ((int32_t)(now - sequence) >= 0)
+            return;
+        syscall(SYS_futex, &state->completed, FUTEX_WAIT, now, NULL, NULL, 0);
     }
 }
 
+/* What another process recorded and has not reached comes first (`value`). */
 static CUresult run_complete(struct fc_operation *operation)
 {
+    if (operation->value)
+        wait_for(operation->event->state, (uint32_t)operation->sequence - 1);
     complete(operation->event->state, (uint32_t)operation->sequence);
     return CUDA_SUCCESS;
 }
@@ -197,9 +181,12 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result != CUDA_SUCCESS)
         return result;
-    atomic_store(&event->state->recorder, getpid());
+    int32_t before = atomic_exchange(&event->state->recorder, getpid());
     uint32_t sequence = atomic_fetch_add(&event->state->recorded, 1) + 1;
-    struct fc_operation operation = {.run = run_complete, .event = event, .sequence = sequence};
+    struct fc_operation operation = {.run = run_complete,
+                                     .event = event,
+                                     .sequence = sequence,
+                                     .value = before && before != getpid()};
     event->references += 2; /* one is the operation's */
     result = fc_stream_queue(stream, &operation);
     if (result != CUDA_SUCCESS)

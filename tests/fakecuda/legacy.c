@@ -166,11 +166,8 @@ static CUresult open_handle(struct fc_context *context, const CUipcMemHandle *ha
         return CUDA_ERROR_INVALID_CONTEXT;
     if ((*out = opened_range(handle)))
         return CUDA_SUCCESS;
-    if (bytes.device != context->device) {
-        if (!fc_settings.peer)
-            return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-        context->peers[bytes.device] = true;
-    }
+    if (bytes.device != context->device && !fc_settings.peer)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     int fd = -1;
     CUresult result = fc_store_open('l', bytes.device, bytes.bytes, bytes.id, &fd);
     if (result == CUDA_ERROR_INVALID_VALUE && kill(bytes.pid, 0) < 0 && errno == ESRCH)
@@ -271,8 +268,8 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
         *pointer = NULL;
         return CUDA_SUCCESS;
     }
-    void *memory = mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                        -1, 0);
+    void *memory =
+        mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = add_host(context, memory, bytes, false);

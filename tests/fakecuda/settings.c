@@ -15,12 +15,12 @@ enum rule_kind { FAIL, DELAY, LOST, ATTRIBUTE };
 /* One item of FAKECUDA_FAIL, _DELAY, _LOST or _ATTRIBUTE. */
 struct rule {
     enum rule_kind kind;
-    char function[64];        /* FAIL, DELAY; "*": all */
-    uint64_t first, last;     /* FAIL: these calls */
-    uint64_t calls;           /* counted while `path` exists */
-    unsigned int number;      /* the device or attribute concerned */
-    int value;                /* the error, milliseconds, or the attribute's value */
-    char path[256];           /* holds while this exists; "": always */
+    char function[64];    /* FAIL, DELAY; "*": all */
+    uint64_t first, last; /* FAIL: these calls */
+    uint64_t calls;       /* counted while `path` exists */
+    unsigned int number;  /* the device or attribute concerned */
+    int value;            /* the error, milliseconds, or the attribute's value */
+    char path[256];       /* holds while this exists; "": always */
 };
 
 struct fc_settings fc_settings;
@@ -164,8 +164,8 @@ static int visible_item(const char *item)
     for (int i = 0; i < fc_settings.devices; i++) {
         char uuid[64];
         bool instance = item[0] == 'M';
-        snprintf(uuid, sizeof(uuid), "%s-%s-0000-4000-8000-0000000000%02x", instance ? "MIG" : "GPU",
-                 instance ? "fa4e0319" : "fa4ecada", i);
+        snprintf(uuid, sizeof(uuid), "%s-%s-0000-4000-8000-0000000000%02x",
+                 instance ? "MIG" : "GPU", instance ? "fa4e0319" : "fa4ecada", i);
         if (strncmp(uuid, item, strlen(item)))
             continue;
         if (found >= 0)

@@ -25,8 +25,8 @@ static bool reserve_region(void)
         return true;
     /* As much as the tools that watch a process's memory allow. */
     for (size_t bytes = (size_t)256 << 30; bytes >= (size_t)1 << 30; bytes /= 2) {
-        void *memory = mmap(NULL, bytes, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory =
+            mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED)
             continue;
         madvise(memory, bytes, MADV_DONTDUMP);
@@ -119,7 +119,9 @@ CUresult fc_space_map(uintptr_t base, size_t bytes, int fd, int protection)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
     void *at = (void *)base;
-    if (mmap(at, bytes, fd < 0 ? PROT_NONE : protection, flags | MAP_FIXED, fd, 0) == MAP_FAILED)
+    int bits = fd < 0 ? PROT_NONE : protection;
+    /* cppcheck-suppress leakReturnValNotUsed */
+    if (mmap(at, bytes, bits, flags | MAP_FIXED, fd, 0) == MAP_FAILED)
         return fd < 0 ? CUDA_ERROR_UNMAP_FAILED : CUDA_ERROR_MAP_FAILED;
     /* A child has none of its parent's device memory. */
     madvise(at, bytes, fd < 0 ? MADV_DONTDUMP : MADV_DONTFORK);
@@ -139,9 +141,11 @@ bool fc_space_allows(const struct fc_context *context, uintptr_t address, size_t
     if (!range || bytes > range->base + range->bytes - address)
         return false;
     if (range->kind != FC_RESERVED)
-        return may_reach(context, range->device) && address - range->base <= range->asked &&
+        return (range->kind == FC_IMPORTED || may_reach(context, range->device)) &&
+               address - range->base <= range->asked &&
                bytes <= range->asked - (address - range->base);
-    unsigned int needed = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    unsigned int needed =
+        write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
     while (bytes) { /* mappings side by side count as one */
         const struct fc_mapping *mapping = fc_mapping_at(range, address);
         if (!mapping || (mapping->access[context->device] & needed) != needed)
@@ -211,7 +215,7 @@ static uintptr_t start_of(const struct pointer *pointer, size_t *bytes)
     return pointer->range->base;
 }
 
-/* Writes the attribute in its own width. */
+/* Writes the attribute in its own width; what is said to be boolean takes four bytes. */
 static CUresult attribute(void *data, CUpointer_attribute which, uintptr_t address,
                           const struct pointer *pointer)
 {
@@ -238,14 +242,16 @@ static CUresult attribute(void *data, CUpointer_attribute which, uintptr_t addre
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *(uint64_t *)data = pointer->buffer_id;
         return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned char *)data = 0;
+        *(unsigned int *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = fc_ordinal(pointer->device);
+        /* A device that is hidden passes for the first. */
+        *(int *)data = fc_ordinal(pointer->device) < 0 ? 0 : fc_ordinal(pointer->device);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(unsigned char *)data = range && range->kind == FC_ALLOCATED;
+        *(unsigned int *)data = range && range->kind == FC_ALLOCATED;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *(CUdeviceptr *)data = start_of(pointer, &bytes);
@@ -255,13 +261,13 @@ static CUresult attribute(void *data, CUpointer_attribute which, uintptr_t addre
         *(size_t *)data = bytes;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(unsigned char *)data = 1;
+        *(unsigned int *)data = 1;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         *(uint64_t *)data = pointer->mapping ? pointer->mapping->memory->handle_types : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(unsigned char *)data = pointer->mapping ? pointer->mapping->memory->rdma : range != NULL;
+        *(unsigned int *)data = pointer->mapping ? pointer->mapping->memory->rdma : range != NULL;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(unsigned int *)data = access_of(pointer);
@@ -303,13 +309,12 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
             break;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            *(unsigned int *)data[i] = 0;
-            break;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_MAPPED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-            *(unsigned char *)data[i] = 0;
+            *(unsigned int *)data[i] = 0;
             break;
         default:
             memset(data[i], 0, 8);

@@ -40,7 +40,8 @@ static const char *default_root(void)
 {
     struct statvfs space;
     if (statvfs("/dev/shm", &space) == 0 &&
-        (uint64_t)space.f_blocks * space.f_frsize / (size_t)fc_settings.devices >= fc_settings.memory)
+        (uint64_t)space.f_blocks * space.f_frsize / (size_t)fc_settings.devices >=
+            fc_settings.memory)
         return "/dev/shm";
     return "/tmp";
 }
@@ -52,9 +53,9 @@ CUresult fc_store_init(void)
     char path[PATH_MAX];
     const char *given = getenv("FAKECUDA_DIR");
     const char *id = getenv("FAKECUDA_ID");
-    int length = given && *given
-                     ? snprintf(path, sizeof(path), "%s", given)
-                     : snprintf(path, sizeof(path), "%s/fakecuda-%s", default_root(), id ? id : "0");
+    int length = given && *given ? snprintf(path, sizeof(path), "%s", given)
+                                 : snprintf(path, sizeof(path), "%s/fakecuda-%s", default_root(),
+                                            id ? id : "0");
     if (length < 0 || (size_t)length >= sizeof(path))
         return CUDA_ERROR_OPERATING_SYSTEM;
     /* Other users' processes have the same devices. */
@@ -70,7 +71,8 @@ CUresult fc_store_init(void)
         close(fd);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    fchmod(lock_fd, 0666); /* despite the umask; fails where the file is another's, and is so already */
+    fchmod(lock_fd,
+           0666); /* despite the umask; fails where the file is another's, and is so already */
     directory_fd = fd;
     return CUDA_SUCCESS;
 }
@@ -116,7 +118,8 @@ static void print_name(char text[64], const struct file_name *name)
 static bool scan_name(const char *text, struct file_name *name)
 {
     char again[64];
-    if (sscanf(text, "%c-%d-%zu-%" SCNx64, &name->kind, &name->device, &name->bytes, &name->id) != 4)
+    if (sscanf(text, "%c-%d-%zu-%" SCNx64, &name->kind, &name->device, &name->bytes, &name->id) !=
+        4)
         return false;
     print_name(again, name);
     return !strcmp(text, again);
@@ -140,6 +143,7 @@ static CUresult sum_up(int device, size_t *used)
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     *used = 0;
+    /* cppcheck-suppress readdirCalled ; no other thread has this list */
     for (struct dirent *entry; (entry = readdir(list));) {
         struct file_name name;
         if (!scan_name(entry->d_name, &name))

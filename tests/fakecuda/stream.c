@@ -208,8 +208,8 @@ CUresult fc_stream_get(CUstream handle, struct fc_stream **out)
         if (result != CUDA_SUCCESS)
             return result;
         /* One for all threads: threads that share it are ordered more than they would be. */
-        struct fc_stream **slot = handle == GB_CU_STREAM_PER_THREAD ? &context->thread_stream
-                                                                    : &context->null_stream;
+        struct fc_stream **slot =
+            handle == GB_CU_STREAM_PER_THREAD ? &context->thread_stream : &context->null_stream;
         if (!*slot)
             *slot = make_stream(context, CU_STREAM_DEFAULT);
         if (!*slot)

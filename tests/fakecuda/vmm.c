@@ -67,8 +67,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 {
     FC_ENTER(cuMemGetAllocationGranularity);
     CUresult result = check_properties(properties);
-    if (result == CUDA_SUCCESS &&
-        (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+    if (result == CUDA_SUCCESS && (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *granularity = FC_GRANULE;
@@ -126,10 +125,11 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     const struct fc_memory *memory = memory_of(handle);
     if (!memory || !properties)
         return CUDA_ERROR_INVALID_VALUE;
+    int ordinal = fc_ordinal(memory->device);
     *properties = (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = memory->handle_types,
-        .location = {CU_MEM_LOCATION_TYPE_DEVICE, fc_ordinal(memory->device)},
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal < 0 ? -2 : ordinal},
         .allocFlags = {.gpuDirectRDMACapable = memory->rdma},
     };
     return CUDA_SUCCESS;
@@ -182,7 +182,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     CUresult result = fc_store_adopt((int)(intptr_t)shareable, &device, &bytes, &id, &fd);
     if (result != CUDA_SUCCESS)
         return result;
-    result = fc_ordinal(device) < 0 ? CUDA_ERROR_INVALID_DEVICE : fc_lost(device);
+    result = fc_lost(device); /* that it may be hidden from the process does not matter */
     struct fc_memory *memory = NULL;
     if (result == CUDA_SUCCESS && !(memory = add_memory(fd, device, bytes, id)))
         result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -61,10 +61,10 @@ static char devices_directory[64];
 static inline void clear_environment(void)
 {
     static const char *const names[] = {
-        "FAKECUDA_DEVICES", "FAKECUDA_MEMORY",  "FAKECUDA_CONTEXT",      "FAKECUDA_VERSION",
-        "FAKECUDA_PEER",    "FAKECUDA_MIG",     "FAKECUDA_STREAM_DELAY", "FAKECUDA_NAME",
-        "FAKECUDA_FAIL",    "FAKECUDA_DELAY",   "FAKECUDA_LOST",         "FAKECUDA_ATTRIBUTE",
-        "FAKECUDA_TRACE",   "FAKECUDA_ID",      "CUDA_VISIBLE_DEVICES",
+        "FAKECUDA_DEVICES", "FAKECUDA_MEMORY", "FAKECUDA_CONTEXT",      "FAKECUDA_VERSION",
+        "FAKECUDA_PEER",    "FAKECUDA_MIG",    "FAKECUDA_STREAM_DELAY", "FAKECUDA_NAME",
+        "FAKECUDA_FAIL",    "FAKECUDA_DELAY",  "FAKECUDA_LOST",         "FAKECUDA_ATTRIBUTE",
+        "FAKECUDA_TRACE",   "FAKECUDA_ID",     "CUDA_VISIBLE_DEVICES",
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         unsetenv(names[i]);
@@ -307,7 +307,7 @@ static inline size_t free_memory(void)
     return available;
 }
 
-#define PATTERN(i) ((unsigned char)((i) * 7 + 3))
+#define PATTERN(i) ((unsigned char)((i)*7 + 3))
 
 static inline void fill_pattern(CUdeviceptr pointer, size_t bytes)
 {

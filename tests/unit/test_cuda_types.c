@@ -2,8 +2,8 @@
  * proto/cuda_types.h and the table of functions against the Toolkit's <cuda.h>, at compile time,
  * where that is installed. Elsewhere there is nothing to compare with, and the test says so.
  */
-#include <stdarg.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,9 +72,9 @@ _Static_assert(CU_IPC_HANDLE_SIZE == GB_CU_IPC_HANDLE_BYTES, "CU_IPC_HANDLE_SIZE
 /* Here the table's member has <cuda.h>'s types, so it must be that very function's. cuda.h may map a
    name to a newer form: then the suffix alone tells which is meant. */
 #define FUNCTION(name, suffix, version, parameters)                                                \
-    _Static_assert(__builtin_types_compatible_p(__typeof__(&name##suffix),                         \
-                                                CUresult(*) parameters),                           \
-                   #name #suffix " has other parameters");
+    _Static_assert(                                                                                \
+        __builtin_types_compatible_p(__typeof__(&name##suffix), CUresult(*) parameters),           \
+        #name #suffix " has other parameters");
 GB_CUDA_FUNCTION_MAP(FUNCTION)
 
 static void agrees_with_the_toolkit(void **state)

@@ -29,8 +29,9 @@ static void describes_failures(int socket)
           GPUBUF_E_DEVICE);
     CHECK(error.code == GPUBUF_E_DEVICE);
     CHECK(!strcmp(error.cuda, "CUDA_ERROR_OUT_OF_MEMORY"));
-    CHECK(!strcmp(error.message, "creating a segment of 7 MiB failed: CUDA_ERROR_OUT_OF_MEMORY (2): "
-                                 "out of memory"));
+    CHECK(!strcmp(error.message,
+                  "creating a segment of 7 MiB failed: CUDA_ERROR_OUT_OF_MEMORY (2): "
+                  "out of memory"));
     CHECK(gb_cuda_fail(&error, cu, 12345, "this") == GPUBUF_E_DEVICE);
     CHECK(strstr(error.message, "this failed: ") && strstr(error.message, "(12345)"));
     CHECK(error.cuda);
@@ -172,8 +173,8 @@ static void describes_devices(int socket)
     CUdevice_attribute fd = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
     OK(cu->cuDeviceGetAttribute(&value, fd, 0));
     CHECK(value == 0);
-    OK(cu->cuDeviceGetAttribute(
-        &value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    OK(cu->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                0));
     CHECK(value == 1);
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuDeviceGetAttribute(&value, 9999, 0));
     GIVES(CUDA_ERROR_INVALID_DEVICE, cu->cuDeviceGetAttribute(&value, fd, 9));

@@ -380,7 +380,7 @@ static void pointer_attributes(int socket)
     unsigned int type = 0, flags = 0;
     int device = 0;
     uint64_t one = 0, other = 0, types = 0;
-    unsigned char legacy = 2;
+    unsigned int legacy = 2; /* a boolean takes as much */
     OK(cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reserved + 9));
     CHECK(type == CU_MEMORYTYPE_DEVICE);
     OK(cu->cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, reserved));
@@ -405,15 +405,16 @@ static void pointer_attributes(int socket)
     CHECK(one != other);
     GIVES(CUDA_ERROR_INVALID_VALUE,
           cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reserved + 3 * MB));
-    GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuPointerGetAttribute(
-                                        &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                        (CUdeviceptr)(uintptr_t)&type));
+    GIVES(CUDA_ERROR_INVALID_VALUE,
+          cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    (CUdeviceptr)(uintptr_t)&type));
     void *address;
     GIVES(CUDA_ERROR_INVALID_VALUE,
           cu->cuPointerGetAttribute(&address, CU_POINTER_ATTRIBUTE_HOST_POINTER, allocated));
 
     /* Several at once: nothing known is no error. */
-    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    CU_POINTER_ATTRIBUTE_BUFFER_ID,
                                     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *results[] = {&type, &one, &device};
     OK(cu->cuPointerGetAttributes(3, wanted, results, (CUdeviceptr)(uintptr_t)&type));

@@ -96,9 +96,9 @@ static void refuses_strangers(int socket)
     unlink(path);
     CUmemGenericAllocationHandle handle;
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
-        GIVES(CUDA_ERROR_UNKNOWN, cu->cuMemImportFromShareableHandle(
-                                      &handle, (void *)(intptr_t)fds[i],
-                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        GIVES(CUDA_ERROR_UNKNOWN,
+              cu->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fds[i],
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     int fd = export_fd(create(0, 2 * MB));
     GIVES(CUDA_ERROR_NOT_SUPPORTED,
           cu->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 2));
@@ -251,8 +251,7 @@ static void gives_handles(int socket)
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcCloseMemHandle(pointer));
     mapped = map(create(0, 2 * MB), 2 * MB, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcGetMemHandle(&again, mapped));
-    GIVES(CUDA_ERROR_INVALID_VALUE,
-          cu->cuIpcGetMemHandle(&again, (CUdeviceptr)(uintptr_t)&handle));
+    GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcGetMemHandle(&again, (CUdeviceptr)(uintptr_t)&handle));
     tell(socket, &handle, sizeof(handle));
     await(socket);
     OK(cu->cuMemFree(pointer));
@@ -276,7 +275,7 @@ static void opens_handles(int socket)
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcGetMemHandle(&again, one));
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree(one));
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcCloseMemHandle(one + 256));
-    unsigned char legacy = 1;
+    unsigned int legacy = 1;
     OK(cu->cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, one));
     CHECK(legacy == 0);
     step(socket);
@@ -366,14 +365,21 @@ static void sees_it_as_first(int socket)
     CHECK(host(map(handle, 2 * MB, 0, CU_MEM_ACCESS_FLAGS_PROT_READ))[0] == 42);
 }
 
+/* Memory of a device that is hidden comes in all the same, as a peer's of no number. */
 static void does_not_see_it(int socket)
 {
     (void)socket;
-    CUmemGenericAllocationHandle handle;
-    OK(cu->cuInit(0));
-    GIVES(CUDA_ERROR_INVALID_DEVICE,
-          cu->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)given_fd,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    begin(0);
+    CUmemGenericAllocationHandle handle = import_fd(given_fd);
+    CUmemAllocationProp properties;
+    int device = -1;
+    OK(cu->cuMemGetAllocationPropertiesFromHandle(&properties, handle));
+    CHECK(properties.location.id == -2);
+    CUdeviceptr pointer = map(handle, 2 * MB, 0, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    GIVES(CUDA_ERROR_INVALID_VALUE, set_access(pointer, 2 * MB, 1, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    CHECK(host(pointer)[0] == 42);
+    OK(cu->cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer));
+    CHECK(device == 0);
 }
 
 /* Reads it from the other device: only with access of its own, and only if they are peers. */

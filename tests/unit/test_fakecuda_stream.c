@@ -281,7 +281,7 @@ static void waits_for_another(int socket)
 {
     begin(0);
     find_kernels();
-    CUevent event, again;
+    CUevent event, again, bad;
     CUipcEventHandle handle;
     uint64_t sum = 0;
     CUstream stream = stream_of(0);
@@ -289,17 +289,31 @@ static void waits_for_another(int socket)
     OK(cu->cuIpcOpenEventHandle(&again, given));
     GIVES(CUDA_ERROR_INVALID_HANDLE, cu->cuIpcGetEventHandle(&handle, event));
     memset(&handle, 0x5a, sizeof(handle));
-    GIVES(CUDA_ERROR_MAP_FAILED, cu->cuIpcOpenEventHandle(&again, handle));
+    GIVES(CUDA_ERROR_MAP_FAILED, cu->cuIpcOpenEventHandle(&bad, handle));
     memset(&handle, 0, sizeof(handle));
-    GIVES(CUDA_ERROR_MAP_FAILED, cu->cuIpcOpenEventHandle(&again, handle));
+    GIVES(CUDA_ERROR_MAP_FAILED, cu->cuIpcOpenEventHandle(&bad, handle));
     CUdeviceptr pointer = map(import_fd(given_fd), 2 * MB, 0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     GIVES(CUDA_ERROR_NOT_READY, cu->cuEventQuery(event));
     OK(cu->cuStreamWaitEvent(stream, event, 0));
     OK(kernel_sum(pointer, 2 * MB, &sum, stream));
     GIVES(CUDA_ERROR_NOT_READY, cu->cuStreamQuery(stream));
     step(socket);
+    char killed;
+    hear(socket, &killed, 1);
+    if (killed) {
+        /* Its work will never be done, so this waits for ever, and so does who records it anew. */
+        const struct timespec while_ = {.tv_nsec = 100000000};
+        CUstream other = stream_of(CU_STREAM_NON_BLOCKING);
+        nanosleep(&while_, NULL);
+        GIVES(CUDA_ERROR_NOT_READY, cu->cuStreamQuery(stream));
+        OK(cu->cuEventRecord(again, other));
+        nanosleep(&while_, NULL);
+        GIVES(CUDA_ERROR_NOT_READY, cu->cuStreamQuery(other));
+        GIVES(CUDA_ERROR_NOT_READY, cu->cuEventQuery(event));
+        return;
+    }
     OK(cu->cuStreamSynchronize(stream));
-    tell(socket, &sum, sizeof(sum));
+    CHECK(sum == 8 * 2 * MB);
     OK(cu->cuEventQuery(event));
     OK(cu->cuEventDestroy(event));
 }
@@ -307,19 +321,17 @@ static void waits_for_another(int socket)
 static void events_order_processes(void **state)
 {
     (void)state;
-    for (int killed = 0; killed < 2; killed++) {
-        uint64_t sum = 1;
+    for (char killed = 0; killed < 2; killed++) {
         struct child producer = start(records_for_others);
         hear(producer.socket, &given, sizeof(given));
         given_fd = hear_fd(producer.socket);
         struct child consumer = start(waits_for_another);
         await(consumer.socket);
         if (killed)
-            kill_child(producer); /* its work will never be done; nobody may hang for that */
+            kill_child(producer);
         else
             step(producer.socket);
-        hear(consumer.socket, &sum, sizeof(sum));
-        assert_true(sum == (killed ? 0 : 8 * 2 * MB));
+        tell(consumer.socket, &killed, 1);
         ends_well(consumer);
         if (!killed)
             kill_child(producer);
@@ -402,7 +414,7 @@ static void peers(int socket)
     OK(cu->cuMemcpyDtoD(here, there, 4096)); /* copies need no peers */
     OK(cu->cuCtxSynchronize());
     CHECK(host(here)[4095] == 1);
-    GIVES(CUDA_ERROR_INVALID_DEVICE, cu->cuCtxEnablePeerAccess(first, 0));
+    GIVES(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cu->cuCtxEnablePeerAccess(first, 0));
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuCtxEnablePeerAccess(second, 1));
     OK(cu->cuCtxEnablePeerAccess(second, 0));
     GIVES(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cu->cuCtxEnablePeerAccess(second, 0));
