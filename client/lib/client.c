@@ -13,7 +13,6 @@
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 #define CONNECT_TIMEOUT_MS 5000
 #define CACHE_BYTES (UINT64_C(1) << 30)
-#define INPUT_BYTES ((size_t)256 * 1024)
 
 /* ---- the life of a client ---- */
 
@@ -23,7 +22,7 @@ struct gpubuf_client *gb_client_new(int fd)
     struct gpubuf_client *client = calloc(1, sizeof(*client));
     if (!client)
         return NULL;
-    client->input = malloc(INPUT_BYTES);
+    client->input = malloc(GB_INPUT_BYTES);
     if (!client->input)
         goto no_input;
 

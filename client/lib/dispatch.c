@@ -8,7 +8,6 @@
 
 #include "internal.h"
 
-#define INPUT_BYTES ((size_t)256 * 1024)
 #define RECEIVES_MAX 64 /* in one gpubuf_dispatch, so that it comes back even under a flood */
 #define RELEASES_A_MESSAGE 4096
 #define RELEASE_WAIT_MS 1000 /* how long gpubuf_release waits for room in a full socket */
@@ -301,11 +300,27 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
     }
 }
 
+/*
+ * Whether what has just been received is one more part of a long line, which then stays where it is:
+ * an answer about a thousand objects is some hundred KiB, comes in several parts, and is handled in
+ * the receive buffer as a whole, without being put together elsewhere.
+ */
+static bool keep_part(struct gpubuf_client *client, size_t received)
+{
+    const char *part = client->input + client->input_kept;
+    if (gb_frame_is_partial(&client->conn.in) || memchr(part, '\n', received) ||
+        client->input_kept + received == GB_INPUT_BYTES)
+        return false;
+    client->input_kept += received;
+    return true;
+}
+
 /* Receives once. Returns the number of messages, or GPUBUF_E_AGAIN if nothing is there. */
 static int receive_once(struct gpubuf_client *client)
 {
     struct gb_conn *conn = &client->conn;
-    ssize_t received = gb_conn_receive(conn, client->input, INPUT_BYTES);
+    ssize_t received = gb_conn_receive(conn, client->input + client->input_kept,
+                                       GB_INPUT_BYTES - client->input_kept);
     if (received == GPUBUF_E_AGAIN)
         return GPUBUF_E_AGAIN;
     if (received == 0) {
@@ -327,10 +342,14 @@ static int receive_once(struct gpubuf_client *client)
         return 0;
     }
 
+    if (keep_part(client, (size_t)received))
+        return 0;
+
     int handled = 0, r;
     const char *line;
     size_t length;
-    gb_frame_begin(&conn->in, client->input, (size_t)received);
+    gb_frame_begin(&conn->in, client->input, client->input_kept + (size_t)received);
+    client->input_kept = 0;
     while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->lost.code) {
         handle_line(client, line, length);
         handled++;

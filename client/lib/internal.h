@@ -23,6 +23,7 @@
 #include "proto/rpc.h"
 
 #define GB_ANSWER_TIMEOUT_MS 60000
+#define GB_INPUT_BYTES ((size_t)GB_LIMIT(line_bytes))
 
 struct gb_request;
 
@@ -121,7 +122,8 @@ struct gpubuf_client {
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
     struct gb_pool pool;     /* of the message at hand */
-    char *input;             /* receive buffer */
+    char *input;             /* GB_INPUT_BYTES to receive into */
+    size_t input_kept;       /* bytes at its front of a line whose end has not come */
 };
 
 /* ---- error.c: the sentence of each thread's last failure ---- */
