@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,32 +44,65 @@ static int in_use(const char *path, struct gb_error *error)
     return gb_fail(error, GPUBUF_E_BUSY, "%s is in use: another daemon listens there", path);
 }
 
+/* Room for "PATH.lock". */
+#define LOCK_PATH_BYTES (sizeof(((struct sockaddr_un *)0)->sun_path) + 8)
+
+/* Whether the file that we hold is the one that is there. */
+static bool is_ours(int lock_fd, const char *path)
+{
+    struct stat ours, there;
+
+    return fstat(lock_fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_ino == there.st_ino &&
+           ours.st_dev == there.st_dev;
+}
+
 /* One daemon a socket: whoever holds the lock of PATH.lock. The file may vanish under us when its
    last holder stops, so look again whether what we locked is what is there. */
 static int take_lock(struct gb_listener *listener, struct gb_error *error)
 {
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
-    struct stat ours, there;
+    char path[LOCK_PATH_BYTES];
 
     snprintf(path, sizeof(path), "%s.lock", listener->path);
     for (;;) {
         listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (listener->lock_fd < 0)
             return gb_fail_errno(error, "cannot create %s", path);
-        if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0)
-            return errno == EWOULDBLOCK ? in_use(listener->path, error)
-                                        : gb_fail_errno(error, "cannot lock %s", path);
-        if (fstat(listener->lock_fd, &ours) == 0 && stat(path, &there) == 0 &&
-            ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+        if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+            int r = errno == EWOULDBLOCK ? in_use(listener->path, error)
+                                         : gb_fail_errno(error, "cannot lock %s", path);
+
+            close(listener->lock_fd); /* not ours to remove */
+            listener->lock_fd = -1;
+            return r;
+        }
+        if (is_ours(listener->lock_fd, path))
             return 0;
         close(listener->lock_fd);
     }
+}
+
+/* Nobody finds the file any more, and then the lock goes. A directory may have been cleared under
+   us, and another daemon may be at home there: what is its own stays. */
+static void drop_lock(struct gb_listener *listener, bool listening)
+{
+    char path[LOCK_PATH_BYTES];
+
+    if (listener->lock_fd < 0)
+        return;
+    snprintf(path, sizeof(path), "%s.lock", listener->path);
+    if (is_ours(listener->lock_fd, path)) {
+        if (listening)
+            unlink(listener->path);
+        unlink(path);
+    }
+    close(listener->lock_fd);
 }
 
 /* Removes a socket file that nobody answers at; refuses anything else. */
 static int clear_path(const struct sockaddr_un *address, struct gb_error *error)
 {
     struct stat st;
+    bool refused;
     int fd, connected;
 
     if (lstat(address->sun_path, &st) < 0)
@@ -79,16 +113,17 @@ static int clear_path(const struct sockaddr_un *address, struct gb_error *error)
     if (fd < 0)
         return gb_fail_errno(error, "cannot make a socket");
     connected = connect(fd, (const struct sockaddr *)address, sizeof(*address));
-    if (connected < 0 && errno == ECONNREFUSED && unlink(address->sun_path) == 0) {
-        close(fd);
-        return 0;
-    }
+    refused = connected < 0 && errno == ECONNREFUSED;
     close(fd);
-    return in_use(address->sun_path, error);
+    if (!refused)
+        return in_use(address->sun_path, error);
+    if (unlink(address->sun_path) < 0 && errno != ENOENT)
+        return gb_fail_errno(error, "cannot remove the stale socket %s", address->sun_path);
+    return 0;
 }
 
 static int bind_and_listen(struct gb_listener *listener, const struct sockaddr_un *address,
-                           unsigned mode, struct gb_error *error)
+                           unsigned mode, bool *bound, struct gb_error *error)
 {
     mode_t mask;
     int r;
@@ -101,6 +136,7 @@ static int bind_and_listen(struct gb_listener *listener, const struct sockaddr_u
     umask(mask);
     if (r < 0)
         return gb_fail_errno(error, "cannot bind %s", address->sun_path);
+    *bound = true;
     if (chmod(address->sun_path, mode) < 0)
         return gb_fail_errno(error, "cannot set the mode of %s", address->sun_path);
     if (listen(listener->fd, 4096) < 0)
@@ -112,6 +148,7 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
                      struct gb_error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    bool bound = false;
     int r = 0;
 
     listener->fd = listener->lock_fd = -1;
@@ -129,12 +166,11 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
     if (r == 0)
         r = clear_path(&address, error);
     if (r == 0)
-        r = bind_and_listen(listener, &address, mode, error);
+        r = bind_and_listen(listener, &address, mode, &bound, error);
     if (r < 0) {
         if (listener->fd >= 0)
             close(listener->fd);
-        if (listener->lock_fd >= 0)
-            close(listener->lock_fd);
+        drop_lock(listener, bound);
         free(listener->path);
         *listener = (struct gb_listener){.fd = -1, .lock_fd = -1};
     }
@@ -143,15 +179,10 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
 
 void gb_listener_close(struct gb_listener *listener)
 {
-    char lock[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
-
     if (!listener->path)
         return;
     close(listener->fd);
-    unlink(listener->path);
-    snprintf(lock, sizeof(lock), "%s.lock", listener->path);
-    unlink(lock);
-    close(listener->lock_fd);
+    drop_lock(listener, true);
     free(listener->path);
     *listener = (struct gb_listener){.fd = -1, .lock_fd = -1};
 }
