@@ -102,8 +102,7 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     }
     if (!gb_size_parse(size, &spec->bytes) || spec->bytes == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s: \"%s\" is no size; expected one such as 512M, 2G or 50%%", value,
-                       size);
+                       "%s: \"%s\" is no size; expected one such as 512M, 2G or 50%%", value, size);
     return 0;
 }
 
@@ -158,9 +157,11 @@ static int set_device(struct gb_config *config, const char *value, struct gb_err
 /* Limits that size something fixed, or that both sides must agree on. */
 static bool is_fixed_limit(const char *name)
 {
-    static const char *const fixed[] = {"line_bytes", "depth",          "fds",     "pending_fds",
-                                        "name_bytes", "names",          "columns", "layout_depth",
-                                        "ndim",       "metadata_pairs", "list",    "integer"};
+    static const char *const fixed[] = {
+        "line_bytes", "depth",   "fds",          "pending_fds", "name_bytes",
+        "names",      "columns", "layout_depth", "ndim",        "metadata_pairs",
+        "wait_ms",    "list",    "integer",
+    };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (strcmp(fixed[i], name) == 0)
