@@ -1,7 +1,8 @@
 /*
  * What a small column costs when a thousand are opened in one call: in a process that has mapped
  * nothing before (a fresh one each round), again in the same session, and to give back, one by one and
- * in one call. Dies if the process has made more mappings than the objects have segments.
+ * in one call. All on one core. Dies if the process has made more mappings than the objects have
+ * segments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,8 +129,11 @@ int main(int argc, char **argv)
     char note[80];
     struct sample sample = {0};
     struct raw raw;
+    pid_t daemon;
 
     raw_open(&raw, options.socket);
+    daemon = raw_peer(&raw);
+    place(PLACE_ONE_CORE, &daemon, 1);
     publish(&raw, PREFIX, COLUMNS, NULL);
     for (size_t i = 0; i < COLUMNS; i++) {
         object_name(storage[i], PREFIX, i);
