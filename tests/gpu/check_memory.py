@@ -1,0 +1,164 @@
+"""What is written in one process is read in another, and by nobody changed there."""
+
+import struct
+
+from harness import MIB, check, equal, expect
+
+
+@check("two processes: what a kernel of one writes a kernel of the other reads")
+def two_processes(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    count = t.mib(64, 4)
+    writer.put("a", count, 7)
+    equal(reader.open("a")["bytes"], count)
+    equal(reader.sum("a"), 7 * count)
+    equal(writer.open("a")["state"], "sealed")
+    equal(writer.sum("a"), 7 * count)
+
+
+@check("three processes: one makes, one makes more of it, two read both at the same time")
+def three_processes(t):
+    daemon = t.daemon()
+    first, second, third = (t.worker(daemon) for _ in range(3))
+    count = t.mib(16, 2)
+    first.put("x", count, 3)
+    second.open("x")
+    second.put("y", count, second.sum("x") // count + 1)
+    for reader in (first, third):
+        for name in ("x", "y"):
+            reader.open(name)
+    for reader in (first, third):
+        reader.begin("sum", "y")
+    equal([first.end(), third.end()], [4 * count, 4 * count])
+    equal([first.sum("x"), third.sum("x")], [3 * count, 3 * count])
+
+
+@check("a hundred columns opened in one call, each with its own content")
+def many_columns(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    count, names = t.mib(1, 1) // 8, [f"c/{i}" for i in range(100)]
+    for i, name in enumerate(names):
+        writer.put(name, count, i + 1)
+    segments = reader.open_many(names)
+    t.note("segments", segments)
+    expect(segments < len(names) / 3, f"{segments} segments for {len(names)} columns")
+    equal([reader.sum(name) for name in names], [(i + 1) * count for i in range(100)])
+
+
+@check("copies into a reader's mapping are refused, and the content stays")
+def copies_refused(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    count = t.mib(8, 2)
+    writer.put("a", count, 9)
+    reader.open("a")
+    for how in ("HtoD", "DtoD"):
+        equal(reader.try_to_write("a", how), "CUDA_ERROR_INVALID_VALUE", how)
+    equal(reader.sum("a"), 9 * count)
+    writer.open("a")
+    equal(writer.sum("a"), 9 * count)
+
+
+@check("a kernel that writes to a reader's mapping fails in its own process, and nowhere else")
+def writing_kernel(t):
+    daemon = t.daemon()
+    writer, victim, bad = (t.worker(daemon) for _ in range(3))
+    count = t.mib(8, 2)
+    writer.put("a", count, 9)
+    for worker in (victim, bad):
+        worker.open("a")
+    equal(bad.try_to_write("a", "kernel"), "CUDA_ERROR_ILLEGAL_ADDRESS")
+    bad.fails("CUDA_ERROR_ILLEGAL_ADDRESS", "sum", "a")  # its context is done for
+    equal(victim.sum("a"), 9 * count)
+    another = t.worker(daemon)
+    another.open("a")
+    equal(another.sum("a"), 9 * count)
+    bad.kill()
+    daemon.sessions(3)
+    writer.put("b", count, 1)
+    another.open("b")
+    equal(another.sum("b"), count)
+
+
+@check("offsets and masks: a kernel reads columns, slices of them, and slices of slices")
+def slices(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    rows = 1000
+    values = [float(3 * i + 1) for i in range(rows)]
+    valid = [i % 7 != 2 and i % 11 != 5 for i in range(rows)]
+    mask = bytearray((rows + 7) // 8)
+    for i in range(rows):
+        mask[i >> 3] |= valid[i] << (i & 7)
+    layout = {"kind": "column", "dtype": "float64", "length": rows, "mask": {}}
+    writer.create("c", layout)
+    writer.write_column("c", values, mask.hex())
+    writer.seal("c", null_counts={"": rows - sum(valid)})
+    writer.call("alias", name="c/middle", of="c", slice={"offset": 13, "length": 700})
+    writer.call("alias", name="c/inner", of="c/middle", slice={"offset": 5, "length": 101})
+    writer.create("plain", {"kind": "column", "dtype": "float64", "length": rows})
+    writer.write_column("plain", values)
+    writer.seal("plain")
+    writer.call("alias", name="plain/end", of="plain", slice={"offset": 999, "length": 1})
+    for name, first, length in (("c", 0, rows), ("c/middle", 13, 700), ("c/inner", 18, 101)):
+        reader.open(name)
+        rows_here = [i for i in range(first, first + length) if valid[i]]
+        equal(reader.column_sum(name), [sum(values[i] for i in rows_here), len(rows_here)], name)
+    for name, expected in (("plain", [sum(values), rows]), ("plain/end", [values[999], 1])):
+        reader.open(name)
+        equal(reader.column_sum(name), expected, name)
+
+
+@check("an array of two axes, and the range of its first that an alias is")
+def array_rows(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    writer.create("m", {"kind": "array", "dtype": "uint8", "shape": [64, 4096]})
+    writer.fill("m", 2)
+    writer.seal("m")
+    writer.call("alias", name="m/part", of="m", slice={"offset": 10, "length": 5})
+    layout = reader.open("m/part")["layout"]
+    equal(layout["shape"], [5, 4096])
+    equal(reader.sum("m/part"), 2 * 5 * 4096)
+
+
+@check("memory that goes to another domain holds nothing of what was there")
+def scrubbed(t):
+    daemon = t.daemon()
+    worker = t.worker(daemon)
+    count = t.capacity() // 2
+    for turn in range(4):
+        worker.put("secret", count, 0xAA)
+        worker.call("delete", name="secret")
+        worker.unmap()
+        worker.create("new", count, mode="0640")
+        equal(worker.sum("new"), 0, f"turn {turn}")
+        worker.call("abort", lease=worker.call("leases")["leases"][0]["lease"])
+        worker.unmap()
+
+
+@check("a segment's size is what the driver says, and buffers lie at multiples of 256 bytes")
+def alignment(t):
+    daemon = t.daemon()
+    worker = t.worker(daemon)
+    for i, count in enumerate((1, 255, 256, 4096, 3 * MIB + 5)):
+        layout = worker.create(f"o{i}", count)["layout"]
+        equal(layout["data"]["offset"] % 256, 0)
+        equal(worker.buffer(f"o{i}", access="rw")[0] % 256, 0)
+        worker.fill(f"o{i}", 1)
+        equal(worker.sum(f"o{i}"), count)
+
+
+@check("doubles arrive bit for bit")
+def bits(t):
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(daemon)
+    values = [0.1, -0.0, 1e308, 5e-324, float(2**53)]
+    writer.create("d", {"kind": "array", "dtype": "float64", "shape": [len(values)]})
+    writer.write_column("d", values)
+    writer.seal("d")
+    reader.open("d")
+    expected = sum(struct.pack(f"<{len(values)}d", *values))
+    equal(reader.sum("d"), expected)
