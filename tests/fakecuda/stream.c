@@ -234,17 +234,19 @@ CUresult fc_stream_drain(struct fc_stream *stream)
     return fc_context_check(context);
 }
 
+static const struct fc_stream *find_busy(const struct fc_context *context)
+{
+    for (const struct fc_stream *stream = all_streams; stream; stream = stream->next)
+        if (stream->context == context && stream->completed != stream->submitted)
+            return stream;
+    return NULL;
+}
+
 CUresult fc_context_drain(struct fc_context *context)
 {
-    for (bool again = true; again;) {
-        again = false;
-        for (struct fc_stream *at = all_streams; at && !again; at = at->next) {
-            if (at->context != context || at->completed == at->submitted)
-                continue;
-            wait_until(at->number, at->submitted);
-            again = true; /* the list may be another now */
-        }
-    }
+    const struct fc_stream *stream;
+    while ((stream = find_busy(context)))
+        wait_until(stream->number, stream->submitted);
     return fc_context_check(context);
 }
 
