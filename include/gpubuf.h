@@ -245,11 +245,11 @@ GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
  * only when you have finished reading. NULL is fine for both. An unsealed object is aborted by its
  * last release.
  *
- * The daemon is told at once, by a message that it does not answer, so that an idle program holds
- * nothing back; from inside a callback, when the callbacks that are due have run. Each costs a system
- * call: gpubuf_release_many tells it of any number in one. Only where the socket is full is what is
- * left to say kept: gpubuf_events() then asks for POLLOUT, and in a program that has never called
- * gpubuf_events() the release waits, for at most a second, until the daemon has read.
+ * The daemon is told by a message that it does not answer and nobody waits for: at once, or, where
+ * the client's releases follow on one another within a millisecond, together with the next request,
+ * but within two milliseconds or so also if none follows (a thread of the library's own, started
+ * when it is first needed, sees to that). From inside a callback it goes out when the callbacks that
+ * are due have run.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
 GPUBUF_API void gpubuf_release(struct gpubuf_object *object);

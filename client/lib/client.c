@@ -40,6 +40,7 @@ struct gpubuf_client *gb_client_new(int fd)
     atomic_init(&client->references, 1);
     client->serial = atomic_fetch_add(&serial, 1) + 1;
     client->deliveries_end = &client->deliveries;
+    client->last_release_us = INT64_MIN / 2; /* never */
     client->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
     client->names_max = GB_LIMIT(names);
     client->line_bytes_max = GB_LIMIT(line_bytes);

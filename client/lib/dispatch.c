@@ -10,7 +10,8 @@
 
 #define RECEIVES_MAX 64 /* in one gpubuf_dispatch, so that it comes back even under a flood */
 #define RELEASES_A_MESSAGE 4096
-#define RELEASE_WAIT_MS 1000 /* how long gpubuf_release waits for room in a full socket */
+#define BUSY_US 1000 /* a client whose last release is no older is busy */
+#define HELD_MAX 512 /* how many releases are held back at most */
 #define ABORT_BIT (UINT64_C(1) << 63)
 
 /* ---- the end of a connection ---- */
@@ -100,11 +101,9 @@ static void drop_front(uint64_t *numbers, size_t *total, size_t count)
     memmove(numbers, numbers + count, *total * sizeof(*numbers));
 }
 
-void gb_queue_releases(struct gpubuf_client *client)
+/* What cannot be queued now, for want of memory, is with the next message. */
+static void queue_leases(struct gpubuf_client *client)
 {
-    if (client->lost.code || client->write_failed)
-        return;
-    /* What cannot be queued now, for want of memory, is with the next message. */
     while (client->released_count > 0) {
         size_t count = 0;
         if (client->released[0] & ABORT_BIT) {
@@ -120,16 +119,31 @@ void gb_queue_releases(struct gpubuf_client *client)
         }
         drop_front(client->released, &client->released_count, count);
     }
+}
 
+bool gb_queue_unmaps(struct gpubuf_client *client)
+{
     struct gb_imports *imports = &client->imports;
+    if (client->lost.code || client->write_failed)
+        return true;
     while (imports->unmap_count > 0) {
         size_t count = imports->unmap_count;
         if (count > RELEASES_A_MESSAGE)
             count = RELEASES_A_MESSAGE;
         if (!queue_numbers(client, "unmap", "segments", imports->unmap, count))
-            return;
+            return false;
         drop_front(imports->unmap, &imports->unmap_count, count);
     }
+    return true;
+}
+
+void gb_queue_releases(struct gpubuf_client *client)
+{
+    client->overdue = false;
+    if (client->lost.code || client->write_failed)
+        return;
+    queue_leases(client);
+    (void)gb_queue_unmaps(client);
 }
 
 int gb_reserve_releases(struct gpubuf_client *client, size_t more)
@@ -158,30 +172,17 @@ void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
 
 void gb_send_releases(struct gpubuf_client *client)
 {
-    bool in_callback = gb_in_callback(client);
-    if (in_callback && client->delivering)
+    if (client->delivering && gb_in_callback(client))
+        return;
+    int64_t now = gb_now_us();
+    bool busy = now - client->last_release_us < BUSY_US;
+    client->last_release_us = now;
+    if (busy && client->released_count < HELD_MAX && gb_flusher_engage(client))
         return;
     gb_queue_releases(client);
     gb_flush(client);
-    if (atomic_load_explicit(&client->embedded, memory_order_relaxed) || in_callback)
-        return;
-    int64_t deadline = -1;
-    while (gb_conn_has_output(&client->conn) && !client->write_failed && !client->lost.code) {
-        if (deadline < 0) /* the clock is asked only where the socket is full */
-            deadline = gb_now_ms() + RELEASE_WAIT_MS;
-        int left = gb_left_ms(deadline);
-        if (left == 0)
-            return;
-        struct pollfd socket = {.fd = client->conn.fd, .events = POLLOUT};
-        client->pollers++;
-        pthread_mutex_unlock(&client->lock);
-        (void)poll(&socket, 1, left);
-        pthread_mutex_lock(&client->lock);
-        client->pollers--;
-        gb_flush(client);
-    }
-    if (client->ended && client->waiters)
-        pthread_cond_broadcast(&client->changed);
+    if (gb_conn_has_output(&client->conn) && !client->write_failed) /* the socket is full */
+        (void)gb_flusher_engage(client);
 }
 
 /* ---- receiving ---- */
@@ -503,7 +504,6 @@ short gpubuf_events(const struct gpubuf_client *client)
     struct gpubuf_client *mutable = (struct gpubuf_client *)(uintptr_t)client;
     if (!client || gb_is_forked(client))
         return 0;
-    atomic_store_explicit(&mutable->embedded, true, memory_order_relaxed);
     pthread_mutex_lock(&mutable->lock);
     bool output = gb_conn_has_output(&client->conn) && !client->write_failed;
     pthread_mutex_unlock(&mutable->lock);

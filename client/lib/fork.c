@@ -18,10 +18,12 @@ static void before_fork(void)
 {
     pthread_mutex_lock(&clients_lock);
     gb_cache_before_fork();
+    gb_flusher_before_fork();
 }
 
 static void in_parent(void)
 {
+    gb_flusher_in_parent();
     gb_cache_after_fork();
     pthread_mutex_unlock(&clients_lock);
 }
@@ -34,6 +36,7 @@ static void in_child(void)
     for (struct gpubuf_client *client = clients; client; client = client->next)
         close(client->conn.fd);
     clients = NULL;
+    gb_flusher_in_child();
     gb_cache_after_fork();
     pthread_mutex_unlock(&clients_lock);
 }

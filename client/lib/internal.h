@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 #include "cache.h"
+#include "flusher.h"
 #include "proto/conn.h"
 #include "proto/rpc.h"
 
@@ -118,6 +119,11 @@ struct gpubuf_client {
        suffices for all that live. The top bit says: abort. */
     uint64_t *released;
     size_t released_count, released_capacity, lease_count;
+    int64_t last_release_us;
+    bool engaged; /* the flusher looks after it */
+    bool overdue; /* what waits to be sent has waited for a tick already */
+    unsigned quiet_ticks;
+    struct gpubuf_client *flusher_next;
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
@@ -206,10 +212,13 @@ void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why);
 void gb_flush(struct gpubuf_client *client);
 /* Queues notifications of leases that ended and of segments unmapped. */
 void gb_queue_releases(struct gpubuf_client *client);
+/* Only of segments. False if memory is out: then no request that may be granted a lease must be sent,
+   since the daemon would still count on what was unmapped. */
+bool gb_queue_unmaps(struct gpubuf_client *client);
 /*
- * Tells the daemon at once of what was released. Inside a callback it goes out when the callbacks
- * have run. A program with an event loop finds POLLOUT where the socket is full; any other might
- * never send again, and waits a moment here. Lets the lock go while it waits.
+ * Sees to it that the daemon is told of what was released: at once, or, where releases follow on one
+ * another within a millisecond, with the next message or by the flusher. Inside a callback it goes
+ * out when the callbacks have run.
  */
 void gb_send_releases(struct gpubuf_client *client);
 /* Room for so many leases more among those that have ended. */
@@ -230,7 +239,8 @@ void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *deliver
 /* Whether the calling thread is inside a callback of this client. */
 bool gb_in_callback(const struct gpubuf_client *client);
 
-/* Monotonic milliseconds. */
+/* Monotonic time. */
+int64_t gb_now_us(void);
 int64_t gb_now_ms(void);
 /* What is left until `deadline` (-1: never), for poll. */
 int gb_left_ms(int64_t deadline);

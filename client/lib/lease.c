@@ -54,6 +54,9 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
                     bool writable, uint64_t drops, struct gb_error *error)
 {
     *grants = (struct gb_grants){.client = client, .writable = writable};
+    /* What was released before is told before what this reply may bring to be given back: should the
+       request be sent again, only that waits until after it. */
+    gb_queue_releases(client);
     if (gb_reserve_releases(client, leases) < 0)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     grants->dropped = client->imports.drops != drops;

@@ -13,7 +13,7 @@ struct info_members {
     bool pinned;
 };
 
-#define INFO_FIELD(member, type, flags, max) \
+#define INFO_FIELD(member, type, flags, max)                                                       \
     GB_FIELD(struct info_members, member, type, flags, 0, max)
 
 int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info *out,

@@ -3,7 +3,8 @@
 
 #include "lease.h"
 
-#define TRIES_MAX 4 /* in a row that bring nothing, where the daemon says that a message is full \
+#define TRIES_MAX                                                                                  \
+    4 /* in a row that bring nothing, where the daemon says that a message is full \
                      */
 
 static int read_options(const struct gpubuf_client *client, const struct gpubuf_open_options *given,

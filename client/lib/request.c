@@ -8,7 +8,7 @@
 #include "internal.h"
 
 #define BUCKETS_MIN 32u
-#define OUTPUT_POLL_MS \
+#define OUTPUT_POLL_MS                                                                             \
     100 /* how long to look for room to send before looking for the answer again */
 
 /* ---- the table ---- */
@@ -117,7 +117,12 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
     } else {
         if (order == GB_RELEASES_FIRST)
             gb_queue_releases(client);
-        r = gb_conn_queue(&client->conn, writer->data, writer->length, fds, fd_count);
+        if (gb_queue_unmaps(client)) {
+            r = gb_conn_queue(&client->conn, writer->data, writer->length, fds, fd_count);
+        } else {
+            close_fds(fds, fd_count);
+            r = GPUBUF_E_NO_MEMORY;
+        }
         if (r < 0)
             (void)gb_fail(error, r, "out of memory");
     }
@@ -186,11 +191,16 @@ void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *err
 
 /* ---- waiting ---- */
 
-int64_t gb_now_ms(void)
+int64_t gb_now_us(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t gb_now_ms(void)
+{
+    return gb_now_us() / 1000;
 }
 
 int gb_left_ms(int64_t deadline)

@@ -278,6 +278,36 @@ static void many_segments(void **state)
     gpubuf_disconnect(client);
 }
 
+static bool nothing_leased(void *arg)
+{
+    return stat_value(arg, "leases") == 0;
+}
+
+/* Releases in quick succession travel with the next request, or by themselves if none follows. */
+static void idle_after_releases(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *observer = connect_client();
+    struct gpubuf_object *object;
+    put_counting(client, "idle", 10, 0);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 100; i++) {
+            ok(client, gpubuf_open(client, "idle", NULL, &object));
+            gpubuf_release(object);
+        }
+        wait_until(nothing_leased, observer);
+    }
+    /* Also where the program disconnects while they wait. */
+    for (int i = 0; i < 100; i++) {
+        ok(client, gpubuf_open(client, "idle", NULL, &object));
+        gpubuf_release(object);
+    }
+    gpubuf_disconnect(client);
+    assert_int_equal(stat_value(observer, "leases"), 0);
+    ok(observer, gpubuf_delete(observer, "idle"));
+    gpubuf_disconnect(observer);
+}
+
 /* ---- asynchronously ---- */
 
 struct outcome {
@@ -551,10 +581,10 @@ static void threads(void **state)
         workers[i] = (struct worker){client, i, 0};
         assert_int_equal(pthread_create(&ids[i], NULL, open_and_release, &workers[i]), 0);
     }
-    for (unsigned i = 0; i < THREADS; i++) {
+    for (unsigned i = 0; i < THREADS; i++) /* all, before one of them is found wanting */
         pthread_join(ids[i], NULL);
+    for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(workers[i].failures, 0);
-    }
     assert_int_equal(stat_value(client, "leases"), 0);
     gpubuf_disconnect(client);
 }
@@ -603,10 +633,10 @@ static void disconnect_under_waiters(void **state)
     }
     wait_until(has_calls, &waiting);
     gpubuf_disconnect(client);
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++)
         pthread_join(ids[i], NULL);
+    for (unsigned i = 0; i < 3; i++)
         assert_int_equal(workers[i].failures, 0);
-    }
     gpubuf_disconnect(observer);
 }
 
@@ -879,6 +909,7 @@ int main(void)
         COUNTED(registering),
         COUNTED(open_many),
         COUNTED(many_segments),
+        COUNTED(idle_after_releases),
         COUNTED(event_loop),
         COUNTED(canceling),
         COUNTED(callbacks),
