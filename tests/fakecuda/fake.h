@@ -207,6 +207,7 @@ struct fc_stream {
     bool ending, threaded;
     uint64_t number;
     uint64_t submitted, completed;
+    uint64_t mark; /* how far it had been given work when its context was last waited for */
     struct fc_operation *first, *last;
     pthread_cond_t work;
     struct fc_stream *next;
@@ -219,7 +220,7 @@ CUresult fc_stream_get(CUstream handle, struct fc_stream **stream);
 CUresult fc_stream_queue(struct fc_stream *stream, const struct fc_operation *copy);
 /* Waits, giving the lock up meanwhile, until what is queued now has run. */
 CUresult fc_stream_drain(struct fc_stream *stream);
-/* Waits for all streams of a context. */
+/* Waits until all that the streams of a context have been given so far has run. */
 CUresult fc_context_drain(struct fc_context *context);
 /* Ends all streams of a context once they have run. */
 void fc_context_end_streams(struct fc_context *context);

@@ -234,19 +234,22 @@ CUresult fc_stream_drain(struct fc_stream *stream)
     return fc_context_check(context);
 }
 
-static const struct fc_stream *find_busy(const struct fc_context *context)
+static const struct fc_stream *find_behind(const struct fc_context *context)
 {
     for (const struct fc_stream *stream = all_streams; stream; stream = stream->next)
-        if (stream->context == context && stream->completed != stream->submitted)
+        if (stream->context == context && stream->completed < stream->mark)
             return stream;
     return NULL;
 }
 
 CUresult fc_context_drain(struct fc_context *context)
 {
+    for (struct fc_stream *stream = all_streams; stream; stream = stream->next)
+        if (stream->context == context)
+            stream->mark = stream->submitted;
     const struct fc_stream *stream;
-    while ((stream = find_busy(context)))
-        wait_until(stream->number, stream->submitted);
+    while ((stream = find_behind(context)))
+        wait_until(stream->number, stream->mark);
     return fc_context_check(context);
 }
 
