@@ -105,6 +105,9 @@ static int read_metadata(struct planning *planning, const char *at, const char *
         return 0;
     if (!take_int32(&at, &count))
         return FAIL(planning, "a schema's metadata has a negative count");
+    if (count > (int32_t)GB_LIMIT(metadata_pairs))
+        return gb_fail_limit(&planning->error, "metadata_pairs", GB_LIMIT(metadata_pairs),
+                             "metadata pairs of a column");
     const char **pairs =
         gb_pool_calloc(&planning->pool, (size_t)count * 2 + 1, sizeof(const char *));
     if (!pairs)

@@ -461,6 +461,13 @@ static void metadata(void **state)
     assert_memory_equal(schema.metadata, expected, sizeof(expected) - 1);
     schema.release(&schema);
     gpubuf_release(object);
+
+    schemas[n].metadata = "\xff\xff\xff\x7f"; /* a count that nobody means */
+    fails(client, GPUBUF_E_LIMIT,
+          gpubuf_put_arrow(client, "refused", &schemas[n], &arrays[n], false, NULL));
+    schemas[n].metadata = "\xff\xff\xff\xff";
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_put_arrow(client, "refused", &schemas[n], &arrays[n], false, NULL));
 }
 
 static void children_that_move(void **state)
