@@ -45,8 +45,8 @@ struct gb_device {
     const struct gb_device_ops *ops;
     unsigned index;
     char id[64];    /* "host", "GPU-…", "MIG-…" */
-    char alias[16]; /* "cuda:0": the daemon's own numbering; "" for the host */
-    char name[96]; /* for people */
+    char alias[20]; /* "cuda:0": the daemon's own numbering; "" for the host */
+    char name[96];  /* for people */
     uint64_t capacity, granularity; /* bytes */
     bool can_block;                 /* it wants a mover */
 
@@ -60,6 +60,7 @@ struct gb_device {
     uint64_t used;              /* of them, in objects */
     uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
     uint64_t moving;            /* of retained: segments being made or given back */
+    uint64_t freeing;           /* of moving: segments being given back */
     uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
@@ -67,6 +68,7 @@ struct gb_device {
 
     struct gb_recency recency; /* what may be evicted */
     struct gb_link waits;      /* requests that wait for space: wait.h */
+    struct gb_link expecting;  /* requests that wait for its driver */
     bool space_changed;        /* since they were last tried */
 };
 

@@ -74,21 +74,35 @@ static int create_fd(struct cuda_device *device, uint64_t bytes, struct gb_memor
     return 0;
 }
 
+/* What the driver answers where the fault is in what was registered, not in itself. */
+static bool is_clients_fault(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED ||
+           result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_UNKNOWN;
+}
+
 /* Whether the handle is memory of so many bytes: mapping, without access, is what the driver checks
    a size by. */
-static CUresult check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle handle,
-                           uint64_t bytes)
+static int check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle handle,
+                      uint64_t bytes, struct gb_error *error)
 {
     CUdeviceptr address = 0;
     CUresult result = cuda->cuMemAddressReserve(&address, bytes, 0, 0, 0);
 
     if (result != CUDA_SUCCESS)
-        return result;
+        return gb_cuda_fail(error, cuda, result, "reserving addresses for registered memory");
     result = cuda->cuMemMap(address, bytes, 0, handle, 0);
     if (result == CUDA_SUCCESS)
         cuda->cuMemUnmap(address, bytes);
     cuda->cuMemAddressFree(address, bytes);
-    return result;
+    if (result == CUDA_SUCCESS)
+        return 0;
+    if (!is_clients_fault(result))
+        return gb_cuda_fail(error, cuda, result, "mapping registered memory");
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "the memory does not have the %" PRIu64 " bytes that were said (%s)", bytes,
+                   gb_cuda_error_name(cuda, result));
 }
 
 static int check_import(struct cuda_device *device, CUmemGenericAllocationHandle handle,
@@ -103,12 +117,7 @@ static int check_import(struct cuda_device *device, CUmemGenericAllocationHandle
     if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties.location.id != device->device)
         return gb_fail(error, GPUBUF_E_INVALID, "the memory is not on %s", device->base.id);
-    result = check_size(cuda, handle, bytes);
-    if (result != CUDA_SUCCESS)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "the memory does not have the %" PRIu64 " bytes that were said (%s)", bytes,
-                       gb_cuda_error_name(cuda, result));
-    return 0;
+    return check_size(cuda, handle, bytes, error);
 }
 
 static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct gb_memory *memory,
@@ -126,9 +135,11 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
                        bytes, device->base.granularity);
     result = cuda->cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (result != CUDA_SUCCESS)
+    if (is_clients_fault(result))
         return gb_fail(error, GPUBUF_E_INVALID, "the descriptor is no memory of a GPU (%s)",
                        gb_cuda_error_name(cuda, result));
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "importing registered memory");
     r = check_import(device, handle, bytes, error);
     cuda->cuMemRelease(handle);
     if (r < 0)
@@ -143,18 +154,31 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
 
 /* ---- share=ipc: 64 bytes that name memory of cuMemAlloc ---- */
 
+/* Lets the context go if no segment needs it. */
+static void drop_context(struct cuda_device *device)
+{
+    if (!device->context || device->context_users > 0)
+        return;
+    device->cuda->cuDevicePrimaryCtxRelease(device->device);
+    device->context = NULL;
+}
+
 static int enter_context(struct cuda_device *device, struct gb_error *error)
 {
     const struct gb_cuda *cuda = device->cuda;
+    CUcontext context = device->context;
     CUresult result = CUDA_SUCCESS;
 
-    if (!device->context)
-        result = cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
+    if (!context)
+        result = cuda->cuDevicePrimaryCtxRetain(&context, device->device);
+    if (result == CUDA_SUCCESS) {
+        device->context = context;
+        result = cuda->cuCtxPushCurrent(context);
+    }
     if (result == CUDA_SUCCESS)
-        result = cuda->cuCtxPushCurrent(device->context);
-    if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, cuda, result, "making a context on %s", device->base.id);
-    return 0;
+        return 0;
+    drop_context(device);
+    return gb_cuda_fail(error, cuda, result, "making a context on %s", device->base.id);
 }
 
 static void leave_context(struct cuda_device *device)
@@ -162,10 +186,7 @@ static void leave_context(struct cuda_device *device)
     CUcontext context;
 
     device->cuda->cuCtxPopCurrent(&context);
-    if (device->context_users == 0) {
-        device->cuda->cuDevicePrimaryCtxRelease(device->device);
-        device->context = NULL;
-    }
+    drop_context(device);
 }
 
 static int create_ipc(struct cuda_device *device, uint64_t bytes, struct gb_memory *memory,
@@ -199,19 +220,26 @@ static int create_ipc(struct cuda_device *device, uint64_t bytes, struct gb_memo
     return 0;
 }
 
+/* What cannot be freed goes with the context, at the latest. */
 static void destroy_ipc(struct cuda_device *device, struct gb_memory *memory)
 {
+    const struct gb_cuda *cuda = device->cuda;
     struct gb_error error;
+    CUresult result;
+    int r;
 
     if (!memory->pointer)
         return; /* its producer's */
     device->context_users--;
-    if (enter_context(device, &error) < 0) {
-        gb_log(GB_LOG_ERROR, "segment not freed", GB_LOG_TEXT("why", error.message));
-        return;
+    r = enter_context(device, &error);
+    if (r == 0) {
+        result = cuda->cuMemFree(memory->pointer);
+        if (result != CUDA_SUCCESS)
+            r = gb_cuda_fail(&error, cuda, result, "freeing a segment of %s", device->base.id);
+        leave_context(device);
     }
-    device->cuda->cuMemFree(memory->pointer);
-    leave_context(device);
+    if (r < 0)
+        gb_log(GB_LOG_ERROR, "segment not freed", GB_LOG_TEXT("why", error.message));
 }
 
 /* ---- the table ---- */
@@ -284,16 +312,6 @@ static int attribute(const struct cuda_device *device, CUdevice_attribute which)
                                                                                              : 0;
 }
 
-/* What nvidia-smi calls it: a GPU, or an instance of one. */
-static void format_id(const CUuuid *uuid, bool instance, char *id, size_t size)
-{
-    const unsigned char *b = (const unsigned char *)uuid->bytes;
-
-    snprintf(id, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             instance ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9],
-             b[10], b[11], b[12], b[13], b[14], b[15]);
-}
-
 static int read_abilities(struct cuda_device *device, struct gb_error *error)
 {
     const struct gb_cuda *cuda = device->cuda;
@@ -328,11 +346,10 @@ static int read_abilities(struct cuda_device *device, struct gb_error *error)
 static int describe(struct cuda_device *device, int ordinal, struct gb_error *error)
 {
     const struct gb_cuda *cuda = device->cuda;
-    CUuuid uuid;
     CUresult result = cuda->cuDeviceGet(&device->device, ordinal);
 
     if (result == CUDA_SUCCESS)
-        result = cuda->cuDeviceGetUuid(&uuid, device->device);
+        result = gb_cuda_device_id(cuda, device->device, device->base.id);
     if (result == CUDA_SUCCESS)
         result =
             cuda->cuDeviceGetName(device->base.name, sizeof(device->base.name) - 1, device->device);
@@ -340,8 +357,6 @@ static int describe(struct cuda_device *device, int ordinal, struct gb_error *er
         result = cuda->cuDeviceTotalMem(&device->total, device->device);
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "looking at GPU %d", ordinal);
-    format_id(&uuid, strstr(device->base.name, "MIG ") != NULL, device->base.id,
-              sizeof(device->base.id));
     snprintf(device->base.alias, sizeof(device->base.alias), "cuda:%d", ordinal);
     return read_abilities(device, error);
 }
@@ -366,6 +381,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     device->cuda = cuda;
     gb_recency_init(&device->base.recency);
     gb_list_init(&device->base.waits);
+    gb_list_init(&device->base.expecting);
     r = describe(device, ordinal, error);
     if (r < 0) {
         free(device);

@@ -144,5 +144,6 @@ struct gb_device *gb_device_host_new(uint64_t capacity)
     snprintf(device->name, sizeof(device->name), "host memory");
     gb_recency_init(&device->recency);
     gb_list_init(&device->waits);
+    gb_list_init(&device->expecting);
     return device;
 }
