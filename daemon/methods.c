@@ -480,7 +480,15 @@ static uint64_t coming(const struct gb_device *device)
 {
     bool asked = gb_now_ms() - device->retired_ms < RETIRE_GRACE_MS;
 
-    return device->moving + (asked ? device->pinned_by_clients : 0);
+    return device->freeing + (asked ? device->pinned_by_clients : 0);
+}
+
+/* How long a request waits for that, whatever it says itself. */
+static uint64_t grace_ms(const struct gb_call *call, const struct gb_device *device)
+{
+    if (device->freeing >= call->shortfall)
+        return DRIVER_PATIENCE_MS;
+    return coming(device) > 0 ? RETIRE_GRACE_MS : 0;
 }
 
 /* True, with the outcome, if what the request has waited for has failed or is not there yet. */
@@ -502,15 +510,15 @@ static bool still_making(struct gb_call *call, int *outcome)
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage)
 {
-    uint64_t shortfall;
     int r;
 
     if (still_making(call, &r))
         return r;
     do {
         r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
-                           &shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && coming(key->device) < shortfall && may_fit(key->device, bytes) &&
+                           &call->shortfall, &call->job, &call->error);
+    } while (r == GB_PLACE_FULL && coming(key->device) < call->shortfall &&
+             may_fit(key->device, bytes) &&
              gb_registry_evict(&call->server->registry, key->device));
     if (r == GB_PLACE_FULL)
         no_space(call, key->device, bytes);
@@ -521,7 +529,7 @@ int gb_call_adopt(struct gb_call *call, struct gb_device *device,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage)
 {
     struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
-    uint64_t shortfall, bytes = 0;
+    uint64_t bytes = 0;
     int r;
 
     if (still_making(call, &r))
@@ -530,61 +538,68 @@ int gb_call_adopt(struct gb_call *call, struct gb_device *device,
         bytes += adoptions[i].handle.bytes;
     do {
         r = gb_store_adopt(&call->server->store, device, call->session->user, adoptions, count,
-                           making, storage, &shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && coming(device) < shortfall && may_fit(device, bytes) &&
+                           making, storage, &call->shortfall, &call->job, &call->error);
+    } while (r == GB_PLACE_FULL && coming(device) < call->shortfall && may_fit(device, bytes) &&
              gb_registry_evict(&call->server->registry, device));
     if (r == GB_PLACE_FULL)
         no_space(call, device, bytes);
     return r;
 }
 
-/* Puts the request aside, or leaves it there, until so long after its first try. */
+/* Puts the request aside, or leaves it there, until then. */
 static int put_aside(struct gb_call *call, struct gb_device *device, const struct gb_string *names,
-                     size_t count, uint64_t wait_ms)
+                     size_t count, uint64_t until_ms)
 {
     const struct gb_limits *limits = &call->server->config->limits;
-    uint64_t now = gb_now_ms();
 
     if (call->wait) {
-        gb_wait_until(call->wait, gb_wait_since(call->wait) + wait_ms);
+        gb_wait_until(call->wait, until_ms);
         return GB_WAITS;
     }
     if (call->session->wait_count >= limits->session_waits)
         return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
                              "waiting requests of a session");
     if (gb_wait_new(call->session, call->line, call->line_length, call->fds, call->fd_count, device,
-                    names, count, now, now + wait_ms, &call->wait) < 0)
+                    names, count, gb_now_ms(), until_ms, &call->wait) < 0)
         return gb_call_no_memory(call);
     return GB_WAITS;
 }
 
+/* However long the request has waited for space before, the driver has its time. */
 static int wait_driver(struct gb_call *call, struct gb_device *device)
 {
+    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_expects_since(call->wait) : 0;
     int r;
 
-    if (call->last_try)
+    if (since == 0 || call->job)
+        since = now;
+    if (now - since >= DRIVER_PATIENCE_MS)
         return gb_fail(&call->error, GPUBUF_E_DEVICE,
                        "the driver of %s has not answered within %d s", device->id,
                        DRIVER_PATIENCE_MS / 1000);
-    r = put_aside(call, device, NULL, 0, DRIVER_PATIENCE_MS);
-    if (r == GB_WAITS && call->job)
+    r = put_aside(call, device, NULL, 0, since + DRIVER_PATIENCE_MS);
+    if (r != GB_WAITS)
+        return r;
+    gb_wait_expect(call->wait, since);
+    if (call->job)
         gb_making_attach(gb_wait_making(call->wait), call->job);
     return r;
 }
 
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
 {
-    uint64_t patience = wait_ms, waited = 0;
+    uint64_t patience = wait_ms, grace = grace_ms(call, device), now = gb_now_ms();
+    uint64_t since = call->wait ? gb_wait_since(call->wait) : now;
     char why[sizeof(call->error.message)];
 
     if (place == GB_PLACE_MAKING)
         return wait_driver(call, device);
     if (call->wait)
-        waited = gb_now_ms() - gb_wait_since(call->wait);
-    if (patience < RETIRE_GRACE_MS && coming(device) > 0)
-        patience = RETIRE_GRACE_MS;
-    if (waited < patience)
-        return put_aside(call, device, NULL, 0, patience);
+        gb_wait_expect(call->wait, 0);
+    if (patience < grace)
+        patience = grace;
+    if (now - since < patience)
+        return put_aside(call, device, NULL, 0, since + patience);
     if (wait_ms == 0)
         return GPUBUF_E_NO_SPACE;
     memcpy(why, call->error.message, sizeof(why));
@@ -594,5 +609,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms)
 {
-    return put_aside(call, NULL, names, count, wait_ms);
+    uint64_t since = call->wait ? gb_wait_since(call->wait) : gb_now_ms();
+
+    return put_aside(call, NULL, names, count, since + wait_ms);
 }

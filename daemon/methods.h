@@ -26,6 +26,7 @@ struct gb_call {
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
     struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
+    uint64_t shortfall;        /* bytes that are missing on a device that is full */
     struct gb_error error;
 };
 

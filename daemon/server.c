@@ -119,7 +119,8 @@ static bool may_go_on(const struct gb_server *server)
     if (!gb_list_empty(&server->waits.woken))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
-        if (server->devices[i]->space_changed && !gb_list_empty(&server->devices[i]->waits))
+        if (server->devices[i]->space_changed && (!gb_list_empty(&server->devices[i]->waits) ||
+                                                  !gb_list_empty(&server->devices[i]->expecting)))
             return true;
     return false;
 }

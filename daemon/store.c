@@ -202,6 +202,7 @@ static void given_back(struct gb_job *job)
 
     device->allocated -= segment->charged;
     device->moving -= segment->charged;
+    device->freeing -= segment->charged;
     device->segments--;
     device->segments_destroyed++;
     device->space_changed = true;
@@ -229,6 +230,7 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
         domain_release(store, domain);
     }
     segment->device->moving += segment->charged;
+    segment->device->freeing += segment->charged;
     segment->job = (struct gb_job){.work = give_back, .done = given_back};
     gb_mover_submit(segment->device->mover, &segment->job);
 }
@@ -385,6 +387,21 @@ static void place_in(struct gb_storage *storage, struct gb_segment *segment, str
         segment_taken(segment);
 }
 
+/* Whether so many bytes of the budget are free. If not, *shortfall are missing, and that much is
+   on its way back, as far as there are empty segments. */
+static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t bytes,
+                      uint64_t *shortfall)
+{
+    uint64_t free_bytes = gb_device_free_bytes(device);
+
+    if (free_bytes < bytes && device->freeing < bytes - free_bytes)
+        free_bytes += gb_store_trim(store, device, bytes - free_bytes - device->freeing);
+    if (free_bytes >= bytes)
+        return true;
+    *shortfall = bytes - free_bytes;
+    return false;
+}
+
 /*
  * Makes an empty segment of `bytes` if the device's budget allows it, giving others back first. An
  * enum gb_place or an error, as gb_store_place.
@@ -395,16 +412,11 @@ static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
                         struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = key->device;
-    uint64_t free_bytes = gb_device_free_bytes(device);
     struct gb_memory memory;
     int r;
 
-    if (free_bytes < bytes && device->moving < bytes - free_bytes)
-        free_bytes += gb_store_trim(store, device, bytes - free_bytes - device->moving);
-    if (free_bytes < bytes) {
-        *shortfall = bytes - free_bytes;
+    if (!make_room(store, device, bytes, shortfall))
         return GB_PLACE_FULL;
-    }
     if (user->segments >= store->user_segments)
         return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
                              "segments of a user");
@@ -586,7 +598,7 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
                           const struct gb_adoption *adoptions, unsigned count, uint64_t *shortfall,
                           struct gb_error *error)
 {
-    uint64_t total = 0, free_bytes = gb_device_free_bytes(device);
+    uint64_t total = 0;
 
     for (unsigned i = 0; i < count; i++) {
         uint64_t bytes =
@@ -597,12 +609,8 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
                            "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
                            device->id, device->capacity);
     }
-    if (free_bytes < total)
-        free_bytes += gb_store_trim(store, device, total - free_bytes);
-    if (free_bytes < total) {
-        *shortfall = total - free_bytes;
+    if (!make_room(store, device, total, shortfall))
         return GB_PLACE_FULL;
-    }
     if (user->segments + count > store->user_segments)
         return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
                              "segments of a user");

@@ -17,9 +17,10 @@ struct gb_awaited {
 struct gb_wait {
     struct gb_link of_session, woken, of_device;
     struct gb_session *session;
-    struct gb_device *device; /* that it waits for space on; NULL: none */
+    struct gb_device *device; /* that it waits for space or memory on; NULL: none */
     struct gb_timer timer;
     uint64_t since_ms;
+    uint64_t expects_since_ms; /* that it waits for the driver, among `expecting`; 0: for space */
     struct gb_making making;
     struct gb_pool pool; /* of the message and the names */
     const char *line;
@@ -129,6 +130,22 @@ uint64_t gb_wait_since(const struct gb_wait *wait)
     return wait->since_ms;
 }
 
+void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms)
+{
+    bool moves = (wait->expects_since_ms == 0) != (since_ms == 0);
+
+    wait->expects_since_ms = since_ms;
+    if (!moves)
+        return;
+    gb_list_remove(&wait->of_device);
+    gb_list_append(since_ms ? &wait->device->expecting : &wait->device->waits, &wait->of_device);
+}
+
+uint64_t gb_wait_expects_since(const struct gb_wait *wait)
+{
+    return wait->expects_since_ms;
+}
+
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 {
     /* It has a place among the timers unless its time is up, and moving within takes no memory. */
@@ -169,10 +186,32 @@ void gb_waits_name(struct gb_server *server, const struct gb_object *object)
     }
 }
 
+/* Every one once: whose memory is there takes it. */
+static void run_expecting(struct gb_device *device)
+{
+    struct gb_link turn;
+
+    gb_list_init(&turn);
+    while (!gb_list_empty(&device->expecting)) {
+        struct gb_link *link = device->expecting.next;
+
+        gb_list_remove(link);
+        gb_list_append(&turn, link);
+    }
+    while (!gb_list_empty(&turn)) {
+        struct gb_wait *wait = GB_CONTAINER(turn.next, struct gb_wait, of_device);
+
+        gb_list_remove(&wait->of_device);
+        gb_list_append(&device->expecting, &wait->of_device);
+        gb_methods_retry(wait, false);
+    }
+}
+
 /* In order of arrival: what came first gets space first, and while it waits nothing passes it. */
 static void run_device(struct gb_device *device)
 {
     device->space_changed = false;
+    run_expecting(device);
     while (!gb_list_empty(&device->waits)) {
         struct gb_wait *first = GB_CONTAINER(device->waits.next, struct gb_wait, of_device);
 
