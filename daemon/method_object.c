@@ -382,6 +382,9 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     if (r < 0)
         return r;
     object = lease->object;
+    if (object->storage->device->lost)
+        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost",
+                       object->storage->device->id);
     if (params->ready.text && strcmp(object->storage->device->id, "host") == 0)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     unsealed = lease->unsealed;
