@@ -135,6 +135,8 @@ BENCHES := $(call programs,$(BENCH_SOURCES))
 LIBRARY := $(B)/lib/libgpubuf.so
 STATIC := $(B)/lib/libgpubuf.a
 FAKECUDA := $(B)/fakecuda/libcuda.so.1
+# The tests' own processes, which know no sanitizer, take the one without.
+FAKECUDA_PLAIN := $(if $(SANITIZE),$(BUILD)/fakecuda/libcuda.so.1)
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
 .PHONY: all library daemon gpubufctl examples objects tests benches fuzzers help FORCE
@@ -146,7 +148,7 @@ library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL)
-tests: all $(FAKECUDA) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
+tests: all $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 
@@ -270,14 +272,21 @@ $(FAKECUDA): $(call objects,$(FAKECUDA_SOURCES)) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_SHARED) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
+ifneq ($(SANITIZE),)
+$(FAKECUDA_PLAIN): FORCE
+	@$(MAKE) SANITIZE= $@
+endif
 FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
+# A test named test_no_memory… gets to see, and to refuse, every allocation of what it links.
+NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--wrap=$(function))
 
 # Unit tests reach into everything but the two main()s.
 $(UNIT_TESTS): | $(FAKECUDA)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(if $(findstring fakecuda,$@),$(FAKECUDA_RPATH)) -o $@ $(filter %.o,$^) \
+	$(Q)$(LINK) $(if $(findstring fakecuda,$@),$(FAKECUDA_RPATH)) \
+		$(if $(findstring no_memory,$@),$(NO_MEMORY_WRAP)) -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(ARCHIVES) -Wl,--end-group \
 		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(CTL_LIBS)
 

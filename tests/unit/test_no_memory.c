@@ -1,0 +1,378 @@
+/*
+ * Every allocation of the daemon fails in turn, for each kind of request: by itself, and with all
+ * that come after it. The request then fails or its session ends, other sessions go on, every
+ * account is right, and nothing is lost. The Makefile has the linker send the daemon's allocations
+ * here (--wrap); those of the libraries are left alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+static struct {
+    bool armed;
+    unsigned calls, first, count;
+} failing;
+
+static bool fails(void)
+{
+    if (!failing.armed)
+        return false;
+    failing.calls++;
+    return failing.calls >= failing.first && failing.calls - failing.first < failing.count;
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__wrap_strdup(const char *text);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* ---- what is tried ---- */
+
+#define CALL(method, params)                                                                       \
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"" method "\",\"params\":{" params "}}\n"
+#define BYTES(n) "\"layout\":{\"kind\":\"bytes\",\"bytes\":" #n "}"
+#define TABLE                                                                                      \
+    "\"layout\":{\"kind\":\"table\",\"length\":4,\"columns\":[{\"name\":\"a\",\"dtype\":"          \
+    "\"int32\",\"length\":4,\"mask\":{},\"metadata\":{\"k\":\"v\"}},{\"name\":\"t\",\"dtype\":"    \
+    "\"utf8\",\"length\":4,\"data\":{\"bytes\":9}}]}"
+#define REGISTER(more)                                                                             \
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":\"r\","  \
+    "\"layout\":{\"kind\":\"bytes\",\"bytes\":64,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":"   \
+    "64}},\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":65536,\"device\":\"host\"}]" more    \
+    "}}\n"
+#define PUBLISHED CALL("create", "\"name\":\"p\"," TABLE), CALL("seal", "\"lease\":1")
+
+/*
+ * `before` is said in peace, each step by the first session, or, with a '2' in front, by the second.
+ * Then memory is short while `request` is said, likewise. `answers`: how many answers and events the
+ * first session is owed for `request`, at least.
+ */
+static const struct scenario {
+    const char *name;
+    const char *before[6];
+    const char *request;
+    unsigned answers;
+    bool with_fd;
+} scenarios[] = {
+    {"hello", {NULL}, CALL("hello", "\"protocol\":1,\"client\":\"me\""), 1, false},
+    {"create", {NULL}, CALL("create", "\"name\":\"p\"," BYTES(100)), 1, false},
+    {"create a large one", {NULL}, CALL("create", "\"name\":\"p\"," BYTES(4194304)), 1, false},
+    {"create a table", {NULL}, CALL("create", "\"name\":\"p\",\"ttl_ms\":60000," TABLE), 1, false},
+    {"create by evicting",
+     {CALL("create", "\"name\":\"p\"," BYTES(8388608)),
+      CALL("seal", "\"lease\":1,\"release\":true"), CALL("unmap", "\"segments\":[1]")},
+     CALL("create", "\"name\":\"q\"," BYTES(8388608)),
+     1,
+     false},
+    {"create that waits",
+     {"2" CALL("create", "\"name\":\"p\"," BYTES(8388608))},
+     CALL("create", "\"name\":\"q\",\"wait_ms\":60000," BYTES(8388608)),
+     0,
+     false},
+    {"create that has waited",
+     {"2" CALL("create", "\"name\":\"p\"," BYTES(8388608)),
+      CALL("create", "\"name\":\"q\",\"wait_ms\":60000," BYTES(8388608))},
+     "2" CALL("abort", "\"lease\":1") CALL("unmap", "\"segments\":[1]"),
+     1,
+     false},
+    {"seal",
+     {CALL("create", "\"name\":\"p\",\"ttl_ms\":60000," TABLE)},
+     CALL("seal", "\"lease\":1,\"null_counts\":{\"a\":1}"),
+     1,
+     false},
+    {"seal over another",
+     {PUBLISHED, CALL("create", "\"name\":\"p\",\"replace\":true," TABLE)},
+     CALL("seal", "\"lease\":2,\"release\":true"),
+     1,
+     false},
+    {"abort", {CALL("create", "\"name\":\"p\"," TABLE)}, CALL("abort", "\"lease\":1"), 1, false},
+    {"open",
+     {"2" CALL("create", "\"name\":\"p\"," TABLE), "2" CALL("seal", "\"lease\":1")},
+     CALL("open", "\"name\":\"p\""),
+     1,
+     false},
+    {"open many",
+     {"2" CALL("create", "\"name\":\"p\"," TABLE), "2" CALL("seal", "\"lease\":1")},
+     CALL("open", "\"names\":[\"p\",\"none\",\"p\"]"),
+     1,
+     false},
+    {"open that waits",
+     {NULL},
+     CALL("open", "\"names\":[\"p\",\"q\"],\"wait_ms\":60000"),
+     0,
+     false},
+    {"open that has waited",
+     {CALL("open", "\"name\":\"p\",\"wait_ms\":60000"),
+      "2" CALL("create", "\"name\":\"p\"," TABLE)},
+     "2" CALL("seal", "\"lease\":1"),
+     1,
+     false},
+    {"release", {PUBLISHED}, CALL("release", "\"leases\":[1,2]"), 1, false},
+    {"register", {NULL}, REGISTER(""), 1, true},
+    {"register that waits",
+     {"2" CALL("create", "\"name\":\"p\"," BYTES(8388608))},
+     REGISTER(",\"wait_ms\":60000"),
+     0,
+     true},
+    {"alias",
+     {PUBLISHED},
+     CALL("alias", "\"name\":\"q\",\"of\":\"p\",\"columns\":[\"a\"],\"slice\":{\"offset\":1,"
+                   "\"length\":2}"),
+     1,
+     false},
+    {"delete", {PUBLISHED}, CALL("delete", "\"names\":[\"p\",\"q\"]"), 1, false},
+    {"list", {PUBLISHED}, CALL("list", "\"prefix\":\"p\""), 1, false},
+    {"stat", {PUBLISHED}, CALL("stat", "\"name\":\"p\""), 1, false},
+    {"pin", {PUBLISHED}, CALL("pin", "\"name\":\"p\""), 1, false},
+    {"unpin", {PUBLISHED}, CALL("unpin", "\"name\":\"p\""), 1, false},
+    {"leases", {PUBLISHED}, CALL("leases", ""), 1, false},
+    {"unmap", {PUBLISHED}, CALL("unmap", "\"segments\":[1]"), 1, false},
+    {"trim", {PUBLISHED}, CALL("trim", ""), 1, false},
+    {"watch",
+     {PUBLISHED},
+     CALL("watch", "\"prefix\":\"p\",\"kinds\":[\"sealed\",\"synced\"]"),
+     1,
+     false},
+    {"an event",
+     {CALL("watch", ""), "2" CALL("create", "\"name\":\"p\"," TABLE)},
+     "2" CALL("seal", "\"lease\":1"),
+     1,
+     false},
+    {"unwatch", {CALL("watch", "")}, CALL("unwatch", "\"watch\":1"), 1, false},
+    {"settle",
+     {PUBLISHED},
+     CALL("settle", "\"objects\":[{\"name\":\"p\",\"version\":1}]"),
+     1,
+     false},
+    {"stats", {NULL}, CALL("stats", ""), 1, false},
+    {"describe", {NULL}, CALL("describe", ""), 1, false},
+    {"what is no request", {NULL}, "{\"id\":1}\n", 1, false},
+    {"what is no JSON", {NULL}, "}\n", 1, false},
+    {"half a message", {NULL}, "{\"jsonrpc\":", 0, false},
+};
+
+static struct inside inside;
+static struct peer peers[2];
+
+static void say(const char *text, int fd)
+{
+    bool second = *text == '2';
+
+    text += second;
+    assert_int_equal(peer_send_bytes(&peers[second], text, strlen(text), &fd, fd >= 0),
+                     strlen(text));
+}
+
+static bool heard_error;
+
+/* Lines that have come for a peer; each is JSON. */
+static unsigned hear(struct peer *peer)
+{
+    struct gb_json value;
+    struct gb_error error;
+    unsigned lines = 0;
+    char *line;
+
+    for (; (line = peer_line(peer)); lines++) {
+        assert_int_equal(gb_json_check(line, strlen(line), &value, &error), 0);
+        heard_error |= strstr(line, "\"error\"") != NULL;
+        free(line);
+    }
+    return lines;
+}
+
+/* A session that is still there is served as ever. */
+static void go_on(struct peer *peer, bool half_line)
+{
+    struct gb_session *session = peer_session(&inside, peer);
+
+    if (!session) {
+        peer_receive(peer);
+        assert_true(peer->closed);
+        return;
+    }
+    if (half_line)
+        peer_send(peer, "\n");
+    hear(peer);
+    peer_send(peer, CALL("list", ""));
+    inside_turn(&inside);
+    inside_turn(&inside);
+    assert_int_equal(hear(peer), half_line ? 2 : 1);
+}
+
+/* True if the n-th allocation was reached. */
+static bool try(const struct scenario *scenario, unsigned n, unsigned count)
+{
+    int fd = scenario->with_fd ? sealed_memfd(65536, F_SEAL_SHRINK) : -1;
+    bool half_line = !strchr(scenario->request, '\n'), reached, owed = true;
+    unsigned answers;
+
+    inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
+    for (int i = 0; i < 2; i++)
+        assert_true(peer_connect(&inside, &peers[i]));
+    for (const char *const *step = scenario->before; *step; step++) {
+        say(*step, -1);
+        inside_turn(&inside);
+        inside_turn(&inside);
+        hear(&peers[0]);
+        hear(&peers[1]);
+    }
+    say(scenario->request, fd);
+    failing.calls = 0;
+    failing.first = n;
+    failing.count = count;
+    failing.armed = true;
+    inside_turn(&inside);
+    failing.armed = false;
+    reached = failing.calls >= n;
+    inside_check(&inside);
+    answers = hear(&peers[0]);
+    if (*scenario->request == '2') { /* nothing is owed if it did not happen */
+        heard_error = false;
+        hear(&peers[1]);
+        owed = !heard_error && peer_session(&inside, &peers[1]) != NULL;
+    }
+    if (owed && answers < scenario->answers && peer_session(&inside, &peers[0]))
+        fail_msg("%s: no answer after allocation %u failed", scenario->name, n);
+    if (!reached && !peer_session(&inside, &peers[0]))
+        fail_msg("%s: the session ended without need", scenario->name);
+    go_on(&peers[0], half_line);
+    go_on(&peers[1], false);
+    inside_check(&inside);
+    if (fd >= 0)
+        close(fd);
+    for (int i = 0; i < 2; i++)
+        peer_close(&peers[i]);
+    inside_empty(&inside);
+    inside_end(&inside);
+    return reached;
+}
+
+static void test_requests(void **state)
+{
+    size_t fds = open_fds();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
+        for (unsigned all = 0; all < 2; all++) {
+            unsigned n = 1;
+
+            while (try(&scenarios[i], n, all ? UINT32_MAX : 1))
+                n++;
+            assert_true(n > 1); /* something was asked for */
+            if (open_fds() != fds)
+                fail_msg("%s: descriptors are left open", scenarios[i].name);
+        }
+}
+
+/* A session that cannot be begun is not there, and its socket is closed. */
+static void test_connecting(void **state)
+{
+    bool connected = false;
+
+    (void)state;
+    for (unsigned n = 1; !connected; n++) {
+        struct peer peer;
+
+        inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
+        failing.calls = 0;
+        failing.first = n;
+        failing.count = 1;
+        failing.armed = true;
+        connected = peer_connect(&inside, &peer);
+        failing.armed = false;
+        inside_check(&inside);
+        peer_close(&peer);
+        inside_empty(&inside);
+        inside_end(&inside);
+    }
+}
+
+/* Starting: it starts, or says why not, and leaves nothing behind. */
+static void test_starting(void **state)
+{
+    char directory[] = "/tmp/gpubufd-XXXXXX", path[64];
+    size_t fds = open_fds();
+    int r = -1;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/s", directory);
+    for (unsigned n = 1; r < 0; n++) {
+        char *argv[] = {(char *)"gpubufd",  (char *)"--socket", path,
+                        (char *)"--device", (char *)"host:8M",  NULL};
+        struct gb_config config;
+        struct gb_error error;
+        uv_loop_t loop;
+
+        assert_int_equal(gb_config_read(&config, 5, argv, &error), 0);
+        assert_int_equal(uv_loop_init(&loop), 0);
+        failing.calls = 0;
+        failing.first = n;
+        failing.count = 1;
+        failing.armed = true;
+        r = gb_server_init(&inside.server, &config, &error);
+        if (r == 0)
+            r = gb_server_listen(&inside.server, &loop, &error);
+        failing.armed = false;
+        assert_true(r == 0 || (r == GPUBUF_E_NO_MEMORY && error.message[0]));
+        assert_true(r == 0 || n <= failing.calls);
+        gb_server_end(&inside.server);
+        assert_int_equal(uv_loop_close(&loop), 0);
+        gb_config_end(&config);
+    }
+    assert_int_equal(rmdir(directory), 0);
+    assert_int_equal(open_fds(), fds);
+}
+
+/* The loop's library keeps a few descriptors for signals once they were asked for. */
+static int warm_up(void **state)
+{
+    (void)state;
+    inside_begin(&inside, (const char *const[]){NULL});
+    inside_end(&inside);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_connecting),
+        cmocka_unit_test(test_starting),
+    };
+
+    return cmocka_run_group_tests(tests, warm_up, NULL);
+}
