@@ -42,7 +42,7 @@ uint64_t gb_device_free_bytes(const struct gb_device *device)
 /* Empty segments are worth keeping, since making one costs, but not without bound. */
 static uint64_t retained_limit(const struct gb_device *device)
 {
-    uint64_t limit = device->capacity / 8;
+    uint64_t limit = device->capacity / 4;
 
     return limit < 64 * MIB ? 64 * MIB : limit;
 }

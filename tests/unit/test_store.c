@@ -375,13 +375,13 @@ static void test_full(void **state)
     end();
 }
 
-/* Empty segments are kept up to an eighth of the capacity, but 64 MiB at least; the oldest go. */
+/* Empty segments are kept up to a quarter of the capacity, but 64 MiB at least; the oldest go. */
 static void test_retained(void **state)
 {
     struct gb_segment *newest;
 
     (void)state;
-    begin(1024 * MIB);
+    begin(512 * MIB);
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(place(0, 20 * MIB + i * 4 * MIB), 0);
     for (unsigned i = 8; i-- > 0;)
