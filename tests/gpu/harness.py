@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 from peer import Peer  # noqa: E402
 
-DEADLINE = 60  # seconds for one answer of a worker: a framework may be slow to start
+DEADLINE = 120  # seconds for one answer of a worker: a framework may be slow to start
 MIB = 1 << 20
 
 CHECKS = []
@@ -333,9 +333,9 @@ class Case:
 class Place:
     """Where the checks are made: which binaries, which driver, and where the logs go."""
 
-    def __init__(self, bundle, fake_directory, out):
+    def __init__(self, bundle, gpubufd, fake_directory, out):
         self.bundle = bundle
-        self.gpubufd = bundle / "bin" / "gpubufd"
+        self.gpubufd = gpubufd
         self.fake = fake_directory is not None
         self.out = out
         environment = dict(os.environ)
@@ -423,24 +423,48 @@ class Place:
             return
         self.environment["GPUBUF_GPU_KERNELS"] = str(cubin)
 
-    def compile(self, source, *flags):
-        """A C program over libgpubuf: its path. Uses the bundle's header and library."""
-        program = self.out / Path(source).stem
-        if program.exists():
-            return program
-        lib = self.bundle / "lib"
-        command = [os.environ.get("CC", "cc"), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-pthread",
-                   "-I", ROOT / "include", "-I", ROOT, HERE / source, ROOT / "proto/cuda.c",
-                   ROOT / "proto/errors.c", "-o", program, "-L", lib, "-lgpubuf", "-ldl", "-lm",
-                   f"-Wl,-rpath,{lib}", *flags]
+    def compile(self, source, *others):
+        """A C program over libgpubuf, with the bundle's header and library: its path."""
+        program, lib = self.out / "bin" / Path(source).stem, self.bundle / "lib"
+        program.parent.mkdir(exist_ok=True)
         include = self.bundle / "include"
-        if include.exists():  # the bundle's header first
-            command[5:5] = ["-I", include]
+        if not include.exists():
+            include = ROOT / "include"
+        sources = [HERE / source, *(ROOT / other for other in others)]
+        command = [os.environ.get("CC", "cc"), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-pthread",
+                   "-I", include, "-I", ROOT, *sources, "-o", program, "-L", lib, "-lgpubuf",
+                   "-ldl", "-lm", f"-Wl,-rpath,{lib}"]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                               timeout=120, check=False)
         if done.returncode != 0:
             raise Failure(f"{source} does not compile: {done.stderr.strip()[-2000:]}")
         return program
+
+
+def place_of_options(parser):
+    """The Place that a command line asks for, with the options that are common to all programs; its
+    `options` has the whole command line."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bundle", type=Path, help="what `make dist` made, unpacked")
+    where.add_argument("--build", type=Path, help="what `make` made (default: build)")
+    parser.add_argument("--daemon", type=Path, help="another gpubufd than the one in there")
+    parser.add_argument("--fake", nargs="?", type=Path, const=True, metavar="DIR",
+                        help="use the driver of tests/fakecuda, in DIR (default: BUILD/fakecuda)")
+    parser.add_argument("--out", type=Path, help="where logs and results go")
+    options = parser.parse_args()
+    bundle = (options.bundle or options.build or ROOT / "build").resolve()
+    fake = bundle / "fakecuda" if options.fake is True else options.fake
+    gpubufd = options.daemon or bundle / "bin" / "gpubufd"
+    for path in filter(None, (gpubufd, fake and fake / "libcuda.so.1")):
+        if not path.exists():
+            parser.error(f"{path} is not there")
+    out = options.out or Path(tempfile.mkdtemp(prefix="gpubuf-gpu-"))
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):  # nothing of an earlier run is overwritten
+        out = Path(tempfile.mkdtemp(prefix="again-", dir=out))
+    place = Place(bundle, gpubufd.resolve(), fake and fake.resolve(), out.resolve())
+    place.options = options
+    return place
 
 
 def find_nvcc():

@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+"""Measures gpubufd on a GPU: opening, publishing, putting, handing over, and reading by a kernel,
+each against what would be done without it, in the same run. Prints a table, and writes bench.json and
+plots (SVG) to --out. A missed aim is told in the table and is no failure; what cannot be measured is.
+
+    tests/gpu/bench.py --bundle DIR --out FOLDER
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+
+import chart  # noqa: E402
+import harness  # noqa: E402
+from harness import MIB, Failure, Skip  # noqa: E402
+
+# id: (what, which figure the aim is about, aim, at least or at most, what the floor is)
+ROWS = {
+    "open.1": ("open 1 column of 1 MiB, cold", None, None, None, "cuIpcOpenMemHandle"),
+    "open.100": ("open 100 in one call, cold, each", None, None, None, "cuIpcOpenMemHandle"),
+    "open.1000": ("open 1000 in one call, cold, each", "measured", 3, "<=", "cuIpcOpenMemHandle"),
+    "again.1": ("open 1, mapped before", None, None, None, None),
+    "again.100": ("open 100, mapped before, each", None, None, None, None),
+    "again.1000": ("open 1000, mapped before, each", None, None, None, None),
+    "torch.1": ("torch.multiprocessing, 1 tensor of 1 MiB", None, None, None, None),
+    "torch.100": ("torch.multiprocessing, 100, each", None, None, None, None),
+    "torch.1000": ("torch.multiprocessing, 1000, each", None, None, None, None),
+    "create_seal": ("create + seal of 1 MiB", "measured", 40, "<=", None),
+    "put.1mib": ("put 1 MiB from the GPU", None, None, None, "plain copy"),
+    "put.16mib": ("put 16 MiB", None, None, None, "plain copy"),
+    "put.256mib": ("put 256 MiB", "ratio", 0.8, ">=", "plain copy"),
+    "put.1024mib": ("put 1 GiB", "ratio", 0.8, ">=", "plain copy"),
+    "kernel": ("a reduction over an object", "ratio", 0.98, ">=", "own memory"),
+    "handover.mapped": ("hand over 256 MiB, until it is mapped", "ratio", 500, ">=",
+                        "by host memory"),
+    "handover.used": ("hand over 256 MiB, until a byte is read", "ratio", 500, ">=",
+                      "by host memory"),
+    "handover.pinned": ("the same against pinned host memory", "ratio", None, ">=",
+                        "by pinned memory"),
+    "vram": ("memory that the daemon itself takes", "measured", 16, "<=", None),
+}
+COUNTS = (1, 100, 1000)
+
+
+def summary(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values),
+            "rounds": len(values)}
+
+
+def row(ident, unit, measured, floor=None, ratio=None, note=None):
+    out = {"id": ident, "unit": unit, "measured": summary(measured)}
+    if floor:
+        out["floor"] = summary(floor)
+    if ratio:
+        out["ratio"] = summary(ratio)
+    if note:
+        out["note"] = note
+    return out
+
+
+class Bench:
+    def __init__(self, place, case, quick):
+        self.place = place
+        self.case = case
+        self.quick = quick
+        self.program = place.compile("bench.c", "tests/bench/measure.c", "proto/cuda.c",
+                                     "proto/errors.c")
+        self.rounds = 2 if quick else 7
+
+    def size(self, real, small):
+        return (small if self.case.fake else real) * MIB
+
+    def daemon(self):
+        return self.case.daemon(f"cuda:0:{self.size(16384, 256) // MIB}M")
+
+    # ---- programs ----
+
+    def start(self, *arguments, **options):
+        """bench.c with a command, under way; its pipes are text."""
+        log = open(self.case.directory / "bench.log", "a", encoding="utf-8")
+        with log:
+            return subprocess.Popen(
+                [str(word) for word in (self.program, *arguments)], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log, text=True, env=self.case.environment(),
+                **options,
+            )
+
+    def run(self, *arguments, given=None, timeout=120):
+        """The lines that it prints, as JSON."""
+        process = self.start(*arguments)
+        try:
+            out, _ = process.communicate(given, timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise Failure(f"bench {arguments[0]} is not done after {timeout} s") from None
+        if process.returncode != 0:
+            raise Failure(f"bench {arguments[0]} ended with status {process.returncode}; see "
+                          f"{self.case.directory}/bench.log")
+        return [json.loads(line) for line in out.splitlines()]
+
+    # ---- what is measured ----
+
+    def opens(self):
+        daemon, rows = self.daemon(), []
+        size = self.size(1, 0) or 64 << 10
+        for count in COUNTS:
+            self.run("make", daemon.path, f"c{count}", count, size)
+            own = [self.run("open", daemon.path, f"c{count}", count)[0] for _ in range(self.rounds)]
+            with self.lender(count, size) as handles:
+                legacy = [self.run("borrow", given=handles)[0] for _ in range(self.rounds)]
+            cold, floor = [o["cold"] for o in own], [o["cold"] for o in legacy]
+            rows.append(row(f"open.{count}", "us", cold, floor,
+                            [f / c for c, f in zip(cold, floor)]))
+            rows.append(row(f"again.{count}", "us", [o["again"] for o in own]))
+        daemon.stop()
+        return rows
+
+    @contextlib.contextmanager
+    def lender(self, count, size):
+        """A process that has so many allocations of its own; their handles, a line each."""
+        process = self.start("lend", count, size)
+        try:
+            yield "".join(process.stdout.readline() for _ in range(count))
+        finally:
+            process.kill()
+            process.communicate()
+
+    def torch(self):
+        if self.case.fake or not importlib.util.find_spec("torch"):
+            raise Skip("PyTorch is not here")
+        rows = []
+        for count in COUNTS:
+            found = []
+            for _ in range(1 if self.quick else 2):
+                status, output = self.case.command(
+                    [sys.executable, harness.HERE / "bench_torch.py", count, MIB], 120)
+                if status != 0:
+                    raise Failure(f"bench_torch.py: {output[-500:]}")
+                found.append(json.loads(output.splitlines()[-1]))
+            rows.append(row(f"torch.{count}", "us", [f["whole"] for f in found],
+                            note=f"of it to receive: {found[0]['receive']:.0f} us"))
+        return rows
+
+    def create(self):
+        daemon = self.daemon()
+        rows = self.run("create", daemon.path, MIB, 20 if self.quick else 300)
+        daemon.stop()
+        return rows
+
+    def puts(self):
+        daemon, rows = self.daemon(), []
+        for mib in (1, 16, 256, 1024):
+            if mib > self.size(16384, 256) // MIB // 8:
+                continue
+            rounds = 3 if self.quick else max(10, min(200, 8192 // mib))
+            rows += self.run("put", daemon.path, mib * MIB, rounds)
+        daemon.stop()
+        return rows
+
+    def kernel(self):
+        cubin = self.place.environment.get("GPUBUF_GPU_KERNELS")
+        if not cubin:
+            raise Skip("no kernels here")
+        daemon = self.daemon()
+        self.run("make", daemon.path, "k", 1, 1024 * MIB)
+        rows = self.run("kernel", daemon.path, "k/0", cubin, 5 if self.quick else 30)
+        daemon.stop()
+        return rows
+
+    def pair(self, one, other, rounds):
+        """A hand-over between two processes: for each round (mapped, used), since it began."""
+        producer, consumer = self.start(*one), self.start(*other)
+        found = []
+        try:
+            for _ in range(rounds):
+                self.line(consumer)
+                time.sleep(0.05)  # until it waits inside its call; it says so before
+                producer.stdin.write("g")
+                producer.stdin.flush()
+                begun = self.line(producer)["begun"]
+                there = self.line(consumer)
+                found.append((there["mapped"] - begun, there["used"] - begun))
+        finally:
+            for process in (producer, consumer):
+                process.kill()
+                process.communicate()
+        return found
+
+    def line(self, process):
+        text = process.stdout.readline()
+        if not text:
+            raise Failure(f"bench has ended; see {self.case.directory}/bench.log")
+        return json.loads(text)
+
+    def handover(self):
+        daemon = self.daemon()
+        size = self.size(256, 8)
+        ours = self.pair(("produce", daemon.path, size, self.rounds),
+                         ("consume", daemon.path, size, self.rounds), self.rounds)
+        daemon.stop()
+        by_host = {}
+        for kind in ("pageable", "pinned"):
+            by_host[kind] = []
+            for _ in range(2 if self.quick else 3):
+                box = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="gpubuf-bench-")) / "box"
+                try:
+                    arguments = (box, size, kind)
+                    found = self.pair(("send", *arguments), ("receive", *arguments), 1)
+                finally:
+                    box.unlink(missing_ok=True)
+                    box.parent.rmdir()
+                by_host[kind].append(found[0][1])
+        rows = []
+        for ident, which, kind in (("mapped", 0, "pageable"), ("used", 1, "pageable"),
+                                   ("pinned", 1, "pinned")):
+            measured, floor = [o[which] for o in ours], by_host[kind]
+            middle = statistics.median(floor)
+            rows.append(row(f"handover.{ident}", "us", measured, floor,
+                            [middle / value for value in measured]))
+        return rows
+
+    def vram(self):
+        """With objects and sessions, what is in use less what was there before and the segments."""
+        t = self.case
+        before = t.free()
+        daemon = self.daemon()
+        self.run("make", daemon.path, "v", 64, MIB)
+        daemon.sessions(0)
+        figures = daemon.figures()
+        segments = figures["used"] + figures["retained"]
+        taken = []
+
+        def settled():
+            taken[:] = [(before - t.free() - segments) / MIB]
+            return taken[0] <= 16
+
+        with contextlib.suppress(Failure):  # the program's own context goes in its own time
+            harness.eventually(settled, "")
+        daemon.stop()
+        return [row("vram", "MiB", taken)]
+
+
+# ---- the report ----
+
+
+def judge(line):
+    what, figure, aim, sense, floor = ROWS[line["id"]]
+    line["what"] = what
+    if floor and "floor" in line:
+        line["floor_name"] = floor
+    if aim is not None and figure in line:
+        value = line[figure]["median"]
+        line["aim"] = {"of": figure, "is": sense, "value": aim}
+        line["met"] = value <= aim if sense == "<=" else value >= aim
+
+
+def number(value):
+    if value >= 10000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def cells(line):
+    floor = ratio = aim = met = ""
+    if "floor_name" in line:
+        floor = f"{line['floor_name']} {number(line['floor']['median'])}"
+    if "ratio" in line:
+        values = line["ratio"]
+        ratio = f"{number(values['median'])} ({number(values['min'])} … {number(values['max'])})"
+    if "aim" in line:
+        unit = " ×" if line["aim"]["of"] == "ratio" else f" {line['unit']}"
+        aim = {"<=": "≤", ">=": "≥"}[line["aim"]["is"]] + f" {line['aim']['value']:g}{unit}"
+        met = "yes" if line["met"] else "NO"
+    measured = f"{number(line['measured']['median'])} {line['unit']}"
+    return line["what"], measured, floor, ratio, aim, met
+
+
+def print_table(rows):
+    table = [("what", "measured", "floor or peer", "ratio (min … max)", "aim", "met")]
+    table += [cells(line) for line in rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    for i, line in enumerate(table):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+        if i == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def plots(rows):
+    """{file name: SVG}"""
+    by_id = {line["id"]: line for line in rows}
+
+    def bar(ident, label, figure="measured", kind="ours"):
+        if figure not in by_id.get(ident, {}):
+            return []
+        return [(label, by_id[ident][figure]["median"], kind)]
+
+    def several(count):
+        return f"{count} column" + ("s" if count > 1 else "")
+
+    opens = []
+    for count in COUNTS:
+        opens += bar(f"open.{count}", f"gpubuf_open_many, {several(count)}")
+        opens += bar(f"open.{count}", f"cuIpcOpenMemHandle, {several(count)}", "floor", "other")
+        opens += bar(f"torch.{count}", f"torch.multiprocessing, {several(count)}", kind="other")
+    puts = []
+    for mib in (1, 16, 256, 1024):
+        puts += bar(f"put.{mib}mib", f"gpubuf_put_bytes, {mib} MiB")
+        puts += bar(f"put.{mib}mib", f"cuMemcpyDtoD, {mib} MiB", "floor", "other")
+    hands = bar("handover.used", "gpubufd: seal and open")
+    hands += bar("handover.pinned", "by pinned host memory", "floor", "other")
+    hands += bar("handover.used", "by host shared memory", "floor", "other")
+    kernel = bar("kernel", "over an object") + bar("kernel", "over own memory", "floor", "other")
+    out = {}
+    for name, title, unit, values, log in (
+        ("open", "Opening columns of 1 MiB in a process that has mapped nothing",
+         "microseconds for each column", opens, True),
+        ("put", "Publishing a copy of device memory", "GB/s copied", puts, False),
+        ("handover", "256 MiB from one process to another, until the first byte is read",
+         "microseconds", hands, True),
+        ("kernel", "A reduction kernel", "GB/s read", kernel, False),
+    ):
+        if values:
+            out[f"gpu-{name}.svg"] = chart.bars(title, unit, values, log)
+    return out
+
+
+def measure(place, options):
+    found = place.find()
+    place.compile_kernels(found["capability"])
+    case = harness.Case(place, "bench")
+    report = {"gpus": found["names"], "cuda": found["cuda"], "fake": place.fake,
+              "quick": options.quick}
+    rows, failures = [], []
+    try:
+        bench = Bench(place, case, options.quick)
+        case.free()  # the observer is there from the start, and keeps the driver awake
+        for name in ("opens", "create", "puts", "kernel", "handover", "vram", "torch"):
+            if options.only not in name:
+                continue
+            started = time.monotonic()
+            try:
+                with harness.alarm(options.each, name):
+                    more = getattr(bench, name)()
+            except Skip as skip:
+                print(f"{name}: skipped: {skip}", flush=True)
+                continue
+            except Exception as error:  # noqa: BLE001  (the others are measured all the same)
+                failures.append(f"{name}: {error}")
+                print(f"{name}: FAILED: {error}", flush=True)
+                continue
+            for line in more:
+                judge(line)
+            rows += more
+            print(f"{name}: {time.monotonic() - started:.1f} s", flush=True)
+            report |= {"rows": rows, "failures": failures}
+            (place.out / "bench.json").write_text(json.dumps(report, indent=1) + "\n")
+    finally:
+        case.close()
+        case.clear()
+    report |= {"rows": rows, "failures": failures}
+    (place.out / "bench.json").write_text(json.dumps(report, indent=1) + "\n")
+    for name, text in plots(rows).items():
+        (place.out / name).write_text(text)
+    print_table(rows)
+    for failure in failures:
+        print(f"FAILED {failure}")
+    return 1 if failures or not rows else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="only what has this in its name")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--each", type=int, default=120, help="seconds for each part at most")
+    place = harness.place_of_options(parser)
+    try:
+        return measure(place, place.options)
+    except Skip as skip:
+        print(f"skipped: no GPU to measure on here ({skip})")
+        return 0
+    finally:
+        place.close()
+        print(f"results: {place.out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
