@@ -22,8 +22,8 @@ struct gb_limits {
 
 /* One --device: which, and how much of it. */
 struct gb_device_spec {
-    char *text; /* as given: "cuda:0:50%"; owned */
-    char id[64]; /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
+    char *text;       /* as given: "cuda:0:50%"; owned */
+    char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
     uint64_t bytes;   /* 0: so many percent */
     unsigned percent; /* of the device's memory */
 };

@@ -12,7 +12,7 @@ struct gb_link {
     struct gb_link *prev, *next;
 };
 
-#define GB_CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define GB_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 static inline void gb_list_init(struct gb_link *head)
 {

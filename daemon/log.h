@@ -29,11 +29,11 @@ void gb_log_write(enum gb_log_level level, const char *event, const struct gb_lo
 
 /* gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", path)); nothing is evaluated when the
    level is off. */
-#define gb_log(level, event, ...)                                                       \
-    do {                                                                                \
-        if (gb_log_enabled(level))                                                      \
-            gb_log_write((level), (event),                                              \
-                         (const struct gb_log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}}); \
+#define gb_log(level, event, ...)                                                                  \
+    do {                                                                                           \
+        if (gb_log_enabled(level))                                                                 \
+            gb_log_write((level), (event),                                                         \
+                         (const struct gb_log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}});            \
     } while (0)
 
 #endif

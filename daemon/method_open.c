@@ -332,8 +332,8 @@ static void write_limits(struct gb_call *call)
     const char *separator = "";
 
     GB_WRITE_LITERAL(call->writer, "\"limits\":{");
-#define WRITE_LIMIT(name, value, text)                                                  \
-    gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name); \
+#define WRITE_LIMIT(name, value, text)                                                             \
+    gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name);            \
     separator = ",";
     GB_LIMIT_MAP(WRITE_LIMIT)
 #undef WRITE_LIMIT

@@ -50,9 +50,9 @@ struct gb_method {
     size_t params_size; /* of that struct; it starts as zeros */
 };
 
-#define GB_METHOD_ROW(name_, flags_, fields_, handle_, struct_)                 \
-    .name = (name_), .flags = (flags_), .fields = (fields_),                    \
-    .field_count = sizeof(fields_) / sizeof((fields_)[0]), .handle = (handle_), \
+#define GB_METHOD_ROW(name_, flags_, fields_, handle_, struct_)                                    \
+    .name = (name_), .flags = (flags_), .fields = (fields_),                                       \
+    .field_count = sizeof(fields_) / sizeof((fields_)[0]), .handle = (handle_),                    \
     .params_size = sizeof(struct_)
 
 /* The rows, in the order of docs/PROTOCOL.md. */

@@ -207,8 +207,8 @@ struct gb_device *gb_server_device(const struct gb_server *server, const char *i
     if (!id)
         return server->devices[0];
     for (unsigned i = 0; i < server->device_count; i++)
-        if (*id && (strcmp(server->devices[i]->id, id) == 0 ||
-                    strcmp(server->devices[i]->alias, id) == 0))
+        if (*id &&
+            (strcmp(server->devices[i]->id, id) == 0 || strcmp(server->devices[i]->alias, id) == 0))
             return server->devices[i];
     return NULL;
 }

@@ -64,7 +64,8 @@ extern "C" {
     X(PARSE, -32700, "parse", "the message is not JSON")                                           \
     X(REQUEST, -32600, "request", "the message is not a request")                                  \
     X(METHOD, -32601, "method", "no such method")                                                  \
-    X(INVALID, -32602, "invalid", "an argument is missing, unknown, of the wrong type or out of range") \
+    X(INVALID, -32602, "invalid",                                                                  \
+      "an argument is missing, unknown, of the wrong type or out of range")                        \
     X(INTERNAL, -32603, "internal", "a defect in the daemon or the library")                       \
     X(NOT_FOUND, -32001, "not_found", "no such object")                                            \
     X(EXISTS, -32002, "exists", "the name is taken")                                               \
@@ -124,12 +125,12 @@ GPUBUF_API void gpubuf_free(void *pointer);
  */
 struct gpubuf_connect_options {
     size_t size;
-    const char *path;         /* socket; NULL: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it
+    const char *path;        /* socket; NULL: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it
                                  exists, else $XDG_RUNTIME_DIR/gpubufd.sock */
-    const char *client_name;  /* what `gpubufctl ps` shows; NULL: the program's short name */
-    int timeout_ms;           /* how long to try to connect and greet; 0: 5000; -1: for ever */
-    uint64_t cache_bytes;     /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
-    int answer_timeout_ms;    /* how long a blocking call waits for an answer, on top of its own
+    const char *client_name; /* what `gpubufctl ps` shows; NULL: the program's short name */
+    int timeout_ms;          /* how long to try to connect and greet; 0: 5000; -1: for ever */
+    uint64_t cache_bytes;    /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
+    int answer_timeout_ms;   /* how long a blocking call waits for an answer, on top of its own
                                  wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
 };
 
@@ -354,13 +355,13 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
 
 /* What a column is to be. Zero-initialise. Everything is the caller's and is only read. */
 struct gpubuf_column_spec {
-    const char *name;      /* in a table or struct; NULL elsewhere */
-    const char *dtype;     /* "float64", "utf8", "timestamp[us]", "list", … */
-    uint64_t length;       /* in elements */
-    uint64_t offset;       /* in elements; usually 0 */
-    int64_t null_count;    /* -1: unknown */
-    bool mask;             /* place a validity bitmap */
-    uint64_t data_bytes;   /* strings and binaries: bytes of data; others: not looked at */
+    const char *name;    /* in a table or struct; NULL elsewhere */
+    const char *dtype;   /* "float64", "utf8", "timestamp[us]", "list", … */
+    uint64_t length;     /* in elements */
+    uint64_t offset;     /* in elements; usually 0 */
+    int64_t null_count;  /* -1: unknown */
+    bool mask;           /* place a validity bitmap */
+    uint64_t data_bytes; /* strings and binaries: bytes of data; others: not looked at */
     const struct gpubuf_column_spec *children;
     size_t child_count;
     const char *const *metadata; /* key, value, key, value, …, NULL; or NULL */
@@ -368,25 +369,25 @@ struct gpubuf_column_spec {
 
 struct gpubuf_layout_spec {
     enum gpubuf_kind kind;
-    uint64_t bytes;                          /* KIND_BYTES */
-    const char *dtype;                       /* KIND_ARRAY … */
-    unsigned ndim;                           /* at most 32 */
-    const uint64_t *shape;                   /* extents, in elements */
-    bool mask;                               /* place a bitmap of valid elements */
-    struct gpubuf_column_spec column;        /* KIND_COLUMN; KIND_TABLE: its children and length */
+    uint64_t bytes;                   /* KIND_BYTES */
+    const char *dtype;                /* KIND_ARRAY … */
+    unsigned ndim;                    /* at most 32 */
+    const uint64_t *shape;            /* extents, in elements */
+    bool mask;                        /* place a bitmap of valid elements */
+    struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children and length */
 };
 
 enum gpubuf_evict { GPUBUF_EVICT_SPILL = 0, GPUBUF_EVICT_DROP = 1, GPUBUF_EVICT_KEEP = 2 };
 
 struct gpubuf_create_options {
     size_t size;
-    const char *device;       /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
-    const char *share;        /* "fd" or "ipc"; NULL: "fd" */
-    unsigned mode;            /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
-    bool replace;             /* take the name from an object that has it */
-    int64_t ttl_ms;           /* delete it so long after its seal; 0: never */
-    enum gpubuf_evict evict;  /* what may happen to it when memory is short */
-    int64_t wait_ms;          /* how long to wait for space; 0: not at all */
+    const char *device;      /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
+    const char *share;       /* "fd" or "ipc"; NULL: "fd" */
+    unsigned mode;           /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
+    bool replace;            /* take the name from an object that has it */
+    int64_t ttl_ms;          /* delete it so long after its seal; 0: never */
+    enum gpubuf_evict evict; /* what may happen to it when memory is short */
+    int64_t wait_ms;         /* how long to wait for space; 0: not at all */
 };
 
 /*
@@ -535,11 +536,11 @@ GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 
 struct gpubuf_alias_options {
     size_t size;
-    bool slice;               /* take `offset` and `length` into account */
-    uint64_t offset;          /* in rows or elements */
+    bool slice;      /* take `offset` and `length` into account */
+    uint64_t offset; /* in rows or elements */
     uint64_t length;
     const char *const *columns; /* NULL-terminated names of a table's columns; NULL: all */
-    unsigned mode;            /* 0: that of the source */
+    unsigned mode;              /* 0: that of the source */
     bool replace;
 };
 
@@ -635,8 +636,7 @@ GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
  * memory, which cannot be shared (the message says what to do).
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
-                                      const void *pointer, uint64_t bytes,
-                                      const char *layout_json,
+                                      const void *pointer, uint64_t bytes, const char *layout_json,
                                       const struct gpubuf_create_options *options);
 
 /* The Arrow C Device Data Interface

@@ -75,8 +75,8 @@ int gb_fail_limit(struct gb_error *error, const char *limit, long long value, co
 const char *gb_error_kind(int code)
 {
     switch (code) {
-#define KIND(name, code_, kind, text) \
-    case code_:                       \
+#define KIND(name, code_, kind, text)                                                              \
+    case code_:                                                                                    \
         return kind;
         GPUBUF_ERROR_MAP(KIND)
 #undef KIND
@@ -88,8 +88,8 @@ const char *gb_error_kind(int code)
 const char *gb_error_text(int code)
 {
     switch (code) {
-#define TEXT(name, code_, kind, text) \
-    case code_:                       \
+#define TEXT(name, code_, kind, text)                                                              \
+    case code_:                                                                                    \
         return text;
         GPUBUF_ERROR_MAP(TEXT)
 #undef TEXT

@@ -12,7 +12,7 @@ struct raw_handle {
 };
 
 #define REQUIRED GB_FIELD_REQUIRED
-#define HANDLE(member, type, flags, min, max) \
+#define HANDLE(member, type, flags, min, max)                                                      \
     GB_FIELD(struct raw_handle, member, type, flags, min, max)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -109,7 +109,7 @@ struct raw_segment {
     struct gb_json handle;
 };
 
-#define SEGMENT(member, type, min, max) \
+#define SEGMENT(member, type, min, max)                                                            \
     GB_FIELD(struct raw_segment, member, type, REQUIRED, min, max)
 
 static const struct gb_field segment_fields[] = {

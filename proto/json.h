@@ -101,10 +101,10 @@ struct gb_field {
     int64_t min, max;
 };
 
-#define GB_FIELD(struct_type, member, type_, flags_, min_, max_)              \
-    {                                                                         \
-        .name = #member, .type = (type_), .flags = (flags_),                  \
-        .offset = offsetof(struct_type, member), .min = (min_), .max = (max_) \
+#define GB_FIELD(struct_type, member, type_, flags_, min_, max_)                                   \
+    {                                                                                              \
+        .name = #member, .type = (type_), .flags = (flags_),                                       \
+        .offset = offsetof(struct_type, member), .min = (min_), .max = (max_)                      \
     }
 
 /* What becomes of members that the table does not name. */

@@ -124,7 +124,7 @@ static bool pass_number(const char **at, const char *end, const char *text, size
     return *at > digits && *at - digits <= 16 && value <= GB_INTEGER_MAX;
 }
 
-#define PASS_NUMBER(at, end, literal, number) \
+#define PASS_NUMBER(at, end, literal, number)                                                      \
     pass_number((at), (end), "" literal, sizeof(literal) - 1, (number))
 
 /*

@@ -29,7 +29,7 @@ struct gb_raw_layout {
     int64_t null_count;
 };
 
-#define GB_RAW(member, type, flags, min, max) \
+#define GB_RAW(member, type, flags, min, max)                                                      \
     GB_FIELD(struct gb_raw_layout, member, type, flags, min, max)
 
 /* What a buffer must be. */

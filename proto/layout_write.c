@@ -22,8 +22,8 @@ static void write_buffer(struct gb_writer *writer, const char *member, size_t le
     gb_write_char(writer, '}');
 }
 
-#define WRITE_BUFFER(writer, column, member, form)                               \
-    write_buffer((writer), ",\"" #member "\":", sizeof(",\"" #member "\":") - 1, \
+#define WRITE_BUFFER(writer, column, member, form)                                                 \
+    write_buffer((writer), ",\"" #member "\":", sizeof(",\"" #member "\":") - 1,                   \
                  &(column)->member, (form))
 
 /* The only texts inside that could need escaping are time zones, whose characters do not. */

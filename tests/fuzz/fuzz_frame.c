@@ -13,10 +13,10 @@
 #include "gpubuf.h"
 #include "proto/frame.h"
 
-#define DEMAND(condition)     \
-    do {                      \
-        if (!(condition))     \
-            __builtin_trap(); \
+#define DEMAND(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            __builtin_trap();                                                                      \
     } while (0)
 
 /* All bytes offered so far, and all descriptors pushed so far; what was handed out is in front. */

@@ -9,10 +9,10 @@
 
 #include "proto/rpc.h"
 
-#define DEMAND(condition)     \
-    do {                      \
-        if (!(condition))     \
-            __builtin_trap(); \
+#define DEMAND(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            __builtin_trap();                                                                      \
     } while (0)
 
 struct thing {

@@ -529,13 +529,13 @@ static void expect(const struct gb_arena *arena, const char *part)
         fail_msg("\"%s\" does not say \"%s\"", why ? why : "", part);
 }
 
-#define WITH(lvalue, value, part)           \
-    do {                                    \
-        __typeof__(lvalue) kept = (lvalue); \
-        (lvalue) = (value);                 \
-        expect(arena, part);                \
-        (lvalue) = kept;                    \
-        check_arena(arena);                 \
+#define WITH(lvalue, value, part)                                                                  \
+    do {                                                                                           \
+        __typeof__(lvalue) kept = (lvalue);                                                        \
+        (lvalue) = (value);                                                                        \
+        expect(arena, part);                                                                       \
+        (lvalue) = kept;                                                                           \
+        check_arena(arena);                                                                        \
     } while (0)
 
 /* What is spoilt is noticed, piece by piece. */

@@ -14,7 +14,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* base64 of 0, 1, … 63 */
-#define IPC \
+#define IPC                                                                                        \
     "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="
 
 static const struct gb_path params = {.key = "params"};

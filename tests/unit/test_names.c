@@ -97,9 +97,9 @@ static void begin(struct model *model, struct gb_name *names, bool *present, siz
     *model = (struct model){.names = names, .present = present, .count = count};
 }
 
-#define NAME(literal)                                    \
-    {                                                    \
-        .text = (literal), .length = sizeof(literal) - 1 \
+#define NAME(literal)                                                                              \
+    {                                                                                              \
+        .text = (literal), .length = sizeof(literal) - 1                                           \
     }
 
 /* Prefixes of each other, bytes over 0x7f, and a byte below the slash. */

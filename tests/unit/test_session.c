@@ -72,10 +72,10 @@ static void expect_next(struct peer *peer, const char *part)
     free(line);
 }
 
-#define REQUEST(id, method, params) \
+#define REQUEST(id, method, params)                                                                \
     "{\"jsonrpc\":\"2.0\",\"id\":" #id ",\"method\":\"" method "\",\"params\":{" params "}}\n"
-#define CREATE(id, name, bytes, more) \
-    REQUEST(id, "create",             \
+#define CREATE(id, name, bytes, more)                                                              \
+    REQUEST(id, "create",                                                                          \
             "\"name\":\"" name "\",\"layout\":{\"kind\":\"bytes\",\"bytes\":" #bytes "}" more)
 
 /* ---- the tests ---- */
