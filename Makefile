@@ -121,7 +121,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c)
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c)
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 
@@ -333,10 +333,11 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	@rm -f $(BUILD)/asan/reports/summary
 	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
+	$(MAKE) library || failed=--build-failed; \
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
-	$(RUN_TESTS) --build $(BUILD)/asan $$fuzz $$failed
+	$(RUN_TESTS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed
 
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
@@ -356,6 +357,14 @@ fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 
 bench: benches ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
 	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)
+
+.PHONY: gpu-check gpu-bench
+OUT ?= $(BUILD)/gpu
+gpu-check: all ## check the promises on the GPUs of this machine, if there are any; logs go to OUT
+	@tests/gpu/run --build $(BUILD) --out $(OUT)/check --only '$(ONLY)'
+
+gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OUT (build/gpu)
+	@tests/gpu/bench.py --build $(BUILD) --out $(OUT)/bench --only '$(ONLY)'
 
 # ---- lint ----
 
@@ -406,7 +415,7 @@ CPPCHECK_FLAGS := --quiet --error-exitcode=1 --std=c11 --library=posix --library
 	-D'cJSON_ArrayForEach(item,array)=for(item=(array)->child;item;item=item->next)' \
 	-D'gb_log(level,...)=(void)(level)' -D_GNU_SOURCE -D__GNUC__ -Iinclude -I. \
 	--suppress=missingIncludeSystem --suppress=ctunullpointer --suppress=ctuuninitvar \
-	--suppress=getpwuidCalled --suppress=readdirCalled --suppress=invalidFunctionArgBool \
+	--suppress=getpwuidCalled --suppress=readdirCalled --suppress=strtokCalled --suppress=invalidFunctionArgBool \
 	--suppress=arrayIndexThenCheck --suppress=leakReturnValNotUsed:tests/fakecuda/space.c \
 	--suppress=nullPointer:tests/lib/harness.c
 lint-cppcheck:
