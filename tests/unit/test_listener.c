@@ -40,11 +40,11 @@ static int end(void **state)
 
 static const char *in_directory(const char *name)
 {
-    static char paths[4][160];
+    static char paths[4][sizeof(directory) + 160];
     static unsigned next;
     char *path = paths[next++ % 4];
 
-    snprintf(path, sizeof(paths[0]), "%s/%s", directory, name);
+    snprintf(path, sizeof(paths[0]), "%s/%.150s", directory, name);
     return path;
 }
 
@@ -196,11 +196,11 @@ static void test_two_at_once(void **state)
 
             close(go[1]);
             close(hold[1]);
-            r = (int)read(go[0], &byte, 1); /* all start when the parent closes its end */
+            if (read(go[0], &byte, 1) != 0) /* all start when the parent closes its end */
+                _exit(3);
             r = gb_listener_open(&listener, path, 0600, &error);
             if (r < 0)
                 _exit(r == GPUBUF_E_BUSY ? 1 : 2);
-            close(go[0]);
             r = (int)read(hold[0], &byte, 1);
             gb_listener_close(&listener);
             _exit(r);
