@@ -44,9 +44,9 @@ struct gb_device_ops {
 struct gb_device {
     const struct gb_device_ops *ops;
     unsigned index;
-    char id[64];    /* "host", "GPU-…", "MIG-…" */
-    char alias[20]; /* "cuda:0": the daemon's own numbering; "" for the host */
-    char name[96];  /* for people */
+    char id[64];                    /* "host", "GPU-…", "MIG-…" */
+    char alias[20];                 /* "cuda:0": the daemon's own numbering; "" for the host */
+    char name[96];                  /* for people */
     uint64_t capacity, granularity; /* bytes */
     bool can_block;                 /* it wants a mover */
 

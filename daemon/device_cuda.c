@@ -452,6 +452,10 @@ int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **de
         if (r < 0)
             return r;
     }
+    if (*count > before + 1 && strcmp(spec->id, "cuda:all") != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--device %s: %u GPUs begin like that; say more of the UUID", spec->text,
+                       *count - before);
     if (*count == before)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--device %s: the driver shows no such GPU among %d", spec->text, gpus);

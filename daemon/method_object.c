@@ -57,7 +57,7 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
     if (!key->device->ops->can_share(key->device, key->share))
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "device %s cannot share by \"%s\"; hello says what it can", key->device->id,
-                       share->text);
+                       key->share == GB_SHARE_IPC ? "ipc" : "fd");
     return 0;
 }
 
