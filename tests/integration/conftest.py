@@ -1,7 +1,8 @@
 """Fixtures: a daemon on a socket of its own for each test, watched for leaks when it ends.
 
 GPUBUF_BUILD names the build directory (default: build/ in the repository's root), so that the same
-tests run against a plain build and against one with sanitizers.
+tests run against a plain build and against one with sanitizers. GPUBUF_TEST_DEVICE=cuda runs them on
+a GPU that is not there: device.py.
 """
 
 import os
@@ -18,12 +19,15 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import device as test_device  # noqa: E402
 from child import Child  # noqa: E402
+from device import BUILD, ROOT  # noqa: E402, F401
 from peer import DEADLINE, Peer  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
 GPUBUFD = BUILD / "bin" / "gpubufd"
+
+# Files that are about one of the two alone.
+collect_ignore_glob = [] if test_device.ON_GPU else ["test_cuda_*.py"]
 
 SANITIZER = re.compile(
     r"(ERROR: (Address|Leak|Memory)Sanitizer|runtime error:|WARNING: ThreadSanitizer|"
@@ -33,6 +37,7 @@ SANITIZER = re.compile(
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "root: needs root, to speak as other users")
+    config.addinivalue_line("markers", "host_only(reason): not on a GPU, and why")
 
 
 def pytest_make_parametrize_id(val):
@@ -43,27 +48,31 @@ def pytest_make_parametrize_id(val):
 
 
 def pytest_collection_modifyitems(items):
-    if os.geteuid() == 0:
-        return
     for item in items:
-        if item.get_closest_marker("root"):
+        if os.geteuid() != 0 and item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))
+        host_only = item.get_closest_marker("host_only")
+        if test_device.ON_GPU and host_only:
+            item.add_marker(pytest.mark.skip(reason=host_only.args[0]))
 
 
 class Daemon:
     """A running gpubufd."""
 
-    def __init__(self, directory, options=(), device="host:64M", socket_path=None, **popen):
+    def __init__(self, directory, options=(), device=test_device.OPTION, socket_path=None, env=None,
+                 **popen):
+        """`device`: one, several, or None. `env`: settings of the driver."""
         self.directory = directory
         self.path = socket_path or os.path.join(directory, "s")
         self.stderr_path = os.path.join(directory, "stderr")
         self.peers = []
         argv = [str(GPUBUFD), "--socket", self.path, "--log-level", "debug"]
-        if device is not None:
-            argv += ["--device", device]
+        for one in [device] if isinstance(device, str) else device or ():
+            argv += ["--device", one]
         with open(self.stderr_path, "ab") as stderr:
             self.process = subprocess.Popen(
-                argv + list(options), stdin=subprocess.DEVNULL, stderr=stderr, **popen
+                argv + list(options), stdin=subprocess.DEVNULL, stderr=stderr,
+                env=test_device.environment(**(env or {})), **popen
             )
         try:
             self._wait_for_listening()
@@ -116,8 +125,8 @@ class Daemon:
             os.setgroups(before)
 
     def fds(self):
-        """What the daemon's descriptors are: how many memfds, sockets, and others."""
-        count = {"memfd": 0, "socket": 0, "other": 0}
+        """What the daemon's descriptors are: how many of memory, sockets, and others."""
+        count = {"memory": 0, "socket": 0, "other": 0}
         directory = f"/proc/{self.pid}/fd"
         for entry in os.listdir(directory):
             try:
@@ -125,8 +134,8 @@ class Daemon:
             except FileNotFoundError:
                 continue
             kind = "other"
-            if target.startswith("/memfd:"):
-                kind = "memfd"
+            if target.startswith("/memfd:") or re.search(r"/[vlc]-\d+-\d+-[0-9a-f]{16}", target):
+                kind = "memory"
             elif target.startswith("socket:"):
                 kind = "socket"
             count[kind] += 1
@@ -154,7 +163,8 @@ class Daemon:
             leases = peer.call("leases")
             assert leases["leases"] == [] and leases["mapped"] == [], leases
             peer.call("trim")
-            assert peer.used() == 0
+            peer.wait_until_given_back()
+            assert [d["used"] for d in peer.call("stats")["devices"] if d["used"]] == []
             assert self.fds() == self.baseline
 
     def stop(self, status=0):
@@ -240,19 +250,36 @@ def daemon_factory(directory, request):
             _finish(daemon, failed)
         except AssertionError as error:
             problems.append(error)
+    if test_device.ON_GPU and not failed and not problems:
+        for ordinal in (0, 1):
+            assert test_device.gpu().used(ordinal) == 0, "memory of the GPU is left"
     if problems:
         raise problems[0]
 
 
 @pytest.fixture
 def daemon(daemon_factory):
-    """A daemon with 64 MiB of host memory."""
+    """A daemon with 64 MiB of host memory, or of a GPU."""
     return daemon_factory()
 
 
 @pytest.fixture
 def peer(daemon):
     return daemon.connect()
+
+
+@pytest.fixture(scope="session")
+def gpu():
+    """A process that uses the same GPUs by the driver itself (device.py)."""
+    return test_device.gpu()
+
+
+@pytest.fixture
+def another_gpu():
+    """Another such process, ended after the test."""
+    one = test_device.Gpu()
+    yield one
+    one.end()
 
 
 @pytest.fixture(scope="module")

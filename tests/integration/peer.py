@@ -18,6 +18,8 @@ import struct
 import termios
 import time
 
+import device
+
 DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", "20"))
 
 LINE_BYTES = 1 << 20
@@ -69,7 +71,8 @@ class Segment:
         self.bytes = info["bytes"]
         self.access = info["access"]
         self.device = info["device"]
-        self.fd = fd
+        self.handle = info["handle"]
+        self.fd = fd  # -1: of a kind without
         self._map = None
 
     def map(self):
@@ -220,11 +223,18 @@ class Peer:
         used = set()
         segments = result.get("segments") if isinstance(result, dict) else None
         for info in segments if isinstance(segments, list) else []:  # `stats` has a number there
-            assert info["access"] in ("r", "rw") and info["handle"]["kind"] == "memfd", info
-            k = info["handle"]["fd"]
-            assert k not in used
-            used.add(k)
-            segment = Segment(info, message["_fds"][k])
+            assert info["access"] in ("r", "rw"), info
+            fd = -1
+            if info["handle"]["kind"] == "cuda_ipc":
+                assert set(info["handle"]) == {"kind", "ipc", "uuid"}, info
+            else:
+                assert set(info["handle"]) == {"kind", "fd"}, info
+                assert info["handle"]["kind"] == device.kind_of(info["device"]), info
+                k = info["handle"]["fd"]
+                assert k not in used
+                used.add(k)
+                fd = message["_fds"][k]
+            segment = Segment(info, fd)
             old = self.segments.pop((segment.id, segment.access), None)
             if old:
                 old.close()
@@ -359,6 +369,28 @@ class Peer:
     def used(self):
         """Bytes of the device that are in use."""
         return self.call("stats")["devices"][0]["used"]
+
+    def wait_for_stats(self, condition):
+        """Returns the `stats` for which condition(stats) holds."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            stats = self.call("stats")
+            if condition(stats):
+                return stats
+            if time.monotonic() > end:
+                raise Timeout(f"it does not come to that: {stats['devices']}")
+            time.sleep(0.001)
+
+    def wait_until_given_back(self):
+        """Returns when no device has a segment any more: a GPU's driver takes its time."""
+        return self.wait_for_stats(lambda stats: all(d["segments"] == 0 for d in stats["devices"]))
+
+    def unmap(self, *idents):
+        """Closes segments and says so; without any named, all."""
+        idents = idents or {ident for ident, _ in self.segments}
+        for key in [key for key in self.segments if key[0] in idents]:
+            self.segments.pop(key).close()
+        self.call("unmap", segments=sorted(idents))
 
     # ---- ending --------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+import device as test_device
 from peer import RpcError, buffers, bytes_layout, column, table
 
 MIB = 1 << 20
@@ -13,10 +14,11 @@ def test_the_whole_way(daemon, peer):
     result = peer.create("a/b", bytes_layout(5), b"hello")
     made = result["object"]
     assert made["name"] == "a/b" and made["state"] == "open"
-    assert made["tier"] == "host" and made["device"] == "host" and made["share"] == "fd"
+    assert made["tier"] == test_device.TIER and made["device"] == test_device.ID
+    assert made["share"] == "fd"
     assert made["producer"] == "daemon"
     (segment,) = result["segments"]
-    assert segment["access"] == "rw" and segment["device"] == "host"
+    assert segment["access"] == "rw" and segment["device"] == test_device.ID
 
     sealed = peer.call("seal", lease=result["lease"])
     assert sealed["version"] > 0
@@ -279,7 +281,7 @@ def test_ttl_counts_from_the_seal(peer):
     assert peer.names() == ["a"]
 
 
-@pytest.mark.parametrize("device", ["cuda:0", "cuda:99", "GPU-00000000-0000-0000-0000-000000000000",
+@pytest.mark.parametrize("device", ["cuda:1", "cuda:99", "GPU-00000000-0000-0000-0000-000000000000",
                                     "hosts", "", "disk"])
 def test_no_such_device(shared_peer, device):
     error = shared_peer.error(("unsupported", "invalid", "not_found"), "create", name="a",
@@ -287,6 +289,7 @@ def test_no_such_device(shared_peer, device):
     assert "device" in error.message
 
 
+@pytest.mark.host_only("a GPU shares by ipc")
 def test_ipc_is_not_for_host_memory(shared_peer):
     shared_peer.error("unsupported", "create", name="a", layout=bytes_layout(1), share="ipc")
 

@@ -1,19 +1,17 @@
 """Descriptors: a FIFO that stays in step with the messages, or a closed connection."""
 
-import fcntl
 import json
 import os
 
 import pytest
 
+import device as test_device
 from peer import bytes_layout
 
 
 @pytest.fixture
-def memfd():
-    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, 4096)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+def memory():
+    fd, _ = test_device.own_memory(bytes(4096))
     yield fd
     os.close(fd)
 
@@ -27,7 +25,7 @@ def line(ident=1, method="stats", fds=None, **params):
 
 def register(ident, name, fds=1):
     layout = {"kind": "bytes", "bytes": 8, "data": {"handle": 0, "offset": 0, "bytes": 8}}
-    handles = [{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}]
+    handles = [test_device.handle(test_device.LEAST)]
     return line(ident, "register", fds, name=name, layout=layout, handles=handles)
 
 
@@ -36,77 +34,81 @@ def test_too_few(peer):
     peer.expect_closed()
 
 
-def test_fewer_than_said(peer, memfd):
-    peer.send_raw(line(fds=2), [memfd])
+def test_fewer_than_said(peer, memory):
+    peer.send_raw(line(fds=2), [memory])
     peer.expect_closed()
 
 
-def test_more_than_said(peer, memfd):
-    peer.send_raw(register(1, "d/more"), [memfd, memfd])
+def test_more_than_said(peer, memory):
+    peer.send_raw(register(1, "d/more"), [memory, memory])
     peer.expect_closed()
 
 
-def test_unexpected(peer, memfd):
-    peer.send_raw(line(), [memfd])
+def test_unexpected(peer, memory):
+    peer.send_raw(line(), [memory])
     peer.expect_closed()
 
 
-def test_with_a_bad_line(peer, memfd):
+def test_with_a_bad_line(peer, memory):
     """Nobody knows how many belong to it."""
-    peer.send_raw(b"{no json}\n", [memfd])
+    peer.send_raw(b"{no json}\n", [memory])
     peer.expect_closed()
 
 
-def test_with_fds_of_the_wrong_type(peer, memfd):
-    peer.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats","fds":"one"}\n', [memfd])
+def test_with_fds_of_the_wrong_type(peer, memory):
+    peer.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats","fds":"one"}\n', [memory])
     peer.expect_closed()
 
 
-def test_more_than_one_message_may_bring(peer, memfd):
-    peer.send_raw(line(fds=17), [memfd] * 17)
+def test_more_than_one_message_may_bring(peer, memory):
+    peer.send_raw(line(fds=17), [memory] * 17)
     peer.expect_closed()
 
 
-def test_a_flood_without_a_line(peer, memfd):
+def test_a_flood_without_a_line(peer, memory):
     """Descriptors that no message takes are bounded."""
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
         for _ in range(1000):
-            peer.send_raw(b" ", [memfd] * 16)
+            peer.send_raw(b" ", [memory] * 16)
     peer.expect_closed()
 
 
-def test_sixteen(peer, memfd):
+def test_sixteen(peer, memory):
     """In step, so the session lives on whatever becomes of the request."""
     for ident in range(1, 4):
-        peer.send_raw(line(ident, fds=16), [memfd] * 16)
+        peer.send_raw(line(ident, fds=16), [memory] * 16)
         assert peer.recv_message()["id"] == ident
 
 
-def test_refused_requests_keep_in_step(peer, memfd):
+def test_refused_requests_keep_in_step(peer, memory):
     """What a refused request brought is closed, and the next finds its own."""
-    peer.send_raw(line(1, "no such method", fds=2), [memfd] * 2)
-    peer.send_raw(line(2, "register", fds=1, name="d/x", layout={}, handles=7), [memfd])
-    peer.send_raw(register(3, "d/ok"), [memfd])
+    peer.send_raw(line(1, "no such method", fds=2), [memory] * 2)
+    peer.send_raw(line(2, "register", fds=1, name="d/x", layout={}, handles=7), [memory])
+    peer.send_raw(register(3, "d/ok"), [memory])
     assert peer.recv_message()["error"]["data"]["kind"] in ("method", "invalid")
     assert peer.recv_message()["error"]["data"]["kind"] == "invalid"
     assert "result" in peer.recv_message()
     assert peer.open_object("d/ok").read() == bytes(8)
 
 
-def test_pipelined(peer, memfd):
+def test_pipelined(peer, memory):
     """Lines without descriptors before and after, in one burst."""
     for i in range(20):
         peer.send_raw(line(100 + i) + line(200 + i))
-        peer.send_raw(register(300 + i, f"d/{i}"), [memfd])
+        peer.send_raw(register(300 + i, f"d/{i}"), [memory])
     ids = [peer.recv_message()["id"] for _ in range(60)]
-    assert ids == [base + i for i in range(20) for base in (100, 200, 300)]
+    expected = [base + i for i in range(20) for base in (100, 200, 300)]
+    if test_device.ON_GPU:  # a driver takes its time, and nobody behind waits for it
+        assert [i for i in ids if i < 300] == [i for i in expected if i < 300]
+        ids, expected = sorted(ids), sorted(expected)
+    assert ids == expected
     assert len(peer.names("d/")) == 20
 
 
-def test_split_after_the_first_byte(peer, memfd):
+def test_split_after_the_first_byte(peer, memory):
     """The descriptor comes with the first byte, the rest of the line in pieces."""
     text = register(1, "d/split")
-    peer.send_raw(text[:1], [memfd])
+    peer.send_raw(text[:1], [memory])
     peer.wait_until_read()
     peer.send_raw(text[1:40])
     peer.wait_until_read()
@@ -114,23 +116,23 @@ def test_split_after_the_first_byte(peer, memfd):
     assert "result" in peer.recv_message()
 
 
-def test_the_next_message_right_behind_a_half_one(peer, memfd):
+def test_the_next_message_right_behind_a_half_one(peer, memory):
     """The end of one line and the first byte of the next, which brings a descriptor."""
     first = line(1)
     peer.send_raw(first[:10])
     peer.wait_until_read()
     peer.send_raw(first[10:])
-    peer.send_raw(register(2, "d/behind"), [memfd])
+    peer.send_raw(register(2, "d/behind"), [memory])
     assert "result" in peer.recv_message()
     assert "result" in peer.recv_message()
 
 
-def test_closing_with_descriptors_under_way(daemon, memfd):
+def test_closing_with_descriptors_under_way(daemon, memory):
     """Cut off midway with descriptors queued: they are closed (the fixture counts them)."""
     for text in (b"{", register(1, "d/cut")[:30], b""):
         peer = daemon.connect()
         if text:
-            peer.send_raw(text, [memfd] * 3)
+            peer.send_raw(text, [memory] * 3)
         peer.close()
 
 

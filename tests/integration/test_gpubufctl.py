@@ -25,6 +25,8 @@ import pytest
 from conftest import BUILD, ROOT, SANITIZER
 from peer import DEADLINE
 
+pytestmark = pytest.mark.host_only("the command line has GPUs from the library, whose tests use them")
+
 GPUBUFCTL = BUILD / "bin" / "gpubufctl"
 DATA = ROOT / "examples" / "data"
 

@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+import device as test_device
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -17,10 +19,10 @@ def test_result(peer):
 
 def test_devices(peer):
     (device,) = peer.call("hello", protocol=1)["devices"]
-    assert device["id"] == "host"
+    assert device["id"] == test_device.ID
     assert device["capacity"] == 64 << 20
     assert device["used"] == 0
-    assert device["share"] == ["fd"]
+    assert device["share"] == test_device.SHARES
     assert device["default"] is True
     assert isinstance(device["name"], str) and device["name"]
 

@@ -1,22 +1,20 @@
 """open: one, many, waiting, by version, and which segments come along."""
 
-import fcntl
 import os
 import time
 
 import pytest
 
+import device as test_device
 from peer import bytes_layout, table
 
 
 def register_bytes(peer, name, data):
-    """A memfd of its own, so a segment of its own."""
-    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(fd, data)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    """Memory of its own, so a segment of its own."""
+    fd, whole = test_device.own_memory(data)
     size = len(data)
     layout = {**bytes_layout(size), "data": {"handle": 0, "offset": 0, "bytes": size}}
-    handles = [{"kind": "memfd", "fd": 0, "bytes": size, "device": "host"}]
+    handles = [test_device.handle(whole)]
     peer.call("register", fds=[fd], name=name, layout=layout, handles=handles)
     os.close(fd)
 

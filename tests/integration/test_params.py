@@ -4,13 +4,13 @@ What the table says of a param (type, bounds, words) is what the daemon must hol
 message must begin with the param's path.
 """
 
-import fcntl
 import json
 import os
 import pathlib
 
 import pytest
 
+import device as test_device
 from peer import Peer, bytes_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -20,20 +20,20 @@ PARAMS = [(m["name"], p["name"]) for m in PROTOCOL["methods"] for p in m["params
 
 REGISTERED = {
     "layout": {**bytes_layout(8), "data": {"handle": 0, "offset": 0, "bytes": 8}},
-    "handles": [{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
+    "handles": [test_device.handle(test_device.LEAST)],
 }
 
 # For each method, params that would be well-formed; what names nothing is made by `ready`.
 GOOD = {
     "hello": {"protocol": 1, "client": "x"},
-    "create": {"name": "new", "layout": bytes_layout(8), "device": "host", "share": "fd",
+    "create": {"name": "new", "layout": bytes_layout(8), "device": test_device.ID, "share": "fd",
                "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "wait_ms": 1},
     "seal": {"lease": "UNSEALED", "release": False},
     "settle": {"objects": [{"name": "there", "version": "VERSION"}]},
     "abort": {"lease": "UNSEALED"},
     "open": {"name": "there", "version": "VERSION", "wait_ms": 1, "segments": "all"},
     "release": {"lease": "LEASE"},
-    "register": {"name": "registered", "device": "host", "share": "fd", "mode": "0600",
+    "register": {"name": "registered", "device": test_device.ID, "share": "fd", "mode": "0600",
                  "replace": True, "ttl_ms": 1000000, "evict": "keep",
                  "wait_ms": 1, **REGISTERED},
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
@@ -45,7 +45,7 @@ GOOD = {
     "unpin": {"name": "there"},
     "leases": {"name": "there"},
     "unmap": {"segments": []},
-    "trim": {"device": "host", "bytes": 1},
+    "trim": {"device": test_device.ID, "bytes": 1},
     "watch": {"prefix": "x", "kinds": ["sealed"]},
     "unwatch": {"watch": "WATCH"},
     "stats": {},
@@ -61,16 +61,14 @@ INSTEAD = {
 
 
 @pytest.fixture(scope="module")
-def memfd():
-    fd = os.memfd_create("params", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, 4096)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+def memory():
+    fd, _ = test_device.own_memory(bytes(4096))
     yield fd
     os.close(fd)
 
 
 @pytest.fixture
-def ready(shared_daemon, shared_peer, memfd):
+def ready(shared_daemon, shared_peer, memory):
     """ready(method): (params that succeed, descriptors), with what they speak of made first."""
     peer, known = shared_peer, {}
 
@@ -99,7 +97,7 @@ def ready(shared_daemon, shared_peer, memfd):
                 other.call("delete", name=name)
 
     def run(method):
-        fds = [memfd] if METHODS[method]["fds"] == "request" else []
+        fds = [memory] if METHODS[method]["fds"] == "request" else []
         return {k: fill(v) for k, v in GOOD[method].items()}, fds
 
     run.fill = fill
@@ -261,10 +259,10 @@ def test_out_of_range(shared_peer, ready, method, param):
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m]["fds"] != "request"])
-def test_descriptors_that_the_method_does_not_take(shared_peer, ready, memfd, method):
+def test_descriptors_that_the_method_does_not_take(shared_peer, ready, memory, method):
     """Counted right, but unwanted: refused or ignored, closed, and the session in step."""
     params, _ = ready(method)
-    shared_peer.request(method, fds=[memfd], **params)
+    shared_peer.request(method, fds=[memory], **params)
     message = next_reply(shared_peer)
     if "error" in message:
         assert message["error"]["data"]["kind"] in ("invalid", "request")

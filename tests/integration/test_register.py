@@ -7,6 +7,8 @@ import pytest
 
 from peer import table
 
+pytestmark = pytest.mark.host_only("about memfds; test_cuda_register.py is about memory of GPUs")
+
 
 @pytest.fixture
 def memfd():
@@ -81,18 +83,18 @@ def test_it_outlives_the_producer(daemon, memfd):
 
 
 def test_its_descriptor_goes_with_the_object(daemon, peer, memfd):
-    before = daemon.fds()["memfd"]
+    before = daemon.fds()["memory"]
     fd = memfd(bytes(4096))
     peer.call("register", fds=[fd], name="r", layout=layout(4096), handles=[handle(4096)])
-    assert daemon.fds()["memfd"] == before + 1
+    assert daemon.fds()["memory"] == before + 1
     reader = daemon.connect()
     opened = reader.open_object("r")
     peer.call("delete", name="r")
-    assert daemon.fds()["memfd"] == before + 1
+    assert daemon.fds()["memory"] == before + 1
     opened.release()
     reader.call("unmap", segments=[opened.layout["data"]["segment"]])
     peer.call("trim")
-    assert daemon.fds()["memfd"] == before
+    assert daemon.fds()["memory"] == before
 
 
 def test_readers_cannot_write(daemon, peer, memfd):

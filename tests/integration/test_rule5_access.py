@@ -201,6 +201,7 @@ def failing(function):
     return "ok"
 
 
+@pytest.mark.host_only("the driver has no descriptors for reading only")
 def test_a_readers_descriptor_cannot_be_upgraded(daemon, as_user):
     as_user(daemon, *OWNER, lambda p: p.put("shared", b"x" * 1000, mode="0644"))
 
@@ -226,6 +227,7 @@ def test_a_readers_descriptor_cannot_be_upgraded(daemon, as_user):
         assert "ok" not in out.values(), out
 
 
+@pytest.mark.host_only("memory of a GPU has no size to change")
 def test_not_even_the_owner_can_shrink_or_grow_a_segment(daemon, as_user):
     """Readers would die of it, so a writer's descriptor is sealed against it too."""
 
@@ -240,6 +242,7 @@ def test_not_even_the_owner_can_shrink_or_grow_a_segment(daemon, as_user):
     assert shrink != "ok" and grow != "ok" and same
 
 
+@pytest.mark.host_only("how a GPU's memory is mapped is up to the reader")
 def test_the_owners_reading_sessions_cannot_write_by_accident(daemon, peer):
     """Read-only is what a reader is given, whoever it is."""
     peer.put("a", b"x")

@@ -1,5 +1,6 @@
 """stats: counters that count and gauges that add up."""
 
+import device as test_device
 from peer import bytes_layout
 
 MIB = 1 << 20
@@ -51,6 +52,6 @@ def test_used_is_what_hello_says(daemon, peer):
     peer.create_object("a", bytes_layout(20 * MIB))
     (device,) = peer.call("stats")["devices"]
     told = daemon.connect().call("hello", protocol=1)["devices"][0]
-    assert device["id"] == "host"
+    assert device["id"] == test_device.ID
     assert device["used"] == told["used"] and device["capacity"] == told["capacity"]
     assert 20 * MIB <= device["used"] <= device["capacity"]

@@ -1,0 +1,175 @@
+"""What the suite runs on: host memory, or a GPU that is not there.
+
+GPUBUF_TEST_DEVICE=cuda starts every daemon with `--device cuda:0` on the driver of tests/fakecuda, whose
+descriptors can be mapped as they are: byte 0 of the memory is byte 0 of the file. The daemon, and what
+else is under test, gets the driver of its own build (GPUBUF_BUILD), the tests' own processes the one
+that was built without sanitizers; they share the devices of FAKECUDA_DIR.
+"""
+
+import atexit
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
+
+KIND = os.environ.get("GPUBUF_TEST_DEVICE", "host")
+if KIND not in ("host", "cuda"):
+    raise SystemExit(f"GPUBUF_TEST_DEVICE: expected host or cuda, found {KIND}")
+ON_GPU = KIND == "cuda"
+
+MIB = 1 << 20
+UUIDS = [f"GPU-fa4ecada-0000-4000-8000-{i:012x}" for i in range(4)]  # as fakecuda numbers them
+
+ID = UUIDS[0] if ON_GPU else "host"
+OPTION = "cuda:0:64M" if ON_GPU else "host:64M"
+TIER = "device" if ON_GPU else "host"
+SHARES = ["fd", "ipc"] if ON_GPU else ["fd"]
+HANDLE = "cuda_fd" if ON_GPU else "memfd"
+LEAST = 2 * MIB if ON_GPU else 4096  # bytes of memory of one's own that is registered
+
+
+def _no_sanitizer():
+    """The directory of the driver that any program can load."""
+    variants = ("asan", "tsan", "fuzz")
+    return (BUILD.parent if BUILD.name in variants else BUILD) / "fakecuda"
+
+
+def _remove(path):
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def new_directory():
+    """A place for GPUs that nobody else has. In shared memory, where it is large enough: what tests
+    write there must not go to a disk."""
+    space = os.statvfs("/dev/shm")
+    root = "/dev/shm" if space.f_bavail * space.f_frsize > 1 << 30 else None
+    path = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir=root)
+    os.chmod(path, 0o777)
+    atexit.register(_remove, path)
+    return path
+
+
+_shared_directory = None
+
+
+def directory():
+    """The GPUs of every test that does not want some of its own."""
+    global _shared_directory
+    if _shared_directory is None:
+        _shared_directory = new_directory()
+    return _shared_directory
+
+
+def environment(sanitized=True, **more):
+    """The environment of a program that is to find the driver. Nothing else may get it."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "CUDA_"))}
+    if ON_GPU:
+        library = BUILD / "fakecuda" if sanitized else _no_sanitizer()
+        before = os.environ.get("LD_LIBRARY_PATH")
+        env["LD_LIBRARY_PATH"] = f"{library}:{before}" if before else str(library)
+        env["FAKECUDA_DIR"] = directory()
+    return {**env, **{k: str(v) for k, v in more.items()}}
+
+
+class Gpu:
+    """Another process that uses the GPUs by the driver itself: gpu_process.py."""
+
+    def __init__(self, **env):
+        ours, theirs = socket.socketpair()
+        ours.settimeout(60)
+        self.socket = ours
+        self.process = subprocess.Popen(
+            [sys.executable, str(pathlib.Path(__file__).parent / "gpu_process.py"),
+             str(theirs.fileno())],
+            env=environment(sanitized=False, **env), pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.input = b""
+        self.before = {}
+
+    def call(self, method, *arguments):
+        """(result, descriptor or None)"""
+        self.socket.sendall(json.dumps([method, arguments]).encode() + b"\n")
+        fd = None
+        while b"\n" not in self.input:
+            data, fds, _, _ = socket.recv_fds(self.socket, 1 << 20, 1)
+            if not data:
+                raise AssertionError("the process with the GPUs died")
+            fd = fds[0] if fds else fd
+            self.input += data
+        line, _, self.input = self.input.partition(b"\n")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise AssertionError(f"{method}: {answer['error']}")
+        return answer["result"], fd
+
+    def used(self, ordinal=0):
+        """Bytes of a GPU that anybody uses but this process' own context."""
+        return self.call("used", ordinal)[0]
+
+    def create(self, count, data=b"", ordinal=0):
+        """A descriptor of new memory, CLOEXEC; this process keeps nothing of it."""
+        fd = self.call("create", count, ordinal)[1]
+        fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+        if data:
+            os.pwrite(fd, data, 0)
+        return fd
+
+    def allocate(self, count, byte=0, ordinal=0):
+        """Legacy memory, every byte of it `byte`; its handle in base64."""
+        return self.call("allocate", count, byte, ordinal)[0]
+
+    def free(self, handle):
+        self.call("free", handle)
+
+    def write(self, handle, data, ordinal=0):
+        """Writes where the memory that a legacy handle of another process names begins."""
+        self.call("write", handle, data.hex(), ordinal)
+
+    def read(self, handle, count, ordinal=0):
+        """The first bytes of the memory that a legacy handle of another process names."""
+        return bytes.fromhex(self.call("read", handle, count, ordinal)[0])
+
+    def end(self):
+        self.socket.close()
+        self.process.wait(60)
+
+
+_gpu = None
+
+
+def gpu():
+    """The one for all tests."""
+    global _gpu
+    if _gpu is None:
+        _gpu = Gpu()
+        atexit.register(_gpu.end)
+    return _gpu
+
+
+def own_memory(data):
+    """(descriptor, bytes) of memory that begins with `data` and can be registered."""
+    count = -(-max(len(data), 1) // LEAST) * LEAST if ON_GPU else len(data)
+    if ON_GPU:
+        return gpu().create(count, data), count
+    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd, count
+
+
+def kind_of(device):
+    """The kind of a descriptor for memory of a device."""
+    return "memfd" if device == "host" else "cuda_fd"
+
+
+def handle(count, fd=0, **members):
+    """One of a descriptor that is registered."""
+    return {"kind": HANDLE, "fd": fd, "bytes": count, "device": ID, **members}
