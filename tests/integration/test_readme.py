@@ -1,0 +1,88 @@
+"""README.md: its session on the command line is played, its C program compiled and run, and what it
+and the documents link to is there."""
+
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from device import BUILD, ROOT
+from peer import DEADLINE
+
+TEXT = (ROOT / "README.md").read_text()
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", TEXT, re.M | re.S)
+
+
+def session():
+    """(command, output) for each command of the console block."""
+    (block,) = blocks("console")
+    steps = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            steps.append((line[2:], []))
+        else:
+            steps[-1][1].append(line + "\n")
+    return [(command, "".join(output)) for command, output in steps]
+
+
+def run(daemon, command, **options):
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=DEADLINE,
+                          check=False, env={**os.environ, "GPUBUFD_SOCKET": daemon.path}, **options)
+
+
+@pytest.mark.host_only("the session starts a daemon for host memory")
+def test_session(daemon):
+    played = 0
+    for command, output in session():
+        words = shlex.split(command)
+        if words[0] != "gpubufctl":
+            assert words[0] in ("export", "gpubufd", "kill")  # the test's own daemon is used
+            continue
+        done = run(daemon, [str(BUILD / "bin" / words[0]), *words[1:]])
+        assert (done.stdout, done.stderr, done.returncode) == (output, "", 0), command
+        played += 1
+    assert played == 4
+
+
+@pytest.mark.host_only("the session starts a daemon for host memory")
+def test_program(daemon, tmp_path):
+    (program,) = blocks("c")
+    (tmp_path / "sum.c").write_text(program)
+    flags = (BUILD / "flags").read_text().split()
+    sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
+    built = subprocess.run(
+        [flags[0], "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitizers, f"-I{ROOT}/include",
+         "sum.c", "-o", "sum", f"-L{BUILD}/lib", "-lgpubuf", f"-Wl,-rpath,{BUILD}/lib"],
+        cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert built.returncode == 0, built.stderr
+    missing = run(daemon, [str(tmp_path / "sum")])
+    assert missing.returncode == 1
+    assert "movies" in missing.stderr
+    put = run(daemon, [str(BUILD / "bin/gpubufctl"), "put", "movies", "examples/data/movies.csv"])
+    assert put.returncode == 0, put.stderr
+    done = run(daemon, [str(tmp_path / "sum")])
+    (said,) = re.findall(r'printf\("%lld\\n".*/\* (\d+) \*/', program)
+    assert (done.stdout, done.stderr, done.returncode) == (said + "\n", "", 0)
+    run(daemon, [str(BUILD / "bin/gpubufctl"), "rm", "movies"])
+
+
+@pytest.mark.parametrize("path", sorted(
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
+def test_links(path):
+    text = (ROOT / path).read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (ROOT / path).parent / name if name else ROOT / path
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.M)
+            slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                     for heading in headings]
+            assert anchor in slugs, target
