@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 /* cuGetProcAddress has had two forms: since 12.0 it also says why a symbol was not found. */
 typedef CUresult (*get_proc_11030)(const char *, void **, int, cuuint64_t);
@@ -113,6 +114,33 @@ int gb_cuda_load(const struct gb_cuda **cuda, struct gb_error *error)
     }
     *cuda = &table;
     return 0;
+}
+
+bool gb_cuda_is_loaded(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library)
+        return false;
+    dlclose(library);
+    return true;
+}
+
+CUresult gb_cuda_device_id(const struct gb_cuda *cuda, CUdevice device, char id[GB_CUDA_ID_BYTES])
+{
+    char name[256] = "";
+    CUuuid uuid;
+    CUresult result = cuda->cuDeviceGetUuid(&uuid, device);
+    if (result == CUDA_SUCCESS)
+        result = cuda->cuDeviceGetName(name, sizeof(name) - 1, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+
+    const unsigned char *b = (const unsigned char *)uuid.bytes;
+    snprintf(id, GB_CUDA_ID_BYTES,
+             "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             strstr(name, "MIG ") ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7],
+             b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return CUDA_SUCCESS;
 }
 
 const char *gb_cuda_error_name(const struct gb_cuda *cuda, CUresult result)

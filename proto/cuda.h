@@ -12,6 +12,8 @@
 #ifndef GB_CUDA_H
 #define GB_CUDA_H
 
+#include <stdbool.h>
+
 #include "cuda_types.h"
 #include "errors.h"
 
@@ -146,6 +148,17 @@ int gb_cuda_load(const struct gb_cuda **cuda, struct gb_error *error);
  */
 int gb_cuda_fail(struct gb_error *error, const struct gb_cuda *cuda, CUresult result,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/*
+ * Whether the process has the driver, brought in by us or by anybody else: where it has not, no
+ * pointer can be one to a GPU's memory. Loads nothing.
+ */
+bool gb_cuda_is_loaded(void);
+
+#define GB_CUDA_ID_BYTES 48
+
+/* What nvidia-smi calls a device: "GPU-" and its UUID, or "MIG-" for an instance of one. */
+CUresult gb_cuda_device_id(const struct gb_cuda *cuda, CUdevice device, char id[GB_CUDA_ID_BYTES]);
 
 /* The driver's name of `result` ("CUDA_ERROR_OUT_OF_MEMORY"); never NULL. Static. */
 const char *gb_cuda_error_name(const struct gb_cuda *cuda, CUresult result);

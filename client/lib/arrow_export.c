@@ -306,8 +306,6 @@ static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
 
 static const char *why_not(const struct gpubuf_object *object)
 {
-    if (strcmp(object->lease->device, "host") != 0)
-        return "the object lies on a GPU; Arrow's C Data Interface is for host memory";
     if (object->kind != GPUBUF_KIND_ARRAY)
         return NULL;
     if (object->ndim != 1)
@@ -353,12 +351,10 @@ static int report(const struct gpubuf_object *object, int r)
     return gb_report_text(client, r, "%s: Arrow has no type for all of it", object->lease->name);
 }
 
-int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
-                        struct ArrowArray *array)
+int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                    struct ArrowArray *array)
 {
-    int r = gb_object_check(object);
-    if (r < 0)
-        return r;
+    int r;
     const char *reason = why_not(object);
     if (reason)
         return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED, "%s: %s",
@@ -383,4 +379,18 @@ int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema
     else
         schema_release(&made_schema);
     return 0;
+}
+
+int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                        struct ArrowArray *array)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    if (strcmp(object->lease->device, "host") != 0)
+        return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED,
+                              "%s lies on a GPU, and Arrow's C Data Interface is for host memory; "
+                              "use gpubuf_export_arrow_device",
+                              object->lease->name);
+    return gb_export_arrow(object, schema, array);
 }

@@ -19,9 +19,13 @@ struct gb_mapping {
     struct gb_memory_identity identity;
     struct gb_imported memory;
     size_t references; /* imports that have it */
+    bool making;       /* by a thread that calls the driver, without the lock */
 };
 
+/* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of its
+   own. */
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cache_made = PTHREAD_COND_INITIALIZER;
 static struct gb_mapping *cache_buckets[MAPPING_BUCKETS];
 
 void *gb_mapping_address(const struct gb_mapping *mapping)
@@ -32,6 +36,11 @@ void *gb_mapping_address(const struct gb_mapping *mapping)
 uint64_t gb_mapping_bytes(const struct gb_mapping *mapping)
 {
     return mapping->memory.bytes;
+}
+
+struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping)
+{
+    return mapping->memory.gpu;
 }
 
 int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
@@ -55,6 +64,29 @@ static struct gb_mapping *cache_find(const char *instance, uint64_t segment, boo
     return mapping;
 }
 
+static bool is_on_gpu(const struct gb_segment_info *segment)
+{
+    return segment->handle.kind != GB_HANDLE_MEMFD;
+}
+
+/* The mapping that serves a segment. On a GPU a process that writes reads by the same pointer. */
+static struct gb_mapping *cache_find_for(const char *instance,
+                                         const struct gb_segment_info *segment)
+{
+    struct gb_mapping *mapping = NULL;
+    if (is_on_gpu(segment) && !segment->writable)
+        mapping = cache_find(instance, segment->id, true);
+    return mapping ? mapping : cache_find(instance, segment->id, segment->writable);
+}
+
+static void cache_remove(struct gb_mapping *mapping)
+{
+    struct gb_mapping **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
+    while (*link != mapping)
+        link = &(*link)->chain;
+    *link = mapping->chain;
+}
+
 static struct gb_mapping *cache_add(const char *instance, const struct gb_segment_info *segment,
                                     int fd, const struct gb_memory_identity *identity,
                                     struct gb_error *error)
@@ -64,17 +96,28 @@ static struct gb_mapping *cache_add(const char *instance, const struct gb_segmen
         gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
         return NULL;
     }
-    if (gb_import_map(segment, fd, &mapping->memory, error) < 0) {
-        free(mapping);
-        return NULL;
-    }
     strncpy(mapping->instance, instance, sizeof(mapping->instance) - 1);
     mapping->segment = segment->id;
     mapping->identity = *identity;
-
+    mapping->memory.writable = segment->writable;
     struct gb_mapping **bucket = &cache_buckets[hash_segment(segment->id) % MAPPING_BUCKETS];
     mapping->chain = *bucket;
     *bucket = mapping;
+
+    mapping->making = is_on_gpu(segment);
+    if (mapping->making)
+        pthread_mutex_unlock(&cache_lock);
+    int r = gb_import_map(segment, fd, &mapping->memory, error);
+    if (mapping->making) {
+        pthread_mutex_lock(&cache_lock);
+        mapping->making = false;
+        pthread_cond_broadcast(&cache_made);
+    }
+    if (r < 0) {
+        cache_remove(mapping);
+        free(mapping);
+        return NULL;
+    }
     return mapping;
 }
 
@@ -87,8 +130,10 @@ static int mapping_acquire(const char *instance, const struct gb_segment_info *s
     if (r < 0)
         return r;
 
+    struct gb_mapping *mapping;
     pthread_mutex_lock(&cache_lock);
-    struct gb_mapping *mapping = cache_find(instance, segment->id, segment->writable);
+    while ((mapping = cache_find_for(instance, segment)) && mapping->making)
+        pthread_cond_wait(&cache_made, &cache_lock);
     if (!mapping) {
         struct gb_error failure = {.code = GPUBUF_E_NO_MEMORY};
         mapping = cache_add(instance, segment, fd, &identity, &failure);
@@ -116,15 +161,14 @@ static void mapping_release(struct gb_mapping *mapping)
     if (!mapping)
         return;
     pthread_mutex_lock(&cache_lock);
-    if (--mapping->references == 0) {
-        struct gb_mapping **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
-        while (*link != mapping)
-            link = &(*link)->chain;
-        *link = mapping->chain;
+    bool last = --mapping->references == 0;
+    if (last)
+        cache_remove(mapping);
+    pthread_mutex_unlock(&cache_lock);
+    if (last) {
         gb_import_unmap(&mapping->memory);
         free(mapping);
     }
-    pthread_mutex_unlock(&cache_lock);
 }
 
 void gb_cache_before_fork(void)

@@ -3,7 +3,8 @@
  * of.
  *
  * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
- * clients, guarded by a mutex of its own. An *import* belongs to one session, whose account at the
+ * clients, guarded by a mutex of its own. What a process may write on a GPU it has one mapping of:
+ * who reads there as well is given that one, so that it is the writer's own pointer. An *import* belongs to one session, whose account at the
  * daemon it mirrors: the daemon sends the handle of a segment once, and counts the segment as
  * mapped by the session until it is told `unmap`. Imports that no lease uses are idle; they are
  * kept for later opens within bounds, the least recently used going first.
@@ -24,6 +25,8 @@ struct gb_mapping; /* one segment, mapped in this process with one access */
 
 void *gb_mapping_address(const struct gb_mapping *mapping);
 uint64_t gb_mapping_bytes(const struct gb_mapping *mapping);
+/* NULL: it is host memory. */
+struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping);
 /* See gb_import_write. Needs no lock as long as a lease uses the import. */
 int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
                      uint64_t bytes, struct gb_error *error);

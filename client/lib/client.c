@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "gpu.h"
+#include "gpu_order.h"
 
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 #define CONNECT_TIMEOUT_MS 5000
@@ -73,6 +74,7 @@ void gb_client_release(struct gpubuf_client *client)
     if (atomic_fetch_sub_explicit(&client->references, 1, memory_order_acq_rel) > 1)
         return;
     gb_imports_end(&client->imports);
+    gb_order_end(client->order);
     gb_writer_end(&client->writer);
     gb_writer_end(&client->notice);
     gb_pool_end(&client->pool);
@@ -93,6 +95,7 @@ int gb_enter(struct gpubuf_client *client)
                               "the connection belongs to the parent process; connect anew");
     gb_client_retain(client);
     pthread_mutex_lock(&client->lock);
+    (void)gb_order_poll(client);
     if (!client->lost.code)
         return 0;
     int r = gb_report(client, &client->lost);
@@ -122,6 +125,7 @@ void gpubuf_disconnect(struct gpubuf_client *client)
         return;
 
     pthread_mutex_lock(&client->lock);
+    gb_order_drain(client);
     atomic_store(&client->disconnected, true);
     struct gb_error why;
     (void)gb_fail(&why, GPUBUF_E_CLOSED, "the program has disconnected");
@@ -135,6 +139,7 @@ void gpubuf_disconnect(struct gpubuf_client *client)
     }
     gb_fork_unwatch(client);
     pthread_mutex_unlock(&client->lock);
+    gb_gpu_own_forget(client->serial);
     gb_client_release(client);
 }
 

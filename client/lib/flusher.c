@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "internal.h"
+#include "gpu_order.h"
 
 #define TICK_NS 1000000
 #define QUIET_TICKS_MAX 32 /* after so many without anything to send a client is let go */
@@ -18,6 +18,7 @@ static bool running, sleeping, stopping;
 static bool tick(struct gpubuf_client *client)
 {
     pthread_mutex_lock(&client->lock);
+    bool working = gb_order_poll(client);
     bool waiting = client->released_count > 0 || client->imports.unmap_count > 0 ||
                    (gb_conn_has_output(&client->conn) && !client->write_failed);
     if (waiting && client->overdue) {
@@ -26,8 +27,8 @@ static bool tick(struct gpubuf_client *client)
     } else {
         client->overdue = waiting;
     }
-    client->quiet_ticks = waiting ? 0 : client->quiet_ticks + 1;
-    bool keep = !client->lost.code && client->quiet_ticks < QUIET_TICKS_MAX;
+    client->quiet_ticks = waiting || working ? 0 : client->quiet_ticks + 1;
+    bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
     client->engaged = keep;
     pthread_mutex_unlock(&client->lock);
     return keep;
@@ -113,8 +114,7 @@ bool gb_flusher_engage(struct gpubuf_client *client)
     return can;
 }
 
-/* The library may be unloaded, and the thread must not outlive its code. */
-__attribute__((destructor)) static void stop(void)
+void gb_flusher_stop(void)
 {
     pthread_mutex_lock(&lock);
     stopping = true;
@@ -124,6 +124,12 @@ __attribute__((destructor)) static void stop(void)
     pthread_mutex_unlock(&lock);
     if (join)
         (void)pthread_join(thread, NULL);
+}
+
+/* The library may be unloaded, and the thread must not outlive its code. */
+__attribute__((destructor)) static void stop_at_unloading(void)
+{
+    gb_flusher_stop();
 }
 
 void gb_flusher_before_fork(void)

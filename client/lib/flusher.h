@@ -4,7 +4,8 @@
  * wakes the daemon once more; held back, it travels with the next request for nothing. But a program
  * that falls idle must not keep memory pinned. So where a client is busy its releases are held back,
  * and one thread of the process sees to it that none waits longer than two milliseconds. The thread
- * is started when it is first needed, and sleeps while no client is busy.
+ * is started when it is first needed, and sleeps while no client is busy. It also looks after what
+ * clients wait for on GPUs (gpu_order.h).
  */
 #ifndef GB_LIB_FLUSHER_H
 #define GB_LIB_FLUSHER_H
@@ -16,6 +17,9 @@ struct gpubuf_client;
 /* Has the thread look after a client, whose lock is held. False if there is no thread: what is to be
    sent must be sent now. */
 bool gb_flusher_engage(struct gpubuf_client *client);
+
+/* Ends the thread for good; from then on everything is sent at once. For the end of the process. */
+void gb_flusher_stop(void);
 
 /* For pthread_atfork. The child has no thread until it needs one. */
 void gb_flusher_before_fork(void);

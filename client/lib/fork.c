@@ -76,7 +76,12 @@ void gb_fork_unwatch(struct gpubuf_client *client)
     pthread_mutex_unlock(&clients_lock);
 }
 
+unsigned gb_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
 bool gb_is_forked(const struct gpubuf_client *client)
 {
-    return client->generation != atomic_load_explicit(&generation, memory_order_relaxed);
+    return client->generation != gb_generation();
 }

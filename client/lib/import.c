@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu.h"
+
 /* What is at least so large is copied by granules (see memfd_write). */
 #define LARGE_BYTES (UINT64_C(8) << 20)
 #define GRANULE_BYTES (UINT64_C(2) << 20)
@@ -165,14 +167,6 @@ static int memfd_write(const struct gb_imported *imported, uint64_t offset, cons
     return 0;
 }
 
-static int refuse_cuda(const struct gb_segment_info *segment, struct gb_error *error)
-{
-    return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                   "segment %" PRIu64 " lies on %s, and this build of the library has no support "
-                   "for GPUs",
-                   segment->id, segment->device);
-}
-
 int gb_import_identify(const struct gb_segment_info *segment, int fd,
                        struct gb_memory_identity *identity, struct gb_error *error)
 {
@@ -183,7 +177,7 @@ int gb_import_identify(const struct gb_segment_info *segment, int fd,
     case GB_HANDLE_CUDA_IPC:
         break;
     }
-    return refuse_cuda(segment, error);
+    return gb_cuda_identify(segment, identity, error);
 }
 
 int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
@@ -196,7 +190,7 @@ int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_impor
     case GB_HANDLE_CUDA_IPC:
         break;
     }
-    return refuse_cuda(segment, error);
+    return gb_cuda_map(segment, fd, imported, error);
 }
 
 void gb_import_unmap(const struct gb_imported *imported)
@@ -207,6 +201,7 @@ void gb_import_unmap(const struct gb_imported *imported)
         break;
     case GB_HANDLE_CUDA_FD:
     case GB_HANDLE_CUDA_IPC:
+        gb_cuda_unmap(imported);
         break;
     }
 }
@@ -221,5 +216,5 @@ int gb_import_write(const struct gb_imported *imported, uint64_t offset, const v
     case GB_HANDLE_CUDA_IPC:
         break;
     }
-    return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this build cannot write to a GPU");
+    return gb_gpu_copy(imported->gpu, (char *)imported->address + offset, from, bytes, NULL, error);
 }

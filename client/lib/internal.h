@@ -78,6 +78,7 @@ struct gb_request {
 };
 
 struct gb_watch;
+struct gb_order;
 
 struct gpubuf_client {
     _Atomic size_t references;
@@ -114,6 +115,7 @@ struct gpubuf_client {
 
     struct gb_watch *watches;
     struct gb_imports imports;
+    struct gb_order *order; /* see gpu_order.h; NULL: nothing was ever to be waited for */
 
     /* Leases that have ended and that the daemon is still to be told of; the capacity always
        suffices for all that live. The top bit says: abort. */
@@ -147,6 +149,8 @@ int gb_fork_watch(struct gpubuf_client *client);
 /* Removes it and closes its connection, so that no fork sees it half closed. */
 void gb_fork_unwatch(struct gpubuf_client *client);
 bool gb_is_forked(const struct gpubuf_client *client);
+/* The process's: another in a child of fork. Never 0. */
+unsigned gb_generation(void);
 
 /* ---- client.c ---- */
 

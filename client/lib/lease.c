@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu_order.h"
+
 /* A segment of the reply at hand that could not be mapped. */
 struct gb_failed_segment {
     struct gb_failed_segment *next;
@@ -108,12 +110,13 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
 }
 
 /* Where a lease finds a segment. What the session may write the daemon does not send it again for
-   reading. */
+   reading, and on a GPU its reader and its writer have one pointer. */
 static struct gb_mapping *mapping_for(const struct gb_grants *grants,
                                       const struct gb_import *import)
 {
     struct gb_mapping *reading = grants->writable ? NULL : import->mappings[0];
-    return reading ? reading : import->mappings[1];
+    struct gb_mapping *writing = import->mappings[1];
+    return writing && (!reading || gb_mapping_gpu(writing)) ? writing : reading;
 }
 
 /* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
@@ -179,7 +182,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
 /* ---- leases ---- */
 
 struct object_members {
-    struct gb_string name, device;
+    struct gb_string name, device, ready;
     uint64_t version;
     struct gb_json layout;
 };
@@ -194,6 +197,7 @@ static int read_members(struct gb_grants *grants, struct gb_json value,
         GB_FIELD(struct object_members, version, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct object_members, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
         GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct object_members, ready, GB_FIELD_STRING, 0, 0, 0),
     };
     struct gb_path path = {.key = "object"};
     *members = (struct object_members){.version = 0};
@@ -234,8 +238,26 @@ static struct gb_lease *lease_new(const struct object_members *members)
     return lease;
 }
 
+/* The event that its producer's work passes. */
+static int read_ready(struct gb_lease *lease, const struct gb_string *text, struct gb_error *error)
+{
+    unsigned char handle[GB_IPC_BYTES];
+    if (!text->text)
+        return 0;
+    if (gb_base64_decode(text->text, text->length, handle, sizeof(handle)) != GB_IPC_BYTES)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "object.ready: expected base64 of %d octets",
+                       GB_IPC_BYTES);
+    struct gb_ready *ready = gb_ready_new(handle, NULL);
+    if (!ready)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    atomic_init(&lease->ready, ready);
+    return 0;
+}
+
+/* Of what it waits for it frees the memory only: in a child of fork there is nothing more to do. */
 static void lease_free(struct gb_lease *lease)
 {
+    free(atomic_load(&lease->ready));
     gb_pool_end(&lease->pool);
     free(lease);
 }
@@ -264,8 +286,10 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     atomic_init(&lease->references, 1);
 
     struct placing placing = {grants, lease, error};
-    r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
-                       error);
+    r = read_ready(lease, &members.ready, error);
+    if (r == 0)
+        r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
+                           error);
     if (r == 0)
         r = gb_layout_each(&lease->layout, place_buffer, &placing);
     if (r != 0) {
@@ -302,6 +326,7 @@ static void lease_end(struct gb_lease *lease)
     client->lease_count--;
     if (state != GB_LEASE_ENDED)
         gb_push_release(client, lease->id, state != GB_LEASE_SEALED);
+    gb_ready_free(atomic_exchange(&lease->ready, NULL));
     unuse_segments(lease);
     if (client->lost.code)
         gb_imports_abandon(&client->imports);
@@ -363,6 +388,7 @@ void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
             client = lease->client;
             gb_client_retain(client);
             pthread_mutex_lock(&client->lock);
+            (void)gb_order_poll(client);
         }
         lease_end(lease);
     }

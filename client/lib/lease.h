@@ -4,8 +4,8 @@
  * that an open or create gave it, and views made from it. Both are counted; the lease ends with the
  * last object.
  *
- * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state` and
- * null counts (at seal) changes once it is made, so that reading needs no lock.
+ * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state`,
+ * `ready` and null counts (at seal) changes once it is made, so that reading needs no lock.
  */
 #ifndef GB_LIB_LEASE_H
 #define GB_LIB_LEASE_H
@@ -14,6 +14,9 @@
 
 #include "internal.h"
 #include "proto/layout.h"
+
+struct gb_ready;
+struct gb_gpu;
 
 #define GB_NO_SEGMENT UINT64_MAX /* in a buffer of 0 bytes */
 
@@ -61,6 +64,7 @@ struct gb_lease {
     _Atomic int state; /* enum gb_lease_state */
     bool writable;     /* made by `create` */
     const char *name, *device;
+    _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
     struct gb_layout layout; /* its buffers' `segment` is an index into `segments` */
     struct gb_lease_segment *segments;
     size_t segment_count, segment_capacity;
@@ -116,11 +120,23 @@ void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *bu
 int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes);
 
+/* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
+int gb_lease_gpu(const struct gb_lease *lease, struct gb_gpu **gpu, struct gb_error *error);
+
+/* After gb_buffer_write: waits until what it queued is in the object. Reports failures. */
+int gb_finish_writing(const struct gb_lease *lease);
+
 /* How many of `length` bits from bit `offset` on are 1. */
 uint64_t gb_count_bits(const unsigned char *bits, uint64_t offset, uint64_t length);
 
 /* Whether calls on it make sense; else reported. GPUBUF_E_FORKED, GPUBUF_E_INVALID (NULL). */
 int gb_object_check(const struct gpubuf_object *object);
+
+/* ---- arrow_export.c ---- */
+
+/* As gpubuf_export_arrow wherever the object is: buffers are pointers into its memory there. */
+int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                    struct ArrowArray *array);
 
 /* ---- seal.c ---- */
 

@@ -1,7 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease.h"
+#include "gpu.h"
+#include "gpu_order.h"
 
 struct seal {
     struct gb_request base;
@@ -9,6 +10,7 @@ struct seal {
     void *arg;
     struct gpubuf_object *object; /* a reference of its own */
     bool release;                 /* the daemon ends the lease with the seal */
+    struct gb_ready *ready;       /* not before this; with a place in the client's order; or NULL */
     uint64_t version;
     int64_t null_counts[]; /* as many as there are columns, or none */
 };
@@ -56,6 +58,15 @@ static int seal_reply(struct gb_request *request, const struct gb_reply *reply,
     return 0;
 }
 
+static void drop_ready(struct gpubuf_client *client, struct seal *seal)
+{
+    if (!seal->ready)
+        return;
+    gb_order_unreserve(client);
+    gb_ready_free(seal->ready);
+    seal->ready = NULL;
+}
+
 /* Also of a seal that was canceled: what is sealed is sealed. */
 static void seal_settle(struct gb_request *request)
 {
@@ -63,6 +74,7 @@ static void seal_settle(struct gb_request *request)
     struct gb_lease *lease = seal->object->lease;
     if (request->status < 0) {
         atomic_store(&lease->state, GB_LEASE_OPEN);
+        drop_ready(request->client, seal);
         return;
     }
     for (size_t i = 0; i < count_columns(seal->object); i++) {
@@ -70,6 +82,9 @@ static void seal_settle(struct gb_request *request)
             counted_column(seal->object, i)->null_count = seal->null_counts[i];
     }
     atomic_store(&lease->version, seal->version);
+    if (seal->ready)
+        gb_order_sealed(lease, seal->ready);
+    seal->ready = NULL;
     atomic_store(&lease->state, seal->release ? GB_LEASE_ENDED : GB_LEASE_SEALED);
 }
 
@@ -141,9 +156,18 @@ static struct seal *seal_new(struct gpubuf_object *object, const int64_t *null_c
     return seal;
 }
 
-/* Sends a seal, the client being entered. */
+static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
+{
+    char text[GB_IPC_BYTES * 4 / 3 + 4];
+    size_t length = gb_base64_encode(ready->handle, sizeof(ready->handle), text);
+    GB_WRITE_LITERAL(writer, ",\"ready\":\"");
+    gb_write(writer, text, length);
+    gb_write_char(writer, '"');
+}
+
+/* Sends a seal, the client being entered. `ready` (may be NULL) is taken over on success. */
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
-                      struct seal **out)
+                      struct gb_ready *ready, struct seal **out)
 {
     struct gb_lease *lease = object->lease;
     struct gpubuf_client *client = lease->client;
@@ -170,6 +194,8 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     write_null_counts(writer, object, seal->null_counts);
     if (release)
         GB_WRITE_LITERAL(writer, ",\"release\":true");
+    if (ready)
+        write_ready(writer, ready);
     gb_write_char(writer, '}');
     int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
@@ -177,12 +203,32 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
         free(seal);
         return gb_report(client, &error);
     }
+    seal->ready = ready;
     atomic_store(&lease->state, GB_LEASE_SEALING);
     *out = seal;
     return 0;
 }
 
-static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_counts, bool release)
+/* With an event a place in the client's order is needed, for which the lock may be let go. */
+static int reserve(struct gpubuf_client *client, struct gb_event *event, struct gb_ready **ready)
+{
+    struct gb_error error;
+    *ready = NULL;
+    if (!event)
+        return 0;
+    int r = gb_order_reserve(client, &error);
+    if (r < 0)
+        return gb_report(client, &error);
+    *ready = gb_ready_new(event->handle, gb_event_ref(event));
+    if (*ready)
+        return 0;
+    gb_order_unreserve(client);
+    gb_event_drop(event);
+    return gb_report_memory(client);
+}
+
+static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_counts, bool release,
+                         struct gb_event *event)
 {
     int r = gb_object_check(object);
     if (r < 0)
@@ -193,7 +239,15 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
         return r;
     struct seal *seal;
     struct gb_request *request = NULL;
-    r = seal_start(object, null_counts, release, &seal);
+    struct gb_ready *ready;
+    r = reserve(client, event, &ready);
+    if (r == 0) {
+        r = seal_start(object, null_counts, release, ready, &seal);
+        if (r < 0 && ready) {
+            gb_order_unreserve(client);
+            gb_ready_free(ready);
+        }
+    }
     if (r == 0) {
         request = &seal->base;
         r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
@@ -208,12 +262,32 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
 
 int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts)
 {
-    return seal_and_wait(object, null_counts, false);
+    return seal_and_wait(object, null_counts, false, NULL);
+}
+
+int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, void *stream)
+{
+    int r = gb_object_check(object);
+    if (r < 0 || !stream)
+        return r < 0 ? r : gpubuf_seal(object, null_counts);
+    struct gpubuf_client *client = object->lease->client;
+    struct gb_event *event = NULL;
+    struct gb_error error;
+    struct gb_gpu *gpu;
+    r = gb_lease_gpu(object->lease, &gpu, &error);
+    if (r == 0)
+        r = gpu ? gb_event_record(gpu, stream, true, &event, &error)
+                : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */
+    if (r < 0)
+        return gb_report(client, &error);
+    r = seal_and_wait(object, null_counts, false, event);
+    gb_event_drop(event);
+    return r;
 }
 
 int gb_seal_and_release(struct gpubuf_object *object)
 {
-    return seal_and_wait(object, NULL, true);
+    return seal_and_wait(object, NULL, true, NULL);
 }
 
 int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
@@ -227,7 +301,7 @@ int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
     if (r < 0)
         return r;
     struct seal *seal;
-    r = seal_start(object, null_counts, false, &seal);
+    r = seal_start(object, null_counts, false, NULL, &seal);
     if (r == 0) {
         seal->base.waited = false; /* nothing is received before the lock is let go */
         seal->callback = callback;

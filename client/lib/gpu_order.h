@@ -1,0 +1,59 @@
+/*
+ * Order between work on GPUs and what the daemon is told. An object that was sealed behind work still
+ * under way (`seal` with `ready`) is settled when its event has passed; a reader's reference whose
+ * work is still under way is dropped when that is done.
+ *
+ * What a client waits for in this way is looked at in every call on it and by the flusher; where
+ * there is nothing, that costs a comparison. With the client's lock held, but for what says
+ * otherwise.
+ */
+#ifndef GB_LIB_GPU_ORDER_H
+#define GB_LIB_GPU_ORDER_H
+
+#include "lease.h"
+
+struct gb_event;
+
+#define GB_ORDER_MAX 256 /* seals, and releases, that a client waits for */
+
+/* When an object's content is there: kept by the leases on it. */
+struct gb_ready {
+    unsigned char handle[GB_IPC_BYTES];
+    struct gb_event *event; /* NULL: not opened yet; set once, under the client's lock */
+    _Atomic bool passed;
+};
+
+/* Takes the event over. NULL: out of memory. */
+struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_event *event);
+/* Drops the event. NULL is fine. Not in a child of fork, where it is merely to be freed. */
+void gb_ready_free(struct gb_ready *ready);
+
+/*
+ * The event to wait for, with a reference of the caller's, opened if need be; NULL if there is
+ * nothing to wait for. Without the lock; may ask the daemon. GPUBUF_E_DEVICE; GPUBUF_E_STALE: the
+ * producer's end has withdrawn the object. Reports failures.
+ */
+int gb_ready_event(struct gb_lease *lease, struct gb_event **event);
+
+/* Room for one seal more to wait for; the oldest is waited for, with the lock let go, where there is
+   none. To be ended by one of the next two. GPUBUF_E_NO_MEMORY. */
+int gb_order_reserve(struct gpubuf_client *client, struct gb_error *error);
+void gb_order_unreserve(struct gpubuf_client *client);
+/* The object of the lease is sealed; to be settled when the event of `ready`, which becomes the
+   lease's, has passed. */
+void gb_order_sealed(struct gb_lease *lease, struct gb_ready *ready);
+
+/* Settles and drops what is done, and tells the daemon. Returns whether there is more to wait for. */
+bool gb_order_poll_all(struct gpubuf_client *client);
+static inline bool gb_order_poll(struct gpubuf_client *client)
+{
+    return client->order && gb_order_poll_all(client);
+}
+
+/* Before a client disconnects: waits for the deferred releases, and settles what has passed. Lets the
+   lock go. */
+void gb_order_drain(struct gpubuf_client *client);
+/* With the client: nothing is deferred any more. */
+void gb_order_end(struct gb_order *order);
+
+#endif

@@ -1,0 +1,338 @@
+/*
+ * Sharing device memory that the program has. What is behind a pointer is for the driver to say: the
+ * allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as well, is shared as a whole, and
+ * the layout's offsets are moved to count from its start.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu.h"
+#include "lease.h"
+
+/* ---- what is registered by legacy handle ---- */
+
+#define BUCKETS 256u
+
+struct own_memory {
+    struct own_memory *chain;
+    uint64_t client; /* its serial */
+    unsigned char handle[GB_IPC_BYTES];
+    void *base;
+    uint64_t bytes;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct own_memory *buckets[BUCKETS];
+
+static struct own_memory **bucket_of(const unsigned char *handle)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < GB_IPC_BYTES; i++)
+        hash = (hash ^ handle[i]) * UINT64_C(0x100000001b3);
+    return &buckets[(hash ^ hash >> 32) % BUCKETS];
+}
+
+static struct own_memory *find(const unsigned char *handle)
+{
+    struct own_memory *own = *bucket_of(handle);
+    while (own && memcmp(own->handle, handle, GB_IPC_BYTES) != 0)
+        own = own->chain;
+    return own;
+}
+
+bool gb_gpu_own_find(const unsigned char handle[GB_IPC_BYTES], void **base, uint64_t *bytes)
+{
+    pthread_mutex_lock(&lock);
+    const struct own_memory *own = find(handle);
+    if (own) {
+        *base = own->base;
+        *bytes = own->bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return own != NULL;
+}
+
+/* The last client that registers the memory answers for it. */
+static int own_note(const struct own_memory *memory)
+{
+    struct own_memory *made = malloc(sizeof(*made));
+    pthread_mutex_lock(&lock);
+    struct own_memory *own = find(memory->handle), **bucket = bucket_of(memory->handle);
+    if (own) {
+        own->client = memory->client;
+    } else if (made) {
+        *made = *memory;
+        made->chain = *bucket;
+        *bucket = made;
+        own = made;
+        made = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(made);
+    return own ? 0 : GPUBUF_E_NO_MEMORY;
+}
+
+void gb_gpu_own_forget(uint64_t client)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        struct own_memory **link = &buckets[i];
+        while (*link) {
+            struct own_memory *own = *link;
+            if (own->client == client) {
+                *link = own->chain;
+                free(own);
+            } else {
+                link = &own->chain;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- what is behind a pointer ---- */
+
+/* Memory to register: the allocation that the program's part lies in. */
+struct region {
+    struct gb_gpu *gpu;
+    CUdeviceptr pointer, base;
+    uint64_t bytes;
+    int fd; /* -1: a legacy handle */
+    unsigned char handle[GB_IPC_BYTES];
+};
+
+/* As the driver gives them; booleans are four bytes wide, and what is narrower leaves zeros. */
+struct pointer_facts {
+    uint64_t type, managed, legacy, exportable, pool, ordinal;
+};
+
+static int read_facts(const struct gb_cuda *cuda, CUdeviceptr pointer, struct pointer_facts *facts,
+                      struct gb_error *error)
+{
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,          CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    };
+    void *values[] = {&facts->type,       &facts->managed, &facts->legacy,
+                      &facts->exportable, &facts->pool,    &facts->ordinal};
+    *facts = (struct pointer_facts){0};
+    CUresult result = cuda->cuPointerGetAttributes(sizeof(values) / sizeof(values[0]), attributes,
+                                                   values, pointer);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "asking what the pointer 0x%llx is", pointer);
+    return 0;
+}
+
+#define PUT_INSTEAD "publish a copy with gpubuf_put_bytes or gpubuf_put_array"
+
+static int check_facts(const struct pointer_facts *facts, struct gb_error *error)
+{
+    if (facts->managed)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "managed memory cannot be shared; " PUT_INSTEAD);
+    if (facts->type != CU_MEMORYTYPE_DEVICE)
+        return gb_fail(error, GPUBUF_E_INVALID, "the pointer is not to memory of a GPU; %s",
+                       PUT_INSTEAD);
+    if (facts->pool)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "memory of a stream-ordered pool (cudaMallocAsync) cannot be shared; "
+                       "allocate it with cudaMalloc, or " PUT_INSTEAD);
+    if (!facts->legacy && !(facts->exportable & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "this memory was not made to be exported (by cuMemCreate, without a "
+                       "descriptor as handle type, or it is another process's); " PUT_INSTEAD);
+    return 0;
+}
+
+static int export_fd(struct region *region, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = region->gpu->cuda;
+    CUmemGenericAllocationHandle allocation;
+    CUresult result =
+        cuda->cuMemRetainAllocationHandle(&allocation, (void *)(uintptr_t)region->pointer);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->cuMemExportToShareableHandle(
+            &region->fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        (void)cuda->cuMemRelease(allocation);
+    }
+    if (result == CUDA_SUCCESS)
+        return 0;
+    region->fd = -1;
+    return gb_cuda_fail(error, cuda, result, "exporting memory on %s", region->gpu->id);
+}
+
+/* In the context. */
+static int read_region(struct region *region, uint64_t bytes, bool legacy, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = region->gpu->cuda;
+    size_t size = 0;
+    CUresult result = cuda->cuMemGetAddressRange(&region->base, &size, region->pointer);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "looking for the allocation of 0x%llx",
+                            region->pointer);
+    region->bytes = size;
+    uint64_t offset = region->pointer - region->base;
+    if (offset > size || bytes > size - offset)
+        return gb_fail(error, legacy ? GPUBUF_E_INVALID : GPUBUF_E_UNSUPPORTED,
+                       "the %" PRIu64 " bytes from the pointer on do not lie in one allocation, "
+                       "which has %zu from there (pools that grow in place, such as PyTorch's "
+                       "expandable segments, are made of many); " PUT_INSTEAD,
+                       bytes, offset > size ? 0 : size - (size_t)offset);
+    if (!legacy)
+        return export_fd(region, error);
+    CUipcMemHandle handle;
+    result = cuda->cuIpcGetMemHandle(&handle, region->base);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "making a handle for memory on %s",
+                            region->gpu->id);
+    memcpy(region->handle, &handle, sizeof(region->handle));
+    return 0;
+}
+
+static int find_region(const void *pointer, uint64_t bytes, struct region *region,
+                       struct gb_error *error)
+{
+    struct gb_gpu *any;
+    struct pointer_facts facts;
+    *region = (struct region){.pointer = (CUdeviceptr)(uintptr_t)pointer, .fd = -1};
+    int r = gb_gpu_at(0, &any, error);
+    if (r == 0)
+        r = read_facts(any->cuda, region->pointer, &facts, error);
+    if (r == 0)
+        r = check_facts(&facts, error);
+    if (r == 0)
+        r = gb_gpu_at((int)facts.ordinal, &region->gpu, error);
+    if (r == 0)
+        r = gb_gpu_enter(region->gpu, error);
+    if (r < 0)
+        return r;
+    r = read_region(region, bytes, facts.legacy, error);
+    gb_gpu_leave(region->gpu);
+    return r;
+}
+
+/* ---- the request ---- */
+
+struct registration {
+    const char *name;
+    const struct region *region;
+    const struct gb_layout *layout;
+    struct gpubuf_create_options options;
+};
+
+static void write_handle(struct gb_writer *writer, const struct region *region)
+{
+    char text[GB_IPC_BYTES * 4 / 3 + 4];
+    if (region->fd >= 0) {
+        GB_WRITE_LITERAL(writer, "{\"kind\":\"cuda_fd\",\"fd\":0");
+    } else {
+        size_t length = gb_base64_encode(region->handle, sizeof(region->handle), text);
+        gb_write_format(writer, "{\"kind\":\"cuda_ipc\",\"ipc\":\"%.*s\"", (int)length, text);
+    }
+    gb_write_format(writer, ",\"bytes\":%" PRIu64 ",\"device\":\"%s\"}", region->bytes,
+                    region->gpu->id);
+}
+
+static void write_register(struct gb_writer *writer, const void *arg)
+{
+    const struct registration *registration = arg;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, registration->name);
+    GB_WRITE_LITERAL(writer, ",\"layout\":");
+    gb_layout_write(writer, registration->layout, GB_LAYOUT_REGISTER);
+    GB_WRITE_LITERAL(writer, ",\"handles\":[");
+    write_handle(writer, registration->region);
+    gb_write_char(writer, ']');
+    gb_write_create_options(writer, &registration->options);
+    gb_write_char(writer, '}');
+}
+
+static int move_buffer(struct gb_buffer *buffer, void *arg)
+{
+    if (buffer->bytes > 0)
+        buffer->offset += *(const uint64_t *)arg;
+    return 0;
+}
+
+/* The layout, whose buffers count from the program's pointer and lie within its bytes. */
+static int read_layout(const char *text, uint64_t bytes, struct gb_pool *pool,
+                       struct gb_layout *layout, struct gb_error *error)
+{
+    struct gb_json value;
+    struct gb_path path = {.key = "layout_json"};
+    if (!text)
+        return gb_fail(error, GPUBUF_E_INVALID, "layout_json is NULL");
+    if (gb_json_check(text, strlen(text), &value, error) < 0) {
+        struct gb_error cause = *error;
+        return gb_fail(error, GPUBUF_E_INVALID, "layout_json: %s", cause.message);
+    }
+    if (gb_json_type(value) != GB_JSON_OBJECT)
+        return gb_fail(error, GPUBUF_E_INVALID, "layout_json: expected an object");
+    int r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, layout, error);
+    return r < 0 ? r : gb_layout_check_handles(layout, &bytes, 1, &path, error);
+}
+
+static int check_arguments(const struct gpubuf_client *client, const char *name,
+                           const void *pointer, uint64_t bytes)
+{
+    struct gb_path path = {.key = "name"};
+    struct gb_error error;
+    if (gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, &error) < 0)
+        return gb_report(client, &error);
+    if (!pointer || bytes == 0)
+        return gb_report_text(client, GPUBUF_E_INVALID, "there is nothing to register");
+    return 0;
+}
+
+int gpubuf_register_device(struct gpubuf_client *client, const char *name, const void *pointer,
+                           uint64_t bytes, const char *layout_json,
+                           const struct gpubuf_create_options *given)
+{
+    int r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    gb_leave(client); /* what follows takes no lock of it */
+    struct registration registration = {.name = name};
+    struct gb_pool pool = {0};
+    struct gb_layout layout;
+    struct region region;
+    struct gb_error error;
+    r = check_arguments(client, name, pointer, bytes);
+    if (r == 0)
+        r = gb_read_create_options(client, given, &registration.options);
+    if (r < 0)
+        return r;
+
+    r = read_layout(layout_json, bytes, &pool, &layout, &error);
+    if (r == 0)
+        r = find_region(pointer, bytes, &region, &error);
+    if (r < 0) {
+        gb_pool_end(&pool);
+        return gb_report(client, &error);
+    }
+    uint64_t offset = region.pointer - region.base;
+    (void)gb_layout_each(&layout, move_buffer, &offset);
+    registration.region = &region;
+    registration.layout = &layout;
+    registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
+    if (!registration.options.device)
+        registration.options.device = region.gpu->id;
+    struct own_memory own = {.client = client->serial,
+                             .base = (void *)(uintptr_t)region.base,
+                             .bytes = region.bytes};
+    memcpy(own.handle, region.handle, sizeof(own.handle));
+    if (region.fd < 0 && own_note(&own) < 0)
+        r = gb_report_memory(client);
+    if (r == 0)
+        r = gb_call_with_fd(client, "register", write_register, &registration, region.fd,
+                            gb_answer_timeout(client, 0), NULL);
+    if (region.fd >= 0)
+        close(region.fd);
+    gb_pool_end(&pool);
+    return r;
+}
