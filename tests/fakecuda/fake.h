@@ -89,6 +89,8 @@ int fc_ordinal(int physical);
 /* CUDA_SUCCESS, or how a device that is lost answers. */
 CUresult fc_lost(int physical);
 int fc_attribute_override(int attribute, int value);
+/* Of a pointer's attribute the first four bytes, where a test wants them otherwise. */
+void fc_pointer_override(int attribute, void *value);
 uint64_t fc_gate_calls(const char *name);
 
 /* ---- store.c ---- */

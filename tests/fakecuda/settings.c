@@ -10,9 +10,9 @@
 
 #define RULES 64
 
-enum rule_kind { FAIL, DELAY, LOST, ATTRIBUTE };
+enum rule_kind { FAIL, DELAY, LOST, ATTRIBUTE, POINTER };
 
-/* One item of FAKECUDA_FAIL, _DELAY, _LOST or _ATTRIBUTE. */
+/* One item of FAKECUDA_FAIL, _DELAY, _LOST, _ATTRIBUTE or _POINTER. */
 struct rule {
     enum rule_kind kind;
     char function[64];    /* FAIL, DELAY; "*": all */
@@ -235,6 +235,7 @@ static void read_settings(void)
     read_rules("FAKECUDA_DELAY", DELAY);
     read_rules("FAKECUDA_LOST", LOST);
     read_rules("FAKECUDA_ATTRIBUTE", ATTRIBUTE);
+    read_rules("FAKECUDA_POINTER", POINTER);
     const char *trace = getenv("FAKECUDA_TRACE");
     if (trace && *trace) {
         trace_fd = open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -335,6 +336,13 @@ int fc_attribute_override(int attribute, int value)
         if (rules[i].kind == ATTRIBUTE && (int)rules[i].number == attribute)
             return rules[i].value;
     return value;
+}
+
+void fc_pointer_override(int attribute, void *value)
+{
+    for (int i = 0; i < rule_count; i++)
+        if (rules[i].kind == POINTER && (int)rules[i].number == attribute)
+            memcpy(value, &rules[i].value, sizeof(rules[i].value));
 }
 
 uint64_t fc_gate_calls(const char *name)

@@ -287,7 +287,10 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdevicept
     struct pointer found;
     if (!data || !look_up((uintptr_t)pointer, &found))
         return CUDA_ERROR_INVALID_VALUE;
-    return attribute(data, which, (uintptr_t)pointer, &found);
+    CUresult result = attribute(data, which, (uintptr_t)pointer, &found);
+    if (result == CUDA_SUCCESS)
+        fc_pointer_override((int)which, data);
+    return result;
 }
 
 /* What no one knows of is no error here: its attributes are zero, and its ordinal -2. */
@@ -301,8 +304,11 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     struct pointer found;
     bool known = look_up((uintptr_t)pointer, &found);
     for (unsigned int i = 0; i < count; i++) {
-        if (known && attribute(data[i], attributes[i], (uintptr_t)pointer, &found) == CUDA_SUCCESS)
+        if (known &&
+            attribute(data[i], attributes[i], (uintptr_t)pointer, &found) == CUDA_SUCCESS) {
+            fc_pointer_override((int)attributes[i], data[i]);
             continue;
+        }
         switch (attributes[i]) {
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             *(int *)data[i] = -2;
