@@ -52,8 +52,8 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
     else if (share->text && strcmp(share->text, "fd") != 0)
         return gb_fail_at(&call->error, GB_PARAM("share"),
                           "expected \"fd\" or \"ipc\", found \"%.32s\"", share->text);
-    if (key->device->lost)
-        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost", key->device->id);
+    if (gb_call_check_lost(call, key->device) < 0)
+        return call->error.code;
     if (!key->device->ops->can_share(key->device, key->share))
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "device %s cannot share by \"%s\"; hello says what it can", key->device->id,
@@ -382,9 +382,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     if (r < 0)
         return r;
     object = lease->object;
-    if (object->storage->device->lost)
-        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost",
-                       object->storage->device->id);
+    if (gb_call_check_lost(call, object->storage->device) < 0)
+        return call->error.code;
     if (params->ready.text && strcmp(object->storage->device->id, "host") == 0)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     unsealed = lease->unsealed;

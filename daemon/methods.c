@@ -330,6 +330,18 @@ int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb
                       text->text);
 }
 
+int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
+{
+    const struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+
+    if (!device->lost)
+        return 0;
+    if (!making || making->code == 0)
+        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost", device->id);
+    call->error = making->error;
+    return making->code;
+}
+
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
 {
     *lease = gb_lease_find(&call->server->registry, id, &call->session->holder);

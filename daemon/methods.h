@@ -89,6 +89,9 @@ int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fa
                  unsigned *mode);
 int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
+/* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
+   out. */
+int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
 /* Reads a lease id of this session's. */
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 
