@@ -14,12 +14,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
-import cuda  # noqa: E402
+import gpu_driver  # noqa: E402
 
 
 class Process:
     def __init__(self):
-        self.cu = cuda.Driver()
+        self.cu = gpu_driver.Driver()
         self.cu.cuInit(0)
         self.contexts = {}  # ordinal -> what the device's memory was before, and with, our context
         self.allocated = {}  # handle -> (ordinal, pointer)
