@@ -49,8 +49,12 @@ void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer)
 
 static void fire_timers(struct gb_server *server)
 {
-    uint64_t now = gb_now_ms();
-    struct gb_deadline *first;
+    struct gb_deadline *first = gb_deadlines_first(&server->timers);
+    uint64_t now;
+
+    if (!first && !gb_deadlines_first(&server->registry.deadlines))
+        return; /* without a look at the clock */
+    now = gb_now_ms();
 
     while ((first = gb_deadlines_first(&server->timers)) && first->at <= now) {
         struct gb_timer *timer = GB_CONTAINER(first, struct gb_timer, deadline);

@@ -299,6 +299,8 @@ static void end_hung_up(struct gb_server *server, struct gb_session *current)
     struct epoll_event events[64];
     int count;
 
+    if (current && server->session_count == 1)
+        return; /* there is nobody else; its own end shows in receiving */
     do {
         count = epoll_wait(server->ends_fd, events, 64, 0);
         for (int i = 0; i < count; i++) {
