@@ -12,8 +12,8 @@
  *   bench kernel SOCKET NAME CUBIN ROUNDS      a reduction over an object and over own memory
  *   bench produce SOCKET BYTES ROUNDS          one side of a hand-over,
  *   bench consume SOCKET BYTES ROUNDS          and the other
- *   bench send FILE BYTES pageable|pinned      the same by way of host memory
- *   bench receive FILE BYTES pageable|pinned
+ *   bench send FILE BYTES fresh|touched|pinned the same by way of host memory
+ *   bench receive FILE BYTES fresh|touched|pinned
  *
  * Times are microseconds; moments are of CLOCK_MONOTONIC, which all processes share.
  */
@@ -474,6 +474,8 @@ static struct box *open_box(char **arguments, uint64_t *bytes, CUdeviceptr *memo
     if (box == MAP_FAILED)
         die("cannot map %s", arguments[0]);
     start_cuda();
+    if (strcmp(arguments[2], "touched") == 0)
+        memset(box + 1, 1, *bytes);
     if (strcmp(arguments[2], "pinned") == 0)
         DRIVER(cuMemHostRegister, box + 1, *bytes, CU_MEMHOSTREGISTER_PORTABLE);
     *memory = allocate_device(*bytes);

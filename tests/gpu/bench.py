@@ -45,8 +45,9 @@ ROWS = {
                         "by host memory"),
     "handover.used": ("hand over 256 MiB, until a byte is read", "ratio", 500, ">=",
                       "by host memory"),
-    "handover.pinned": ("the same against pinned host memory", "ratio", None, ">=",
-                        "by pinned memory"),
+    "handover.touched": ("the same, host memory that was in use before", None, None, None,
+                         "by used memory"),
+    "handover.pinned": ("the same, pinned host memory", None, None, None, "by pinned memory"),
     "vram": ("memory that the daemon itself takes", "measured", 16, "<=", None),
 }
 COUNTS = (1, 100, 1000)
@@ -210,7 +211,7 @@ class Bench:
                          ("consume", daemon.path, size, self.rounds), self.rounds)
         daemon.stop()
         by_host = {}
-        for kind in ("pageable", "pinned"):
+        for kind in ("fresh", "touched", "pinned"):
             by_host[kind] = []
             for _ in range(2 if self.quick else 3):
                 box = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="gpubuf-bench-")) / "box"
@@ -222,8 +223,8 @@ class Bench:
                     box.parent.rmdir()
                 by_host[kind].append(found[0][1])
         rows = []
-        for ident, which, kind in (("mapped", 0, "pageable"), ("used", 1, "pageable"),
-                                   ("pinned", 1, "pinned")):
+        for ident, which, kind in (("mapped", 0, "fresh"), ("used", 1, "fresh"),
+                                   ("touched", 1, "touched"), ("pinned", 1, "pinned")):
             measured, floor = [o[which] for o in ours], by_host[kind]
             middle = statistics.median(floor)
             rows.append(row(f"handover.{ident}", "us", measured, floor,
@@ -318,8 +319,9 @@ def plots(rows):
         puts += bar(f"put.{mib}mib", f"gpubuf_put_bytes, {mib} MiB")
         puts += bar(f"put.{mib}mib", f"cuMemcpyDtoD, {mib} MiB", "floor", "other")
     hands = bar("handover.used", "gpubufd: seal and open")
-    hands += bar("handover.pinned", "by pinned host memory", "floor", "other")
-    hands += bar("handover.used", "by host shared memory", "floor", "other")
+    hands += bar("handover.pinned", "by pinned shared memory", "floor", "other")
+    hands += bar("handover.touched", "by shared memory in use before", "floor", "other")
+    hands += bar("handover.used", "by fresh shared memory", "floor", "other")
     kernel = bar("kernel", "over an object") + bar("kernel", "over own memory", "floor", "other")
     out = {}
     for name, title, unit, values, log in (

@@ -6,8 +6,8 @@ from harness import MIB, WorkerError, check, equal, expect
 @check("a GPU is named by its number, by its UUID, or by the beginning of that")
 def names(t):
     worker = t.worker()
-    uuid = worker.run("check_devices", "uuids")[0]
-    for name in ("cuda:0", uuid, uuid[:12]):
+    uuid, *others = worker.run("check_devices", "uuids")
+    for name in ("cuda:0", uuid, beginning(uuid, others)):
         daemon = t.daemon(f"{name}:64M")
         equal(daemon.figures()["id"], uuid, name)
         for device in (uuid, "cuda:0"):
@@ -17,6 +17,12 @@ def names(t):
         worker.unmap()
         worker.fails(("invalid", "unsupported", "not_found"), "put", "b", MIB, 1, device="cuda:77")
         daemon.stop()
+
+
+def beginning(uuid, others):
+    """As much of it as no other one begins with."""
+    count = next(i for i in range(8, 41) if not any(o.startswith(uuid[:i]) for o in others))
+    return uuid[:count]
 
 
 def uuids(work):
@@ -112,4 +118,5 @@ def wrong_gpu(t):
     producer.own_fd(4 * MIB, 1)
     layout = {"kind": "bytes", "bytes": MIB, "data": {"handle": 0, "offset": 0, "bytes": MIB}}
     handle = {"kind": "cuda_fd", "fd": 0, "bytes": 4 * MIB, "device": uuid}
-    t.note("the daemon says", producer.fails("invalid", "register", "a", layout, [handle]))
+    t.note("the daemon says", producer.fails("invalid", "register", "a", layout, [handle],
+                                              device=uuid))

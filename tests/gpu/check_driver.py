@@ -70,7 +70,7 @@ def descriptor_is_no_lock(t):
 def map_both_ways(work):
     """(in a worker) what a kernel finds by way of a mapping for reading before and after a kernel
     wrote by way of another."""
-    import cuda
+    import gpu_driver as cuda
 
     count = 4 << 20
     fd = work.cu.export(work.cu.create(count))

@@ -56,7 +56,7 @@ def eviction(t):
         least = min(least, t.free())
     figures = daemon.figures()
     expect(figures["evictions"] >= pieces - 8, f"only {figures['evictions']} evictions")
-    expect(before - least <= t.capacity() + 4 * MIB,
+    expect(before - least <= t.capacity() + t.slack(),
            f"{(before - least) // MIB} MiB were taken of {t.capacity() // MIB}")
     reader.open(f"o/{pieces - 1}")
     equal(reader.sum(f"o/{pieces - 1}"), pieces * count)

@@ -54,10 +54,15 @@ def copies_refused(t):
     count = t.mib(8, 2)
     writer.put("a", count, 9)
     reader.open("a")
-    for how in ("HtoD", "DtoD"):
-        equal(reader.try_to_write("a", how), "CUDA_ERROR_INVALID_VALUE", how)
+    equal(reader.try_to_write("a", "HtoD"), "CUDA_ERROR_INVALID_VALUE")
     equal(reader.sum("a"), 9 * count)
     writer.open("a")
+    for how in ("DtoD", "memset"):
+        reader = t.worker(daemon)  # for each, as it may cost the context
+        reader.open("a")
+        answer = reader.try_to_write("a", how)
+        t.note(how, answer)
+        expect(answer in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_ILLEGAL_ADDRESS"), how)
     equal(writer.sum("a"), 9 * count)
 
 

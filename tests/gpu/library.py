@@ -10,7 +10,7 @@ import os
 from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t
 from ctypes import c_uint, c_uint64, c_void_p
 
-import cuda
+import gpu_driver as cuda
 
 CODES = {-32602: "invalid", -32001: "not_found", -32005: "busy", -32009: "device",
          -32010: "unsupported", -32003: "no_space", -2: "connect", -3: "closed"}

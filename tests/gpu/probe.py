@@ -8,7 +8,7 @@ import ctypes
 import os
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-import cuda
+import gpu_driver as cuda
 
 SIZE = 4 << 20
 UNBACKED = 0x1234  # what is no handle and no pointer

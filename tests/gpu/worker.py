@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import cuda  # noqa: E402
+import gpu_driver as cuda  # noqa: E402
 from peer import Peer, RpcError, Segment  # noqa: E402
 
 
@@ -208,15 +208,12 @@ class Work:
                 return error.name
             return self.cu.result("cuCtxSynchronize")
         if how == "HtoD":
-            return self.cu.result("cuMemcpyHtoD", pointer, b"x" * 64, 64)
-        if how == "DtoD":
-            return self.cu.result("cuMemcpyDtoD", pointer, self.cu.allocate(4096), 4096)
-        if how == "memset":
-            stream = self.cu.stream()
-            result = self.cu.result("cuMemsetD8Async", pointer, 0xEE, 4096, stream)
-            return result if result != "CUDA_SUCCESS" else self.cu.result("cuStreamSynchronize",
-                                                                          stream)
-        raise ValueError(how)
+            result = self.cu.result("cuMemcpyHtoD", pointer, b"x" * 64, 64)
+        elif how == "DtoD":
+            result = self.cu.result("cuMemcpyDtoD", pointer, self.cu.allocate(4096), 4096)
+        else:
+            result = self.cu.result("cuMemsetD8Async", pointer, 0xEE, 4096, 0)
+        return result if result != "CUDA_SUCCESS" else self.cu.result("cuCtxSynchronize")
 
     # ---- order ----
 
@@ -286,12 +283,13 @@ class Work:
     def free_own(self):
         self.cu.cuMemFree(self.kept.pop("own")[0])
 
-    def register(self, name, layout, handles, file=None):
+    def register(self, name, layout, handles, file=None, **params):
         """`register`, with the descriptor of own_fd, or of a file, where a handle says "fd"."""
         fds = []
         if any("fd" in handle for handle in handles):
             fds = [self.kept["fd"] if file is None else self.some_file(file)]
-        return self.peer.call("register", fds=fds, name=name, layout=layout, handles=handles)
+        return self.peer.call("register", fds=fds, name=name, layout=layout, handles=handles,
+                              **params)
 
     def some_file(self, file):
         if file == "memfd":
