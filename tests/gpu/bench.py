@@ -93,7 +93,7 @@ class Bench:
             return subprocess.Popen(
                 [str(word) for word in (self.program, *arguments)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log, text=True, env=self.case.environment(),
-                **options,
+                preexec_fn=harness.end_with_parent, **options,
             )
 
     def run(self, *arguments, given=None, timeout=120):

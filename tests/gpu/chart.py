@@ -10,7 +10,9 @@ COLOURS = {"ours": "#2a7f62", "other": "#9aa5b1"}
 
 def ticks(least, most, log):
     if log:
-        return [10.0**k for k in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)]
+        first = math.floor(math.log10(least))
+        last = max(math.ceil(math.log10(most)), first + 1)
+        return [10.0**k for k in range(first, last + 1)]
     step = 10 ** math.floor(math.log10(most))
     step = next(s for s in (step / 5, step / 2, step, step * 2) if most / s <= 6)
     return [step * i for i in range(math.ceil(most / step) + 1)]

@@ -26,9 +26,10 @@ def answers(t):
     found, worker = {}, t.worker()
     for name in worker.run("probe", "names"):
         try:
-            found[name], good = worker.run("probe", "ask", name)
+            worker.begin("run", "probe", "ask", name)
+            found[name], good = worker.end(timeout=15)
         except Failure as failure:  # a driver need not survive every question
-            found[name], good = f"the process ends: {failure}".partition(";")[0], False
+            found[name], good = str(failure).partition(";")[0], False
         if not good:
             worker.kill()
             worker = t.worker()

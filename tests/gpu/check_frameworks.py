@@ -15,21 +15,21 @@ def installed(t, *names):
     return found
 
 
-@check("CuPy, numba, PyTorch and JAX: each reads what each of them wrote", fake=False, seconds=280)
+@check("CuPy, numba, PyTorch and JAX: each reads what each of them wrote", fake=False, seconds=200)
 def frameworks(t):
     daemon = t.daemon()
     workers = {name: t.worker(daemon) for name in installed(t, *NAMES)}
     for name, worker in workers.items():  # all start at once: they take their time
         worker.begin("run", "frameworks", "load", name)
+    problems = []
     for name in list(workers):
-        version = workers[name].end()
-        t.note(name, version or "has no GPU here")
-        if version is None:
+        version = attempt(problems, f"{name} is loaded", workers[name].end)
+        t.note(name, {FAILED: "fails", None: "has no GPU here"}.get(version, version))
+        if version in (FAILED, None):
             del workers[name]
-    expect(workers, "none of them sees the GPU")
+    expect(workers, "none of them sees the GPU: " + "; ".join(problems))
     for name, worker in workers.items():
         worker.begin("run", "frameworks", "produce", name, f"by/{name}")
-    problems = []
     made = [name for name, worker in workers.items()
             if attempt(problems, f"{name} writes", worker.end) is not FAILED]
     for reader, worker in workers.items():

@@ -1,5 +1,6 @@
 """What is written in one process is read in another, and by nobody changed there."""
 
+import os
 import struct
 
 from harness import MIB, check, equal, expect
@@ -167,3 +168,24 @@ def bits(t):
     reader.open("d")
     expected = sum(struct.pack(f"<{len(values)}d", *values))
     equal(reader.sum("d"), expected)
+
+
+@check("a reader under another uid opens what the mode lets it, by descriptor and by handle")
+def other_user(t):
+    if os.geteuid() != 0:
+        t.skip("needs root, to become another user")
+    t.let_others_in()
+    daemon = t.daemon()
+    writer, reader = t.worker(daemon), t.worker(start=False)
+    count = t.mib(4, 1)
+    for share in ("fd", "ipc"):
+        writer.put(share, count, 7, mode="0604", share=share)
+    writer.put("private", count, 7)
+    reader.become(65534)
+    reader.start()
+    reader.connect(daemon.path)
+    for share in ("fd", "ipc"):
+        equal(reader.open(share)["uid"], 0)
+        equal(reader.sum(share), 7 * count, share)
+    reader.fails("not_found", "open", "private")
+    reader.fails(("denied", "not_found"), "call", "delete", name="fd")

@@ -5,7 +5,6 @@ name: `cu.cuMemAlloc(…)` raises CudaError, `cu.result("cuMemAlloc", …)` retu
 """
 
 import ctypes
-import os
 from ctypes import Structure, byref, c_char, c_double, c_int, c_size_t, c_ubyte, c_uint
 from ctypes import c_uint64, c_ushort, c_void_p
 
@@ -71,7 +70,9 @@ def exportable(ordinal, handle_types=FD):
 
 
 class Driver:
-    def __init__(self):
+    def __init__(self, image=None):
+        """`image`: the compiled kernels of kernels.cu, which a fake driver does without."""
+        self.image = image
         self.library = ctypes.CDLL("libcuda.so.1")
         self.fake = hasattr(self.library, "fakecuda_fill")
         self.ordinal = None
@@ -135,8 +136,8 @@ class Driver:
         self.ordinal = ordinal
         # All that might wait for the device is done now, not while something is to be timed.
         self.slots = Slots(self)
-        if not self.fake and os.environ.get("GPUBUF_GPU_KERNELS"):
-            self.kernels = Kernels(self)
+        if self.image and not self.fake:
+            self.kernels = Kernels(self, self.image)
 
     def free_bytes(self):
         free, total = c_size_t(), c_size_t()
@@ -314,16 +315,15 @@ class Slots:
 
 
 class Kernels:
-    """The module made of kernels.cu, named by GPUBUF_GPU_KERNELS."""
+    """The module made of kernels.cu."""
 
     NAMES = ("fill", "sum", "reduce", "column_sum", "wait_gate")
     THREADS = 256
 
-    def __init__(self, cu):
+    def __init__(self, cu, image):
         self.cu = cu
         self.module = c_void_p()
-        with open(os.environ["GPUBUF_GPU_KERNELS"], "rb") as file:
-            cu.cuModuleLoadData(byref(self.module), file.read())
+        cu.cuModuleLoadData(byref(self.module), image)
         self.functions = {name: c_void_p() for name in self.NAMES}
         for name, function in self.functions.items():
             cu.cuModuleGetFunction(byref(function), self.module, name.encode())

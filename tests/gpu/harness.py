@@ -7,6 +7,7 @@ nothing that a GPU does can end it.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -78,6 +79,11 @@ def eventually(condition, text, seconds=20):
         time.sleep(0.01)
 
 
+def end_with_parent():
+    """(in a child) Nothing that was started outlives the checks, however they end."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Process:
     """A child with a log of its own."""
 
@@ -85,7 +91,8 @@ class Process:
         self.log = log
         with open(log, "ab") as file:
             self.process = subprocess.Popen(
-                [str(word) for word in command], stderr=file, env=environment, **options
+                [str(word) for word in command], stderr=file, env=environment,
+                preexec_fn=end_with_parent, **options
             )
         self.pid = self.process.pid
 
@@ -283,6 +290,18 @@ class Case:
 
     def free(self):
         return self.observer().free()
+
+    def let_others_in(self):
+        """Other users may reach the socket and, where it is fake, the GPU."""
+        os.chmod(self.private, 0o755)
+        if self.fake:
+            os.chmod(self.devices, 0o777)
+
+    def seen_by_nvidia_smi(self, daemon):
+        """What nvidia-smi says that the daemon has; None where it does not list it."""
+        query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+        lines = self.command(query)[1].splitlines() if shutil.which(query[0]) else []
+        return next((li for li in lines if li.split(",")[0] == str(daemon.pid)), None)
 
     def free_again(self, before, what):
         """Waits until as much is free as before; a process that was killed is cleared away by the

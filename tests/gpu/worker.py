@@ -21,6 +21,12 @@ import gpu_driver as cuda  # noqa: E402
 from peer import Peer, RpcError, Segment  # noqa: E402
 
 
+def gpu_kernels():
+    """kernels.cu as nvcc made it; None without nvcc."""
+    path = os.environ.get("GPUBUF_GPU_KERNELS")
+    return Path(path).read_bytes() if path else None
+
+
 class Session(Peer):
     """A peer that is given memory of GPUs."""
 
@@ -54,6 +60,7 @@ class Work:
 
     def __init__(self):
         self.cu = None
+        self.kernels = None  # the compiled kernels, where they were read early
         self.peer = None
         self.mappings = {}  # (segment, access) -> Mapping
         self.objects = {}  # name -> result of create or open
@@ -63,12 +70,21 @@ class Work:
 
     def start(self, ordinal=0):
         """cuInit and a context; the GPUs that this process sees."""
+        if self.kernels is None:
+            self.kernels = gpu_kernels()
         self.init()
         self.cu.enter(ordinal)
         return self.cu.devices()
 
+    def become(self, uid):
+        """Another user, from now on; before anything else."""
+        self.kernels = gpu_kernels()  # while they can be read
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
     def init(self):
-        self.cu = cuda.Driver()
+        self.cu = cuda.Driver(self.kernels)
         self.cu.cuInit(0)
         return self.cu.devices()
 
