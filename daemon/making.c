@@ -52,6 +52,52 @@ static void job_free(struct gb_making_job *job)
     free(job);
 }
 
+/* Memory on its way back. */
+struct discard_job {
+    struct gb_job job;
+    struct gb_device *device;
+    struct gb_memory memory;
+};
+
+static void discard(struct gb_job *base)
+{
+    struct discard_job *job = GB_CONTAINER(base, struct discard_job, job);
+
+    job->device->ops->destroy(job->device, &job->memory);
+}
+
+static void discarded(struct gb_job *base)
+{
+    free(GB_CONTAINER(base, struct discard_job, job));
+}
+
+void gb_memory_discard(struct gb_device *device, const struct gb_memory *memory)
+{
+    struct discard_job *job = malloc(sizeof(*job));
+    struct gb_memory copy = *memory;
+
+    if (!job) { /* waiting for the driver is better than losing the memory */
+        device->ops->destroy(device, &copy);
+        return;
+    }
+    *job = (struct discard_job){
+        .job = {.work = discard, .done = discarded}, .device = device, .memory = copy};
+    gb_mover_submit(device->mover, &job->job);
+}
+
+uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *user)
+{
+    uint64_t count = 0;
+
+    GB_LIST_EACH(&store->making, link) {
+        const struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
+
+        if (job->user == user)
+            count += job->kind == GB_SEGMENT_ADOPTED ? job->count : 1;
+    }
+    return count;
+}
+
 static void tell_failure(struct gb_making_job *job)
 {
     if (gb_device_cuda_lost(job->error.cuda))
@@ -83,7 +129,7 @@ static void made(struct gb_job *base)
     device->space_changed = true;
     if (job->result == 0 && !gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
                                             &job->memories[0])) {
-        device->ops->destroy(device, &job->memories[0]);
+        gb_memory_discard(device, &job->memories[0]);
         job->result = gb_fail(&job->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     }
     if (job->result < 0)
@@ -155,7 +201,7 @@ static void adopt(struct gb_job *base)
 static void drop_adopted(struct gb_making_job *job)
 {
     for (unsigned i = 0; i < job->count; i++)
-        job->key.device->ops->destroy(job->key.device, &job->memories[i]);
+        gb_memory_discard(job->key.device, &job->memories[i]);
     job_free(job);
 }
 

@@ -733,7 +733,10 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     if (gb_list_linked(&source->of_producer)) /* after the source, and ends with the same session */
         gb_list_append(&source->of_producer, &object->of_producer);
     object->by_session = source->by_session;
-    object->evict = source->evict;
+    /* Who may only read the source cannot keep its memory from being evicted. */
+    object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)
+                        ? GB_EVICT_SPILL
+                        : source->evict;
     return publish(call, object, &layout, params->replace);
 }
 

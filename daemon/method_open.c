@@ -340,6 +340,22 @@ static void write_limits(struct gb_call *call)
     gb_write_char(call->writer, '}');
 }
 
+/* A lease for somebody who has mapped the object's segments already: they count as given. */
+static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object)
+{
+    struct gb_server *server = call->server;
+    struct gb_lease *lease =
+        gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
+
+    for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
+        if (gb_mapper_add(&server->store, &call->session->mapper,
+                          object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
+            gb_lease_end(&server->registry, lease);
+            lease = NULL;
+        }
+    return lease;
+}
+
 /* One lease that the client had before its connection broke: granted anew if that version is still
    there, else null. */
 static int resume_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
@@ -364,8 +380,7 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
     if (same_instance && object && object->version == wanted.version &&
         gb_session_may_read(call->session, object) &&
         call->session->holder.count < call->server->config->limits.session_leases)
-        lease = gb_lease_new(&call->server->registry, object, &call->session->holder, false,
-                             gb_now_ms());
+        lease = resume_lease(call, object);
     if (lease)
         gb_write_uint(list, lease->id);
     else
@@ -433,6 +448,7 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     gb_writer_reset(list);
     if (params->resume.text && (r = resume(call, params->resume, list)) < 0) {
         gb_holder_end(&server->registry, &call->session->holder);
+        gb_mapper_end(&server->store, &call->session->mapper);
         free(call->session->client);
         call->session->client = NULL;
         return r;

@@ -115,30 +115,22 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
     uv_mutex_unlock(&mover->lock);
 }
 
-/* Finishing a job may bring another, so until the thread has stopped it must be looked after. */
-static bool idle(struct gb_mover *mover)
-{
-    bool empty;
-
-    uv_mutex_lock(&mover->lock);
-    empty = gb_list_empty(&mover->queue) && gb_list_empty(&mover->done);
-    uv_mutex_unlock(&mover->lock);
-    return empty;
-}
-
 void gb_mover_end(struct gb_mover *mover)
 {
+    struct gb_job *job;
+
     if (!mover)
         return;
-    do {
-        uv_mutex_lock(&mover->lock);
-        mover->stop = true;
-        uv_cond_signal(&mover->wake);
-        uv_mutex_unlock(&mover->lock);
-        uv_thread_join(&mover->thread);
-        finish(mover);
-        mover->stop = false;
-    } while (!idle(mover) && uv_thread_create(&mover->thread, run, mover) == 0);
+    uv_mutex_lock(&mover->lock);
+    mover->stop = true;
+    uv_cond_signal(&mover->wake);
+    uv_mutex_unlock(&mover->lock);
+    uv_thread_join(&mover->thread);
+    finish(mover);
+    while ((job = take_first(&mover->queue))) { /* brought by finishing others */
+        job->work(job);
+        job->done(job);
+    }
     uv_close((uv_handle_t *)&mover->finished, on_closed);
     uv_cond_destroy(&mover->wake);
     uv_mutex_destroy(&mover->lock);

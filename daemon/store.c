@@ -417,7 +417,7 @@ static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
 
     if (!make_room(store, device, bytes, shortfall))
         return GB_PLACE_FULL;
-    if (user->segments >= store->user_segments)
+    if (user->segments + gb_making_count(store, user) >= store->user_segments)
         return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
                              "segments of a user");
     if (device->mover)
@@ -582,7 +582,7 @@ static int store_adopted(struct gb_store *store, struct gb_device *device, struc
             place_in(storage, segment, NULL);
             continue;
         }
-        device->ops->destroy(device, &memories[i]);
+        gb_memory_discard(device, &memories[i]);
         gb_storage_unref(store, storage);
         storage = NULL;
     }

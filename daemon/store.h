@@ -193,6 +193,10 @@ int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, 
                  struct gb_memory *memories, struct gb_error *error);
 /* The memory that an adopting job has brought: `count` of them are the caller's now. */
 void gb_making_take(struct gb_making *making, struct gb_memory *memories);
+/* Gives back memory that became no segment, on the mover's thread if the device has one. */
+void gb_memory_discard(struct gb_device *device, const struct gb_memory *memory);
+/* How many segments are being made or adopted for a user. */
+uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *user);
 /* Whether a shared segment that would hold the bytes is on its way to the domain. */
 bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *key, uint64_t bytes);
 

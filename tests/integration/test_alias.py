@@ -1,5 +1,6 @@
 """alias: new names for parts, over the same memory."""
 
+import os
 import struct
 
 import pytest
@@ -218,3 +219,14 @@ def test_a_scalar_has_no_rows(peer):
     peer.create_object("a", array(), b"\1\0\0\0")
     error = peer.error("invalid", "alias", name="b", of="a", slice={"offset": 0, "length": 1})
     assert error.message.startswith("params.slice")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="speaks as another user")
+def test_a_reader_cannot_keep_the_memory(daemon, peer):
+    """`keep` is for who may change an object; an alias made by a mere reader does not inherit it."""
+    peer.create_object("kept", bytes_layout(8), b"12345678", evict="keep", mode="0644")
+    reader = daemon.connect_as(1234, 1234)
+    reader.call("alias", name="theirs", of="kept")
+    assert reader.call("stat", name="theirs")["object"]["evict"] == "spill"
+    peer.call("alias", name="mine", of="kept")
+    assert peer.call("stat", name="mine")["object"]["evict"] == "keep"

@@ -89,3 +89,24 @@ def test_bad_resume(peer):
                    {"instance": "00", "objects": {}}, {"instance": "00", "objects": [{}]}):
         error = peer.error("invalid", "hello", protocol=1, resume=resume)
         assert error.message.startswith("params.resume")
+
+
+def test_resume_gives_back_what_is_still_there(daemon, peer):
+    """By the same daemon: a lease for what is unchanged, null for the rest; mappings count again."""
+    version = peer.put("a")
+    peer.put("b")
+    broken = daemon.connect()
+    instance = broken.call("hello", protocol=1)["instance"]
+    broken.call("open", names=["a", "b"])
+    broken.close()
+    peer.put("b", replace=True)
+    again = daemon.connect()
+    wanted = [{"name": "a", "version": version}, {"name": "b", "version": version + 1}]
+    resumed = again.call("hello", protocol=1,
+                         resume={"instance": instance, "objects": wanted})["resumed"]
+    assert resumed[1] is None
+    (lease,) = peer.call("leases", name="a")["leases"]
+    assert lease["lease"] == resumed[0]
+    sessions = [m["session"] for m in peer.call("leases")["mapped"]]
+    assert lease["session"] in sessions, "what it still maps is in the account"
+    again.call("release", lease=resumed[0])
