@@ -495,10 +495,11 @@ static uint64_t coming(const struct gb_device *device)
     return device->freeing + (asked ? device->pinned_by_clients : 0);
 }
 
-/* How long a request waits for that, whatever it says itself. */
-static uint64_t grace_ms(const struct gb_call *call, const struct gb_device *device)
+/* How long a request waits for that, whatever it says itself. `driver`: only the driver is to be
+   waited for, and nobody else. */
+static uint64_t grace_ms(const struct gb_device *device, bool driver)
 {
-    if (device->freeing >= call->shortfall)
+    if (driver)
         return DRIVER_PATIENCE_MS;
     return coming(device) > 0 ? RETIRE_GRACE_MS : 0;
 }
@@ -600,18 +601,22 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
 
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
 {
-    uint64_t patience = wait_ms, grace = grace_ms(call, device), now = gb_now_ms();
+    bool driver = device->freeing >= call->shortfall;
+    uint64_t patience = wait_ms, grace = grace_ms(device, driver), now = gb_now_ms();
     uint64_t since = call->wait ? gb_wait_since(call->wait) : now;
     char why[sizeof(call->error.message)];
+    int r;
 
     if (place == GB_PLACE_MAKING)
         return wait_driver(call, device);
-    if (call->wait)
-        gb_wait_expect(call->wait, 0);
     if (patience < grace)
         patience = grace;
-    if (now - since < patience)
-        return put_aside(call, device, NULL, 0, since + patience);
+    if (now - since < patience) {
+        r = put_aside(call, device, NULL, 0, since + patience);
+        if (r == GB_WAITS)
+            gb_wait_expect(call->wait, driver ? now : 0);
+        return r;
+    }
     if (wait_ms == 0)
         return GPUBUF_E_NO_SPACE;
     memcpy(why, call->error.message, sizeof(why));

@@ -130,6 +130,17 @@ uint64_t gb_wait_since(const struct gb_wait *wait)
     return wait->since_ms;
 }
 
+/* In order of arrival: to where most come from, the end. */
+static void insert_by_arrival(struct gb_link *head, struct gb_wait *wait)
+{
+    struct gb_link *after = head->prev;
+
+    while (after != head &&
+           GB_CONTAINER(after, struct gb_wait, of_device)->since_ms > wait->since_ms)
+        after = after->prev;
+    gb_list_append(after->next, &wait->of_device);
+}
+
 void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms)
 {
     bool moves = (wait->expects_since_ms == 0) != (since_ms == 0);
@@ -138,7 +149,7 @@ void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms)
     if (!moves)
         return;
     gb_list_remove(&wait->of_device);
-    gb_list_append(since_ms ? &wait->device->expecting : &wait->device->waits, &wait->of_device);
+    insert_by_arrival(since_ms ? &wait->device->expecting : &wait->device->waits, wait);
 }
 
 uint64_t gb_wait_expects_since(const struct gb_wait *wait)

@@ -34,8 +34,9 @@ struct gb_session *gb_wait_session(const struct gb_wait *wait);
 const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
-/* It waits for the device's driver since then, not for space; 0: it does not. Such a request is tried
-   before those that wait for space, or one of them would take what was made for it. */
+/* It waits for the device's driver since then, to make or to take back memory; 0: it waits for others
+   to let go. Those who wait for the driver are tried first: they do not stand behind those who may
+   wait for ever, and nobody takes what was made for them. */
 void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms);
 uint64_t gb_wait_expects_since(const struct gb_wait *wait);
 /* Moves the end of the wait. */

@@ -130,6 +130,25 @@ def test_what_is_on_its_way_back_is_waited_for(slow):
     assert peer.create("b", bytes_layout(60 * MIB))
 
 
+def test_nobody_stands_behind_one_who_waits_for_others(slow):
+    """What is on its way back is enough for the second, not for the first."""
+    daemon = slow("cuMemFree", 600)
+    holder, waiter, peer = [daemon.connect() for _ in range(3)]
+    held = holder.create("held", bytes_layout(20 * MIB))
+    made = peer.create("a", bytes_layout(40 * MIB), share="ipc")
+    peer.call("abort", lease=made["lease"])
+    ident = waiter.request("create", name="w", layout=bytes_layout(50 * MIB), wait_ms=60000)
+    waiter.wait_until_read()
+    waiter.call("stats")
+    peer.unmap()
+    second = peer.create("b", bytes_layout(30 * MIB))
+    assert ident not in waiter.replies and not answered(waiter)
+    for one, session in ((held, holder), (second, peer)):
+        session.call("abort", lease=one["lease"])
+        session.unmap()
+    assert waiter.reply(ident)["lease"]
+
+
 def test_what_is_being_made_for_another_is_no_space_to_come(slow):
     """Eviction makes room at once; it does not look to a segment that another will have."""
     daemon = slow("cuMemAlloc", 1000)
