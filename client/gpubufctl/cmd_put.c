@@ -179,6 +179,8 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
                       put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
     int status = read(put);
     gb_progress_end(&put->progress);
+    if (status == GB_STATUS_OK)
+        status = gb_put_finish(put);
     if (status != GB_STATUS_OK)
         return status;
     int code = gpubuf_seal(put->object, put->null_counts);
@@ -204,8 +206,7 @@ int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
     if (gb_input_open(&put.input, args->value[1], &error) != 0)
         return gb_cli_tell(&error);
     status = publish(&put, args, args->value[1]);
-    gpubuf_release(put.object); /* if it is not sealed, this takes it back */
-    free(put.null_counts);
+    gb_put_end(&put);
     gb_input_close(&put.input);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "put.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got)
@@ -33,6 +34,33 @@ int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout)
     return code == 0 ? GB_STATUS_OK : gb_cli_error(put->cli, code, "cannot create %s", put->name);
 }
 
+/* What goes to a GPU is put together on the host first. */
+struct gb_put_stage {
+    struct gb_put_stage *next;
+    struct gpubuf_object *object; /* a reference of its own */
+    enum gpubuf_which which;
+    uint64_t bytes;
+    void *data;
+};
+
+static int stage(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_which which,
+                 uint64_t bytes, void **data)
+{
+    struct gb_put_stage *stage = malloc(sizeof(*stage));
+    void *memory = calloc(1, bytes + 1);
+
+    if (!stage || !memory) {
+        free(stage);
+        free(memory);
+        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_put_failure(put);
+    }
+    *stage = (struct gb_put_stage){put->stages, gpubuf_retain(object), which, bytes, memory};
+    put->stages = stage;
+    *data = memory;
+    return GB_STATUS_OK;
+}
+
 int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_which which,
                   void **data)
 {
@@ -41,13 +69,33 @@ int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_
     int code = gpubuf_memory(object, which, &memory);
     if (code < 0)
         return gb_cli_error(put->cli, code, "cannot write %s", put->name);
-    if (strcmp(gpubuf_device(object), "host") != 0)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot write %s: it lies on the device %s, and only memory of the host "
-                           "can be filled from a file; use --device host",
-                           put->name, gpubuf_device(object));
     *data = memory.pointer;
+    if (memory.pointer && strcmp(gpubuf_device(object), "host") != 0)
+        return stage(put, object, which, memory.bytes, data);
     return GB_STATUS_OK;
+}
+
+int gb_put_finish(struct gb_put *put)
+{
+    for (const struct gb_put_stage *stage = put->stages; stage; stage = stage->next) {
+        int code = gpubuf_write(stage->object, stage->which, 0, stage->data, stage->bytes, NULL);
+        if (code < 0)
+            return gb_cli_error(put->cli, code, "cannot write %s", put->name);
+    }
+    return GB_STATUS_OK;
+}
+
+void gb_put_end(struct gb_put *put)
+{
+    while (put->stages) {
+        struct gb_put_stage *stage = put->stages;
+        put->stages = stage->next;
+        gpubuf_release(stage->object);
+        free(stage->data);
+        free(stage);
+    }
+    gpubuf_release(put->object); /* if it is not sealed, this takes it back */
+    free(put->null_counts);
 }
 
 int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsigned ndim,

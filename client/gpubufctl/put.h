@@ -12,6 +12,8 @@
 
 enum gb_put_kind { GB_PUT_AUTO, GB_PUT_BYTES, GB_PUT_ARRAY, GB_PUT_COLUMN, GB_PUT_TABLE };
 
+struct gb_put_stage;
+
 struct gb_put {
     struct gb_cli *cli;
     const char *name;
@@ -27,8 +29,9 @@ struct gb_put {
     struct gb_dtype dtype;
     unsigned ndim;
     uint64_t shape[GB_PARSE_NDIM];
+    struct gb_put_stage *stages; /* of an object on a GPU: what is to be copied there */
     /* The outcome. */
-    struct gpubuf_object *object; /* created; the command seals or releases it */
+    struct gpubuf_object *object; /* created; the command seals it */
     int64_t *null_counts;         /* for the seal; or NULL */
     struct gb_error error;        /* what gb_put_failure tells */
 };
@@ -52,9 +55,16 @@ int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout);
 int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsigned ndim,
                         const uint64_t *shape, void **data);
 
-/* The memory of one of an object's buffers. 0, or a status; the failure has been told. */
+/* The memory of one of an object's buffers, to be filled before gb_put_finish. 0, or a status; the
+   failure has been told. */
 int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_which which,
                   void **data);
+
+/* Everything is filled: what is for a GPU goes there. 0, or a status; the failure has been told. */
+int gb_put_finish(struct gb_put *put);
+
+/* Frees what the readers made; an object that is not sealed is taken back. */
+void gb_put_end(struct gb_put *put);
 
 /* Told when the data end before, or go on after, `expected` bytes. */
 int gb_put_wrong_length(struct gb_put *put, uint64_t expected, uint64_t got, bool more);

@@ -21,6 +21,58 @@ static int map_buffer(struct gpubuf_object *object, enum gpubuf_which which,
     return status < 0 ? library_failure(object, status, error) : 0;
 }
 
+/* ---- objects on a GPU: a copy of what the view shows ---- */
+
+static void narrow(struct gpubuf_memory *memory, uint64_t *from, uint64_t start, uint64_t end)
+{
+    *from = start < memory->bytes ? start : memory->bytes;
+    memory->bytes = (end < memory->bytes ? end : memory->bytes) - *from;
+}
+
+static int copy_buffer(struct gb_series *series, struct gpubuf_object *object,
+                       enum gpubuf_which which, uint64_t from, struct gpubuf_memory *memory,
+                       struct gb_error *error)
+{
+    if (!memory->pointer)
+        return 0;
+    char *copy = malloc(memory->bytes + 1);
+    if (!copy)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    series->copies[which] = copy;
+    memory->pointer = copy;
+    int status = gpubuf_read(object, which, from, copy, memory->bytes, NULL);
+    return status < 0 ? library_failure(object, status, error) : 0;
+}
+
+/* Of a column only the elements shown, from one on whose bits begin a byte; the rest of a string
+   column's text is small beside what it takes to find out. */
+static int copy_buffers(struct gb_series *series, struct gpubuf_object *object,
+                        struct gpubuf_memory *data, struct gpubuf_memory *mask,
+                        struct gpubuf_memory *offsets, struct gb_error *error)
+{
+    uint64_t data_from = 0, mask_from = 0, offsets_from = 0;
+    int status = gpubuf_wait_ready(object, NULL);
+    if (status < 0)
+        return library_failure(object, status, error);
+    if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN) {
+        uint64_t first = series->offset / 8 * 8, end = series->offset + series->length;
+        uint64_t width = series->info->offset_bytes, bits = gb_dtype_bits(&series->dtype);
+        series->offset -= first;
+        if (bits > 0)
+            narrow(data, &data_from, first / 8 * bits, (end + 7) / 8 * bits);
+        narrow(mask, &mask_from, first / 8, (end + 7) / 8);
+        narrow(offsets, &offsets_from, first * width, (end + 1) * width);
+    }
+    status = copy_buffer(series, object, GPUBUF_DATA, data_from, data, error);
+    if (status == 0)
+        status = copy_buffer(series, object, GPUBUF_MASK, mask_from, mask, error);
+    if (status == 0)
+        status = copy_buffer(series, object, GPUBUF_OFFSETS, offsets_from, offsets, error);
+    return status;
+}
+
+/* ---- the beginning and the end -------------------------------------------------------------- */
+
 static bool is_c_order(const struct gb_series *series)
 {
     uint64_t expected = series->item_bytes;
@@ -81,10 +133,6 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
         .offset = gpubuf_offset(object),
         .null_count = gpubuf_null_count(object),
     };
-    if (strcmp(gpubuf_device(object), "host") != 0)
-        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                       "it lives on the device %s; only objects on the host can be read here",
-                       gpubuf_device(object));
     if (!gb_dtype_parse(dtype, strlen(dtype), &series->dtype))
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "dtype \"%.60s\" is unknown", dtype);
     series->info = gb_type_info(series->dtype.type);
@@ -99,6 +147,8 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
         status = map_buffer(object, GPUBUF_MASK, &mask, error);
     if (status == 0)
         status = map_buffer(object, GPUBUF_OFFSETS, &offsets, error);
+    if (status == 0 && strcmp(gpubuf_device(object), "host") != 0)
+        status = copy_buffers(series, object, &data, &mask, &offsets, error);
     if (status != 0)
         return status;
     series->data = data.pointer;
@@ -113,6 +163,8 @@ void gb_series_end(struct gb_series *series)
     for (size_t i = 0; i < series->child_count; i++)
         gb_series_end(&series->children[i]);
     free(series->children);
+    for (size_t i = 0; i < sizeof(series->copies) / sizeof(series->copies[0]); i++)
+        free(series->copies[i]);
     gpubuf_release(series->held);
     *series = (struct gb_series){0};
 }

@@ -1,6 +1,6 @@
 /*
- * A series reads the elements of an object on the host one by one: of a column, of an array in C
- * order, or of bytes. It checks every offset and index found in shared memory against the buffers,
+ * A series reads the elements of an object one by one: of a column, of an array in C order, or of
+ * bytes; of one on a GPU a copy. It checks every offset and index found in shared memory against the buffers,
  * since the publisher may have written anything there.
  *
  * It borrows the object's memory: the object must be held as long as the series. Not thread-safe.
@@ -23,6 +23,7 @@ struct gb_series {
     const unsigned char *data, *mask, *offsets; /* NULL where there is none */
     uint64_t data_bytes;
     uint64_t item_bytes; /* of an element; 0 where it is no whole number of bytes */
+    void *copies[3];     /* of an object on a GPU: what `data`, `mask` and `offsets` point to */
 
     unsigned ndim;         /* arrays; 0 for others */
     const uint64_t *shape; /* NULL for what is no array */
@@ -34,8 +35,7 @@ struct gb_series {
     struct gpubuf_object *held; /* if set, released with the series */
 };
 
-/* `object` is no table. GPUBUF_E_UNSUPPORTED: not on the host; GPUBUF_E_NO_MEMORY; what the library
-   says. The series is to be ended with gb_series_end, which may also be called if this fails. */
+/* `object` is no table. GPUBUF_E_NO_MEMORY; what the library says. The series is to be ended with gb_series_end, which may also be called if this fails. */
 int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error);
 void gb_series_end(struct gb_series *series);
 
