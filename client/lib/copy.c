@@ -98,7 +98,13 @@ int gb_finish_writing(const struct gb_lease *lease)
     struct gb_error error;
     struct gb_gpu *gpu;
     int r = gb_lease_gpu(lease, &gpu, &error);
-    if (r == 0 && gpu)
-        r = gb_gpu_finish(gpu, NULL, &error);
-    return r < 0 ? gb_report(lease->client, &error) : 0;
+    if (r < 0 || !gpu)
+        return r < 0 ? gb_report(lease->client, &error) : 0;
+    r = gb_gpu_finish(gpu, NULL, &error);
+    if (r == 0)
+        return 0;
+    /* What is unmapped under a copy takes the context along: whatever is wrong, wait if at all
+       possible. */
+    (void)gb_gpu_finish(gpu, NULL, NULL);
+    return gb_report(lease->client, &error);
 }

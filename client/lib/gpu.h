@@ -61,9 +61,9 @@ void gb_gpu_leave(struct gb_gpu *gpu);
 /* ---- gpu_event.c: events, counted and used again ---- */
 
 struct gb_event {
-    struct gb_event *chain;        /* those with a handle, in their bucket */
-    struct gb_event *next_idle;    /* oldest first */
-    struct gb_gpu *gpu;            /* a user of it while there are references */
+    struct gb_event *chain;     /* those with a handle, in their bucket */
+    struct gb_event *next_idle; /* oldest first */
+    struct gb_gpu *gpu;         /* a user of it while there are references */
     CUevent event;
     unsigned char handle[GB_IPC_BYTES];
     bool shared;   /* has a handle */

@@ -10,9 +10,9 @@ int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, 
     int r = gb_gpu_enter(gpu, error);
     if (r < 0)
         return r;
-    CUresult result = gpu->cuda->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
-                                               (CUdeviceptr)(uintptr_t)from, (size_t)bytes,
-                                               stream ? stream : GB_CU_STREAM_LEGACY);
+    CUresult result =
+        gpu->cuda->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                 (size_t)bytes, stream ? stream : GB_CU_STREAM_LEGACY);
     gb_gpu_leave(gpu);
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, gpu->cuda, result, "copying %" PRIu64 " bytes on %s", bytes,

@@ -17,8 +17,8 @@
 #define FLAGS_SHARED (CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 /* All under the lock of gpu.h. */
-static struct gb_event *buckets[BUCKETS];             /* those with a handle */
-static struct gb_event *idle, **idle_end = &idle;     /* of all kinds */
+static struct gb_event *buckets[BUCKETS];         /* those with a handle */
+static struct gb_event *idle, **idle_end = &idle; /* of all kinds */
 static unsigned idle_opened;
 
 static struct gb_event **bucket_of(const unsigned char *handle)
@@ -197,8 +197,8 @@ int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
     gb_gpu_unlock();
     gb_gpu_leave(gpu);
     if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, gpu->cuda, result, "opening the event of a producer's work on %s",
-                            gpu->id);
+        return gb_cuda_fail(error, gpu->cuda, result,
+                            "opening the event of a producer's work on %s", gpu->id);
     *out = event;
     return 0;
 }

@@ -290,9 +290,9 @@ static int ask_daemon(const struct gb_lease *lease)
     GB_WRITE_LITERAL(&params, "{\"name\":");
     gb_write_cstring(&params, lease->name);
     gb_write_format(&params, "}%c", 0);
-    int r = params.failed ? gb_report_memory(client)
-                          : gpubuf_call(client, "stat", params.data,
-                                        client->answer_timeout_ms, &text);
+    int r = params.failed
+                ? gb_report_memory(client)
+                : gpubuf_call(client, "stat", params.data, client->answer_timeout_ms, &text);
     gb_writer_end(&params);
 
     struct standing standing = {0};

@@ -113,9 +113,11 @@ static int read_facts(const struct gb_cuda *cuda, CUdeviceptr pointer, struct po
                       struct gb_error *error)
 {
     CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,          CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
     };
     void *values[] = {&facts->type,       &facts->managed, &facts->legacy,
@@ -156,8 +158,8 @@ static int export_fd(struct region *region, struct gb_error *error)
     CUresult result =
         cuda->cuMemRetainAllocationHandle(&allocation, (void *)(uintptr_t)region->pointer);
     if (result == CUDA_SUCCESS) {
-        result = cuda->cuMemExportToShareableHandle(
-            &region->fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        result = cuda->cuMemExportToShareableHandle(&region->fd, allocation,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
         (void)cuda->cuMemRelease(allocation);
     }
     if (result == CUDA_SUCCESS)
@@ -322,9 +324,8 @@ int gpubuf_register_device(struct gpubuf_client *client, const char *name, const
     registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
     if (!registration.options.device)
         registration.options.device = region.gpu->id;
-    struct own_memory own = {.client = client->serial,
-                             .base = (void *)(uintptr_t)region.base,
-                             .bytes = region.bytes};
+    struct own_memory own = {
+        .client = client->serial, .base = (void *)(uintptr_t)region.base, .bytes = region.bytes};
     memcpy(own.handle, region.handle, sizeof(own.handle));
     if (region.fd < 0 && own_note(&own) < 0)
         r = gb_report_memory(client);

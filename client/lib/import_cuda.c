@@ -27,8 +27,8 @@ int gb_cuda_identify(const struct gb_segment_info *segment, struct gb_memory_ide
         return r;
     }
     if (r < 0)
-        return gb_fail(error, r, "segment %" PRIu64 " lies on %s: %s", segment->id,
-                       segment->device, why.message);
+        return gb_fail(error, r, "segment %" PRIu64 " lies on %s: %s", segment->id, segment->device,
+                       why.message);
     if (segment->bytes == 0 || segment->bytes > SIZE_MAX)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "segment %" PRIu64 " has no size", segment->id);
     bool ipc = segment->handle.kind == GB_HANDLE_CUDA_IPC;
@@ -54,8 +54,7 @@ static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle all
     if (result == CUDA_SUCCESS) {
         CUmemAccessDesc access = {
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu->ordinal},
-            .flags =
-                writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ,
+            .flags = writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ,
         };
         *what = "setting the access to";
         result = cuda->cuMemSetAccess(address, bytes, &access, 1);
@@ -85,8 +84,9 @@ static int map_fd(struct gb_gpu *gpu, const struct gb_segment_info *segment, int
             (void)cuda->cuMemRelease(allocation);
     }
     if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, cuda, result, "%s segment %" PRIu64 " of %" PRIu64
-                            " bytes on %s", what, segment->id, segment->bytes, gpu->id);
+        return gb_cuda_fail(error, cuda, result,
+                            "%s segment %" PRIu64 " of %" PRIu64 " bytes on %s", what, segment->id,
+                            segment->bytes, gpu->id);
     imported->address = (void *)(uintptr_t)address;
     imported->allocation = allocation;
     return 0;

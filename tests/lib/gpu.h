@@ -63,6 +63,32 @@ static inline int gpu_tear_down(void **state)
     return tear_down(state) == 0 ? r : -1;
 }
 
+/* ---- children ---- */
+
+/* Of the sanitizer, where there is one. */
+extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+static void (*gpu_body)(int socket);
+
+static inline void run_gpu_body(int socket)
+{
+    gpu_body(socket);
+    if (__lsan_do_recoverable_leak_check)
+        CHECK(__lsan_do_recoverable_leak_check() == 0);
+}
+
+/* As start and run, and nothing may have leaked at the end. */
+static inline struct child start_gpu(void (*body)(int socket))
+{
+    gpu_body = body;
+    return start(run_gpu_body);
+}
+
+static inline void run_gpu(void (*body)(int socket))
+{
+    ends_well(start_gpu(body));
+}
+
 /* ---- in children ---- */
 
 static CUresult (*kernel_fill)(CUdeviceptr, unsigned char, size_t, CUstream);

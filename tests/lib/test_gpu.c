@@ -55,7 +55,7 @@ static void put_everything(int socket)
 static void test_put_everything(void **state)
 {
     (void)state;
-    run(put_everything);
+    run_gpu(put_everything);
 }
 
 /* ---- columns, masks, slices, Arrow ---- */
@@ -66,8 +66,8 @@ static void make_column(struct gpubuf_client *client)
 {
     struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_COLUMN,
-        .column = {.dtype = "utf8", .length = ROWS, .mask = true, .null_count = -1,
-                   .data_bytes = ROWS},
+        .column =
+            {.dtype = "utf8", .length = ROWS, .mask = true, .null_count = -1, .data_bytes = ROWS},
     };
     struct gpubuf_create_options options = on_gpu("cuda:0");
     struct gpubuf_object *column = NULL;
@@ -84,8 +84,7 @@ static void make_column(struct gpubuf_client *client)
     WORKS(client, gpubuf_write(column, GPUBUF_DATA, 0, text, 500, NULL));
     WORKS(client, gpubuf_write(column, GPUBUF_DATA, 500, text + 500, 500, NULL));
     RETURNS(GPUBUF_E_INVALID, client, gpubuf_write(column, GPUBUF_DATA, 501, text, 500, NULL));
-    RETURNS(GPUBUF_E_INVALID, client,
-            gpubuf_write(column, GPUBUF_DATA, UINT64_MAX, text, 2, NULL));
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_write(column, GPUBUF_DATA, UINT64_MAX, text, 2, NULL));
     RETURNS(GPUBUF_E_INVALID, client, gpubuf_write(column, GPUBUF_DATA, 0, NULL, 2, NULL));
     WORKS(client, gpubuf_seal(column, (const int64_t[]){ROWS / 2}));
     RETURNS(GPUBUF_E_BUSY, client, gpubuf_write(column, GPUBUF_DATA, 0, text, 1, NULL));
@@ -169,13 +168,13 @@ static void test_two_processes(void **state)
 {
     (void)state;
     size_t before = free_on(0);
-    struct child producer = start(produce_column);
+    struct child producer = start_gpu(produce_column);
     await(producer.socket);
-    run(consume_column);
-    run(deface_column);
-    run(consume_column);
+    run_gpu(consume_column);
+    run_gpu(deface_column);
+    run_gpu(consume_column);
     kill_child(producer);
-    run(consume_column); /* what was sealed outlives its writer */
+    run_gpu(consume_column); /* what was sealed outlives its writer */
     assert_true(free_on(0) + 4 * MB >= before);
 }
 
@@ -206,7 +205,7 @@ static void same_process(int socket)
 static void test_same_process(void **state)
 {
     (void)state;
-    run(same_process);
+    run_gpu(same_process);
 }
 
 /* ---- as few calls of the driver as there are segments ---- */
@@ -258,8 +257,8 @@ static void open_many(int socket)
 static void test_few_calls(void **state)
 {
     (void)state;
-    run(publish_many);
-    run(open_many);
+    run_gpu(publish_many);
+    run_gpu(open_many);
 }
 
 /* ---- copies on streams ---- */
@@ -323,7 +322,7 @@ static void streams(int socket)
 static void test_streams(void **state)
 {
     (void)state;
-    run(streams);
+    run_gpu(streams);
 }
 
 /* ---- what is not visible ---- */
@@ -375,11 +374,11 @@ static void see_none(int socket)
 static void test_hidden(void **state)
 {
     (void)state;
-    run(publish_on_both);
+    run_gpu(publish_on_both);
     setenv("CUDA_VISIBLE_DEVICES", GPU1, 1);
-    run(see_one);
+    run_gpu(see_one);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    run(see_none);
+    run_gpu(see_none);
 }
 
 /* A program that has to do with host memory only never loads the driver. */
@@ -466,12 +465,12 @@ static void test_memory_comes_back(void **state)
 {
     (void)state;
     size_t before = free_on(0);
-    run(open_and_let_go);
+    run_gpu(open_and_let_go);
     assert_int_equal(free_on(0), before);
     /* A reader is asked to unmap what it holds no more. */
-    struct child producer = start(keep_then_delete);
+    struct child producer = start_gpu(keep_then_delete);
     await(producer.socket);
-    struct child reader = start(hold_and_retire);
+    struct child reader = start_gpu(hold_and_retire);
     await(reader.socket);
     step(producer.socket);
     await(reader.socket);
@@ -517,13 +516,14 @@ static void end_in_disorder(int socket)
 static void test_ends(void **state)
 {
     (void)state;
-    run(publish_on_both);
-    run(end_in_disorder);
+    run_gpu(publish_on_both);
+    run_gpu(end_in_disorder);
     /* The driver may be gone by then. */
-    setenv("FAKECUDA_FAIL", "cuMemUnmap:*:4,cuMemAddressFree:*:4,cuMemRelease:*:4,"
-                            "cuDevicePrimaryCtxRelease:*:4,cuEventQuery:2-9:4,cuEventDestroy:*:4",
+    setenv("FAKECUDA_FAIL",
+           "cuMemUnmap:*:4,cuMemAddressFree:*:4,cuMemRelease:*:4,"
+           "cuDevicePrimaryCtxRelease:*:4,cuEventQuery:2-9:4,cuEventDestroy:*:4",
            1);
-    run(end_in_disorder);
+    run_gpu(end_in_disorder);
 }
 
 /* ---- threads ---- */
@@ -567,8 +567,8 @@ static void threads(int socket)
 static void test_threads(void **state)
 {
     (void)state;
-    run(publish_on_both);
-    run(threads);
+    run_gpu(publish_on_both);
+    run_gpu(threads);
 }
 
 /* ---- fork ---- */
@@ -613,8 +613,8 @@ static void forks(int socket)
 static void test_fork(void **state)
 {
     (void)state;
-    run(publish_on_both);
-    run(forks);
+    run_gpu(publish_on_both);
+    run_gpu(forks);
 }
 
 /* ---- share=ipc ---- */
@@ -638,8 +638,8 @@ static void produce_ipc(int socket)
 static void test_ipc(void **state)
 {
     (void)state;
-    run(produce_ipc);
-    run(produce_ipc);
+    run_gpu(produce_ipc);
+    run_gpu(produce_ipc);
 }
 
 int main(int argc, char **argv)
@@ -647,18 +647,12 @@ int main(int argc, char **argv)
     (void)argc;
     need_fakecuda(argv);
     const struct CMUnitTest tests[] = {
-        GPU_TEST(test_put_everything),
-        GPU_TEST(test_two_processes),
-        GPU_TEST(test_same_process),
-        GPU_TEST(test_few_calls),
-        GPU_TEST(test_streams),
-        GPU_TEST(test_hidden),
-        GPU_TEST(test_host_only),
-        GPU_TEST(test_memory_comes_back),
-        GPU_TEST(test_ends),
-        GPU_TEST(test_threads),
-        GPU_TEST(test_fork),
-        GPU_TEST(test_ipc),
+        GPU_TEST(test_put_everything), GPU_TEST(test_two_processes),
+        GPU_TEST(test_same_process),   GPU_TEST(test_few_calls),
+        GPU_TEST(test_streams),        GPU_TEST(test_hidden),
+        GPU_TEST(test_host_only),      GPU_TEST(test_memory_comes_back),
+        GPU_TEST(test_ends),           GPU_TEST(test_threads),
+        GPU_TEST(test_fork),           GPU_TEST(test_ipc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,258 @@
+/*
+ * Every function of the driver failing, at its first call, its second, and so on until it is called
+ * no more. Whatever fails says so with the driver's name of the error, leaves outputs alone and leaks
+ * nothing, and afterwards everything works.
+ */
+#include "gpu.h"
+
+#define ERROR 719 /* CUDA_ERROR_LAUNCH_FAILED */
+#define ERROR_NAME "CUDA_ERROR_LAUNCH_FAILED"
+
+static bool tolerant; /* while a function fails */
+static bool failed;   /* something did */
+static struct gpubuf_client *client, *other;
+
+/* Whether the call succeeded; where nothing may fail it must. */
+static bool worked(int r, const char *what, const struct gpubuf_client *whose)
+{
+    if (r == 0)
+        return true;
+    const char *message = gpubuf_errmsg(whose);
+    if (!tolerant || r != GPUBUF_E_DEVICE || !strstr(message, ERROR_NAME)) {
+        fprintf(stderr, "%s: %d: %s\n", what, r, message);
+        _exit(1);
+    }
+    failed = true;
+    return false;
+}
+#define TRY(call) worked(call, #call, client)
+#define TRY_OTHER(call) worked(call, #call, other)
+
+static struct gpubuf_object *const untouched = (struct gpubuf_object *)(uintptr_t)0x55;
+
+static struct gpubuf_object *try_open(struct gpubuf_client *whose, const char *name)
+{
+    struct gpubuf_object *object = untouched;
+    if (worked(gpubuf_open(whose, name, NULL, &object), name, whose))
+        return object;
+    CHECK(object == untouched);
+    return NULL;
+}
+
+/* ---- what is tried ---- */
+
+static void put_and_read(const char *share)
+{
+    struct gpubuf_create_options options = on_gpu("cuda:0");
+    char data[1000], got[1000];
+    options.share = share;
+    memset(data, 7, sizeof(data));
+    if (!TRY(gpubuf_put_bytes(client, "put", data, sizeof(data), &options)))
+        return;
+    struct gpubuf_object *object = try_open(client, "put");
+    if (!object)
+        return;
+    if (TRY(gpubuf_read(object, GPUBUF_DATA, 0, got, sizeof(got), NULL)))
+        CHECK(!memcmp(got, data, sizeof(got)));
+    gpubuf_release(object);
+}
+
+static void order(CUstream stream)
+{
+    struct gpubuf_create_options options = on_gpu("cuda:0");
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1000};
+    struct gpubuf_object *object = untouched;
+    if (!TRY(gpubuf_create(client, "order", &layout, &options, &object))) {
+        CHECK(object == untouched);
+        return;
+    }
+    char data[1000] = {1};
+    bool written = TRY(gpubuf_write(object, GPUBUF_DATA, 0, data, sizeof(data), stream));
+    if (written && TRY(gpubuf_seal_on(object, NULL, stream))) {
+        struct gpubuf_object *theirs = try_open(other, "order");
+        if (theirs) {
+            (void)TRY_OTHER(gpubuf_wait_ready(theirs, stream));
+            (void)TRY_OTHER(gpubuf_wait_ready(theirs, NULL));
+            if (!TRY_OTHER(gpubuf_release_on(theirs, stream)))
+                gpubuf_release(theirs);
+        }
+        (void)TRY(gpubuf_wait_ready(object, NULL));
+    } else {
+        CHECK(gpubuf_object_version(object) == 0);
+    }
+    while (cu->cuStreamSynchronize(stream) != CUDA_SUCCESS) /* before it is unmapped */
+        failed = true;
+    gpubuf_release(object);
+}
+
+/* Of another process, whose work is not done. */
+static void look_at_pending(void)
+{
+    struct gpubuf_object *object = try_open(client, "late");
+    struct ArrowDeviceArray array = {.device_id = 77};
+    if (!object)
+        return;
+    if (TRY(gpubuf_export_arrow_device(object, NULL, &array))) {
+        CHECK(array.sync_event && array.device_id == 0);
+        array.array.release(&array.array);
+    } else {
+        CHECK(array.device_id == 77);
+    }
+    gpubuf_release(object);
+}
+
+static void share_own(CUdeviceptr legacy, CUdeviceptr vmm)
+{
+    static const char layout[] = "{\"kind\":\"bytes\",\"bytes\":100,\"data\":"
+                                 "{\"handle\":0,\"offset\":0,\"bytes\":100}}";
+    struct gpubuf_create_options options = on_gpu(NULL);
+    (void)TRY(gpubuf_register_device(client, "own", (void *)(uintptr_t)(legacy + 256), 100, layout,
+                                     &options));
+    (void)TRY(gpubuf_register_device(client, "own", (void *)(uintptr_t)(vmm + 256), 100, layout,
+                                     &options));
+    struct gpubuf_object *object = try_open(client, "theirs"); /* of the legacy kind */
+    gpubuf_release(object);
+}
+
+static size_t count_device_mappings(void)
+{
+    char line[512];
+    size_t count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    while (fgets(line, sizeof(line), maps))
+        count += strstr(line, devices_directory) != NULL;
+    fclose(maps);
+    return count;
+}
+
+static void scenario(CUstream stream, CUdeviceptr legacy, CUdeviceptr vmm)
+{
+    client = client_with_cache(1);
+    other = client_with_cache(1);
+    put_and_read("fd");
+    put_and_read("ipc");
+    order(stream);
+    look_at_pending();
+    share_own(legacy, vmm);
+    gpubuf_disconnect(other);
+    gpubuf_disconnect(client);
+}
+
+/* ---- one function, one call ---- */
+
+static const char *function;
+static char switch_path[128];
+
+/* What gives back is tried once; what the driver does not take back is lost, whatever we do. */
+static bool gives_back(const char *name)
+{
+    static const char *const names[] = {
+        "cuMemUnmap",     "cuMemAddressFree",    "cuMemRelease",   "cuDevicePrimaryCtxRelease",
+        "cuEventDestroy", "cuIpcCloseMemHandle", "cuCtxPopCurrent"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+static void fail_and_recover(int socket)
+{
+    begin(0);
+    CUstream stream = new_stream();
+    CUdeviceptr legacy, vmm = map(create(0, 2 * MB), 2 * MB, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cu->cuMemAlloc(&legacy, MB));
+    scenario(stream, legacy, vmm);
+    size_t fds = count_fds(), mappings = count_device_mappings();
+
+    FILE *file = fopen(switch_path, "w");
+    CHECK(file && fclose(file) == 0);
+    uint64_t before = driver_calls(function);
+    tolerant = true;
+    scenario(stream, legacy, vmm);
+    tolerant = false;
+    uint64_t calls = driver_calls(function) - before;
+    CHECK(unlink(switch_path) == 0);
+    if (!gives_back(function)) {
+        CHECK(count_fds() == fds);
+        CHECK(count_device_mappings() == mappings);
+    }
+    scenario(stream, legacy, vmm);
+    tell(socket, &calls, sizeof(calls));
+    tell(socket, &failed, sizeof(failed));
+}
+
+static void hold_late(int socket)
+{
+    struct gpubuf_client *mine = new_client();
+    struct gpubuf_create_options options = on_gpu(NULL);
+    static int gate;
+    begin(0);
+    CUstream stream = new_stream();
+    struct gpubuf_object *object = create_bytes(mine, "late", 1000, "cuda:0");
+    OK(hold_stream(&gate, stream));
+    WORKS(mine, gpubuf_seal_on(object, NULL, stream));
+    CUdeviceptr pointer;
+    OK(cu->cuMemAlloc(&pointer, MB));
+    WORKS(mine, gpubuf_register_device(mine, "theirs", (void *)(uintptr_t)pointer, 100,
+                                       "{\"kind\":\"bytes\",\"bytes\":100,\"data\":"
+                                       "{\"handle\":0,\"offset\":0,\"bytes\":100}}",
+                                       &options));
+    stay(socket);
+}
+
+static bool is_tried(const char *name)
+{
+    /* Not of the library's calls, or no failure of theirs is one. */
+    static const char *const names[] = {"cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",
+                                        "cuPointerGetAttribute"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return false;
+    return true;
+}
+
+static void test_every_function_fails(void **state)
+{
+    static const char *const functions[] = {
+#define NAME(name, suffix, version, parameters) #name,
+        GB_CUDA_FUNCTION_MAP(NAME)
+#undef NAME
+    };
+    (void)state;
+    size_t used = 0, failures = 0;
+    struct child holder = start_gpu(hold_late);
+    await(holder.socket);
+    snprintf(switch_path, sizeof(switch_path), "%s/switch", devices_directory);
+    for (size_t i = 0; i < COUNT(functions); i++) {
+        function = functions[i];
+        uint64_t calls = 1, told = 0;
+        for (uint64_t call = 1; is_tried(function) && call <= calls; call++) {
+            char rule[256];
+            bool one_failed = false;
+            snprintf(rule, sizeof(rule), "%s:%d:%d@%s", function, (int)call, ERROR, switch_path);
+            setenv("FAKECUDA_FAIL", rule, 1);
+            struct child child = start_gpu(fail_and_recover);
+            hear(child.socket, &calls, sizeof(calls));
+            hear(child.socket, &one_failed, sizeof(one_failed));
+            ends_well(child);
+            told += one_failed;
+            used += call == 1 && calls > 0;
+        }
+        if (is_tried(function) && calls > 0 && told == 0 &&
+            !gives_back(function) && /* of a wait that fails the outcome is asked for */
+            strcmp(function, "cuEventSynchronize") != 0)
+            fail_msg("%s failed %d times, and nobody said so", function, (int)calls);
+        failures += told;
+    }
+    kill_child(holder);
+    assert_true(used > 20 && failures > 60);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    need_fakecuda(argv);
+    const struct CMUnitTest tests[] = {GPU_TEST(test_every_function_fails)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
