@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(items):
         host_only = item.get_closest_marker("host_only")
         if test_device.ON_GPU and host_only:
             item.add_marker(pytest.mark.skip(reason=host_only.args[0]))
+        if not test_device.ON_GPU and item.path.name.startswith("test_cuda_"):  # named, or not here
+            item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda"))
 
 
 class Daemon:
