@@ -214,7 +214,8 @@ struct gpubuf_open_options {
  * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
  * copied. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
  * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms, or the daemon
- * does not answer; GPUBUF_E_UNSUPPORTED: on a GPU, and this build is without.
+ * does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to this process, or there is no
+ * driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,
@@ -420,9 +421,14 @@ GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_cou
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
-/* create + copy from host memory (or device memory, see GPUs) + seal + release in one call. Arrays: of `shape` in elements, from
-   `data`, in C order or with `strides` in bytes (NULL: C order; any sign, 0 too); the object is in C
-   order. Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure. */
+/*
+ * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into an
+ * object on either. Work on the data must be done, unless it was queued on its GPU's default stream.
+ * Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL: C order;
+ * any sign, 0 too); the object is in C order. (From a GPU, runs of elements that lie side by side are
+ * copied one by one: make small ones contiguous first.) Errors are those of gpubuf_create and
+ * gpubuf_seal; nothing is published on failure.
+ */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
                                 uint64_t bytes, const struct gpubuf_create_options *options);
 GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char *dtype,
@@ -574,18 +580,23 @@ GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 
 /*
- * An object on a GPU is opened, sliced and released like any other; gpubuf_memory() gives a device
+ * An object on a GPU is opened, sliced and released like any other. gpubuf_memory() gives a device
  * pointer, valid in the primary context of that GPU in this process, which the library retains while
- * something is mapped. Readers' mappings are read-only: a kernel that writes there fails in its own
- * process. The library never changes the calling thread's current context.
+ * something is mapped. A reader's mapping is read-only: a kernel that writes there fails in its own
+ * process. (A process that writes to a segment itself has one pointer for both, without that
+ * protection.) The library never changes the calling thread's current context, and loads the CUDA
+ * driver only where a GPU is concerned.
  *
- * A `stream` is a CUstream or cudaStream_t of the object's GPU and primary context. NULL means: do it
- * now and wait until it is done. CUDA's own default streams are GPUBUF_STREAM_LEGACY and
- * GPUBUF_STREAM_PER_THREAD.
+ * A `stream` is a CUstream or cudaStream_t of the object's GPU, in its primary context, as those of
+ * the runtime are. NULL means: do it now and wait until it is done, after what is queued on the
+ * legacy default stream, as cudaMemcpy does. The default streams themselves are GPUBUF_STREAM_LEGACY
+ * and GPUBUF_STREAM_PER_THREAD. Work of yours on an object must be done, or be told of by
+ * gpubuf_seal_on and gpubuf_release_on, before it is sealed or released: the driver takes memory away
+ * from under a running kernel, which ends the whole context.
  *
  * Errors of the driver are GPUBUF_E_DEVICE, and the message has the CUDA error's name and what was
- * being done. GPUBUF_E_UNSUPPORTED: no CUDA driver here, or the object's GPU is not visible to this
- * process (CUDA_VISIBLE_DEVICES).
+ * being done. GPUBUF_E_UNSUPPORTED: no CUDA driver here, the object's GPU is not visible to this
+ * process (CUDA_VISIBLE_DEVICES), or this is a child of fork() of a process that had used CUDA.
  */
 #define GPUBUF_STREAM_LEGACY ((void *)1)
 #define GPUBUF_STREAM_PER_THREAD ((void *)2)
@@ -595,10 +606,12 @@ GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
 
 /*
  * Copies between the object's buffer `which`, from its byte `offset` on (of what gpubuf_memory
- * gives), and `bytes` bytes at `data`, which may be host or device memory (also of another GPU that
- * can reach it). With a stream the copy is queued and `data` must stay until it is done. `read` works
- * on any object, `write` on one that is not sealed (else GPUBUF_E_BUSY). Host objects are copied at
- * once. GPUBUF_E_INVALID past the buffer's end.
+ * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of another
+ * that can reach it). With a stream the copy is queued, and `data` must stay until it is done, and so
+ * must the object; that of an object on the host, if `data` is not on a GPU, is done at once. `read`
+ * works on any object and does not wait for it to be ready (gpubuf_wait_ready), `write` on one that is
+ * not sealed (else GPUBUF_E_BUSY). GPUBUF_E_INVALID past the buffer's end, and where there is no such
+ * buffer. After GPUBUF_E_DEVICE the target's content is undefined.
  */
 GPUBUF_API int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which,
                            uint64_t offset, void *data, uint64_t bytes, void *stream);
@@ -606,37 +619,51 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
                             const void *data, uint64_t bytes, void *stream);
 
 /*
- * As gpubuf_seal for a writer whose work on `stream` is still under way: nobody waits now, and readers
- * wait on their own streams, on the device (gpubuf_wait_ready). NULL: waits for nothing, as
- * gpubuf_seal. The library settles the object when the work is done, in any later call on the client or
- * in gpubuf_dispatch(); until then it lives only as long as this client's connection.
+ * As gpubuf_seal for a writer whose work queued on `stream` so far is still under way: nobody waits
+ * for it now, and readers wait on their own streams, on the device (gpubuf_wait_ready). The object is
+ * settled when the work is done, which the library notices by itself within milliseconds; before that
+ * it lives only as long as the client's connection. So a program that ends calls
+ * gpubuf_wait_ready(object, NULL) first, after which it is settled. Work that fails is never settled.
+ * A client has at most 256 such objects: past that the oldest is waited for. NULL stream: as
+ * gpubuf_seal. An object on the host: the stream is waited for.
  */
 GPUBUF_API int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts,
                               void *stream);
 
-/* Makes `stream` (NULL: the calling thread) wait until the object's content is there. Costs nothing if
-   it was there when the object was opened. Opening does not wait by itself. */
+/*
+ * Makes `stream` (NULL: the calling thread) wait until the object's content is there. Opening does
+ * not wait by itself. Costs nothing if it was there when the object was opened, or once it is; else,
+ * of another process's object, the daemon is asked whether its producer still lives.
+ * GPUBUF_E_STALE: the producer is gone, or the object's name, and the work was not done in the second
+ * after that. A stream that waits already when the producer is killed waits for ever: the driver does
+ * not tell it. With NULL it is a blocking call (GPUBUF_E_BUSY in a callback).
+ */
 GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
 
 /*
- * As gpubuf_release for a reader whose work on `stream` is still under way: the reference is dropped
- * when the work queued so far is done, in any later call on the client or in gpubuf_dispatch(). Past 256
- * such releases the oldest is waited for. NULL stream: at once. On failure the caller still has the
- * reference.
+ * As gpubuf_release for a reader whose work queued on `stream` so far is still under way: the
+ * reference is dropped when that is done, which the library notices by itself. A client has at most
+ * 256 such releases: past that the oldest is waited for, and gpubuf_disconnect waits for all. NULL
+ * stream: at once. An object on the host: the stream is waited for. On failure the caller still has
+ * the reference.
  */
 GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 
 /*
  * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer` and
- * `bytes` anywhere in an allocation (of CuPy's, RMM's or PyTorch's pool, too). Memory of cuMemCreate
- * that can be exported is adopted and outlives the caller; memory of cuMemAlloc and cudaMalloc stays
- * the caller's, who must keep it until the object is deleted, and is withdrawn when the client
- * disconnects. `layout_json` has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from
- * `pointer`. All work on the memory must be done. GPUBUF_E_UNSUPPORTED: managed or stream-ordered
- * memory, which cannot be shared (the message says what to do).
+ * `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too), all of which readers
+ * can then map. Memory of cuMemCreate that can be exported is adopted and outlives the caller; memory
+ * of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the object is deleted and
+ * its readers are gone, and is withdrawn when the client disconnects. `layout_json` has buffers
+ * {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`. All work on the memory must be
+ * done. `options->device` may be left out; share, wait_ms have no meaning. GPUBUF_E_UNSUPPORTED:
+ * managed or stream-ordered memory, or that of another process, which cannot be shared, or a range
+ * over several allocations (the message says what to do); GPUBUF_E_INVALID: not memory of a GPU, or
+ * past its end.
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
-                                      const void *pointer, uint64_t bytes, const char *layout_json,
+                                      const void *pointer, uint64_t bytes,
+                                      const char *layout_json,
                                       const struct gpubuf_create_options *options);
 
 /* The Arrow C Device Data Interface
@@ -659,8 +686,11 @@ struct ArrowDeviceArray {
 
 #endif
 
-/* As gpubuf_export_arrow for host and GPU: `device_id` is gpubuf_device_ordinal(), buffers are device
-   pointers, and sync_event is a CUevent * to wait for, or NULL if the content is there. */
+/*
+ * As gpubuf_export_arrow, for objects on the host and on a GPU: `device_id` is gpubuf_device_ordinal(),
+ * buffers are device pointers (of 0 bytes: some pointer that is not to be followed), and sync_event is
+ * a CUevent * to wait for, which lives as long as the array, or NULL if the content is there.
+ */
 GPUBUF_API int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema *schema,
                                           struct ArrowDeviceArray *array);
 

@@ -367,11 +367,6 @@ int gb_ready_event(struct gb_lease *lease, struct gb_event **event)
     return 0;
 }
 
-static int64_t now_ms(void)
-{
-    return gb_now_ms();
-}
-
 /*
  * Waits for another process, which may be killed: then its event never passes, and the driver would
  * wait for ever. The daemon knows.
@@ -380,7 +375,7 @@ static int wait_for_other(const struct gb_lease *lease, const struct gb_event *e
 {
     struct gb_error error;
     struct timespec pause = {.tv_nsec = 20000};
-    int64_t ask = now_ms() + ASK_EVERY_MS, give_up = INT64_MAX;
+    int64_t ask = gb_now_ms() + ASK_EVERY_MS, give_up = INT64_MAX;
     int why = 0;
     for (;;) {
         int r = gb_event_query(event, &error);
@@ -388,7 +383,7 @@ static int wait_for_other(const struct gb_lease *lease, const struct gb_event *e
             return gb_report(lease->client, &error);
         if (r == 1)
             return 0;
-        int64_t now = now_ms();
+        int64_t now = gb_now_ms();
         if (now >= give_up)
             return why;
         if (now >= ask && give_up == INT64_MAX) {
@@ -399,7 +394,7 @@ static int wait_for_other(const struct gb_lease *lease, const struct gb_event *e
                 why = r;
                 give_up = now + GRACE_MS;
             }
-            ask = now_ms() + ASK_EVERY_MS;
+            ask = gb_now_ms() + ASK_EVERY_MS;
         }
         (void)nanosleep(&pause, NULL);
         if (pause.tv_nsec < PAUSE_MAX_NS)
@@ -415,14 +410,16 @@ static void note_passed(struct gb_lease *lease)
         gb_leave(lease->client);
 }
 
-/* Makes a stream wait for another process only if that one is still there, as far as can be told:
-   a stream cannot be told later to wait no more. */
+/* Before a stream waits for another process: 1, the event has passed; GPUBUF_E_STALE, that process is
+   gone; 0, it is still there as far as can be told. A stream cannot be told later to wait no more. */
 static int check_producer(const struct gb_lease *lease, const struct gb_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))
         return 0;
     int r = ask_daemon(lease);
-    return r == GPUBUF_E_STALE ? wait_for_other(lease, event) < 0 ? r : 1 : r == 1;
+    if (r == GPUBUF_E_STALE)
+        r = wait_for_other(lease, event) < 0 ? r : 1;
+    return r == 1 || r == GPUBUF_E_STALE ? r : 0;
 }
 
 int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)

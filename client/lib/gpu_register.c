@@ -321,7 +321,8 @@ int gpubuf_register_device(struct gpubuf_client *client, const char *name, const
     (void)gb_layout_each(&layout, move_buffer, &offset);
     registration.region = &region;
     registration.layout = &layout;
-    registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
+    registration.options.wait_ms = 0;  /* nothing is allocated that could be waited for */
+    registration.options.share = NULL; /* the memory is of one kind already */
     if (!registration.options.device)
         registration.options.device = region.gpu->id;
     struct own_memory own = {
