@@ -22,10 +22,9 @@ import time
 import numpy
 import pytest
 
+import device as test_device
 from conftest import BUILD, ROOT, SANITIZER
 from peer import DEADLINE
-
-pytestmark = pytest.mark.host_only("the command line has GPUs from the library, whose tests use them")
 
 GPUBUFCTL = BUILD / "bin" / "gpubufctl"
 DATA = ROOT / "examples" / "data"
@@ -41,7 +40,7 @@ class Ctl:
         self.directory = directory
         self.env = {
             key: value
-            for key, value in os.environ.items()
+            for key, value in test_device.environment().items()
             if key not in ("NO_COLOR", "COLUMNS", "GPUBUFD_SOCKET")
         }
         self.env["GPUBUFD_SOCKET"] = path
@@ -393,11 +392,12 @@ def test_put_a_file_of_somebody_else(ctl):
 
 def test_put_options(ctl):
     path = ctl.file("f", b"12345678")
-    ctl("put", "a", path, "--mode", "640", "--ttl", "1h", "--evict", "drop", "--device", "host",
+    ctl("put", "a", path, "--mode", "640", "--ttl", "1h", "--evict", "drop", "--device",
+        test_device.ID,
         "--share", "fd", "--wait", "1s")
     object_ = ctl.json("stat", "a")
     assert (object_["mode"], object_["ttl_ms"], object_["evict"]) == ("0640", 3600000, "drop")
-    assert object_["device"] == "host" and object_["share"] == "fd"
+    assert object_["device"] == test_device.ID and object_["share"] == "fd"
     assert "cannot create a" in ctl.fails(FAILED, "put", "a", path)
     version = ctl.json("stat", "a")["version"]
     assert ctl.json("put", "--replace", "a", path)["version"] > version
@@ -408,6 +408,7 @@ def test_put_options(ctl):
     assert ctl.names() == ["a"]
 
 
+@pytest.mark.host_only("the daemon of the other tests has memory of the GPU meanwhile")
 def test_put_too_much(daemon, tmp_path):
     ctl = Ctl(daemon.path, str(tmp_path))
     path = ctl.file("big", b"")
@@ -546,7 +547,8 @@ def test_get_a_version(ctl):
 def test_show(ctl):
     ctl("put", "t", "-", "-f", "csv", input="n,text,f\n1,日本,1.5\n,\"a\nb\",\n30,x,2\n".encode())
     assert ctl("show", "t") == (
-        f"t  table, 3 rows × 3 columns · version {ctl.json('stat', 't')['version']}, host\n"
+        f"t  table, 3 rows × 3 columns · version {ctl.json('stat', 't')['version']}, "
+        f"{test_device.ID}\n"
         "  column  type     nulls\n"
         "  n       int64        1\n"
         "  text    utf8         0\n"
@@ -564,6 +566,7 @@ def test_show(ctl):
     ctl.fails(FAILED, "show", "nosuch")
 
 
+@pytest.mark.host_only("the name of a GPU is longer than the narrow lines of this test")
 def test_show_arrays_and_bytes(ctl):
     ctl("put", "a", ctl.file("in.npy", bytes_of_npy(numpy.arange(200).reshape(2, 100))))
     text = ctl("show", "a", env={"COLUMNS": "80"})
@@ -715,6 +718,7 @@ def test_watch_ends_when_its_reader_does(ctl):
     process.stderr.close()
 
 
+@pytest.mark.host_only("the daemon of the other tests has memory of the GPU meanwhile")
 def test_watch_ends_when_the_daemon_does(daemon, tmp_path):
     ctl = Ctl(daemon.path, str(tmp_path))
     process = subprocess.Popen([str(GPUBUFCTL), "watch"], env=ctl.env, stdout=subprocess.PIPE,
@@ -730,7 +734,7 @@ def test_stats_trim_describe_call(ctl):
     stats = ctl.json("stats")
     assert stats["devices"] and "capacity" in ctl("stats")
     assert "freed" in ctl.json("trim")
-    assert ctl("trim", "--device", "host", "--bytes", "1M").endswith(" freed\n")
+    assert ctl("trim", "--device", test_device.ID, "--bytes", "1M").endswith(" freed\n")
     ctl.fails(USAGE, "trim", "--bytes", "lots")
     ctl.fails(FAILED, "trim", "--device", "nosuch")
     described = json.loads(ctl("describe"))
@@ -834,6 +838,7 @@ def test_color(ctl):
     assert "\x1b" not in on_terminal(ctl, "show", "t", env={"TERM": "dumb"})[1]
 
 
+@pytest.mark.host_only("the name of a GPU is longer than the narrow lines of this test")
 def test_terminal_width_and_binary(ctl):
     ctl("put", "movies", str(DATA / "movies.csv"))
     status, text = on_terminal(ctl, "--color=never", "show", "movies")
@@ -1026,6 +1031,7 @@ def test_offsets_that_make_no_sense(ctl, shared_peer, offsets):
     assert ctl.raw("get", "codes").returncode == FAILED
 
 
+@pytest.mark.host_only("registers a memfd")
 def test_arrays_with_nulls_and_strides(ctl, shared_peer):
     made = shared_peer.create("a", {"kind": "array", "dtype": "float32", "shape": [2, 3],
                                     "mask": {}},
