@@ -104,17 +104,21 @@ static struct gb_mapping *cache_add(const char *instance, const struct gb_segmen
     mapping->chain = *bucket;
     *bucket = mapping;
 
+    struct gb_imported memory;
     mapping->making = is_on_gpu(segment);
     if (mapping->making)
         pthread_mutex_unlock(&cache_lock);
-    int r = gb_import_map(segment, fd, &mapping->memory, error);
-    if (mapping->making) {
+    int r = gb_import_map(segment, fd, &memory, error);
+    if (mapping->making)
         pthread_mutex_lock(&cache_lock);
-        mapping->making = false;
-        pthread_cond_broadcast(&cache_made);
-    }
-    if (r < 0) {
+    if (r == 0)
+        mapping->memory = memory;
+    else
         cache_remove(mapping);
+    if (mapping->making)
+        pthread_cond_broadcast(&cache_made);
+    mapping->making = false;
+    if (r < 0) {
         free(mapping);
         return NULL;
     }

@@ -74,35 +74,32 @@ static bool send_settle(struct gpubuf_client *client, const struct pending_seal 
    with the connection. */
 static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
 {
-    struct pending_seal done[GB_ORDER_MAX], left[GB_ORDER_MAX];
-    size_t done_count = 0, left_count = 0, unfinished = 0, i = 0;
-    for (; i < order->seal_count && unfinished < LOOKED_AT_MAX; i++) {
-        struct pending_seal *seal = &order->seals[i];
-        int r = gb_event_query(seal->event, NULL);
+    struct pending_seal done[GB_ORDER_MAX];
+    size_t done_count = 0, kept = 0, unfinished = 0;
+    for (size_t i = 0; i < order->seal_count; i++) {
+        struct pending_seal seal = order->seals[i];
+        int r = unfinished < LOOKED_AT_MAX ? gb_event_query(seal.event, NULL) : 0;
         if (r == 1) {
-            done[done_count++] = *seal;
+            done[done_count++] = seal;
         } else if (r == 0) {
-            left[left_count++] = *seal;
+            order->seals[kept++] = seal;
             unfinished++;
         } else {
-            gb_event_drop(seal->event);
-            free(seal->name);
+            gb_event_drop(seal.event);
+            free(seal.name);
         }
     }
-    if (done_count > 0 && !send_settle(client, done, done_count)) {
-        memcpy(left + left_count, done, done_count * sizeof(*done));
-        left_count += done_count;
-        done_count = 0;
+    order->seal_count = kept;
+    bool told = done_count > 0 && send_settle(client, done, done_count);
+    for (size_t i = 0; i < done_count; i++) {
+        if (!told) {
+            order->seals[order->seal_count++] = done[i];
+            continue;
+        }
+        gb_event_drop(done[i].event);
+        free(done[i].name);
     }
-    memmove(order->seals + left_count, order->seals + i,
-            (order->seal_count - i) * sizeof(*order->seals));
-    memcpy(order->seals, left, left_count * sizeof(*left));
-    order->seal_count -= i - left_count;
-    for (size_t k = 0; k < done_count; k++) {
-        gb_event_drop(done[k].event);
-        free(done[k].name);
-    }
-    return done_count > 0;
+    return told;
 }
 
 /* A context that failed runs nothing any more, so that its work is over, too. */
