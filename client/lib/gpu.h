@@ -104,7 +104,8 @@ void gb_gpu_release_locked(struct gb_gpu *gpu);
 /*
  * Queues a copy between any two places, of which `gpu` can reach that on the device; what
  * is read from pageable memory has been read when this returns. NULL stream: the legacy default
- * stream, so that it comes after what the program has queued there.
+ * stream, so that it comes after what the program has queued there; between GPUs that do not reach
+ * each other's memory the copy then goes through the host.
  */
 int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, CUstream stream,
                 struct gb_error *error);

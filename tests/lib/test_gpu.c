@@ -319,10 +319,36 @@ static void streams(int socket)
     gpubuf_disconnect(client);
 }
 
+/* From one GPU to another, neither of which reaches the other's memory: at once, but on no stream. */
+static void across(int socket)
+{
+    (void)socket;
+    enum { BYTES = 9 << 20 };
+    struct gpubuf_client *client = new_client();
+    put_pattern(client, "from", BYTES, "cuda:0");
+    struct gpubuf_object *from = open_object(client, "from");
+    struct gpubuf_object *to = create_bytes(client, "to", BYTES, "cuda:1");
+    void *target = (void *)(uintptr_t)address_of(to, GPUBUF_DATA);
+    begin(0);
+    RETURNS(GPUBUF_E_DEVICE, client,
+            gpubuf_read(from, GPUBUF_DATA, 0, target, BYTES, new_stream()));
+    WORKS(client, gpubuf_read(from, GPUBUF_DATA, 0, target, BYTES, NULL));
+    CHECK(object_has_pattern(client, to));
+    struct gpubuf_create_options options = on_gpu("cuda:0");
+    WORKS(client, gpubuf_put_bytes(client, "back", target, BYTES, &options));
+    struct gpubuf_object *back = open_object(client, "back");
+    CHECK(object_has_pattern(client, back));
+    gpubuf_release(back);
+    gpubuf_release(to);
+    gpubuf_release(from);
+    gpubuf_disconnect(client);
+}
+
 static void test_streams(void **state)
 {
     (void)state;
     run_gpu(streams);
+    run_gpu(across);
 }
 
 /* ---- what is not visible ---- */
