@@ -606,12 +606,13 @@ GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
 
 /*
  * Copies between the object's buffer `which`, from its byte `offset` on (of what gpubuf_memory
- * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of another
- * that can reach it). With a stream the copy is queued, and `data` must stay until it is done, and so
- * must the object; that of an object on the host, if `data` is not on a GPU, is done at once. `read`
- * works on any object and does not wait for it to be ready (gpubuf_wait_ready), `write` on one that is
- * not sealed (else GPUBUF_E_BUSY). GPUBUF_E_INVALID past the buffer's end, and where there is no such
- * buffer. After GPUBUF_E_DEVICE the target's content is undefined.
+ * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of another;
+ * with a stream, of one that can reach the object's). With a stream the copy is queued, and `data` and
+ * the object must stay until it is done; but one between an object on the host and other memory of
+ * the host is done at once. `read` works on any object and does not wait for it to be ready
+ * (gpubuf_wait_ready), `write` on one that is not sealed (else GPUBUF_E_BUSY). GPUBUF_E_INVALID past
+ * the buffer's end, and where there is no such buffer. After GPUBUF_E_DEVICE the target's content is
+ * undefined.
  */
 GPUBUF_API int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which,
                            uint64_t offset, void *data, uint64_t bytes, void *stream);
