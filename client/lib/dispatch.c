@@ -1,6 +1,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,6 +10,8 @@
 #include "internal.h"
 
 #define RECEIVES_MAX 64 /* in one gpubuf_dispatch, so that it comes back even under a flood */
+#define LOOK_US 30         /* how long to look for an answer before sleeping */
+#define LOOK_MISSES_MAX 10 /* at most 1023 times in a row without looking */
 #define RELEASES_A_MESSAGE 4096
 #define BUSY_US 1000 /* a client whose last release is no older is busy */
 #define HELD_MAX 512 /* how many releases are held back at most */
@@ -316,12 +319,18 @@ static bool keep_part(struct gpubuf_client *client, size_t received)
     return true;
 }
 
-/* Receives once. Returns the number of messages, or GPUBUF_E_AGAIN if nothing is there. */
-static int receive_once(struct gpubuf_client *client)
+/* Receives once; only the leader may without the lock. */
+static ssize_t receive(struct gpubuf_client *client)
+{
+    return gb_conn_receive(&client->conn, client->input + client->input_kept,
+                           GB_INPUT_BYTES - client->input_kept);
+}
+
+/* Handles what was received, or why nothing was. Returns the number of messages, or GPUBUF_E_AGAIN if
+   nothing is there. */
+static int handle_received(struct gpubuf_client *client, ssize_t received)
 {
     struct gb_conn *conn = &client->conn;
-    ssize_t received = gb_conn_receive(conn, client->input + client->input_kept,
-                                       GB_INPUT_BYTES - client->input_kept);
     if (received == GPUBUF_E_AGAIN)
         return GPUBUF_E_AGAIN;
     if (received == 0) {
@@ -371,7 +380,7 @@ int gb_receive(struct gpubuf_client *client, bool all)
 {
     int handled = 0;
     for (int i = 0; i < (all ? RECEIVES_MAX : 1) && !client->lost.code; i++) {
-        int r = receive_once(client);
+        int r = handle_received(client, receive(client));
         if (r == GPUBUF_E_AGAIN)
             break;
         handled += r;
@@ -379,25 +388,60 @@ int gb_receive(struct gpubuf_client *client, bool all)
     return handled;
 }
 
-void gb_lead(struct gpubuf_client *client, int timeout_ms)
+/*
+ * Looks for an answer again and again for a few microseconds, letting others run in between. Most
+ * answers come within the time that falling asleep and being woken would take, on both sides. Where
+ * they do not (a long wait, a busy machine) it is tried more and more seldom. False if nothing came.
+ */
+static bool lead_looking(struct gpubuf_client *client)
 {
-    gb_flush(client);
+    if (client->look_pause > 0) {
+        client->look_pause--;
+        return false;
+    }
+    pthread_mutex_unlock(&client->lock);
+    int64_t until = gb_now_us() + LOOK_US;
+    ssize_t received;
+    while ((received = receive(client)) == GPUBUF_E_AGAIN && gb_now_us() < until)
+        (void)sched_yield();
+    pthread_mutex_lock(&client->lock);
+    if (received == GPUBUF_E_AGAIN) {
+        client->look_misses += client->look_misses < LOOK_MISSES_MAX;
+        client->look_pause = (1u << client->look_misses) - 1;
+        return false;
+    }
+    client->look_misses = 0;
+    if (!client->lost.code)
+        (void)handle_received(client, received);
+    return true;
+}
+
+/* Sleeps until something can be received or sent, for at most so long; then does it. */
+static void lead_sleeping(struct gpubuf_client *client, int timeout_ms)
+{
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
     if (gb_conn_has_output(&client->conn) && !client->write_failed)
         socket.events |= POLLOUT;
 
-    client->leader = true;
-    client->pollers++;
     pthread_mutex_unlock(&client->lock);
     int ready = poll(&socket, 1, timeout_ms);
     pthread_mutex_lock(&client->lock);
-    client->pollers--;
     if (ready > 0 && !client->lost.code) {
         if (socket.revents & POLLOUT)
             gb_flush(client);
         if (socket.revents & ~POLLOUT)
             (void)gb_receive(client, false);
     }
+}
+
+void gb_lead(struct gpubuf_client *client, int timeout_ms)
+{
+    gb_flush(client);
+    client->leader = true;
+    client->pollers++;
+    if (gb_conn_has_output(&client->conn) || client->lost.code || !lead_looking(client))
+        lead_sleeping(client, timeout_ms);
+    client->pollers--;
     client->leader = false;
     if (client->waiters)
         pthread_cond_broadcast(&client->changed);

@@ -94,6 +94,8 @@ struct gpubuf_client {
     bool leader;               /* somebody polls for everybody */
     unsigned pollers;          /* threads that poll the socket without the lock */
     unsigned waiters;          /* threads that wait on `changed` */
+    unsigned look_misses;      /* how often in a row looking for an answer was in vain */
+    unsigned look_pause;       /* how often not to look before looking again */
     _Atomic bool ended;        /* disconnected or lost */
     struct gb_error lost;      /* code 0: it is not */
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
