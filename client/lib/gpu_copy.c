@@ -64,6 +64,9 @@ int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, 
 int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error)
 {
     const struct gb_cuda *cuda;
+    if (!gpu && !gb_gpu_is_ours())
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "a stream is of no use in a child of fork() of a process that used CUDA");
     int r = gpu ? gb_gpu_enter(gpu, error) : gb_cuda_load(&cuda, error);
     if (r < 0)
         return r;

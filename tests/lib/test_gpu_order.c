@@ -457,9 +457,38 @@ static void release_many(int socket)
     gpubuf_disconnect(client);
 }
 
+/* An object on the host has no events: the stream is waited for. */
+static void host_objects(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    begin(0);
+    CUstream stream = new_stream();
+    for (int i = 0; i < 2; i++) {
+        struct gpubuf_object *object = create_bytes(client, "host", BYTES, "host");
+        pthread_t thread;
+        gate = 0;
+        if (i == 1)
+            WORKS(client, gpubuf_seal(object, NULL));
+        OK(hold_stream(&gate, stream));
+        CHECK(pthread_create(&thread, NULL, open_later, &gate) == 0);
+        WORKS(client,
+              i == 0 ? gpubuf_seal_on(object, NULL, stream) : gpubuf_release_on(object, stream));
+        CHECK(__atomic_load_n(&gate, __ATOMIC_ACQUIRE));
+        CHECK(pthread_join(thread, NULL) == 0);
+        if (i == 0)
+            WORKS(client, gpubuf_wait_ready(object, stream));
+        if (i == 0)
+            gpubuf_release(object);
+    }
+    CHECK(leases_of(client, "host") == 0 && driver_calls("cuEventCreate") == 0);
+    gpubuf_disconnect(client);
+}
+
 static void test_release_on(void **state)
 {
     (void)state;
+    run_gpu(host_objects);
     run_gpu(publish);
     run_gpu(release_too_early);
     run_gpu(release_behind);
