@@ -113,6 +113,9 @@ LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 FAKECUDA_SOURCES := $(wildcard tests/fakecuda/*.c)
 BENCH_SOURCES := $(wildcard tests/bench/bench_*.c)
+PYTHON_SOURCES := $(wildcard client/python/src/*.c)
+PYTHON_HEADERS := $(wildcard client/python/src/*.h)
+PYTHON_MODULES := $(filter-out %__pycache__,$(wildcard client/python/gpubufd/*))
 # Other files beside the tests are what the tests share.
 UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
 LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
@@ -124,6 +127,7 @@ SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c)
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
+PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
 PROTOCOL := $(B)/obj/gen/protocol_json.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
@@ -135,11 +139,14 @@ BENCHES := $(call programs,$(BENCH_SOURCES))
 LIBRARY := $(B)/lib/libgpubuf.so
 STATIC := $(B)/lib/libgpubuf.a
 FAKECUDA := $(B)/fakecuda/libcuda.so.1
+# A Python under ThreadSanitizer tells of Python's own races alone.
+PACKAGE := $(if $(findstring thread,$(SANITIZE)),,$(B)/python/gpubufd/_core.abi3.so \
+	$(patsubst client/python/%,$(B)/python/%,$(PYTHON_MODULES)))
 # The tests' own processes, which know no sanitizer, take the one without.
 FAKECUDA_PLAIN := $(if $(SANITIZE),$(BUILD)/fakecuda/libcuda.so.1)
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
-.PHONY: all library daemon gpubufctl examples objects tests benches fuzzers help FORCE
+.PHONY: all library daemon gpubufctl examples objects tests benches fuzzers python wheel help FORCE
 FORCE:
 
 all: daemon library gpubufctl examples ## build the daemon, the library, the command line and the examples
@@ -147,10 +154,11 @@ daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 examples: $(EXAMPLES)
-objects: $(OBJECTS) $(PROTOCOL)
-tests: all $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS)
+objects: $(OBJECTS) $(PROTOCOL) $(PYTHON_OBJECTS)
+tests: all $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
+python: $(PACKAGE) ## build the Python package in build/python
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -210,7 +218,7 @@ $(B)/gen/protocol_json.c: proto/protocol.json
 		echo 'const size_t gb_protocol_json_length = sizeof(gb_protocol_json) - 1;'; \
 	} >$@
 
--include $(OBJECTS:.o=.d)
+-include $(OBJECTS:.o=.d) $(PYTHON_OBJECTS:.o=.d)
 
 # ---- linking ----
 
@@ -265,6 +273,32 @@ $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf
+
+# The Python package: an extension for every Python from 3.9 on, with the library in it.
+PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+$(PYTHON_OBJECTS): private CPPFLAGS += -isystem $(PYTHON_INCLUDE)
+$(PYTHON_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
+
+$(B)/python/gpubufd/_core.abi3.so: $(PYTHON_OBJECTS) $(B)/obj/libclient.a $(B)/obj/libproto.a \
+		$(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_BASE) -shared -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
+		-Wl,--end-group -ldl
+$(B)/python/gpubufd/%: client/python/gpubufd/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+# By the package's own setup.py, which needs nothing of what is built here.
+wheel: ## a wheel of the Python package, in build/wheel
+	@mkdir -p $(BUILD)/wheel
+	cd client/python && GPUBUF_PYTHON_BUILD=$(abspath $(BUILD))/python-package \
+		$(PYTHON) setup.py -q bdist_wheel --dist-dir $(abspath $(BUILD))/wheel \
+		--bdist-dir $(abspath $(BUILD))/python-package/wheel
+	@ls $(BUILD)/wheel
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
@@ -377,7 +411,7 @@ lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-s
 
 lint-format:
 	$(call say,FORMAT,'all C files')
-	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS)
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
 # The installed header by itself, as old C and as C++; and the library shows what it declares.
 lint-header: $(LIBRARY)
@@ -428,7 +462,7 @@ lint-shell:
 	@$(SHELLCHECK) $(SHELL_SCRIPTS)
 
 format: ## rewrite the C files as .clang-format says
-	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS)
+	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
 # ---- installing ----
 

@@ -1,0 +1,50 @@
+"""gpubufd: columns and tables shared between processes by name, on a GPU or on the host.
+
+    import gpubufd
+
+    client = gpubufd.connect()
+    client.put("prices", {"day": days, "price": prices})     # in one process
+
+    table = client.get("prices")                             # in another: nothing is copied
+    price = table["price"].to_numpy()
+
+Arrays, columns and tables offer NumPy, the buffer protocol, DLPack, Arrow's capsules and, on a GPU,
+`__cuda_array_interface__`, so that other libraries take them as their own. What is published never
+changes.
+"""
+
+from . import _core
+from ._errors import (
+    Busy,
+    Canceled,
+    Closed,
+    ConnectFailed,
+    Denied,
+    DeviceError,
+    Error,
+    Exists,
+    Forked,
+    Invalid,
+    Limit,
+    NoSpace,
+    NotFound,
+    ProtocolError,
+    Stale,
+    Timeout,
+    Unsupported,
+    make as _make,
+)
+
+_core.set_error_factory(_make)
+
+from ._client import Client, Event, Info, Watch, connect  # noqa: E402
+from ._objects import Array, Buffer, Bytes, Column, Columns, Table, Validity  # noqa: E402
+
+__version__ = _core.version
+
+__all__ = [
+    "Array", "Buffer", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
+    "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Invalid",
+    "Limit", "NoSpace", "NotFound", "ProtocolError", "Stale", "Table", "Timeout", "Unsupported",
+    "Validity", "Watch", "connect",
+]

@@ -1,0 +1,534 @@
+"""The connection: Client, connect(), and what list, stat and watch tell."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import select
+import time
+import weakref
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _convert, _core, _errors
+from ._objects import DATA, MASK, Array, Bytes, Column, Held, Table
+
+EVICT = {"spill": 0, "drop": 1, "keep": 2}
+KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """What the daemon tells of an object.
+
+    Sizes are in bytes, `created` and `ttl` in seconds (since 1970; 0: for ever). `layout` is there in
+    answers to stat() alone.
+    """
+
+    name: str
+    version: int
+    state: str  # "open" or "sealed"
+    tier: str  # where the bytes are: "device", "host" or "disk"
+    device: str  # "host" or "GPU-…"
+    bytes: int
+    mode: int
+    uid: int
+    gid: int
+    created: float
+    leases: int
+    pinned: bool
+    ttl: float
+    share: str = ""
+    evict: str = ""
+    producer: str = ""
+    layout: Optional[dict] = None
+
+    @classmethod
+    def _of(cls, record: dict) -> "Info":
+        return cls(
+            name=record["name"],
+            version=record["version"],
+            state=record["state"],
+            tier=record["tier"],
+            device=record["device"],
+            bytes=record["bytes"],
+            mode=int(record["mode"], 8),
+            uid=record["uid"],
+            gid=record["gid"],
+            created=record["created_ms"] / 1000,
+            leases=record["leases"],
+            pinned=record["pinned"],
+            ttl=record.get("ttl_ms", 0) / 1000,
+            share=record.get("share", ""),
+            evict=record.get("evict", ""),
+            producer=record.get("producer", ""),
+            layout=record.get("layout"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened to an object.
+
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or "synced": what
+    existed when the watch began has all been told; then `info` is None. Later daemons may send others.
+    """
+
+    kind: str
+    info: Optional[Info] = None
+
+    @property
+    def name(self) -> Optional[str]:
+        """The object's name."""
+        return self.info.name if self.info else None
+
+
+def _event(kind: str, *fields: Any) -> Event:
+    if not fields:
+        return Event(kind)
+    name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl = fields
+    return Event(
+        kind,
+        Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
+             mode=mode, uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
+             ttl=ttl / 1000),
+    )
+
+
+def _ms(seconds: Optional[float], what: str = "timeout") -> int:
+    """Milliseconds, rounded up; None is 0."""
+    if seconds is None:
+        return 0
+    if seconds != seconds or seconds < 0:
+        raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
+    return min(int(seconds * 1000 + 0.999), 86_400_000)
+
+
+def _mode(mode: Union[int, str, None]) -> int:
+    if mode is None:
+        return 0
+    return int(mode, 8) if isinstance(mode, str) else int(mode)
+
+
+def options(
+    device: Optional[str], share: Optional[str], mode: Union[int, str, None],
+    ttl: Optional[float], evict: str, replace: bool, timeout: Optional[float],
+) -> tuple:
+    """What `_core` takes for struct gpubuf_create_options."""
+    if evict not in EVICT:
+        raise ValueError(f"evict is {evict!r}: expected one of {', '.join(EVICT)}")
+    return (device, share, _mode(mode), bool(replace), _ms(ttl, "ttl"), EVICT[evict], _ms(timeout))
+
+
+def dtype_name(dtype: Any) -> str:
+    """A dtype in the protocol's spelling, from that or from one of NumPy's."""
+    if isinstance(dtype, str):
+        return {"bool": "bool8"}.get(dtype, dtype)
+    if isinstance(dtype, type) and dtype in (bool, int, float, complex):
+        return {bool: "bool8", int: "int64", float: "float64", complex: "complex128"}[dtype]
+    import numpy
+
+    return _convert._native(numpy.empty(0, dtype), "")[1]
+
+
+def layout_of(dtype: Any, shape: Any, nulls: bool) -> tuple:
+    """What `_core` takes for struct gpubuf_layout_spec."""
+    if isinstance(dtype, Mapping):
+        rows = int(shape)
+        columns = tuple(
+            (name, "bool" if kind in (bool, "bool") else dtype_name(kind), rows, -1 if nulls else 0,
+             nulls, 0, (), None)
+            for name, kind in dtype.items()
+        )
+        return (KIND_TABLE, 0, None, (), False, (None, "struct", rows, 0, False, 0, columns, None))
+    extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"shape is {extents}: an extent is 0 or more")
+    return (KIND_ARRAY, 0, dtype_name(dtype), extents, nulls, None)
+
+
+class Watch(Iterator[Event]):
+    """Events, in order, as an iterator. `with`, close() and del end it.
+
+    next() waits for an event, at most the watch's `timeout` (seconds; then the iteration ends). It may
+    be used while other threads use the client.
+    """
+
+    def __init__(self, client: "Client", prefix: Optional[str], timeout: Optional[float]):
+        self._client = client
+        self._timeout = timeout
+        self._events: collections.deque = collections.deque()
+        read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._read_end = read_end
+        events = self._events
+
+        def on_event(*fields):  # in whichever thread dispatches
+            events.append(_event(*fields))
+            try:
+                os.write(write_end, b"!")
+            except BlockingIOError:
+                pass  # it is awake already
+
+        self._finalize = weakref.finalize(self, _end_watch, client, [], read_end, write_end)
+        self._finalize.atexit = False
+        try:
+            watch = client._watch(prefix, on_event)
+        except BaseException:
+            self._finalize()
+            raise
+        self._finalize.peek()[2][1].append(watch)
+
+    def __iter__(self) -> "Watch":
+        return self
+
+    def poll(self) -> Optional[Event]:
+        """The next event that has arrived; None if there is none."""
+        if not self._events and self._finalize.alive:
+            self._client._dispatch()
+        return self._events.popleft() if self._events else None
+
+    def __next__(self) -> Event:
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        while self._finalize.alive:
+            event = self.poll()
+            if event is not None:
+                return event
+            poller = select.poll()
+            poller.register(self._client.fileno(), self._client._events())
+            poller.register(self._read_end, select.POLLIN)
+            left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+            if not poller.poll(left) and end is not None and time.monotonic() >= end:
+                break
+            try:
+                os.read(self._read_end, 4096)
+            except BlockingIOError:
+                pass
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends it."""
+        self._finalize()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+def _end_watch(client: "Client", watches: list, read_end: int, write_end: int) -> None:
+    for watch in watches:
+        client._unwatch(watch)
+    os.close(read_end)
+    os.close(write_end)
+
+
+class Client(_core.Client):
+    """A connection to the daemon; made by connect(). Any thread may use it at any time.
+
+    The connection is the lease: it lasts until the client and all that was taken through it are gone.
+    close(), or the end of a `with`, releases every object of the client that Python holds; what NumPy,
+    Arrow or DLPack took of them stays readable, and keeps the connection, until that goes too.
+
+    Times are in seconds. A `timeout` of None means not to wait at all.
+    """
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError("a Client cannot be pickled: connect() in the other process")
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<gpubufd.Client, closed>"
+        return f"<gpubufd.Client, session {self.session}>"
+
+    def call(self, method: str, params: Optional[dict] = None, *, timeout: float = 60.0) -> Any:
+        """Any method of the protocol that carries no descriptors; its result as Python values."""
+        text = None if params is None else json.dumps(params)
+        return json.loads(self._call(method, text, _ms(timeout) or -1))
+
+    # ---- reading ----
+
+    def get(self, name: str, timeout: Optional[float] = None, *, version: int = 0) -> Any:
+        """Opens what was published under a name: an Array, Column, Table or Bytes, with no copy.
+
+        With a `timeout` it waits so long for the name to exist. `version`: that one and no other.
+
+        NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
+        TimeoutError). Stale: another version has taken its place.
+        """
+        return self._open(name, version, _ms(timeout) if timeout else 0)
+
+    def __getitem__(self, name: str) -> Any:
+        """get(name)"""
+        return self._open(name, 0, 0)
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self.call("stat", {"name": name})
+        except _errors.NotFound:
+            return False
+        return True
+
+    def get_many(
+        self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
+    ) -> List[Any]:
+        """Opens many objects in one round trip, in the order of `names`.
+
+        With errors="return" the list has the exception in the place of what could not be opened;
+        otherwise the first one is raised and nothing is open.
+        """
+        if errors not in ("raise", "return"):
+            raise ValueError('errors is "raise" or "return"')
+        asked = tuple(names)
+        results = self._open_many(asked, _ms(timeout))
+        for name, result in zip(asked, results):
+            if isinstance(result, _errors.Error):
+                result.args = (f"{name!r}: {result}",)
+                if errors == "raise":
+                    raise result
+        return results
+
+    # ---- publishing ----
+
+    def put(
+        self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        replace: bool = False, stream: Optional[int] = None, timeout: Optional[float] = None,
+    ) -> None:
+        """Publishes a copy of a value under a name.
+
+        Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
+        `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas Series,
+        Arrow arrays. A Table: a dict of columns, frames, Arrow tables, a list of record batches,
+        structured arrays. Bytes: bytes and bytearray.
+
+        `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
+        if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
+        (0o640) and replace or delete (0o660) it. `ttl`: delete it after so many seconds. `evict`: what
+        may happen to it when memory is short, "spill", "drop" or "keep". `replace`: take the name from
+        an object that has it. `stream`: the CUDA stream that the value is being made on. `timeout`: how
+        long to wait for memory.
+
+        TypeError, ValueError: the value cannot be published; the sentence names the column and says what
+        to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
+        """
+        plan = _convert.plan(value)
+        self._settle_source(plan, stream)
+        if device is None and plan.device is not None:
+            from . import cuda
+
+            device = cuda.Device(plan.device).uuid
+        opts = options(device, share, mode, ttl, evict, replace, timeout)
+        if plan.kind == "bytes":
+            self._put_bytes(name, plan.buffer, opts)
+        elif plan.kind == "array":
+            self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
+        elif plan.kind == "arrow":
+            self._put_arrow(name, plan.source, plan.table, opts)
+        else:
+            self._put_from_gpu(name, plan.columns, device, opts)
+
+    @staticmethod
+    def _settle_source(plan: Any, stream: Optional[int]) -> None:
+        """What the value is being made on must be done before it is copied."""
+        for one in {stream, plan.stream} - {None}:
+            from . import cuda
+
+            cuda.Stream.of(int(one)).synchronize()
+
+    def _put_from_gpu(
+        self, name: str, columns: Dict[str, Any], device: Optional[str], opts: tuple
+    ) -> None:
+        """Columns that lie on a GPU, each copied there; {"": column}: one column."""
+        from . import cuda
+
+        specs, sources, rows = [], [], None
+        for key, value in columns.items():
+            array = _convert.CudaArray(value, key)
+            if len(array.shape) != 1:
+                raise ValueError(f"column {key!r}: a column has one axis, not {len(array.shape)}")
+            if array.strides is not None:
+                raise ValueError(f"column {key!r}: it is not contiguous: copy it first")
+            if rows not in (None, array.shape[0]):
+                raise ValueError(f"column {key!r} has {array.shape[0]} rows, those before it {rows}")
+            rows = array.shape[0]
+            if isinstance(value, Held) and value._has_mask and value._null_count != 0:
+                raise TypeError(f"column {key!r} is published already and has nulls: use alias()")
+            mask = array.bitmap(key)
+            specs.append((key or None, array.dtype, rows, -1 if mask else 0, bool(mask), 0, (), None))
+            sources.append((array, mask))
+            if array.stream is not None:
+                cuda.Stream.of(array.stream).synchronize()
+            if device is None and array.pointer:
+                ordinal = cuda.pointer_device(array.pointer)
+                device = None if ordinal is None else cuda.Device(ordinal).uuid
+        opts = (device,) + opts[1:]
+        single = list(columns) == [""]
+        top = specs[0] if single else (None, "struct", rows or 0, 0, False, 0, tuple(specs), None)
+        kind = KIND_COLUMN if single else KIND_TABLE
+        with self._create(name, (kind, 0, None, (), False, top), opts) as made:
+            for i, (array, mask) in enumerate(sources):
+                column = made if single else made._child(i)
+                if mask and mask.nbytes:
+                    column._write(MASK, 0, mask.pointer, mask.nbytes, 0)
+                if array.nbytes:
+                    column._write(DATA, 0, array.pointer, array.nbytes, 0)
+            made._seal(None, 0)
+
+    def create(
+        self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
+        device: Optional[str] = None, share: Optional[str] = None,
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        replace: bool = False, timeout: Optional[float] = None,
+    ) -> Any:
+        """Allocates an object to be filled in place, and published by its seal().
+
+        An Array of `shape`, in elements; or, where `dtype` is a dict of dtypes by column name, a Table
+        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's, of a fixed
+        width. On the host `a.to_numpy()` (a column's `values`) can be written to; on a GPU `a.values`
+        has a `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
+        elements, all to be written: `a.validity.bits`.
+
+        Until seal() nobody sees it; released before, it is gone. Errors as of put().
+        """
+        opts = options(device, share, mode, ttl, evict, replace, timeout)
+        return self._create(name, layout_of(dtype, shape, nulls), opts)
+
+    def share_mine(
+        self, name: str, value: Any, *, mode: Union[int, str, None] = None,
+        ttl: Optional[float] = None, replace: bool = False, stream: Optional[int] = None,
+    ) -> None:
+        """Publishes GPU memory of the caller's own without copying it.
+
+        `value` is contiguous and has a `__cuda_array_interface__`. Unless its memory can be exported
+        (cuMemCreate), it must be kept, and left unchanged, until the object is deleted. Unsupported:
+        managed memory and memory of a stream-ordered pool.
+        """
+        array = _convert.CudaArray(value)
+        if array.strides is not None:
+            raise ValueError("the value is not contiguous: put() copies it")
+        if array.mask is not None:
+            raise ValueError("a value with a mask cannot be shared in place: put() copies it")
+        for one in {stream, array.stream, 1} - {None}:
+            from . import cuda
+
+            cuda.Stream.of(int(one)).synchronize()
+        layout = {
+            "kind": "array", "dtype": array.dtype, "shape": list(array.shape),
+            "data": {"handle": 0, "offset": 0, "bytes": array.nbytes},
+        }
+        opts = options(None, None, mode, ttl, "spill", replace, None)
+        self._register_device(name, array.pointer, array.nbytes, json.dumps(layout), opts)
+
+    # ---- names ----
+
+    def list(self, prefix: str = "") -> List[Info]:
+        """What is published under names that begin with `prefix`, in the order of names."""
+        found: List[Info] = []
+        params: Dict[str, Any] = {"prefix": prefix} if prefix else {}
+        while True:
+            answer = self.call("list", params)
+            found += [Info._of(record) for record in answer["objects"]]
+            if "cursor" not in answer:
+                return found
+            params["cursor"] = answer["cursor"]
+
+    def stat(self, name: str) -> Info:
+        """What the daemon knows of an object, its layout too, without opening it. NotFound."""
+        return Info._of(self.call("stat", {"name": name})["object"])
+
+    def delete(self, *names: str, missing_ok: bool = False) -> None:
+        """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
+        for name in names:
+            try:
+                self.call("delete", {"name": name})
+            except _errors.NotFound:
+                if not missing_ok:
+                    raise
+
+    def pin(self, name: str) -> None:
+        """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
+        self.call("pin", {"name": name})
+
+    def unpin(self, name: str) -> None:
+        """Takes a pin back."""
+        self.call("unpin", {"name": name})
+
+    def alias(
+        self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
+        columns: Optional[Sequence[str]] = None, mode: Union[int, str, None] = None,
+        replace: bool = False,
+    ) -> None:
+        """Gives an object, or a part of it, another name; the memory is shared.
+
+        `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
+        table's columns, in the order you want.
+        """
+        self.call("alias", _alias(name, of, rows, columns, mode, replace))
+
+    def leases(self, name: Optional[str] = None) -> List[dict]:
+        """Who holds what: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
+        return self.call("leases", {"name": name} if name else {})["leases"]
+
+    def stats(self) -> dict:
+        """The daemon's counters; do not rely on their being complete."""
+        return self.call("stats")
+
+    def devices(self) -> List[dict]:
+        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
+        return self.stats()["devices"]
+
+    def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
+        """An iterator over what happens to names that begin with `prefix`.
+
+        What exists is told first, as "sealed", then comes "synced". With a `timeout` the iteration ends
+        when nothing has happened for so long; otherwise it goes on for ever.
+        """
+        return Watch(self, prefix or None, timeout)
+
+
+def _alias(name, of, rows, columns, mode, replace) -> dict:
+    params: Dict[str, Any] = {"name": name, "of": of}
+    if rows is not None:
+        start, stop = rows
+        params["slice"] = {"offset": start, "length": max(stop - start, 0)}
+    if columns is not None:
+        params["columns"] = list(columns)
+    if mode is not None:
+        params["mode"] = f"{_mode(mode):04o}"
+    if replace:
+        params["replace"] = True
+    return params
+
+
+def connect(
+    path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
+    cache_bytes: int = 0, answer_timeout: Optional[float] = 60.0,
+) -> Client:
+    """Connects to the daemon.
+
+    `path`: its socket; None: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it exists, else
+    $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
+    `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in bytes; 0: 1 GiB.
+    `answer_timeout`: how long an answer may take; None: for ever.
+
+    ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
+    version of the protocol.
+    """
+    return Client(
+        path=None if path is None else os.fspath(path),
+        name=name,
+        timeout_ms=-1 if timeout is None else max(_ms(timeout), 1),
+        cache_bytes=cache_bytes,
+        answer_timeout_ms=-1 if answer_timeout is None else max(_ms(answer_timeout), 1),
+    )
+
+
+__all__ = ["Array", "Bytes", "Client", "Column", "Event", "Info", "Table", "Watch", "connect"]

@@ -1,0 +1,113 @@
+"""Exceptions: one class for each kind of error, all under Error, and under Python's own where it fits."""
+
+from __future__ import annotations
+
+from typing import Dict, Type
+
+
+class Error(Exception):
+    """What the daemon or the library refused.
+
+    `str(error)` is a whole sentence, often the daemon's; `kind` its short name ("not_found"), by which
+    programs decide; `code` the number on the wire.
+    """
+
+    kind: str = "error"
+    code: int = 0
+
+    def __str__(self) -> str:  # KeyError would show the sentence in quotes
+        return str(self.args[0]) if self.args else ""
+
+
+class NotFound(Error, KeyError):
+    """No such object, or none that this user may read."""
+
+
+class Exists(Error, FileExistsError):
+    """The name is taken; say replace=True."""
+
+
+class NoSpace(Error, MemoryError):
+    """Not enough memory on the device, even after evicting what may go."""
+
+
+class Denied(Error, PermissionError):
+    """Another user's, and its mode does not allow that."""
+
+
+class Busy(Error, RuntimeError):
+    """In a state that forbids it."""
+
+
+class Timeout(Error, TimeoutError):
+    """The time allowed has passed."""
+
+
+class Stale(Error, LookupError):
+    """A version, lease or watch that is no more."""
+
+
+class Limit(Error, RuntimeError):
+    """A limit of the daemon is reached; the sentence names it."""
+
+
+class DeviceError(Error, RuntimeError):
+    """The GPU or its driver failed; the sentence has the CUDA error's name."""
+
+
+class Unsupported(Error, NotImplementedError):
+    """Not supported by this build, device or type."""
+
+
+class Invalid(Error, ValueError):
+    """An argument is wrong; the sentence names it."""
+
+
+class ConnectFailed(Error, ConnectionError):
+    """No daemon answers at that path."""
+
+
+class Closed(Error, ConnectionError):
+    """The connection is closed, or what was used has been released."""
+
+
+class ProtocolError(Error, ConnectionError):
+    """The daemon and the library do not understand each other."""
+
+
+class Forked(Error, RuntimeError):
+    """The connection belongs to the parent process: connect anew in the child."""
+
+
+class Canceled(Error):
+    """The request was canceled."""
+
+
+CLASSES: Dict[str, Type[Error]] = {
+    "not_found": NotFound,
+    "exists": Exists,
+    "no_space": NoSpace,
+    "denied": Denied,
+    "busy": Busy,
+    "timeout": Timeout,
+    "stale": Stale,
+    "limit": Limit,
+    "device": DeviceError,
+    "unsupported": Unsupported,
+    "invalid": Invalid,
+    "connect": ConnectFailed,
+    "closed": Closed,
+    "protocol": ProtocolError,
+    "parse": ProtocolError,
+    "request": ProtocolError,
+    "method": ProtocolError,
+    "forked": Forked,
+    "canceled": Canceled,
+}
+
+
+def make(code: int, kind: str, message: str) -> Error:
+    error = CLASSES.get(kind, Error)(message)
+    error.kind = kind
+    error.code = code
+    return error

@@ -1,0 +1,704 @@
+"""What a client hands out: Array, Column, Table, Bytes, and the Buffers that they lie over."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, Iterator, List, Optional, Tuple
+
+from . import _core
+
+DATA, MASK, OFFSETS = 0, 1, 2
+CPU, CUDA = 1, 2
+
+
+class _HostOnly:
+    """A method that objects on a GPU do not have, so that nobody who looks for it calls it."""
+
+    def __init__(self, function):
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        if instance._ordinal >= 0:
+            raise AttributeError(f"{self.function.__name__}: it is on a GPU")
+        return self.function.__get__(instance, owner)
+
+
+def _refuse_keywords(keywords):
+    for key, value in keywords.items():
+        if value is not None:
+            raise NotImplementedError(f"{key}={value!r} is not supported")
+
+
+def _dlpack(view, owner, stream, max_version, dl_device, copy):
+    """`__dlpack__` of a Buffer, on behalf of what `owner` is (None: nothing to wait for)."""
+    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    device = view.device
+    if dl_device is not None and tuple(dl_device) != device:
+        if tuple(dl_device) != (CPU, 0) or copy is False:
+            raise BufferError(f"it is on DLPack device {device}, not {tuple(dl_device)}")
+        copy = True
+    if device[0] == CPU:
+        if stream is not None and not copy:
+            raise BufferError("it is on the host, where there are no streams: stream must be None")
+        if copy:
+            return _core.from_memory(bytearray(view), view.dtype, view.shape).dlpack(versioned, True)
+        return view.dlpack(versioned, False)
+    if copy:
+        if dl_device is None or tuple(dl_device) == device:
+            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+        host = bytearray(view.nbytes)
+        address, count = _core.address(host)
+        owner._read(DATA, 0, address, count, 0)
+        return _core.from_memory(host, view.dtype, view.shape).dlpack(versioned, True)
+    if stream == 0:
+        raise BufferError("stream 0 is ambiguous: say 1 (legacy) or 2 (per thread)")
+    if owner is not None and stream != -1:
+        owner._wait_ready(1 if stream is None else operator.index(stream))
+    return view.dlpack(versioned, False)
+
+
+def _cuda_interface(view):
+    if view.device[0] != CUDA:
+        raise AttributeError("__cuda_array_interface__: it is on the host")
+    if not view.typestr:
+        raise AttributeError(f"__cuda_array_interface__: NumPy has no type for {view.dtype}")
+    return {
+        "shape": view.shape,
+        "typestr": view.typestr,
+        "data": (view.pointer if view.nbytes else 0, view.readonly),
+        "strides": None if view.contiguous else view.strides,
+        "stream": None,
+        "version": 3,
+    }
+
+
+class Buffer(_core.View):
+    """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
+
+    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. Holds what
+    it is a part of.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        return _cuda_interface(self)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if copy and self.device[0] != CPU:
+            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+        return _dlpack(self, None, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.device
+
+    def to_numpy(self):
+        """A NumPy array over the memory; nothing is copied. Host only."""
+        from . import _values
+
+        return _values.buffer_to_numpy(self)
+
+    def __array__(self, dtype=None, copy=None):
+        from . import _values
+
+        return _values.as_asked(self.to_numpy(), dtype, copy, True)
+
+    def tobytes(self) -> bytes:
+        """A copy of its bytes. Host only."""
+        return bytes(self)
+
+    def __repr__(self) -> str:
+        where = "host" if self.device[0] == CPU else f"cuda:{self.device[1]}"
+        return f"<gpubufd.Buffer {self.dtype} {self.shape} on {where} at {self.pointer:#x}>"
+
+    def __reduce__(self):
+        raise TypeError("a Buffer cannot be pickled: send the object's name, and open it there")
+
+
+class Validity:
+    """Where the nulls are: a bitmap in Arrow's format, least significant bit first, 1 = valid.
+
+    `bits` is the whole bitmap as a Buffer of uint8; element i's bit is bit `offset + i` of it.
+    """
+
+    __slots__ = ("bits", "offset", "length", "_shape")
+
+    def __init__(self, bits: Buffer, offset: int, length: int, shape: Tuple[int, ...]):
+        self.bits = bits
+        self.offset = offset
+        self.length = length
+        self._shape = shape
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, i: int) -> bool:
+        i = operator.index(i)
+        if i < 0:
+            i += self.length
+        if not 0 <= i < self.length:
+            raise IndexError(f"there are {self.length} elements")
+        bit = self.offset + i
+        return bool(memoryview(self.bits)[bit >> 3] >> (bit & 7) & 1)
+
+    def to_numpy(self):
+        """A new array of bool, True where the element is valid. Host only."""
+        from . import _values
+
+        return _values.bits_to_numpy(self.bits, self.offset, self.length).reshape(self._shape)
+
+    def __array__(self, dtype=None, copy=None):
+        from . import _values
+
+        return _values.as_asked(self.to_numpy(), dtype, copy, False)
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.Validity of {self.length} elements, from bit {self.offset}>"
+
+
+class Held(_core.Object):
+    """What Array, Column, Table and Bytes have in common: they hold a lease.
+
+    The lease ends when the last of these goes: the object itself, its slices and columns, and whatever
+    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: "host", or the GPU's UUID ("GPU-…")."""
+        return self._device
+
+    @property
+    def ordinal(self) -> int:
+        """The GPU's number in this process, as CUDA counts them; -1 on the host."""
+        return self._ordinal
+
+    def wait_ready(self, stream: Optional[int] = None) -> None:
+        """Makes a CUDA stream (None: this thread) wait until what was published is there.
+
+        Costs nothing on the host, or if it was there when it was opened.
+        """
+        self._wait_ready(0 if stream is None else int(stream))
+
+    def release_on(self, stream: int) -> None:
+        """Releases it once the work queued on a CUDA stream so far is done."""
+        self._release_on(int(stream))
+
+    def close(self) -> None:
+        """The same as release()."""
+        self.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.release()
+
+    def __reduce__(self):
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: send its name, and open it in the other process"
+        )
+
+    def __repr__(self) -> str:
+        from . import _repr
+
+        return _repr.text(self)
+
+    def _repr_html_(self) -> str:
+        from . import _repr
+
+        return _repr.html(self)
+
+    # ---- slicing ----
+
+    def _range(self, key: slice, count: int):
+        start, stop, step = key.indices(count)
+        if step != 1:
+            raise ValueError("a slice without a copy has step 1; take every n-th of to_numpy()")
+        return self._slice(start, max(stop - start, 0))
+
+    # ---- Arrow ----
+
+    def _check_arrow(self):
+        pass
+
+    def __arrow_c_schema__(self):
+        """A capsule of Arrow's C schema."""
+        return self._arrow_schema()
+
+    @_HostOnly
+    def __arrow_c_array__(self, requested_schema=None):
+        """Capsules of Arrow's C schema and array, with nothing copied."""
+        self._check_arrow()
+        return self._arrow_schema(), self._arrow_array()
+
+    @_HostOnly
+    def __arrow_c_stream__(self, requested_schema=None):
+        """A capsule of an Arrow C stream that has this as its only array."""
+        self._check_arrow()
+        return self._arrow_stream()
+
+    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+        """Capsules of Arrow's C schema and device array: on the host and on a GPU, nothing copied."""
+        _refuse_keywords(keywords)
+        self._check_arrow()
+        return self._arrow_schema(), self._arrow_device_array()
+
+    def to_pyarrow(self):
+        """A pyarrow Array or Table over the same memory."""
+        import pyarrow
+
+        if self._ordinal >= 0:
+            return pyarrow.Array._import_from_c_device_capsule(*self.__arrow_c_device_array__())
+        make = pyarrow.table if isinstance(self, Table) else pyarrow.array
+        return make(self)
+
+
+class _Sequence(Held):
+    """What Array and Column have in common."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of a scalar")
+        return self._length
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Extents, in elements."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        count = 1
+        for extent in self._shape:
+            count *= extent
+        return count
+
+    @property
+    def values(self) -> Buffer:
+        """The elements' memory without regard to nulls; nothing is copied.
+
+        What lies under a null is undefined. BufferError for strings, bits and nested types.
+        """
+        return self._view()
+
+    @property
+    def null_count(self) -> int:
+        """How many elements are null; -1 on a GPU if nobody has counted."""
+        return self._null_count
+
+    @property
+    def validity(self) -> Optional[Validity]:
+        """Where the nulls are; None if there is no bitmap, and so no null."""
+        bits = self._buffer(MASK)
+        if bits is None:
+            return None
+        return Validity(bits, self._offset, self.size, self._shape)
+
+    def _no_nulls(self, what: str) -> None:
+        if self._has_mask and self._null_count != 0:
+            raise BufferError(
+                f"{_what(self)} has nulls, which {what} has no place for: "
+                "use .values and .validity, or Arrow"
+            )
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        if self._ordinal < 0:
+            raise AttributeError("__cuda_array_interface__: it is on the host")
+        try:
+            interface = _cuda_interface(self._view())
+        except BufferError as error:
+            raise AttributeError(f"__cuda_array_interface__: {error}") from None
+        self._wait_ready(0)
+        return interface
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A DLPack capsule; read-only, if the consumer asks for a version that can say so.
+
+        BufferError: there are nulls, or it is of strings or of a type that DLPack has not.
+        """
+        self._no_nulls("DLPack")
+        return _dlpack(self._view(), self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return (CPU, 0) if self._ordinal < 0 else (CUDA, self._ordinal)
+
+    def __array__(self, dtype=None, copy=None):
+        from . import _values
+
+        if self._ordinal >= 0:
+            raise TypeError("it is on a GPU: copy_to_host() makes a NumPy array of it")
+        array = self.to_numpy()
+        return _values.as_asked(array, dtype, copy, not array.flags.writeable)
+
+    def to_numpy(self, *, fill: Any = None, masked: bool = False):
+        """A NumPy array; of numbers, dates and times without nulls one over the same memory, read-only.
+
+        Nulls: of floats and times they become NaN and NaT in a copy; of other types say `fill`, the
+        value to put for them, or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and
+        nested columns become an array of Python objects, with None for nulls.
+        """
+        from . import _values
+
+        return _values.to_numpy(self, fill, masked)
+
+    def tolist(self) -> list:
+        """A list of Python values, None for nulls. Host only."""
+        from . import _values
+
+        return _values.to_list(self)
+
+    to_pylist = tolist
+
+    def copy_to_host(self, stream: Optional[int] = None):
+        """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
+
+        With a `stream` (a CUDA stream's handle) the copy is queued there and must not be looked at
+        before the stream is done; the memory behind a null is copied as it is. BufferError for strings,
+        bits and nested types.
+        """
+        from . import _values
+
+        return _values.copy_to_host(self, stream)
+
+    def to_cupy(self):
+        """A CuPy array over the same memory. GPU only."""
+        import cupy
+
+        if self._ordinal < 0:
+            raise TypeError("it is on the host: cupy.asarray(a.to_numpy()) makes a copy on the GPU")
+        self._no_nulls("CuPy")
+        return cupy.asarray(self)
+
+    def to_numba(self):
+        """A numba device array over the same memory. GPU only."""
+        import numba.cuda
+
+        if self._ordinal < 0:
+            raise TypeError("it is on the host: numba.cuda.to_device(a.to_numpy()) makes a copy")
+        self._no_nulls("numba")
+        return numba.cuda.as_cuda_array(self)
+
+    def to_torch(self):
+        """A PyTorch tensor over the same memory. Do not write to it: that ends in a fault."""
+        import torch
+
+        return torch.from_dlpack(self)
+
+    def to_jax(self):
+        """A JAX array over the same memory."""
+        import jax.dlpack
+
+        return jax.dlpack.from_dlpack(self)
+
+    def to_cudf(self):
+        """A cuDF Series over the same memory. GPU only."""
+        import cudf
+        import pylibcudf
+
+        return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
+
+    def to_pandas(self):
+        """A pandas Series; numbers without nulls lie over the same memory."""
+        from . import _values
+
+        return _values.to_series(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist() if self.ndim == 1 else self.to_numpy())
+
+    # ---- while it is being written ----
+
+    def write(self, values: Any, *, offset: int = 0, stream: Optional[int] = None) -> None:
+        """Copies contiguous `values` in, from element `offset` on, before seal().
+
+        From NumPy or the buffer protocol, or from GPU memory (`__cuda_array_interface__`). With a
+        `stream` the copy is queued, and `values` must stay until it is done.
+        """
+        from . import _convert
+
+        _convert.write(self, values, offset, stream)
+
+    def seal(self, null_count: Optional[int] = None, *, stream: Optional[int] = None) -> None:
+        """Publishes what was created. Afterwards it is as if it had been opened by get().
+
+        With a CUDA `stream`: without waiting for the work queued there; readers' streams do.
+        """
+        counts = None if null_count is None else (null_count,)
+        self._seal(counts, 0 if stream is None else int(stream))
+
+
+class Array(_Sequence):
+    """An n-dimensional array in C order, published or being written.
+
+    Shapes count elements, strides and sizes bytes.
+    """
+
+    __slots__ = ()
+
+    @property
+    def strides(self) -> Tuple[int, ...]:
+        """Steps along each axis, in bytes."""
+        return self._strides
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its elements."""
+        return self._view().nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._view().itemsize
+
+    def __getitem__(self, key):
+        """A slice of the first axis (an Array, nothing copied); else what NumPy makes of the key."""
+        shape = self._shape
+        if isinstance(key, slice) and shape:
+            return self._range(key, shape[0])
+        if self._ordinal >= 0:
+            raise TypeError(
+                f"{key!r}: of an array on a GPU slices of the first axis can be taken here; "
+                "for anything else use to_cupy() or copy_to_host()"
+            )
+        if len(shape) == 1 and hasattr(key, "__index__"):
+            i = _index(key, shape[0])
+            return self._slice(i, 1).tolist()[0]
+        return self.to_numpy()[key]
+
+    def _check_arrow(self):
+        if self._dtype_head() in ("timestamp", "duration") and self._ordinal < 0:
+            view = memoryview(self._view())
+            if view.nbytes and self.ndim == 1:
+                from . import _values
+
+                if _values.has_nat(self._view()):
+                    raise ValueError(
+                        "the array has NaT, which Arrow would take for a time: publish it as a "
+                        'column instead, put(name, {"x": array})'
+                    )
+
+    def _dtype_head(self):
+        return self.dtype.partition("[")[0]
+
+
+class Column(_Sequence):
+    """An Arrow column: elements of one type, some of which may be null."""
+
+    __slots__ = ()
+
+    @property
+    def column(self) -> Optional[str]:
+        """Its name in its table or struct; None if it is not in one."""
+        return self._column_name
+
+    @property
+    def offset(self) -> int:
+        """Element i is element `offset + i` of the buffers."""
+        return self._offset
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers it lies over, children included; a slice counts them whole."""
+        return _bytes_of(self)
+
+    @property
+    def data(self) -> Optional[Buffer]:
+        """The whole data buffer as bytes, to which `offset` applies; of strings the characters."""
+        return self._buffer(DATA)
+
+    @property
+    def offsets(self) -> Optional[Buffer]:
+        """The whole offsets buffer of strings and lists, as bytes."""
+        return self._buffer(OFFSETS)
+
+    @property
+    def children(self) -> "List[Column]":
+        """Columns of a nested one: items, fields, or the indices and values of a dictionary."""
+        return [self._child(i) for i in range(self._child_count)]
+
+    def __getitem__(self, key):
+        """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null)."""
+        if isinstance(key, slice):
+            return self._range(key, self._length)
+        if isinstance(key, str):
+            return self._column(key)
+        if self._ordinal >= 0:
+            raise TypeError("single values of a column on a GPU are not fetched: copy_to_host()")
+        return self._slice(_index(key, self._length), 1).tolist()[0]
+
+
+class Bytes(_Sequence):
+    """So many bytes."""
+
+    __slots__ = ()
+
+    @property
+    def nbytes(self) -> int:
+        """How many."""
+        return self._length
+
+    @property
+    def dtype(self) -> str:
+        """Always "uint8"."""
+        return "uint8"
+
+    def tobytes(self) -> bytes:
+        """A copy. Host only."""
+        return bytes(self)
+
+    def __getitem__(self, key):
+        if isinstance(key, slice):
+            return self._range(key, self._length)
+        return memoryview(self)[_index(key, self._length)]
+
+
+class Columns(Mapping):
+    """A table's columns by name; each is opened when it is asked for."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: "Table"):
+        self._table = table
+
+    def __getitem__(self, name: str) -> Column:
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.names)
+
+    def __len__(self) -> int:
+        return self._table._child_count
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.Columns {self._table.names}>"
+
+
+class Table(Held):
+    """Columns of equal length, by name. `len(t)` counts rows."""
+
+    __slots__ = ()
+
+    @property
+    def names(self) -> List[str]:
+        """The columns' names, in order."""
+        return self._child_names
+
+    @property
+    def columns(self) -> Columns:
+        """The columns, a mapping by name."""
+        return Columns(self)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self._length
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(rows, columns)"""
+        return self._length, self._child_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers it lies over; a slice counts them whole."""
+        return sum(column.nbytes for column in self)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Column]:
+        """The columns, in order."""
+        return (self._child(i) for i in range(self._child_count))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def keys(self) -> List[str]:
+        """The columns' names; with this, dict(table) has the columns by name."""
+        return self.names
+
+    def __getitem__(self, key):
+        """A column by name or number, or a range of rows (a Table); nothing is copied."""
+        if isinstance(key, str):
+            try:
+                return self._column(key)
+            except KeyError as error:
+                error.args = (f"there is no column {key!r}; there are {', '.join(self.names)}",)
+                raise
+        if isinstance(key, slice):
+            return self._range(key, self._length)
+        if hasattr(key, "__index__"):
+            return self._child(_index(key, self._child_count))
+        raise TypeError(f"{key!r}: expected a column's name or number, or a range of rows")
+
+    def to_pandas(self):
+        """A pandas DataFrame; numbers without nulls lie over the same memory until they are changed."""
+        from . import _values
+
+        return _values.to_frame(self)
+
+    def to_numpy(self) -> dict:
+        """A dict of NumPy arrays, one for each column: Column.to_numpy()."""
+        return {name: self[name].to_numpy() for name in self.names}
+
+    def tolist(self) -> List[dict]:
+        """A list of dicts, one for each row. Host only."""
+        names = self.names
+        return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self))]
+
+    to_pylist = tolist
+
+    def to_cudf(self):
+        """A cuDF DataFrame over the same memory. GPU only."""
+        import cudf
+
+        return cudf.DataFrame({name: self[name].to_cudf() for name in self.names})
+
+    def seal(self, null_counts=None, *, stream: Optional[int] = None) -> None:
+        """Publishes what was created; `null_counts`, if given, has one count for each column."""
+        counts = None if null_counts is None else tuple(null_counts)
+        self._seal(counts, 0 if stream is None else int(stream))
+
+
+def _index(key, count: int) -> int:
+    i = operator.index(key)
+    if i < 0:
+        i += count
+    if not 0 <= i < count:
+        raise IndexError(f"index {key} is out of range: there are {count}")
+    return i
+
+
+def _bytes_of(column) -> int:
+    own = (column._buffer(which) for which in (DATA, MASK, OFFSETS))
+    return sum(b.nbytes for b in own if b is not None) + sum(_bytes_of(c) for c in column.children)
+
+
+def _what(held) -> str:
+    """For messages: which column of what."""
+    column = held._column_name
+    return f"column {column!r} of {held.name!r}" if column else repr(held.name)
+
+
+_core.set_kinds(Bytes, Array, Column, Table)
+_core.set_view_class(Buffer)

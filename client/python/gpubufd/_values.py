@@ -1,0 +1,405 @@
+"""What is published as NumPy arrays, pandas frames and Python values."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+import struct
+from typing import Any
+
+from . import _core
+from ._objects import DATA, OFFSETS, Array, Column, _what
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+EPOCH = datetime.datetime(1970, 1, 1)
+INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NAT = -(2**63)
+
+
+def head(dtype: str) -> str:
+    """ "timestamp[us,UTC]" → "timestamp" """
+    return re.split(r"[\[(]", dtype, maxsplit=1)[0]
+
+
+def arguments(dtype: str) -> list:
+    """ "timestamp[us,UTC]" → ["us", "UTC"] """
+    match = re.search(r"[\[(](.*)[\])]$", dtype)
+    return match[1].split(",") if match else []
+
+
+def _host(held) -> None:
+    if held._ordinal >= 0:
+        raise TypeError(f"{_what(held)} is on a GPU: use copy_to_host()")
+
+
+# ---- NumPy ----
+
+
+def buffer_to_numpy(buffer):
+    """An array over a Buffer on the host."""
+    import numpy
+
+    if buffer.device[0] != 1:
+        raise TypeError("it is on a GPU")
+    if buffer.dtype == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TypeError("NumPy has no bfloat16: install ml_dtypes, or use to_torch()") from None
+        return numpy.asarray(memoryview(buffer)).view(ml_dtypes.bfloat16)
+    array = numpy.asarray(memoryview(buffer))
+    if array.dtype.kind == "S":
+        return array.view(f"V{buffer.itemsize}")
+    if buffer.typestr and array.dtype.str != buffer.typestr:
+        return array.view(buffer.typestr)
+    return array
+
+
+def bits_to_numpy(bits, offset: int, length: int):
+    """Bits [offset, offset + length) of a Buffer as a new array of bool."""
+    import numpy
+
+    data = numpy.asarray(memoryview(bits))[offset >> 3 : (offset + length + 7) >> 3]
+    return numpy.unpackbits(data, bitorder="little")[offset & 7 :][:length].astype(bool)
+
+
+def as_asked(array, dtype, copy, shared: bool):
+    """What `__array__(dtype, copy)` is to return; `shared`: the array lies over our memory."""
+    if dtype is not None and array.dtype != dtype:
+        if copy is False:
+            raise ValueError("a conversion needs a copy")
+        return array.astype(dtype)
+    if copy is False and not shared:
+        raise ValueError("its NumPy form needs a copy")
+    return array.copy() if copy and shared else array
+
+
+def has_nat(buffer) -> bool:
+    """Whether times in a Buffer have a NaT."""
+    try:
+        return bool((buffer_to_numpy(buffer).view("<i8") == NAT).any())
+    except ImportError:
+        return NAT in memoryview(buffer).tolist()
+
+
+def _plain(column):
+    """The column's elements as an array that takes no notice of nulls; None: not in one piece."""
+    import numpy
+
+    dtype = column.dtype
+    if dtype == "bool":
+        return bits_to_numpy(column._buffer(DATA), column._offset, column._length)
+    if dtype == "date32":
+        return buffer_to_numpy(column.values).astype("M8[D]")
+    if head(dtype) in ("time32", "time64", "decimal128") or dtype == "null":
+        return None
+    try:
+        view = column._view()
+    except BufferError:
+        return None
+    return numpy.asarray(buffer_to_numpy(view))
+
+
+def to_numpy(held, fill: Any, masked: bool):
+    import numpy
+
+    _host(held)
+    array = _plain(held)
+    if array is None:
+        if fill is not None or masked:
+            raise TypeError(f"{_what(held)}: fill and masked are for numbers and times")
+        return _objects_array(held.tolist())
+    if not held._has_mask or held._null_count == 0:
+        return numpy.ma.MaskedArray(array) if masked else array
+    nulls = ~held.validity.to_numpy()
+    if masked:
+        return numpy.ma.MaskedArray(array, mask=nulls)
+    if fill is None:
+        if array.dtype.kind in "fc":
+            fill = numpy.nan
+        elif array.dtype.kind in "Mm":
+            fill = numpy.array("NaT", dtype=array.dtype)
+        else:
+            raise ValueError(
+                f"{_what(held)} has {int(nulls.sum())} nulls, for which NumPy's {array.dtype} has no "
+                "value: pass fill=…, or masked=True, or use .values and .validity"
+            )
+    array = array.copy()
+    array[nulls] = fill
+    return array
+
+
+def _objects_array(values: list):
+    import numpy
+
+    array = numpy.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+def copy_to_host(held, stream):
+    import numpy
+
+    view = held._view()
+    array = numpy.empty(view.nbytes, dtype="u1")
+    address, count = _core.address(array)
+    at = held._offset * view.itemsize if isinstance(held, Column) else 0
+    if count:
+        if stream is not None:
+            held._wait_ready(int(stream))
+        else:
+            held._wait_ready(0)
+        held._read(DATA, at, address, count, 0 if stream is None else int(stream))
+    if view.typestr:
+        return array.view(view.typestr).reshape(view.shape)
+    return array.view(f"V{view.itemsize}").reshape(view.shape)
+
+
+# ---- Python values ----
+
+
+def _bit_list(buffer, offset: int, length: int) -> list:
+    bits = memoryview(buffer)
+    return [bool(bits[i >> 3] >> (i & 7) & 1) for i in range(offset, offset + length)]
+
+
+def _number_list(view) -> list:
+    if view.format in ("Zf", "Zd"):
+        pairs = [v for v in struct.iter_unpack("<2" + view.format[1], bytes(view))]
+        return [complex(*pair) for pair in pairs]
+    if view.format == "e":
+        return [v for (v,) in struct.iter_unpack("<e", bytes(view))]
+    if view.dtype == "bfloat16":
+        bits = struct.iter_unpack("<H", bytes(view))
+        return [struct.unpack("<f", struct.pack("<I", v << 16))[0] for (v,) in bits]
+    return memoryview(view).tolist()
+
+
+def _timestamp(value: int, unit: str, zone):
+    per_us = UNITS[unit] // 10**6 or 1
+    if UNITS[unit] > 10**6 and value % per_us:
+        try:
+            import pandas
+
+            stamp = pandas.Timestamp(value, unit=unit)
+            return stamp.tz_localize("UTC").tz_convert(zone) if zone else stamp
+        except ImportError:
+            import numpy
+
+            return numpy.datetime64(value, unit)
+    us = value // per_us if UNITS[unit] > 10**6 else value * (10**6 // UNITS[unit])
+    try:
+        naive = EPOCH + datetime.timedelta(microseconds=us)
+    except OverflowError:
+        import numpy
+
+        return numpy.datetime64(value, unit)
+    if not zone:
+        return naive
+    return naive.replace(tzinfo=datetime.timezone.utc).astimezone(_zone(zone))
+
+
+def _zone(name: str):
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", name)
+    if match:
+        minutes = int(match[2]) * 60 + int(match[3])
+        return datetime.timezone(datetime.timedelta(minutes=-minutes if match[1] == "-" else minutes))
+    if name.upper() == "UTC":
+        return datetime.timezone.utc
+    import zoneinfo
+
+    return zoneinfo.ZoneInfo(name)
+
+
+def _duration(value: int, unit: str):
+    if UNITS[unit] > 10**6 and value % 1000:
+        try:
+            import pandas
+
+            return pandas.Timedelta(value, unit=unit)
+        except ImportError:
+            import numpy
+
+            return numpy.timedelta64(value, unit)
+    return datetime.timedelta(microseconds=value * 10**6 // UNITS[unit])
+
+
+def _time(value: int, unit: str):
+    us = value * 10**6 // UNITS[unit]
+    return (EPOCH + datetime.timedelta(microseconds=us)).time()
+
+
+def _meaning(dtype: str):
+    """A function from the stored number to a Python value; None: the number is the value."""
+    kind, args = head(dtype), arguments(dtype)
+    if kind == "timestamp":
+        zone = ",".join(args[1:])
+        return lambda v: None if v == NAT else _timestamp(v, args[0], zone)
+    if kind == "duration":
+        return lambda v: None if v == NAT else _duration(v, args[0])
+    if kind == "date32":
+        return lambda v: (EPOCH + datetime.timedelta(days=v)).date()
+    if kind == "date64":
+        return lambda v: (EPOCH + datetime.timedelta(milliseconds=v)).date()
+    if kind in ("time32", "time64"):
+        return lambda v: _time(v, args[0])
+    return None
+
+
+def _decimals(column) -> list:
+    scale = int(arguments(column.dtype)[1])
+    data = bytes(column.values)
+    with decimal.localcontext() as context:
+        context.prec = 60
+        return [
+            decimal.Decimal(int.from_bytes(data[i : i + 16], "little", signed=True)).scaleb(-scale)
+            for i in range(0, len(data), 16)
+        ]
+
+
+def _strings(column) -> list:
+    kind = head(column.dtype)
+    wide = kind.startswith("large")
+    offsets = memoryview(column._buffer(OFFSETS)).cast("q" if wide else "i")
+    data = column._buffer(DATA)
+    characters = memoryview(data) if data is not None else memoryview(b"")
+    start, length = column._offset, column._length
+    ends = offsets[start : start + length + 1].tolist()
+    pieces = [bytes(characters[a:b]) for a, b in zip(ends, ends[1:])]
+    if kind.endswith("utf8"):
+        return [piece.decode("utf-8", "surrogateescape") for piece in pieces]
+    return pieces
+
+
+def _lists(column) -> list:
+    offsets = memoryview(column._buffer(OFFSETS))
+    offsets = offsets.cast("q" if column.dtype.startswith("large") else "i")
+    start, length = column._offset, column._length
+    ends = offsets[start : start + length + 1].tolist()
+    if not ends or ends[0] == ends[-1]:
+        return [[] for _ in range(length)]
+    items = column._child(0)._slice(ends[0], ends[-1] - ends[0]).tolist()
+    return [items[a - ends[0] : b - ends[0]] for a, b in zip(ends, ends[1:])]
+
+
+def _column_list(column) -> list:
+    """Values, without regard to nulls."""
+    dtype, kind, length = column.dtype, head(column.dtype), column._length
+    if kind == "null":
+        return [None] * length
+    if length == 0:
+        return []
+    if kind == "bool":
+        return _bit_list(column._buffer(DATA), column._offset, length)
+    if kind.endswith(("utf8", "binary")) and not kind.startswith("fixed"):
+        return _strings(column)
+    if kind in ("list", "large_list"):
+        return _lists(column)
+    if kind == "fixed_list":
+        size = int(arguments(dtype)[0])
+        items = column._child(0).tolist()
+        return [items[i * size : i * size + size] for i in range(length)]
+    if kind == "struct":
+        names = column._child_names
+        fields = [column._child(i).tolist() for i in range(len(names))]
+        return [dict(zip(names, row)) for row in zip(*fields)] if names else [{}] * length
+    if kind == "dictionary":
+        values = column._child(1).tolist()
+        return [None if i is None else values[i] for i in column._child(0).tolist()]
+    if kind == "decimal128":
+        return _decimals(column)
+    numbers = _number_list(column._view())
+    meaning = _meaning(dtype)
+    return [meaning(v) for v in numbers] if meaning else numbers
+
+
+def to_list(held) -> list:
+    _host(held)
+    if not isinstance(held, Column) and not held._has_mask:
+        view = held._view()
+        meaning = _meaning(held.dtype)
+        if meaning is None and view.format not in ("Zf", "Zd", "e") and view.dtype != "bfloat16":
+            return memoryview(view).tolist()
+        if held.ndim != 1:
+            return held.to_numpy().tolist()
+        numbers = _number_list(view)
+        return [meaning(v) for v in numbers] if meaning else numbers
+    if isinstance(held, Array):
+        if held.ndim != 1:
+            return held.to_numpy(masked=True).tolist()
+        values, meaning = _number_list(held._view()), _meaning(held.dtype)
+        values = [meaning(v) for v in values] if meaning else values
+    elif held._has_mask and held._null_count:
+        values = _valid_values(held)
+    else:
+        return _column_list(held)
+    validity = held.validity
+    valid = _bit_list(validity.bits, validity.offset, len(values))
+    return [v if ok else None for v, ok in zip(values, valid)]
+
+
+def _valid_values(column) -> list:
+    """As _column_list where there are nulls: what lies under them need not mean anything."""
+    try:
+        return _column_list(column)
+    except (OverflowError, ValueError, IndexError):
+        parts = (column._slice(i, 1) for i in range(column._length))
+        return [_column_list(p)[0] if p._is_valid(0) else None for p in parts]
+
+
+# ---- pandas ----
+
+
+def to_series(held):
+    """A pandas Series."""
+    import pandas
+
+    _host(held)
+    name = held._column_name
+    if isinstance(held, Array) and held.ndim != 1:
+        raise TypeError(f"{_what(held)} has {held.ndim} axes, a pandas Series has one")
+    dtype, kind = held.dtype, head(held.dtype)
+    nulls = held._has_mask and held._null_count != 0
+    if kind == "dictionary":
+        codes = held._child(0).to_numpy(fill=-1) if held._child(0)._null_count else (
+            held._child(0).to_numpy())
+        values = held._child(1).to_numpy()
+        if len(set(values.tolist())) == len(values):
+            return pandas.Series(pandas.Categorical.from_codes(codes, values), name=name)
+        return pandas.Series(held.to_numpy(), name=name)
+    if kind == "timestamp" and len(arguments(dtype)) > 1:
+        naive = pandas.Series(held.to_numpy().astype("M8[ns]"), name=name)
+        return naive.dt.tz_localize("UTC").dt.tz_convert(_pandas_zone(arguments(dtype)[1]))
+    if nulls and dtype in INTEGERS:
+        array = pandas.arrays.IntegerArray(_plain(held).copy(), ~held.validity.to_numpy())
+        return pandas.Series(array, name=name)
+    if nulls and kind in ("bool", "bool8"):
+        array = pandas.arrays.BooleanArray(_plain(held).copy(), ~held.validity.to_numpy())
+        return pandas.Series(array, name=name)
+    if kind in ("timestamp", "date32", "date64"):
+        return pandas.Series(held.to_numpy().astype("M8[ns]"), name=name)
+    if kind == "duration":
+        return pandas.Series(held.to_numpy().astype("m8[ns]"), name=name)
+    return pandas.Series(held.to_numpy(), name=name, copy=False)
+
+
+def _pandas_zone(name: str):
+    return _zone(name) if re.match(r"[+-]\d\d", name) else name
+
+
+def to_frame(table):
+    """A pandas DataFrame."""
+    import pandas
+
+    _host_table(table)
+    columns = {name: to_series(table[name]) for name in table.names}
+    return pandas.DataFrame(columns, index=pandas.RangeIndex(len(table)), copy=False)
+
+
+def _host_table(table) -> None:
+    if table._ordinal >= 0:
+        raise TypeError(f"{table.name!r} is on a GPU: use to_cudf()")
+
+

@@ -1,0 +1,603 @@
+/* Arrow's C structs in capsules: what is published goes out, and what others have comes in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+/* ---- exports that keep the connection ---- */
+
+/* What an array's own release needs, while the array holds the link as well. */
+struct held {
+    struct link *link;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+static void held_release(struct ArrowArray *array)
+{
+    struct held *held = array->private_data;
+    struct link *link = held->link;
+    array->release = held->release;
+    array->private_data = held->private_data;
+    free(held);
+    array->release(array);
+    link_put(link);
+}
+
+/* Every node on its own, since a consumer may move a child out and release the rest. */
+static int hold(struct ArrowArray *array, struct link *link)
+{
+    struct held *held = malloc(sizeof(*held));
+    if (!held)
+        return GPUBUF_E_NO_MEMORY;
+    *held = (struct held){link_get(link), array->release, array->private_data};
+    array->release = held_release;
+    array->private_data = held;
+    int r = 0;
+    for (int64_t i = 0; r == 0 && i < array->n_children; i++)
+        r = hold(array->children[i], link);
+    if (r == 0 && array->dictionary)
+        r = hold(array->dictionary, link);
+    return r;
+}
+
+static void end_schema(PyObject *capsule)
+{
+    struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+    if (schema->release)
+        schema->release(schema);
+    free(schema);
+}
+
+static void end_array(PyObject *capsule)
+{
+    struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
+    if (array->release)
+        array->release(array);
+    free(array);
+}
+
+static void end_device_array(PyObject *capsule)
+{
+    struct ArrowDeviceArray *array = PyCapsule_GetPointer(capsule, "arrow_device_array");
+    if (array->array.release)
+        array->array.release(&array->array);
+    free(array);
+}
+
+static PyObject *schema_capsule(struct object *self, struct gpubuf_object *object)
+{
+    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+    if (!schema)
+        return PyErr_NoMemory();
+    struct ArrowDeviceArray array = {.device_id = -1};
+    /* The plain export is for the host only; the other tells a GPU's schema with its array. */
+    int status = gpubuf_device_ordinal(object) < 0
+                     ? gpubuf_export_arrow(object, schema, NULL)
+                     : gpubuf_export_arrow_device(object, schema, &array);
+    if (status < 0) {
+        free(schema);
+        return raise_status(self->link, status);
+    }
+    if (array.array.release)
+        array.array.release(&array.array);
+    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", end_schema);
+    if (!capsule) {
+        schema->release(schema);
+        free(schema);
+    }
+    return capsule;
+}
+
+PyObject *object_arrow_schema(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    return object ? schema_capsule((struct object *)self, object) : NULL;
+}
+
+/* An export that holds the link. */
+static int export_array(struct object *self, struct gpubuf_object *object, struct ArrowArray *array)
+{
+    int status = gpubuf_export_arrow(object, NULL, array);
+    if (status < 0) {
+        raise_status(self->link, status);
+        return -1;
+    }
+    if (hold(array, self->link) < 0) {
+        array->release(array);
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *object_arrow_array(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    if (!object)
+        return NULL;
+    struct ArrowArray *array = calloc(1, sizeof(*array));
+    if (!array)
+        return PyErr_NoMemory();
+    if (export_array((struct object *)self, object, array) < 0) {
+        free(array);
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(array, "arrow_array", end_array);
+    if (!capsule) {
+        array->release(array);
+        free(array);
+    }
+    return capsule;
+}
+
+PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    if (!object)
+        return NULL;
+    struct link *link = ((struct object *)self)->link;
+    struct ArrowDeviceArray *array = calloc(1, sizeof(*array));
+    if (!array)
+        return PyErr_NoMemory();
+    int status = gpubuf_export_arrow_device(object, NULL, array);
+    if (status == 0 && hold(&array->array, link) < 0) {
+        array->array.release(&array->array);
+        status = GPUBUF_E_NO_MEMORY;
+    }
+    if (status < 0) {
+        free(array);
+        return raise_status(link, status);
+    }
+    PyObject *capsule = PyCapsule_New(array, "arrow_device_array", end_device_array);
+    if (!capsule) {
+        array->array.release(&array->array);
+        free(array);
+    }
+    return capsule;
+}
+
+/* ---- a stream of one array ---- */
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+struct single {
+    struct link *link;
+    struct gpubuf_object *object;
+    struct ArrowArray array; /* until it is fetched */
+};
+
+#define STREAM_FAILED 5 /* EIO */
+
+static int single_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
+{
+    struct single *single = stream->private_data;
+    return gpubuf_export_arrow(single->object, out, NULL) < 0 ? STREAM_FAILED : 0;
+}
+
+static int single_next(struct ArrowArrayStream *stream, struct ArrowArray *out)
+{
+    struct single *single = stream->private_data;
+    *out = single->array;
+    single->array.release = NULL;
+    return 0;
+}
+
+static const char *single_error(struct ArrowArrayStream *stream)
+{
+    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
+}
+
+static void single_release(struct ArrowArrayStream *stream)
+{
+    struct single *single = stream->private_data;
+    if (single->array.release)
+        single->array.release(&single->array);
+    gpubuf_release(single->object);
+    link_put(single->link);
+    free(single);
+    stream->release = NULL;
+}
+
+static void end_stream(PyObject *capsule)
+{
+    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (stream->release)
+        stream->release(stream);
+    free(stream);
+}
+
+PyObject *object_arrow_stream(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct object *mine = (struct object *)self;
+    struct gpubuf_object *object = object_use(mine);
+    if (!object)
+        return NULL;
+    struct ArrowArrayStream *stream = calloc(1, sizeof(*stream));
+    struct single *single = calloc(1, sizeof(*single));
+    if (!stream || !single) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    if (export_array(mine, object, &single->array) < 0)
+        goto failed;
+    single->object = gpubuf_retain(object);
+    single->link = link_get(mine->link);
+    *stream =
+        (struct ArrowArrayStream){single_schema, single_next, single_error, single_release, single};
+    PyObject *capsule = PyCapsule_New(stream, "arrow_array_stream", end_stream);
+    if (!capsule) {
+        single_release(stream);
+        free(stream);
+    }
+    return capsule;
+
+failed:
+    free(stream);
+    free(single);
+    return NULL;
+}
+
+/* ---- reading a stream ---- */
+
+static int raise_stream(struct ArrowArrayStream *stream, int error)
+{
+    const char *why = stream->get_last_error(stream);
+    PyErr_Format(PyExc_ValueError, "the Arrow stream failed: %s", why ? why : strerror(error));
+    return -1;
+}
+
+/* The next array of a stream at the end of `list`. 1 at the end of the stream, -1 on failure. */
+static int read_next(struct ArrowArrayStream *stream, PyObject *list)
+{
+    struct ArrowArray *array = calloc(1, sizeof(*array));
+    if (!array) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int error = stream->get_next(stream, array);
+    if (error || !array->release) {
+        free(array);
+        return error ? raise_stream(stream, error) : 1;
+    }
+    PyObject *capsule = PyCapsule_New(array, "arrow_array", end_array);
+    if (!capsule) {
+        array->release(array);
+        free(array);
+        return -1;
+    }
+    int r = PyList_Append(list, capsule);
+    Py_DECREF(capsule);
+    return r;
+}
+
+PyObject *core_read_stream(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (!stream)
+        return NULL;
+    if (!stream->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow stream has been released");
+        return NULL;
+    }
+    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+    if (!schema)
+        return PyErr_NoMemory();
+    int error = stream->get_schema(stream, schema);
+    if (error) {
+        free(schema);
+        raise_stream(stream, error);
+        return NULL;
+    }
+    PyObject *head = PyCapsule_New(schema, "arrow_schema", end_schema);
+    if (!head) {
+        schema->release(schema);
+        free(schema);
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    int r = list ? 0 : -1;
+    while (r == 0)
+        r = read_next(stream, list);
+    if (r < 0) {
+        Py_DECREF(head);
+        Py_XDECREF(list);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", head, list);
+}
+
+/* schema_format(capsule): the format of the topmost node. */
+PyObject *core_schema_format(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+    return schema ? PyUnicode_FromString(schema->format) : NULL;
+}
+
+/* A schema's formats and names, all the way down: equal for schemas that are. */
+static PyObject *schema_text(const struct ArrowSchema *schema)
+{
+    PyObject *list = PyList_New(0);
+    if (!list || Py_EnterRecursiveCall(" in an Arrow schema")) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    int r = 0;
+    for (int64_t i = 0; r == 0 && i <= schema->n_children; i++) {
+        const struct ArrowSchema *next =
+            i < schema->n_children ? schema->children[i] : schema->dictionary;
+        PyObject *text = next ? schema_text(next) : new_ref(Py_None);
+        r = text ? PyList_Append(list, text) : -1;
+        Py_XDECREF(text);
+    }
+    Py_LeaveRecursiveCall();
+    PyObject *text = r < 0 ? NULL
+                           : PyUnicode_FromFormat("%s %s %R", schema->format,
+                                                  schema->name ? schema->name : "", list);
+    Py_DECREF(list);
+    return text;
+}
+
+PyObject *core_schema_text(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+    return schema ? schema_text(schema) : NULL;
+}
+
+/* ---- sources: what put_arrow is given ---- */
+
+/*
+ * A source is either (schema capsule, [array capsules]), or what Python has put together:
+ * (format, length, null_count, buffers, children, dictionary), of which buffers are exporters of the
+ * buffer protocol or None, children are (name, source), and dictionary is a source or None. All of it
+ * is borrowed, and stays as it is until the call returns.
+ */
+struct block {
+    struct block *next;
+    enum { PLAIN, BUFFER, ARRAY } kind;
+    union {
+        Py_buffer buffer;
+        struct ArrowArray array;
+        max_align_t plain;
+    } as;
+};
+
+struct sources {
+    struct block *blocks;
+};
+
+static struct block *sources_block(struct sources *sources, size_t extra)
+{
+    struct block *block = calloc(1, sizeof(*block) + extra);
+    if (!block) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    block->next = sources->blocks;
+    sources->blocks = block;
+    return block;
+}
+
+static void *sources_alloc(struct sources *sources, size_t count, size_t size)
+{
+    struct block *block = sources_block(sources, (count + 1) * size);
+    return block ? block + 1 : NULL;
+}
+
+static void sources_end(struct sources *sources)
+{
+    while (sources->blocks) {
+        struct block *block = sources->blocks;
+        sources->blocks = block->next;
+        if (block->kind == BUFFER && block->as.buffer.obj)
+            PyBuffer_Release(&block->as.buffer);
+        else if (block->kind == ARRAY && block->as.array.release)
+            block->as.array.release(&block->as.array);
+        free(block);
+    }
+}
+
+static void no_release_schema(struct ArrowSchema *schema)
+{
+    schema->release = NULL;
+}
+
+static void no_release_array(struct ArrowArray *array)
+{
+    array->release = NULL;
+}
+
+/* The array in a capsule of either kind, if the host can read it. */
+static const struct ArrowArray *capsule_array(PyObject *capsule)
+{
+    const struct ArrowArray *array;
+    if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
+        const struct ArrowDeviceArray *device = PyCapsule_GetPointer(capsule, "arrow_device_array");
+        if (device->device_type != ARROW_DEVICE_CPU) {
+            PyErr_Format(PyExc_TypeError,
+                         "an Arrow array on a device of type %d cannot be put; copy it to the "
+                         "host, or put its columns as arrays",
+                         (int)device->device_type);
+            return NULL;
+        }
+        array = &device->array;
+    } else {
+        array = PyCapsule_GetPointer(capsule, "arrow_array");
+    }
+    if (array && !array->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow array has been released");
+        return NULL;
+    }
+    return array;
+}
+
+static int build_capsules(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
+                          struct ArrowArray *array)
+{
+    PyObject *head, *list;
+    if (!PyArg_ParseTuple(source, "OO!:arrow", &head, &PyList_Type, &list))
+        return -1;
+    const struct ArrowSchema *from = PyCapsule_GetPointer(head, "arrow_schema");
+    if (!from)
+        return -1;
+    if (!from->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
+        return -1;
+    }
+    *schema = *from;
+    size_t count = (size_t)PyList_Size(list);
+    const struct ArrowArray **arrays = sources_alloc(sources, count, sizeof(*arrays));
+    if (!arrays)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        arrays[i] = capsule_array(PyList_GetItem(list, (Py_ssize_t)i));
+        if (!arrays[i])
+            return -1;
+    }
+    if (count == 1) {
+        *array = *arrays[0];
+        return 0;
+    }
+    struct block *block = sources_block(sources, 0);
+    if (!block || concat_arrays(schema, arrays, count, &block->as.array) < 0)
+        return -1;
+    block->kind = ARRAY;
+    *array = block->as.array;
+    return 0;
+}
+
+static int build_buffers(struct sources *sources, PyObject *tuple, struct ArrowArray *array)
+{
+    Py_ssize_t count = PyTuple_Size(tuple);
+    const void **buffers =
+        count < 0 ? NULL : sources_alloc(sources, (size_t)count, sizeof(*buffers));
+    if (!buffers)
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *exporter = PyTuple_GetItem(tuple, i);
+        if (exporter == Py_None)
+            continue;
+        struct block *block = sources_block(sources, 0);
+        if (!block || PyObject_GetBuffer(exporter, &block->as.buffer, PyBUF_SIMPLE) < 0)
+            return -1;
+        block->kind = BUFFER;
+        buffers[i] = block->as.buffer.buf;
+    }
+    array->buffers = buffers;
+    array->n_buffers = count;
+    return 0;
+}
+
+static int build(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
+                 struct ArrowArray *array);
+
+static int build_children(struct sources *sources, PyObject *tuple, struct ArrowSchema *schema,
+                          struct ArrowArray *array)
+{
+    Py_ssize_t count = PyTuple_Size(tuple);
+    if (count < 0)
+        return -1;
+    size_t room = (size_t)count;
+    schema->children = sources_alloc(sources, room, sizeof(*schema->children));
+    array->children = sources_alloc(sources, room, sizeof(*array->children));
+    struct ArrowSchema *schemas = sources_alloc(sources, room, sizeof(*schemas));
+    struct ArrowArray *arrays = sources_alloc(sources, room, sizeof(*arrays));
+    if (!schema->children || !array->children || !schemas || !arrays)
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *name;
+        PyObject *child;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "sO:child", &name, &child) ||
+            build(sources, child, &schemas[i], &arrays[i]) < 0)
+            return -1;
+        schemas[i].name = name;
+        schema->children[i] = &schemas[i];
+        array->children[i] = &arrays[i];
+    }
+    schema->n_children = array->n_children = count;
+    return 0;
+}
+
+static int build_parts(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
+                       struct ArrowArray *array)
+{
+    PyObject *buffers, *children, *dictionary;
+    long long length, null_count;
+    *schema = (struct ArrowSchema){.flags = ARROW_FLAG_NULLABLE, .release = no_release_schema};
+    *array = (struct ArrowArray){.release = no_release_array};
+    if (!PyArg_ParseTuple(source, "sLLO!O!O:parts", &schema->format, &length, &null_count,
+                          &PyTuple_Type, &buffers, &PyTuple_Type, &children, &dictionary))
+        return -1;
+    array->length = length;
+    array->null_count = null_count;
+    if (build_buffers(sources, buffers, array) < 0 ||
+        build_children(sources, children, schema, array) < 0)
+        return -1;
+    if (dictionary == Py_None)
+        return 0;
+    schema->dictionary = sources_alloc(sources, 1, sizeof(*schema->dictionary));
+    array->dictionary = sources_alloc(sources, 1, sizeof(*array->dictionary));
+    if (!schema->dictionary || !array->dictionary)
+        return -1;
+    return build(sources, dictionary, schema->dictionary, array->dictionary);
+}
+
+static int build(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
+                 struct ArrowArray *array)
+{
+    if (!PyTuple_Check(source)) {
+        PyErr_SetString(PyExc_TypeError, "a source is not a tuple");
+        return -1;
+    }
+    if (Py_EnterRecursiveCall(" in a column"))
+        return -1;
+    bool parts = PyTuple_Size(source) == 6;
+    int r = parts ? build_parts(sources, source, schema, array)
+                  : build_capsules(sources, source, schema, array);
+    Py_LeaveRecursiveCall();
+    return r;
+}
+
+PyObject *client_put_arrow(PyObject *self, PyObject *args)
+{
+    struct client_head { /* as in client.c */
+        PyObject_HEAD struct link *link;
+    };
+    const char *name;
+    PyObject *source, *options_tuple;
+    int as_table;
+    struct gpubuf_create_options options;
+    if (!PyArg_ParseTuple(args, "sOpO:put_arrow", &name, &source, &as_table, &options_tuple) ||
+        parse_create_options(options_tuple, &options) < 0)
+        return NULL;
+    struct link *link = ((struct client_head *)self)->link;
+    if (link_check(link) < 0)
+        return NULL;
+    (void)link_get(link);
+    struct sources sources = {.blocks = NULL};
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    PyObject *result = NULL;
+    if (build(&sources, source, &schema, &array) == 0) {
+        int status;
+        Py_BEGIN_ALLOW_THREADS status =
+            gpubuf_put_arrow(link->client, name, &schema, &array, as_table, &options);
+        Py_END_ALLOW_THREADS result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
+    }
+    sources_end(&sources);
+    link_put(link);
+    return result;
+}

@@ -1,0 +1,782 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+struct client {
+    PyObject_HEAD struct link *link;
+};
+
+PyTypeObject *client_type;
+
+/* ---- requests under way ---- */
+
+/* A request or a watch. Its end, or the Client's, unlinks and frees it. */
+struct pending {
+    struct link *link; /* no reference: it must not keep the connection */
+    struct pending *previous, *next;
+    uint64_t id;
+    bool watch;
+    PyObject *callable;
+};
+
+static struct pending *pending_new(struct link *link, PyObject *callable)
+{
+    struct pending *pending = calloc(1, sizeof(*pending));
+    if (!pending) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    pending->link = link;
+    pending->callable = new_ref(callable);
+    pending->next = link->pending;
+    if (pending->next)
+        pending->next->previous = pending;
+    link->pending = pending;
+    return pending;
+}
+
+static void pending_end(struct pending *pending)
+{
+    if (pending->previous)
+        pending->previous->next = pending->next;
+    else
+        pending->link->pending = pending->next;
+    if (pending->next)
+        pending->next->previous = pending->previous;
+    Py_DECREF(pending->callable);
+    free(pending);
+}
+
+/* Calls callable(error, result); steals `result`, which is NULL where `status` says why. */
+static void pending_answer(struct pending *pending, int status, const char *message,
+                           PyObject *result)
+{
+    PyObject *error = status < 0 ? make_error(status, message) : new_ref(Py_None);
+    if (error && status >= 0 && !result) { /* no memory for the result */
+        PyObject *type, *traceback;
+        Py_DECREF(error);
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+    }
+    PyObject *returned = NULL;
+    if (error)
+        returned =
+            PyObject_CallFunctionObjArgs(pending->callable, error, result ? result : Py_None, NULL);
+    if (!returned)
+        PyErr_WriteUnraisable(pending->callable);
+    Py_XDECREF(returned);
+    Py_XDECREF(error);
+    Py_XDECREF(result);
+    pending_end(pending);
+}
+
+static void on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct pending *pending = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = status < 0 ? NULL : object_wrap(pending->link, object);
+    pending_answer(pending, status, gpubuf_errmsg(client), result);
+    PyGILState_Release(state);
+}
+
+static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct pending *pending = arg;
+    gpubuf_release(object); /* the caller has its own */
+    PyGILState_STATE state = PyGILState_Ensure();
+    pending_answer(pending, status, gpubuf_errmsg(client), status < 0 ? NULL : new_ref(Py_None));
+    PyGILState_Release(state);
+}
+
+static void on_call(struct gpubuf_client *client, int status, const char *text, size_t length,
+                    void *arg)
+{
+    struct pending *pending = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result =
+        status < 0 ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
+    pending_answer(pending, status, gpubuf_errmsg(client), result);
+    PyGILState_Release(state);
+}
+
+static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                     void *arg)
+{
+    (void)client;
+    struct pending *pending = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *returned =
+        info ? PyObject_CallFunction(
+                   pending->callable, "ssKKsssIIILKOL", kind, info->name,
+                   (unsigned long long)info->version, (unsigned long long)info->bytes, info->device,
+                   info->state, info->tier, info->mode, (unsigned)info->uid, (unsigned)info->gid,
+                   (long long)info->created_ms, (unsigned long long)info->leases,
+                   info->pinned ? Py_True : Py_False, (long long)info->ttl_ms)
+             : PyObject_CallFunction(pending->callable, "s", kind);
+    if (!returned)
+        PyErr_WriteUnraisable(pending->callable);
+    Py_XDECREF(returned);
+    PyGILState_Release(state);
+}
+
+/* ---- the life of a Client ---- */
+
+/* Ends what is under way, and releases the Objects if that was asked for. */
+static void client_end(struct client *self, bool release_objects)
+{
+    struct link *link = self->link;
+    if (!link)
+        return;
+    self->link = NULL;
+    if (release_objects) {
+        link->closed = true;
+        while (link->objects)
+            object_drop(link->objects);
+    }
+    while (link->pending) {
+        struct pending *pending = link->pending;
+        uint64_t id = pending->id;
+        int status;
+        bool watch = pending->watch;
+        Py_BEGIN_ALLOW_THREADS status =
+            watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id);
+        Py_END_ALLOW_THREADS
+            /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
+           Where another thread is about to run the callback, that frees it. */
+            if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
+                pending_end(pending);
+        else if (link->pending == pending && status < 0)
+        {
+            Py_BEGIN_ALLOW_THREADS(void) poll(NULL, 0, 1);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    Py_BEGIN_ALLOW_THREADS link_put(link);
+    Py_END_ALLOW_THREADS
+}
+
+static void client_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    client_end((struct client *)object, false);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"path", "name", "timeout_ms", "cache_bytes", "answer_timeout_ms", NULL};
+    struct gpubuf_connect_options options = {.size = sizeof(options)};
+    unsigned long long cache_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKi:Client", names, &options.path,
+                                     &options.client_name, &options.timeout_ms, &cache_bytes,
+                                     &options.answer_timeout_ms))
+        return NULL;
+    options.cache_bytes = cache_bytes;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct client *self = (struct client *)allocate(type, 0);
+    if (!self)
+        return NULL;
+    struct gpubuf_client *client = NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_connect(&client, &options);
+    Py_END_ALLOW_THREADS if (status < 0)
+    {
+        Py_DECREF(self);
+        return raise_status(NULL, status);
+    }
+    self->link = link_new(client);
+    if (!self->link) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *client_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    client_end((struct client *)self, true);
+    Py_RETURN_NONE;
+}
+
+/* A reference for the length of a call, or NULL with Closed raised. */
+static struct link *enter(PyObject *self)
+{
+    struct link *link = ((struct client *)self)->link;
+    return link_check(link) < 0 ? NULL : link_get(link);
+}
+
+static void leave(struct link *link)
+{
+    Py_BEGIN_ALLOW_THREADS link_put(link);
+    Py_END_ALLOW_THREADS
+}
+
+/* Ends a call: `result` if it succeeded. */
+static PyObject *finish(struct link *link, int status, PyObject *result)
+{
+    if (status < 0) {
+        Py_CLEAR(result);
+        raise_status(link, status);
+    }
+    leave(link);
+    return result;
+}
+
+/* ---- blocking, interruptibly ---- */
+
+/* What a wait is for. Filled by a callback in whichever thread dispatches. */
+struct waiter {
+    atomic_int done;
+    int status;
+    struct gpubuf_object *object;
+    char message[1024];
+};
+
+static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->status = status;
+    waiter->object = object;
+    if (status < 0)
+        strncpy(waiter->message, gpubuf_errmsg(client), sizeof(waiter->message) - 1);
+    atomic_store(&waiter->done, 1);
+}
+
+/*
+ * Waits for a request so that Ctrl-C and Client.close() end it. Another thread may be the one that
+ * receives for everybody, hence a look now and then even if nothing arrives here.
+ */
+static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
+{
+    bool canceled = false;
+    int signaled = 0;
+    while (!atomic_load(&waiter->done)) {
+        Py_BEGIN_ALLOW_THREADS struct pollfd fd = {gpubuf_fd(link->client),
+                                                   gpubuf_events(link->client), 0};
+        (void)poll(&fd, 1, canceled ? 1 : 20);
+        (void)gpubuf_dispatch(link->client);
+        Py_END_ALLOW_THREADS if (!signaled) signaled = PyErr_CheckSignals();
+        if ((signaled || link->closed) && !canceled && !atomic_load(&waiter->done)) {
+            Py_BEGIN_ALLOW_THREADS(void) gpubuf_cancel(link->client, request);
+            Py_END_ALLOW_THREADS canceled = true;
+        }
+    }
+    if (signaled || waiter->status < 0) {
+        gpubuf_release(waiter->object);
+        waiter->object = NULL;
+    }
+    return signaled;
+}
+
+/* The Object that a request was for, which `status` says has begun. */
+static PyObject *await_object(struct link *link, int status, uint64_t request,
+                              struct waiter *waiter)
+{
+    PyObject *result = NULL;
+    if (status < 0)
+        return finish(link, status, NULL);
+    if (wait_for(link, request, waiter) == 0) {
+        if (waiter->status >= 0) {
+            result = object_wrap(link, waiter->object);
+        } else {
+            PyObject *error = link->closed
+                                  ? make_error(GPUBUF_E_CLOSED, "the connection was closed")
+                                  : make_error(waiter->status, waiter->message);
+            if (error)
+                PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_XDECREF(error);
+        }
+    }
+    leave(link);
+    return result;
+}
+
+/* ---- methods ---- */
+
+/* call(method, params, timeout_ms) -> str */
+static PyObject *client_call(PyObject *self, PyObject *args)
+{
+    const char *method, *params;
+    int timeout_ms;
+    if (!PyArg_ParseTuple(args, "szi:call", &method, &params, &timeout_ms))
+        return NULL;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    char *text = NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_call(link->client, method, params, timeout_ms, &text);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status < 0 ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    gpubuf_free(text);
+    return finish(link, status, result);
+}
+
+/* open(name, version, wait_ms) */
+static PyObject *client_open(PyObject *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long version;
+    long long wait_ms;
+    if (!PyArg_ParseTuple(args, "sKL:open", &name, &version, &wait_ms))
+        return NULL;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    struct gpubuf_open_options options = {
+        .size = sizeof(options),
+        .version = version,
+        .wait_ms = wait_ms,
+    };
+    struct gpubuf_object *object = NULL;
+    int status;
+    if (wait_ms > 0) {
+        struct waiter waiter = {.status = 0};
+        uint64_t request = 0;
+        status = gpubuf_open_async(link->client, name, &options, on_waited, &waiter, &request);
+        return await_object(link, status, request, &waiter);
+    }
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_open(link->client, name, &options, &object);
+    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
+}
+
+/* open_many(names, wait_ms) -> [Object or exception] */
+static PyObject *client_open_many(PyObject *self, PyObject *args)
+{
+    PyObject *names;
+    long long wait_ms;
+    if (!PyArg_ParseTuple(args, "O!L:open_many", &PyTuple_Type, &names, &wait_ms))
+        return NULL;
+    size_t count = (size_t)PyTuple_Size(names);
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    PyObject *list = NULL;
+    const char **texts = calloc(count + 1, sizeof(*texts));
+    struct gpubuf_object **objects = calloc(count + 1, sizeof(*objects));
+    int *errors = calloc(count + 1, sizeof(*errors));
+    if (!texts || !objects || !errors) {
+        PyErr_NoMemory();
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(names, (Py_ssize_t)i), "s;a name is a str", &texts[i]))
+            goto out;
+    }
+    struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
+    int status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gpubuf_open_many(link->client, texts, count, &options, objects, errors);
+    Py_END_ALLOW_THREADS if (status < 0)
+    {
+        raise_status(link, status);
+        goto out;
+    }
+    list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; i < count; i++) {
+        if (!list) {
+            gpubuf_release(objects[i]);
+            continue;
+        }
+        PyObject *entry = objects[i] ? object_wrap(link, objects[i]) : make_error(errors[i], NULL);
+        if (!entry || PyList_SetItem(list, (Py_ssize_t)i, entry) < 0)
+            Py_CLEAR(list);
+    }
+out:
+    free(texts);
+    free(objects);
+    free(errors);
+    leave(link);
+    return list;
+}
+
+/* create(name, layout, options) */
+static PyObject *client_create(PyObject *self, PyObject *args)
+{
+    const char *name;
+    PyObject *layout_tuple, *options_tuple;
+    struct gpubuf_layout_spec layout;
+    struct gpubuf_create_options options;
+    struct layout_arena *arena;
+    if (!PyArg_ParseTuple(args, "sOO:create", &name, &layout_tuple, &options_tuple))
+        return NULL;
+    if (parse_create_options(options_tuple, &options) < 0 ||
+        parse_layout(layout_tuple, &layout, &arena) < 0)
+        return NULL;
+    struct link *link = enter(self);
+    if (!link) {
+        layout_free(arena);
+        return NULL;
+    }
+    struct waiter waiter = {.status = 0};
+    uint64_t request = 0;
+    int status =
+        gpubuf_create_async(link->client, name, &layout, &options, on_waited, &waiter, &request);
+    PyObject *result = await_object(link, status, request, &waiter);
+    layout_free(arena);
+    return result;
+}
+
+/* put_array(name, dtype, shape, strides or None, address, options): `address` must stay. */
+static PyObject *client_put_array(PyObject *self, PyObject *args)
+{
+    const char *name, *dtype;
+    PyObject *shape, *strides, *options_tuple;
+    unsigned long long address;
+    struct gpubuf_create_options options;
+    uint64_t extents[MAX_NDIM];
+    int64_t steps[MAX_NDIM];
+    if (!PyArg_ParseTuple(args, "ssO!OKO:put_array", &name, &dtype, &PyTuple_Type, &shape, &strides,
+                          &address, &options_tuple) ||
+        parse_create_options(options_tuple, &options) < 0)
+        return NULL;
+    Py_ssize_t ndim = PyTuple_Size(shape);
+    if (ndim > MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %zd", MAX_NDIM, ndim);
+        return NULL;
+    }
+    if (strides != Py_None && PyTuple_Size(strides) != ndim) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "as many strides as extents are needed");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < ndim; i++) {
+        extents[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, i));
+        if (strides != Py_None)
+            steps[i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gpubuf_put_array(link->client, name, dtype, (unsigned)ndim, extents,
+                         strides == Py_None ? NULL : steps, (void *)(uintptr_t)address, &options);
+    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+}
+
+/* put_bytes(name, buffer, options) */
+static PyObject *client_put_bytes(PyObject *self, PyObject *args)
+{
+    const char *name;
+    PyObject *exporter, *options_tuple;
+    struct gpubuf_create_options options;
+    Py_buffer buffer;
+    if (!PyArg_ParseTuple(args, "sOO:put_bytes", &name, &exporter, &options_tuple) ||
+        parse_create_options(options_tuple, &options) < 0)
+        return NULL;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    if (PyObject_GetBuffer(exporter, &buffer, PyBUF_SIMPLE) < 0) {
+        leave(link);
+        return NULL;
+    }
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_put_bytes(
+        link->client, name, buffer.len ? buffer.buf : "", (uint64_t)buffer.len, &options);
+    Py_END_ALLOW_THREADS PyBuffer_Release(&buffer);
+    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+}
+
+/* register_device(name, address, bytes, layout_json, options) */
+static PyObject *client_register_device(PyObject *self, PyObject *args)
+{
+    const char *name, *layout;
+    unsigned long long address, bytes;
+    PyObject *options_tuple;
+    struct gpubuf_create_options options;
+    if (!PyArg_ParseTuple(args, "sKKsO:register_device", &name, &address, &bytes, &layout,
+                          &options_tuple) ||
+        parse_create_options(options_tuple, &options) < 0)
+        return NULL;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_register_device(
+        link->client, name, (void *)(uintptr_t)address, bytes, layout, &options);
+    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+}
+
+/* ---- for event loops ---- */
+
+static PyObject *client_fileno(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct link *link = ((struct client *)self)->link;
+    if (link_check(link) < 0)
+        return NULL;
+    return PyLong_FromLong(gpubuf_fd(link->client));
+}
+
+static PyObject *client_events(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct link *link = ((struct client *)self)->link;
+    if (link_check(link) < 0)
+        return NULL;
+    return PyLong_FromLong(gpubuf_events(link->client));
+}
+
+static PyObject *client_dispatch(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct link *link = enter(self);
+    if (!link)
+        return NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_dispatch(link->client);
+    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : PyLong_FromLong(status));
+}
+
+/* The end of each …_async: `status` says whether the request has begun. */
+static PyObject *begun(struct link *link, int status, struct pending *pending, uint64_t id)
+{
+    if (status < 0) {
+        raise_status(link, status);
+        pending_end(pending);
+        leave(link);
+        return NULL;
+    }
+    leave(link);
+    return PyLong_FromUnsignedLongLong(id);
+}
+
+/* call_async(method, params, callback) -> id */
+static PyObject *client_call_async(PyObject *self, PyObject *args)
+{
+    const char *method, *params;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "szO:call_async", &method, &params, &callable))
+        return NULL;
+    struct link *link = enter(self);
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (!pending) {
+        if (link)
+            leave(link);
+        return NULL;
+    }
+    /* The GIL is held, so no callback runs before the id is noted. */
+    int status = gpubuf_call_async(link->client, method, params, on_call, pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* open_async(name, version, wait_ms, callback) -> id */
+static PyObject *client_open_async(PyObject *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long version;
+    long long wait_ms;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "sKLO:open_async", &name, &version, &wait_ms, &callable))
+        return NULL;
+    struct link *link = enter(self);
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (!pending) {
+        if (link)
+            leave(link);
+        return NULL;
+    }
+    struct gpubuf_open_options options = {
+        .size = sizeof(options),
+        .version = version,
+        .wait_ms = wait_ms,
+    };
+    int status = gpubuf_open_async(link->client, name, &options, on_object, pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* create_async(name, layout, options, callback) -> id */
+static PyObject *client_create_async(PyObject *self, PyObject *args)
+{
+    const char *name;
+    PyObject *layout_tuple, *options_tuple, *callable;
+    struct gpubuf_layout_spec layout;
+    struct gpubuf_create_options options;
+    struct layout_arena *arena;
+    if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
+                          &callable))
+        return NULL;
+    if (parse_create_options(options_tuple, &options) < 0 ||
+        parse_layout(layout_tuple, &layout, &arena) < 0)
+        return NULL;
+    struct link *link = enter(self);
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (!pending) {
+        if (link)
+            leave(link);
+        layout_free(arena);
+        return NULL;
+    }
+    int status = gpubuf_create_async(link->client, name, &layout, &options, on_object, pending,
+                                     &pending->id);
+    layout_free(arena);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* seal_async(object, callback) -> id */
+static PyObject *client_seal_async(PyObject *self, PyObject *args)
+{
+    PyObject *object, *callable;
+    if (!PyArg_ParseTuple(args, "O!O:seal_async", object_type, &object, &callable))
+        return NULL;
+    struct gpubuf_object *mine = object_use((struct object *)object);
+    struct link *link = mine ? enter(self) : NULL;
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (!pending) {
+        if (link)
+            leave(link);
+        return NULL;
+    }
+    int status = gpubuf_seal_async(mine, NULL, on_sealed, pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+static PyObject *client_cancel(PyObject *self, PyObject *id)
+{
+    unsigned long long request = PyLong_AsUnsignedLongLong(id);
+    struct link *link = PyErr_Occurred() ? NULL : enter(self);
+    if (!link)
+        return NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = gpubuf_cancel(link->client, request);
+    Py_END_ALLOW_THREADS leave(link);
+    return PyBool_FromLong(status == 0);
+}
+
+/* ---- watching ---- */
+
+/* watch(prefix, callback) -> id; the callback gets the kind and what gpubuf_info has. */
+static PyObject *client_watch(PyObject *self, PyObject *args)
+{
+    const char *prefix;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "zO:watch", &prefix, &callable))
+        return NULL;
+    struct link *link = enter(self);
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (!pending) {
+        if (link)
+            leave(link);
+        return NULL;
+    }
+    pending->watch = true;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status =
+        gpubuf_watch(link->client, prefix, on_event, pending, &pending->id);
+    Py_END_ALLOW_THREADS return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+static PyObject *client_unwatch(PyObject *self, PyObject *id)
+{
+    unsigned long long watch = PyLong_AsUnsignedLongLong(id);
+    struct link *link = ((struct client *)self)->link;
+    if (PyErr_Occurred())
+        return NULL;
+    if (!link) /* closed, and the watch with it */
+        Py_RETURN_NONE;
+    struct pending *pending = link->pending;
+    while (pending && !(pending->watch && pending->id == watch))
+        pending = pending->next;
+    if (!pending)
+        Py_RETURN_NONE;
+    (void)link_get(link);
+    Py_BEGIN_ALLOW_THREADS(void) gpubuf_unwatch(link->client, watch);
+    Py_END_ALLOW_THREADS for (pending = link->pending; pending; pending = pending->next)
+    {
+        if (pending->watch && pending->id == watch) {
+            pending_end(pending);
+            break;
+        }
+    }
+    leave(link);
+    Py_RETURN_NONE;
+}
+
+/* ---- the type ---- */
+
+static PyObject *get_closed(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(((struct client *)self)->link == NULL);
+}
+
+static PyObject *get_instance(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct link *link = ((struct client *)self)->link;
+    return link_check(link) < 0 ? NULL : PyUnicode_FromString(gpubuf_instance(link->client));
+}
+
+static PyObject *get_session(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct link *link = ((struct client *)self)->link;
+    return link_check(link) < 0 ? NULL : PyLong_FromUnsignedLongLong(gpubuf_session(link->client));
+}
+
+static PyGetSetDef getters[] = {
+    {"closed", get_closed, NULL, "Whether the connection was closed here.", NULL},
+    {"instance", get_instance, NULL, "The daemon's identity of this run, hexadecimal.", NULL},
+    {"session", get_session, NULL, "The number of this connection, as `gpubufctl ps` shows it.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"close", client_close, METH_NOARGS, NULL},
+    {"_call", client_call, METH_VARARGS, NULL},
+    {"_open", client_open, METH_VARARGS, NULL},
+    {"_open_many", client_open_many, METH_VARARGS, NULL},
+    {"_create", client_create, METH_VARARGS, NULL},
+    {"_put_array", client_put_array, METH_VARARGS, NULL},
+    {"_put_bytes", client_put_bytes, METH_VARARGS, NULL},
+    {"_put_arrow", client_put_arrow, METH_VARARGS, NULL},
+    {"_register_device", client_register_device, METH_VARARGS, NULL},
+    {"fileno", client_fileno, METH_NOARGS, "The socket, to be polled and never read."},
+    {"_events", client_events, METH_NOARGS, NULL},
+    {"_dispatch", client_dispatch, METH_NOARGS, NULL},
+    {"_call_async", client_call_async, METH_VARARGS, NULL},
+    {"_open_async", client_open_async, METH_VARARGS, NULL},
+    {"_create_async", client_create_async, METH_VARARGS, NULL},
+    {"_seal_async", client_seal_async, METH_VARARGS, NULL},
+    {"_cancel", client_cancel, METH_O, NULL},
+    {"_watch", client_watch, METH_VARARGS, NULL},
+    {"_unwatch", client_unwatch, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, client_new},
+    {Py_tp_dealloc, client_dealloc},
+    {Py_tp_getset, getters},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "gpubufd._core.Client",
+    .basicsize = sizeof(struct client),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
+
+int client_setup(PyObject *module)
+{
+    client_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return client_type ? add_to_module(module, "Client", (PyObject *)client_type) : -1;
+}

@@ -1,0 +1,170 @@
+/*
+ * gpubufd._core: libgpubuf for Python, and nothing more. What a Python user sees is made of it by the
+ * modules of the package gpubufd.
+ *
+ * Types. A Client is a connection. An Object is a gpubuf_object: the package registers a subclass for
+ * each kind, and what is opened or sliced is an instance of that. A View is a stretch of memory with a
+ * shape and an element type: of an Object's buffer, or of somebody else's value, taken over by DLPack or
+ * the buffer protocol.
+ *
+ * Lifetimes. Everything that needs the connection holds a reference to its `struct link`: the Client,
+ * every Object, every View of one, every capsule that another library took, every call under way. The
+ * last to go disconnects. So a lease stays as long as somebody can still read what it holds, whatever
+ * has become of the Python objects, and giving back needs neither the GIL nor an interpreter.
+ *
+ * Threads. Python's own state, and the lists in a link, are guarded by the GIL, which is not held
+ * while libgpubuf may wait.
+ */
+#ifndef GPUBUFD_CORE_H
+#define GPUBUFD_CORE_H
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x03090000 /* the oldest Python that this is for */
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpubuf.h"
+#include "pybuffer.h"
+
+#define MAX_NDIM 32
+
+/* What Python 3.10 brought. */
+static inline PyObject *new_ref(PyObject *object)
+{
+    Py_INCREF(object);
+    return object;
+}
+
+static inline int add_to_module(PyObject *module, const char *name, PyObject *value)
+{
+    return PyObject_SetAttrString(module, name, value);
+}
+
+/* ---- link.c: a connection and who needs it ---- */
+
+struct pending;
+struct object;
+
+struct link {
+    atomic_int references;
+    struct gpubuf_client *client;
+    bool closed;             /* by Client.close(): no new calls */
+    struct object *objects;  /* those that close() is to release */
+    struct pending *pending; /* requests under way and watches */
+};
+
+/* Takes over the client; NULL (and the client is disconnected) without memory. */
+struct link *link_new(struct gpubuf_client *client);
+struct link *link_get(struct link *link);
+void link_put(struct link *link); /* any thread, with or without the GIL */
+
+/* Raises the exception for a failed call of libgpubuf, with the thread's last message. */
+PyObject *raise_status(const struct link *link, int status);
+/* The exception itself; NULL with another one set if there is no memory. */
+PyObject *make_error(int status, const char *message);
+/* Raises gpubufd.Closed if the link is closed. -1 if so. */
+int link_check(const struct link *link);
+extern PyObject *error_factory; /* callable(code, kind, message) */
+
+/* ---- client.c ---- */
+
+extern PyTypeObject *client_type;
+int client_setup(PyObject *module);
+
+/* ---- options.c: arguments that are structs ---- */
+
+/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms), whose strings it borrows. */
+int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
+
+struct layout_arena; /* owns what a specification points to */
+/* From (kind, bytes, dtype, shape, mask, column), of which column is (name, dtype, length, null_count,
+   mask, data_bytes, children, metadata). Strings are borrowed from the tuples. */
+int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
+void layout_free(struct layout_arena *arena);
+
+/* ---- object.c ---- */
+
+struct object {
+    PyObject_HEAD struct link *link; /* NULL once it is released */
+    struct gpubuf_object *object;    /* NULL once it is released */
+    struct object *previous, *next;  /* in link->objects */
+};
+
+extern PyTypeObject *object_type;
+int object_setup(PyObject *module);
+/* A new instance of the subclass for its kind; takes over the reference `object`, also on failure. */
+PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
+/* Gives the reference back. */
+void object_drop(struct object *self);
+/* The Object's gpubuf_object, or NULL with Closed raised. */
+struct gpubuf_object *object_use(const struct object *self);
+
+/* ---- element.c: types of elements ---- */
+
+struct element {
+    char format;  /* of the struct module; 0: none */
+    uint8_t code; /* DLPack's type code */
+    uint8_t bits;
+    bool plain;       /* a number: what the bytes are is all there is to it */
+    char typestr[16]; /* NumPy's, for what has one; "" otherwise */
+};
+
+/* Elements of a dtype of the protocol; false if they are not so many whole bytes each. */
+bool element_of_dtype(const char *dtype, struct element *element);
+/* Elements of DLPack's type and their dtype in the protocol. */
+bool element_of_dlpack(uint8_t code, uint8_t bits, struct element *element, const char **dtype);
+
+/* ---- view.c ---- */
+
+struct view {
+    PyObject_HEAD void *pointer;
+    int ndim;
+    Py_ssize_t shape[MAX_NDIM];
+    Py_ssize_t strides[MAX_NDIM]; /* bytes */
+    Py_ssize_t itemsize, bytes;
+    char format[32];
+    char dtype[32];
+    struct element element;
+    bool readonly;
+    int32_t device_type, device_id; /* DLPack's */
+    /* whose it is: */
+    struct link *link;
+    struct gpubuf_object *object;
+    Py_buffer buffer;
+    void *tensor; /* DLManagedTensor(Versioned) */
+    bool versioned;
+};
+
+extern PyTypeObject *view_type;
+int view_setup(PyObject *module);
+/* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are none. */
+PyObject *view_of_object(struct object *self);
+/* A whole buffer, as bytes; None if the object has no such buffer. */
+PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
+/* Fills a Py_buffer for a read-only or writable view that `exporter` answers for. */
+int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags);
+
+/* ---- arrow.c, concat.c ---- */
+
+PyObject *object_arrow_schema(PyObject *self, PyObject *unused);
+PyObject *object_arrow_array(PyObject *self, PyObject *unused);
+PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
+PyObject *object_arrow_stream(PyObject *self, PyObject *unused);
+/* Client.put_arrow(name, source, as_table, options). */
+PyObject *client_put_arrow(PyObject *self, PyObject *args);
+PyObject *core_schema_format(PyObject *module, PyObject *capsule);
+PyObject *core_schema_text(PyObject *module, PyObject *capsule);
+/* stream capsule -> (schema capsule, [array capsules]) */
+PyObject *core_read_stream(PyObject *module, PyObject *capsule);
+
+/* Joins arrays of one schema into `out`, whose memory is its own. 0, or -1 with an exception. */
+int concat_arrays(const struct ArrowSchema *schema, const struct ArrowArray *const *arrays,
+                  size_t count, struct ArrowArray *out);
+
+#endif

@@ -1,0 +1,39 @@
+/* What DLPack's ABI lays down (https://dmlc.github.io/dlpack/latest/c_api.html). */
+#ifndef GPUBUFD_DLPACK_H
+#define GPUBUFD_DLPACK_H
+
+#include <stdint.h>
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
+
+struct dl_tensor {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape;
+    int64_t *strides; /* elements; NULL: C order */
+    uint64_t byte_offset;
+};
+
+/* Capsule "dltensor". */
+struct dl_managed {
+    struct dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dl_managed *self);
+};
+
+#define DL_READ_ONLY (UINT64_C(1) << 0)
+#define DL_IS_COPIED (UINT64_C(1) << 1)
+
+/* Capsule "dltensor_versioned". */
+struct dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dl_versioned *self);
+    uint64_t flags;
+    struct dl_tensor tensor;
+};
+
+#endif

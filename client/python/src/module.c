@@ -1,0 +1,58 @@
+/* The module gpubufd._core: core.h. */
+#include "core.h"
+
+static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
+{
+    (void)module;
+    PyObject *before = error_factory;
+    error_factory = new_ref(factory);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_address(PyObject *module, PyObject *exporter)
+{
+    (void)module;
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(exporter, &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *result = Py_BuildValue("(Nn)", PyLong_FromVoidPtr(buffer.buf), buffer.len);
+    PyBuffer_Release(&buffer); /* the caller keeps the memory where it is */
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"set_error_factory", core_set_error_factory, METH_O, NULL},
+    {"address", core_address, METH_O, NULL},
+    {"read_stream", core_read_stream, METH_O, NULL},
+    {"schema_format", core_schema_format, METH_O, NULL},
+    {"schema_text", core_schema_text, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "gpubufd._core",
+    "libgpubuf for Python.",
+    -1,
+    functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (!module)
+        return NULL;
+    if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||
+        PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

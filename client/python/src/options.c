@@ -1,0 +1,169 @@
+#include <stdlib.h>
+
+#include "core.h"
+
+int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
+{
+    const char *device, *share;
+    unsigned mode;
+    int replace, evict;
+    long long ttl_ms, wait_ms;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(tuple, "zzIpLiL:options", &device, &share, &mode, &replace, &ttl_ms,
+                          &evict, &wait_ms))
+        return -1;
+    *options = (struct gpubuf_create_options){
+        .size = sizeof(*options),
+        .device = device,
+        .share = share,
+        .mode = mode,
+        .replace = replace,
+        .ttl_ms = ttl_ms,
+        .evict = (enum gpubuf_evict)evict,
+        .wait_ms = wait_ms,
+    };
+    return 0;
+}
+
+/* ---- layouts ---- */
+
+struct layout_arena {
+    struct layout_arena *next;
+};
+
+/* Zeroed memory that lives as long as the arena. */
+static void *arena_alloc(struct layout_arena **arena, size_t count, size_t size)
+{
+    size_t bytes;
+    struct layout_arena *block = NULL;
+    if (!__builtin_mul_overflow(count, size, &bytes) &&
+        !__builtin_add_overflow(bytes, sizeof(*block), &bytes))
+        block = calloc(1, bytes);
+    if (!block) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    block->next = *arena;
+    *arena = block;
+    return block + 1;
+}
+
+void layout_free(struct layout_arena *arena)
+{
+    while (arena) {
+        struct layout_arena *next = arena->next;
+        free(arena);
+        arena = next;
+    }
+}
+
+static int parse_metadata(PyObject *list, const char *const **out, struct layout_arena **arena)
+{
+    if (list == Py_None)
+        return 0;
+    Py_ssize_t count = PyTuple_Size(list);
+    if (count < 0)
+        return -1;
+    const char **pairs = arena_alloc(arena, (size_t)count + 1, sizeof(*pairs));
+    if (!pairs)
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *bytes = PyTuple_GetItem(list, i); /* encoded, so that it can be borrowed */
+        pairs[i] = bytes ? PyBytes_AsString(bytes) : NULL;
+        if (!pairs[i])
+            return -1;
+    }
+    *out = pairs;
+    return 0;
+}
+
+static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec,
+                        struct layout_arena **arena)
+{
+    PyObject *children, *metadata;
+    const char *name, *dtype;
+    unsigned long long length, data_bytes;
+    long long null_count;
+    int mask;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a column is not a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(tuple, "zsKLpKO!O:column", &name, &dtype, &length, &null_count, &mask,
+                          &data_bytes, &PyTuple_Type, &children, &metadata))
+        return -1;
+    *spec = (struct gpubuf_column_spec){
+        .name = name,
+        .dtype = dtype,
+        .length = length,
+        .null_count = null_count,
+        .mask = mask,
+        .data_bytes = data_bytes,
+    };
+    if (parse_metadata(metadata, &spec->metadata, arena) < 0)
+        return -1;
+    size_t count = (size_t)PyTuple_Size(children);
+    if (count == 0)
+        return 0;
+    struct gpubuf_column_spec *specs = arena_alloc(arena, count, sizeof(*specs));
+    if (!specs || Py_EnterRecursiveCall(" in a layout"))
+        return -1;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = parse_column(PyTuple_GetItem(children, (Py_ssize_t)i), &specs[i], arena);
+    Py_LeaveRecursiveCall();
+    spec->children = specs;
+    spec->child_count = count;
+    return r;
+}
+
+static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout,
+                       struct layout_arena **arena)
+{
+    Py_ssize_t ndim = PyTuple_Size(tuple);
+    if (ndim < 0)
+        return -1;
+    if (ndim > MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %zd", MAX_NDIM, ndim);
+        return -1;
+    }
+    uint64_t *shape = arena_alloc(arena, (size_t)ndim + 1, sizeof(*shape));
+    if (!shape)
+        return -1;
+    for (Py_ssize_t i = 0; i < ndim; i++) {
+        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+        if (PyErr_Occurred())
+            return -1;
+    }
+    layout->ndim = (unsigned)ndim;
+    layout->shape = shape;
+    return 0;
+}
+
+int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena)
+{
+    PyObject *shape, *column;
+    const char *dtype;
+    unsigned long long bytes;
+    int kind, mask;
+    *arena = NULL;
+    *layout = (struct gpubuf_layout_spec){.kind = GPUBUF_KIND_BYTES};
+    if (!PyArg_ParseTuple(tuple, "iKzO!pO:layout", &kind, &bytes, &dtype, &PyTuple_Type, &shape,
+                          &mask, &column))
+        return -1;
+    layout->kind = (enum gpubuf_kind)kind;
+    layout->bytes = bytes;
+    layout->dtype = dtype;
+    layout->mask = mask;
+    int r = parse_shape(shape, layout, arena);
+    if (r == 0 && column != Py_None)
+        r = parse_column(column, &layout->column, arena);
+    if (r < 0) {
+        layout_free(*arena);
+        *arena = NULL;
+    }
+    return r;
+}

@@ -1,0 +1,575 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+#include "dlpack.h"
+
+PyTypeObject *view_type;
+static PyTypeObject *view_class; /* the subclass to make; NULL: none */
+
+/* ---- the life of a View ---- */
+
+static struct view *view_new(void)
+{
+    PyTypeObject *type = view_class ? view_class : view_type;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return (struct view *)allocate(type, 0);
+}
+
+static void view_dealloc(PyObject *object)
+{
+    struct view *self = (struct view *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    gpubuf_release(self->object);
+    link_put(self->link);
+    if (self->buffer.obj)
+        PyBuffer_Release(&self->buffer);
+    if (self->tensor && self->versioned) {
+        struct dl_versioned *tensor = self->tensor;
+        if (tensor->deleter)
+            tensor->deleter(tensor);
+    } else if (self->tensor) {
+        struct dl_managed *tensor = self->tensor;
+        if (tensor->deleter)
+            tensor->deleter(tensor);
+    }
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static void set_dtype(struct view *view, const char *dtype)
+{
+    (void)snprintf(view->dtype, sizeof(view->dtype), "%s", dtype);
+    if (view->element.format == 'F' || view->element.format == 'D')
+        (void)snprintf(view->format, sizeof(view->format), "Z%c", view->element.format + 'a' - 'A');
+    else if (view->element.format)
+        (void)snprintf(view->format, sizeof(view->format), "%c", view->element.format);
+    else
+        (void)snprintf(view->format, sizeof(view->format), "%zds", view->itemsize);
+}
+
+static void set_c_order(struct view *view)
+{
+    Py_ssize_t stride = view->itemsize;
+    for (int i = view->ndim; i-- > 0;) {
+        view->strides[i] = stride;
+        stride *= view->shape[i];
+    }
+}
+
+static Py_ssize_t count_of(const struct view *view)
+{
+    Py_ssize_t count = 1;
+    for (int i = 0; i < view->ndim; i++)
+        count *= view->shape[i];
+    return count;
+}
+
+static bool is_c_order(const struct view *view)
+{
+    Py_ssize_t stride = view->itemsize;
+    for (int i = view->ndim; i-- > 0;) {
+        if (view->shape[i] == 0)
+            return true;
+        if (view->shape[i] != 1 && view->strides[i] != stride)
+            return false;
+        stride *= view->shape[i];
+    }
+    return true;
+}
+
+/* ---- of Objects ---- */
+
+static struct view *view_on(struct object *owner, const struct gpubuf_memory *memory)
+{
+    struct view *view = view_new();
+    if (!view)
+        return NULL;
+    view->object = gpubuf_retain(owner->object);
+    view->link = link_get(owner->link);
+    view->pointer = memory->pointer;
+    view->readonly = !memory->writable;
+    int ordinal = gpubuf_device_ordinal(owner->object);
+    view->device_type = ordinal < 0 ? DL_CPU : DL_CUDA;
+    view->device_id = ordinal < 0 ? 0 : ordinal;
+    return view;
+}
+
+/* Bytes of an element: a column's stride says it; an array's may be 0 or wider. */
+static Py_ssize_t element_bytes(const struct gpubuf_object *object)
+{
+    const char *dtype = gpubuf_dtype(object);
+    struct element element;
+    if (gpubuf_kind(object) == GPUBUF_KIND_BYTES)
+        return 1;
+    if (element_of_dtype(dtype, &element))
+        return element.bits / 8;
+    if (strncmp(dtype, "decimal128", 10) == 0)
+        return 16;
+    if (strncmp(dtype, "fixed_binary(", 13) == 0)
+        return (Py_ssize_t)strtoll(dtype + 13, NULL, 10);
+    return 0;
+}
+
+PyObject *view_of_object(struct object *self)
+{
+    struct gpubuf_object *object = object_use(self);
+    if (!object)
+        return NULL;
+    Py_ssize_t size = element_bytes(object);
+    unsigned ndim = gpubuf_ndim(object);
+    struct gpubuf_memory memory;
+    if (size == 0 || ndim > MAX_NDIM) {
+        PyErr_Format(PyExc_BufferError, "%s is not so many bytes for each element",
+                     gpubuf_kind(object) == GPUBUF_KIND_TABLE ? "a table" : gpubuf_dtype(object));
+        return NULL;
+    }
+    int status = gpubuf_memory(object, GPUBUF_DATA, &memory);
+    if (status < 0)
+        return raise_status(self->link, status);
+    struct view *view = view_on(self, &memory);
+    if (!view)
+        return NULL;
+    view->itemsize = size;
+    view->ndim = (int)ndim;
+    for (unsigned i = 0; i < ndim; i++) {
+        view->shape[i] = (Py_ssize_t)gpubuf_shape(object)[i];
+        view->strides[i] = (Py_ssize_t)gpubuf_strides(object)[i];
+    }
+    view->bytes = count_of(view) * size;
+    if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN)
+        view->pointer = (char *)view->pointer + gpubuf_offset(object) * (uint64_t)size;
+    const char *dtype = gpubuf_kind(object) == GPUBUF_KIND_BYTES ? "uint8" : gpubuf_dtype(object);
+    (void)element_of_dtype(dtype, &view->element);
+    set_dtype(view, dtype);
+    return (PyObject *)view;
+}
+
+static void set_bytes(struct view *view, Py_ssize_t bytes)
+{
+    (void)element_of_dtype("uint8", &view->element);
+    view->itemsize = 1;
+    view->ndim = 1;
+    view->shape[0] = view->bytes = bytes;
+    view->strides[0] = 1;
+    set_dtype(view, "uint8");
+}
+
+PyObject *view_of_buffer(struct object *self, enum gpubuf_which which)
+{
+    struct gpubuf_object *object = object_use(self);
+    if (!object)
+        return NULL;
+    struct gpubuf_memory memory;
+    int status = gpubuf_memory(object, which, &memory);
+    if (status < 0)
+        return raise_status(self->link, status);
+    if (status > 0)
+        Py_RETURN_NONE;
+    struct view *view = view_on(self, &memory);
+    if (view)
+        set_bytes(view, (Py_ssize_t)memory.bytes);
+    return (PyObject *)view;
+}
+
+/* ---- of other people's memory ---- */
+
+/* from_buffer(exporter): what the buffer protocol offers. */
+static PyObject *core_from_buffer(PyObject *module, PyObject *exporter)
+{
+    (void)module;
+    struct view *view = view_new();
+    if (!view)
+        return NULL;
+    if (PyObject_GetBuffer(exporter, &view->buffer, PyBUF_FULL_RO) < 0) {
+        view->buffer.obj = NULL;
+        Py_DECREF(view);
+        return NULL;
+    }
+    const Py_buffer *buffer = &view->buffer;
+    if (buffer->ndim > MAX_NDIM || buffer->suboffsets) {
+        PyErr_SetString(PyExc_BufferError, buffer->suboffsets
+                                               ? "its rows are not in one piece of memory"
+                                               : "it has more than 32 axes");
+        Py_DECREF(view);
+        return NULL;
+    }
+    view->pointer = buffer->buf;
+    view->itemsize = buffer->itemsize;
+    view->bytes = buffer->len;
+    view->ndim = buffer->ndim;
+    view->readonly = buffer->readonly;
+    view->device_type = DL_CPU;
+    for (int i = 0; i < buffer->ndim; i++)
+        view->shape[i] = buffer->shape ? buffer->shape[i] : buffer->len / buffer->itemsize;
+    if (buffer->strides)
+        memcpy(view->strides, buffer->strides, (size_t)buffer->ndim * sizeof(Py_ssize_t));
+    else
+        set_c_order(view);
+    (void)snprintf(view->format, sizeof(view->format), "%s", buffer->format ? buffer->format : "B");
+    return (PyObject *)view;
+}
+
+/* from_memory(exporter, dtype, shape): contiguous memory, read as elements of that dtype. */
+static PyObject *core_from_memory(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *exporter, *shape;
+    const char *dtype;
+    if (!PyArg_ParseTuple(args, "OsO!:from_memory", &exporter, &dtype, &PyTuple_Type, &shape))
+        return NULL;
+    struct view *view = view_new();
+    if (!view)
+        return NULL;
+    if (PyObject_GetBuffer(exporter, &view->buffer, PyBUF_SIMPLE) < 0) {
+        view->buffer.obj = NULL;
+        Py_DECREF(view);
+        return NULL;
+    }
+    view->pointer = view->buffer.buf;
+    view->readonly = view->buffer.readonly;
+    view->device_type = DL_CPU;
+    view->ndim = (int)PyTuple_Size(shape);
+    bool good = element_of_dtype(dtype, &view->element) && view->ndim <= MAX_NDIM;
+    view->itemsize = view->element.bits / 8;
+    for (int i = 0; good && i < view->ndim; i++)
+        view->shape[i] = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
+    if (good) {
+        set_c_order(view);
+        set_dtype(view, dtype);
+        view->bytes = count_of(view) * view->itemsize;
+        good = !PyErr_Occurred() && view->bytes <= view->buffer.len;
+    }
+    if (!good) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "the memory does not hold that shape and dtype");
+        Py_CLEAR(view);
+    }
+    return (PyObject *)view;
+}
+
+/* Takes the tensor out of a capsule. NULL with an exception if the capsule holds none. */
+static const struct dl_tensor *take_tensor(PyObject *capsule, struct view *view)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        struct dl_versioned *tensor = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        if (tensor->major > 1) {
+            PyErr_Format(PyExc_BufferError, "DLPack %u is not known here", (unsigned)tensor->major);
+            return NULL;
+        }
+        if (PyCapsule_SetName(capsule, "used_dltensor_versioned") < 0)
+            return NULL;
+        view->tensor = tensor;
+        view->versioned = true;
+        view->readonly = tensor->flags & DL_READ_ONLY;
+        return &tensor->tensor;
+    }
+    struct dl_managed *tensor = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!tensor || PyCapsule_SetName(capsule, "used_dltensor") < 0)
+        return NULL;
+    view->tensor = tensor;
+    return &tensor->tensor;
+}
+
+/* from_dlpack(capsule) */
+static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    struct view *view = view_new();
+    if (!view)
+        return NULL;
+    const struct dl_tensor *tensor = take_tensor(capsule, view);
+    const char *dtype;
+    if (!tensor)
+        goto failed;
+    if (tensor->lanes != 1 ||
+        !element_of_dlpack(tensor->code, tensor->bits, &view->element, &dtype)) {
+        PyErr_Format(PyExc_TypeError,
+                     "DLPack type code %d of %d bits and %d lanes is not supported", tensor->code,
+                     tensor->bits, tensor->lanes);
+        goto failed;
+    }
+    if (tensor->ndim < 0 || tensor->ndim > MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %d", MAX_NDIM,
+                     (int)tensor->ndim);
+        goto failed;
+    }
+    view->pointer = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
+    view->ndim = tensor->ndim;
+    view->itemsize = tensor->bits / 8;
+    view->device_type = tensor->device_type;
+    view->device_id = tensor->device_id;
+    for (int i = 0; i < view->ndim; i++) {
+        view->shape[i] = (Py_ssize_t)tensor->shape[i];
+        if (tensor->strides)
+            view->strides[i] = (Py_ssize_t)tensor->strides[i] * view->itemsize;
+    }
+    if (!tensor->strides)
+        set_c_order(view);
+    view->bytes = count_of(view) * view->itemsize;
+    set_dtype(view, dtype);
+    return (PyObject *)view;
+
+failed:
+    Py_DECREF(view);
+    return NULL;
+}
+
+/* ---- the buffer protocol ---- */
+
+int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags)
+{
+    buffer->obj = NULL;
+    if (view->device_type != DL_CPU) {
+        PyErr_SetString(PyExc_BufferError, "it is on a GPU; copy_to_host() makes a copy here");
+        return -1;
+    }
+    if ((flags & PyBUF_WRITABLE) && view->readonly) {
+        PyErr_SetString(PyExc_BufferError, "what is published is read-only");
+        return -1;
+    }
+    bool c_order = is_c_order(view);
+    if (!c_order && ((flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
+        PyErr_SetString(PyExc_BufferError, "it is not contiguous");
+        return -1;
+    }
+    bool fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
+    if (fortran && view->ndim > 1) {
+        PyErr_SetString(PyExc_BufferError, "it is in C order");
+        return -1;
+    }
+    *buffer = (Py_buffer){
+        .buf = view->pointer,
+        .obj = new_ref(exporter),
+        .len = view->bytes,
+        .itemsize = view->itemsize,
+        .readonly = view->readonly,
+        .ndim = view->ndim,
+        .format = flags & PyBUF_FORMAT ? view->format : NULL,
+        .shape = flags & PyBUF_ND ? view->shape : NULL,
+        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? view->strides : NULL,
+    };
+    if (!(flags & PyBUF_ND)) /* a plain run of bytes */
+        buffer->ndim = 1;
+    return 0;
+}
+
+static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
+{
+    return view_fill((struct view *)self, self, buffer, flags);
+}
+
+/* ---- DLPack ---- */
+
+struct export
+{
+    union {
+        struct dl_managed managed;
+        struct dl_versioned versioned;
+    } as;
+    int64_t shape[MAX_NDIM], strides[MAX_NDIM];
+    struct link *link;
+    struct gpubuf_object *object;
+    PyObject *owner; /* memory that is Python's; else NULL */
+};
+
+/* On any thread, perhaps when there is no interpreter any more. */
+static void export_end(struct export *export)
+{
+    gpubuf_release(export->object);
+    link_put(export->link);
+    if (export->owner && Py_IsInitialized()) { /* else it is left to the process' end */
+        PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF(export->owner);
+        PyGILState_Release(state);
+    }
+    free(export);
+}
+
+static void delete_managed(struct dl_managed *tensor)
+{
+    export_end(tensor->context);
+}
+
+static void delete_versioned(struct dl_versioned *tensor)
+{
+    export_end(tensor->context);
+}
+
+/* A capsule that nobody has taken. */
+static void end_capsule(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        struct dl_versioned *tensor = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        tensor->deleter(tensor);
+    } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+        struct dl_managed *tensor = PyCapsule_GetPointer(capsule, "dltensor");
+        tensor->deleter(tensor);
+    }
+}
+
+static void fill_tensor(const struct view *self, struct export *export, struct dl_tensor *tensor)
+{
+    for (int i = 0; i < self->ndim; i++) {
+        export->shape[i] = self->shape[i];
+        export->strides[i] = self->strides[i] / self->itemsize;
+    }
+    *tensor = (struct dl_tensor){
+        .data = self->bytes ? self->pointer : NULL,
+        .device_type = self->device_type,
+        .device_id = self->device_id,
+        .ndim = self->ndim,
+        .code = self->element.code,
+        .bits = self->element.bits,
+        .lanes = 1,
+        .shape = export->shape,
+        .strides = export->strides,
+    };
+}
+
+/* dlpack(versioned, copied) */
+static PyObject *view_dlpack(PyObject *object, PyObject *args)
+{
+    struct view *self = (struct view *)object;
+    int versioned, copied;
+    if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
+        return NULL;
+    if (!self->element.plain) {
+        PyErr_Format(PyExc_BufferError, "DLPack has no type for %s", self->dtype);
+        return NULL;
+    }
+    for (int i = 0; i < self->ndim; i++) {
+        if (self->strides[i] % self->itemsize != 0) {
+            PyErr_SetString(PyExc_BufferError, "its strides are not whole elements");
+            return NULL;
+        }
+    }
+    struct export *export = calloc(1, sizeof(*export));
+    if (!export)
+        return PyErr_NoMemory();
+    export->object = gpubuf_retain(self->object);
+    export->link = self->link ? link_get(self->link) : NULL;
+    export->owner = self->object ? NULL : new_ref(object);
+
+    void *tensor;
+    if (versioned) {
+        struct dl_versioned *out = &export->as.versioned;
+        fill_tensor(self, export, &out->tensor);
+        out->major = 1;
+        out->minor = 0;
+        out->context = export;
+        out->deleter = delete_versioned;
+        out->flags = (self->readonly ? DL_READ_ONLY : 0u) | (copied ? DL_IS_COPIED : 0u);
+        tensor = out;
+    } else {
+        struct dl_managed *out = &export->as.managed;
+        fill_tensor(self, export, &out->tensor);
+        out->context = export;
+        out->deleter = delete_managed;
+        tensor = out;
+    }
+    PyObject *capsule =
+        PyCapsule_New(tensor, versioned ? "dltensor_versioned" : "dltensor", end_capsule);
+    if (!capsule)
+        export_end(export);
+    return capsule;
+}
+
+/* ---- what Python sees ---- */
+
+static PyObject *sizes(const Py_ssize_t *values, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *number = PyLong_FromSsize_t(values[i]);
+        if (!number || PyTuple_SetItem(tuple, i, number) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+#define VIEW_GETTER(what, expression)                                                              \
+    static PyObject *get_##what(PyObject *object, void *closure)                                   \
+    {                                                                                              \
+        (void)closure;                                                                             \
+        const struct view *self = (struct view *)object;                                           \
+        return expression;                                                                         \
+    }
+
+VIEW_GETTER(pointer, PyLong_FromVoidPtr(self->pointer))
+VIEW_GETTER(nbytes, PyLong_FromSsize_t(self->bytes))
+VIEW_GETTER(itemsize, PyLong_FromSsize_t(self->itemsize))
+VIEW_GETTER(shape, sizes(self->shape, self->ndim))
+VIEW_GETTER(strides, sizes(self->strides, self->ndim))
+VIEW_GETTER(format, PyUnicode_FromString(self->format))
+VIEW_GETTER(dtype, PyUnicode_FromString(self->dtype))
+VIEW_GETTER(typestr, PyUnicode_FromString(self->element.typestr))
+VIEW_GETTER(readonly, PyBool_FromLong(self->readonly))
+VIEW_GETTER(device, Py_BuildValue("(ii)", (int)self->device_type, (int)self->device_id))
+VIEW_GETTER(contiguous, PyBool_FromLong(is_c_order(self)))
+
+static PyGetSetDef getters[] = {
+    {"pointer", get_pointer, NULL, "Its address, on the device where it is.", NULL},
+    {"nbytes", get_nbytes, NULL, "Bytes of all its elements.", NULL},
+    {"itemsize", get_itemsize, NULL, "Bytes of one element.", NULL},
+    {"shape", get_shape, NULL, "Extents, in elements.", NULL},
+    {"strides", get_strides, NULL, "Steps from one element to the next, in bytes.", NULL},
+    {"format", get_format, NULL, "The elements' format, as of the struct module.", NULL},
+    {"dtype", get_dtype, NULL, "The elements' type, as the protocol spells it.", NULL},
+    {"typestr", get_typestr, NULL, "NumPy's typestr; empty where NumPy has none.", NULL},
+    {"readonly", get_readonly, NULL, "False only of what is still being written.", NULL},
+    {"device", get_device, NULL, "DLPack's (device type, device id).", NULL},
+    {"contiguous", get_contiguous, NULL, "Whether it lies in C order without gaps.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"dlpack", view_dlpack, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, view_dealloc},
+    {Py_tp_getset, getters},
+    {Py_tp_methods, methods},
+    {Py_bf_getbuffer, view_getbuffer},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "gpubufd._core.View",
+    .basicsize = sizeof(struct view),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
+
+static PyObject *core_set_view_class(PyObject *module, PyObject *class)
+{
+    (void)module;
+    if (!PyType_Check(class) || !PyType_IsSubtype((PyTypeObject *)class, view_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a subclass of View");
+        return NULL;
+    }
+    PyObject *before = (PyObject *)view_class;
+    view_class = (PyTypeObject *)new_ref(class);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"set_view_class", core_set_view_class, METH_O, NULL},
+    {"from_buffer", core_from_buffer, METH_O, NULL},
+    {"from_memory", core_from_memory, METH_VARARGS, NULL},
+    {"from_dlpack", core_from_dlpack, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+int view_setup(PyObject *module)
+{
+    view_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!view_type || add_to_module(module, "View", (PyObject *)view_type) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, functions);
+}
