@@ -10,8 +10,8 @@
  *   bench create SOCKET BYTES ROUNDS           create + seal
  *   bench put SOCKET BYTES ROUNDS              put from device memory, and a plain copy
  *   bench kernel SOCKET NAME CUBIN ROUNDS      a reduction over an object and over own memory
- *   bench produce SOCKET BYTES ROUNDS          one side of a hand-over,
- *   bench consume SOCKET BYTES ROUNDS          and the other
+ *   bench produce SOCKET BYTES ROUNDS KIND     one side of a hand-over,
+ *   bench consume SOCKET BYTES ROUNDS KIND     and the other
  *   bench send FILE BYTES fresh|touched|pinned the same by way of host memory
  *   bench receive FILE BYTES fresh|touched|pinned
  *
@@ -405,7 +405,8 @@ static void await_go(void)
         exit(0);
 }
 
-/* A line for each round: the moment before the seal. */
+/* `fresh`: every round has memory that its reader has never mapped; else rounds take turns with what
+   the reader deletes. A line for each round: the moment before the seal. */
 static void produce(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
@@ -416,7 +417,7 @@ static void produce(char **arguments)
         struct gpubuf_object *object;
         double begun;
         snprintf(name, sizeof(name), "handed/%" PRIu64, i);
-        object = create(client, name, bytes, false); /* kept, so that the next has other memory */
+        object = create(client, name, bytes, false);
         fill(address(object), (unsigned char)(i + 1), bytes);
         await_go(); /* the other side waits by now */
         begun = microseconds();
@@ -434,6 +435,7 @@ static void consume(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
+    bool fresh = strcmp(arguments[3], "fresh") == 0;
     struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = 20000};
 
     for (uint64_t i = 0; i < rounds; i++) {
@@ -452,6 +454,8 @@ static void consume(char **arguments)
         if (byte != (unsigned char)(i + 1))
             die("round %" PRIu64 ": found %u", i, byte);
         gpubuf_release(object);
+        if (!fresh)
+            check(client, gpubuf_delete(client, name), "delete");
     }
     gpubuf_disconnect(client);
 }
@@ -526,7 +530,7 @@ int main(int argc, char **argv)
     } commands[] = {
         {"make", 4, make},     {"open", 3, open_many},         {"lend", 2, lend},
         {"borrow", 0, borrow}, {"create", 3, create_and_seal}, {"put", 3, put},
-        {"kernel", 4, kernel}, {"produce", 3, produce},        {"consume", 3, consume},
+        {"kernel", 4, kernel}, {"produce", 4, produce},        {"consume", 4, consume},
         {"send", 3, send_box}, {"receive", 3, receive_box},
     };
 

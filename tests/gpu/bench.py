@@ -45,7 +45,9 @@ ROWS = {
                         "by host memory"),
     "handover.used": ("hand over 256 MiB, until a byte is read", "ratio", 500, ">=",
                       "by host memory"),
-    "handover.touched": ("the same, host memory that was in use before", None, None, None,
+    "handover.recycled": ("the same in turns, memory that was mapped before", "ratio", 500, ">=",
+                          "by host memory"),
+    "handover.touched": ("256 MiB until a byte is read, host memory that was in use before", None, None, None,
                          "by used memory"),
     "handover.pinned": ("the same, pinned host memory", None, None, None, "by pinned memory"),
     "vram": ("memory that the daemon itself takes", "measured", 16, "<=", None),
@@ -207,8 +209,13 @@ class Bench:
     def handover(self):
         daemon = self.daemon()
         size = self.size(256, 8)
-        ours = self.pair(("produce", daemon.path, size, self.rounds),
-                         ("consume", daemon.path, size, self.rounds), self.rounds)
+        ours = self.pair(("produce", daemon.path, size, self.rounds, "fresh"),
+                         ("consume", daemon.path, size, self.rounds, "fresh"), self.rounds)
+        daemon.stop()
+        daemon = self.daemon()
+        settling = 4  # rounds until all memory has been mapped once
+        again = (daemon.path, size, self.rounds + settling, "recycled")
+        recycled = self.pair(("produce", *again), ("consume", *again), again[2])[settling:]
         daemon.stop()
         by_host = {}
         for kind in ("fresh", "touched", "pinned"):
@@ -223,9 +230,11 @@ class Bench:
                     box.parent.rmdir()
                 by_host[kind].append(found[0][1])
         rows = []
-        for ident, which, kind in (("mapped", 0, "fresh"), ("used", 1, "fresh"),
-                                   ("touched", 1, "touched"), ("pinned", 1, "pinned")):
-            measured, floor = [o[which] for o in ours], by_host[kind]
+        for ident, rounds, which, kind in (
+                ("mapped", ours, 0, "fresh"), ("used", ours, 1, "fresh"),
+                ("recycled", recycled, 1, "fresh"), ("touched", ours, 1, "touched"),
+                ("pinned", ours, 1, "pinned")):
+            measured, floor = [r[which] for r in rounds], by_host[kind]
             middle = statistics.median(floor)
             rows.append(row(f"handover.{ident}", "us", measured, floor,
                             [middle / value for value in measured]))
@@ -318,7 +327,8 @@ def plots(rows):
     for mib in (1, 16, 256, 1024):
         puts += bar(f"put.{mib}mib", f"gpubuf_put_bytes, {mib} MiB")
         puts += bar(f"put.{mib}mib", f"cuMemcpyDtoD, {mib} MiB", "floor", "other")
-    hands = bar("handover.used", "gpubufd: seal and open")
+    hands = bar("handover.recycled", "gpubufd: seal and open, mapped before")
+    hands += bar("handover.used", "gpubufd: seal and open")
     hands += bar("handover.pinned", "by pinned shared memory", "floor", "other")
     hands += bar("handover.touched", "by shared memory in use before", "floor", "other")
     hands += bar("handover.used", "by fresh shared memory", "floor", "other")
