@@ -65,6 +65,10 @@ def load(work, framework):
     """Imports it; its version, or None where it has no GPU."""
     prepare()
     if framework == "numba":
+        import numpy
+
+        if not hasattr(numpy, "row_stack"):  # NumPy 2.5 dropped it; numba 0.68 still overloads it
+            numpy.row_stack = numpy.vstack
         import numba
         from numba import cuda
 

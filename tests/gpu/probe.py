@@ -114,9 +114,6 @@ class Questions:
         return self._cu.result("cuMemExportToShareableHandle", byref(c_int()),
                                self._cu.create(SIZE, handle_types=0), cuda.FD, 0)
 
-    def export_no_handle(self):
-        return self._cu.result("cuMemExportToShareableHandle", byref(c_int()), UNBACKED, cuda.FD, 0)
-
     def export_imported(self):
         fd = self._cu.export(self._cu.create(SIZE))
         return self._cu.result("cuMemExportToShareableHandle", byref(c_int()),
@@ -195,9 +192,6 @@ class Questions:
 
     def free_address_while_mapped(self):
         return self._cu.result("cuMemAddressFree", self._mapped(), SIZE)
-
-    def release_no_handle(self):
-        return self._cu.result("cuMemRelease", UNBACKED)
 
     def access_none_then_copy(self):
         pointer, handle = c_uint64(), self._cu.create(SIZE)
