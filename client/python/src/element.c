@@ -74,7 +74,8 @@ bool element_of_dtype(const char *dtype, struct element *element)
         element->bits = 32;
         return true;
     }
-    return false; /* bits, strings, nested, decimals, fixed_binary */
+    *element = (struct element){.format = 0}; /* bits, strings, nested, decimals, fixed_binary */
+    return false;
 }
 
 bool element_of_dlpack(uint8_t code, uint8_t bits, struct element *element, const char **dtype)

@@ -1,0 +1,93 @@
+"""Fixtures: a daemon for each file of tests, watched for leaks, and clients of the Python package.
+
+GPUBUF_BUILD names the build directory (default: build/), which has the package in python/. Where that
+is missing the installed package is tested (a wheel). What needs a library that is not there is skipped.
+"""
+
+import gc
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INTEGRATION = ROOT / "tests" / "integration"
+sys.path.insert(0, str(INTEGRATION))
+
+BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
+PACKAGE = BUILD / "python"
+if PACKAGE.exists() and not os.environ.get("GPUBUF_PYTHON_INSTALLED"):
+    sys.path.insert(0, str(PACKAGE))
+
+import gpubufd  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location("integration_conftest", INTEGRATION / "conftest.py")
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+Daemon = _module.Daemon
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_makereport(item):
+    outcome = yield
+    if outcome.get_result().failed:
+        item.parent.any_failed = True
+
+
+@pytest.fixture(scope="module")
+def daemon(request):
+    """One daemon with 256 MiB of host memory; nothing may be left when the file's tests are done."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-py-")
+    daemon = Daemon(directory, device="host:256M")
+    try:
+        yield daemon
+        if not getattr(request.node, "any_failed", False):  # a traceback holds what its test had
+            gc.collect()
+            daemon.check_no_leaks()
+            daemon.stop()
+    finally:
+        daemon.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def client(daemon):
+    """A connection; what it published is deleted after the test, and no lease may be left."""
+    client = gpubufd.connect(daemon.path)
+    yield client
+    client.close()
+    with gpubufd.connect(daemon.path) as other:
+        other.delete(*(info.name for info in other.list()), missing_ok=True)
+
+
+@pytest.fixture
+def run(daemon):
+    """run(code): a Python program in a process of its own that finds the daemon; what it printed."""
+
+    def run(code, status=0, timeout=60):
+        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
+            env=env, capture_output=True, text=True, timeout=timeout, check=False,
+        )
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def np():
+    return pytest.importorskip("numpy")
+
+
+@pytest.fixture
+def pd():
+    return pytest.importorskip("pandas")

@@ -1,0 +1,318 @@
+"""Arrays: what goes in comes out, by every interface, and nothing is copied on the way out."""
+
+import array
+import ctypes
+import gc
+
+import pytest
+
+import gpubufd
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+TIMES = ["M8[s]", "M8[ms]", "M8[us]", "M8[ns]", "m8[s]", "m8[ns]", "M8[D]", "M8[h]"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3), (2, 0, 3), (2, 3, 4)])
+def test_round_trip(client, np, dtype, shape):
+    values = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5).astype(dtype)
+    client.put("a", values)
+    a = client["a"]
+    assert isinstance(a, gpubufd.Array)
+    assert a.shape == shape and a.ndim == len(shape) and a.size == values.size
+    assert a.nbytes == values.nbytes and a.itemsize == values.itemsize
+    got = a.to_numpy()
+    assert got.dtype == values.dtype and got.shape == shape
+    np.testing.assert_array_equal(got, values)
+    np.testing.assert_array_equal(np.asarray(a), values)
+    assert not np.asarray(a).flags.writeable
+    if shape:
+        assert a.tolist() == values.tolist()
+        assert len(a) == shape[0]
+
+
+@pytest.mark.parametrize("dtype", TIMES)
+def test_times(client, np, dtype):
+    values = np.array([0, 1, -5, 3600 * 24], "i8").astype(dtype)
+    client.put("t", values)
+    t = client["t"]
+    np.testing.assert_array_equal(np.asarray(t), values)
+    assert np.asarray(t).dtype.kind == dtype[0]
+    assert np.asarray(memoryview(t.values)).dtype.kind == "i"
+    with pytest.raises(BufferError, match="dtype"):
+        memoryview(t)
+
+
+def test_nat_stays_in_numpy_and_does_not_become_a_time_in_arrow(client, np):
+    values = np.array(["2020-01-01", "NaT"], "M8[us]")
+    client.put("t", values)
+    t = client["t"]
+    assert np.isnat(np.asarray(t)).tolist() == [False, True]
+    assert t.tolist()[1] is None
+    with pytest.raises(ValueError, match="NaT"):
+        t.__arrow_c_array__()
+    client.put("c", {"x": values})
+    assert client["c"]["x"].null_count == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda np, x: x[::-1],
+        lambda np, x: x[:, ::2],
+        lambda np, x: np.asfortranarray(x),
+        lambda np, x: x.T,
+        lambda np, x: x.astype(">f8"),
+        lambda np, x: np.broadcast_to(x[0], (5, 6)),
+        lambda np, x: x[1:1],
+        lambda np, x: np.lib.stride_tricks.as_strided(x, (3, 2), (16, 24)),
+    ],
+    ids=["negative", "gaps", "fortran", "transposed", "byteswapped", "broadcast", "empty", "odd"],
+)
+def test_unusual_orders(client, np, make):
+    values = make(np, np.arange(24.0).reshape(4, 6))
+    client.put("a", values)
+    np.testing.assert_array_equal(client["a"].to_numpy(), values)
+
+
+def test_read_only_source(client, np):
+    values = np.arange(5)
+    values.flags.writeable = False
+    client.put("a", values)
+    assert client["a"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_slices_share_memory(client, np):
+    client.put("a", np.arange(20).reshape(10, 2))
+    a = client["a"]
+    part = a[3:7]
+    assert isinstance(part, gpubufd.Array) and part.shape == (4, 2)
+    assert part.values.pointer == a.values.pointer + 3 * 16
+    assert a[3:7][1:2].tolist() == [[8, 9]]
+    assert a[-2:].tolist() == [[16, 17], [18, 19]] and a[5:2].shape == (0, 2)
+    np.testing.assert_array_equal(a[3], [6, 7])
+    np.testing.assert_array_equal(a[:, 1], np.arange(1, 20, 2))
+    with pytest.raises(ValueError, match="step 1"):
+        a[::2]
+    client.put("v", np.arange(5))
+    v = client["v"]
+    assert v[2] == 2 and v[-1] == 4 and list(v) == [0, 1, 2, 3, 4]
+    with pytest.raises(IndexError):
+        v[5]
+    del a
+    gc.collect()
+    assert part.tolist()[0] == [6, 7]
+
+
+def test_buffer_protocol(client):
+    client.put("b", array.array("d", [1.5, 2.5, 3.5]))
+    b = client["b"]
+    view = memoryview(b)
+    assert view.readonly and view.format == "d" and view.tolist() == [1.5, 2.5, 3.5]
+    with pytest.raises(TypeError):
+        view[0] = 1.0
+    assert bytes(b) == array.array("d", [1.5, 2.5, 3.5]).tobytes()
+
+
+def test_memoryviews_of_many_kinds(client):
+    client.put("m", memoryview(b"abcdef").cast("B", (2, 3)))
+    assert client["m"].shape == (2, 3) and client["m"].dtype == "uint8"
+    client.put("n", memoryview(array.array("h", range(10)))[::3])
+    assert client["n"].tolist() == [0, 3, 6, 9]
+    with pytest.raises(TypeError, match="format"):
+        client.put("x", memoryview((ctypes.c_void_p * 2)()))
+
+
+def test_bytes(client):
+    for data in (b"", b"hello", bytearray(b"hello"), memoryview(b"hello")):
+        client.put("b", data, replace=True)
+        b = client["b"]
+        assert isinstance(b, gpubufd.Bytes)
+        assert bytes(b) == bytes(data) and len(b) == len(data) and b.tobytes() == bytes(data)
+    assert bytes(b[1:3]) == b"el" and b[0] == ord("h") and b.dtype == "uint8"
+
+
+def test_dlpack_both_ways(client, np):
+    values = np.arange(12, dtype="f4").reshape(3, 4)
+    client.put("a", values)
+    a = client["a"]
+    assert a.__dlpack_device__() == (1, 0)
+    got = np.from_dlpack(a)
+    np.testing.assert_array_equal(got, values)
+    assert got.ctypes.data == a.values.pointer
+
+    class Tensor:  # nothing but DLPack
+        def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+            return a.__dlpack__(max_version=max_version)
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    client.put("again", Tensor())
+    np.testing.assert_array_equal(client["again"].to_numpy(), values)
+
+    class Old(Tensor):  # from before max_version
+        def __dlpack__(self, stream=None):
+            return a.__dlpack__()
+
+    client.put("old", Old())
+    np.testing.assert_array_equal(client["old"].to_numpy(), values)
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def tensor_of(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return _Versioned.from_address(get(capsule, b"dltensor_versioned"))
+
+
+def test_versioned_dlpack_says_read_only(client, np):
+    client.put("a", np.arange(6, dtype="i2").reshape(2, 3))
+    a = client["a"][1:]
+    capsule = a.__dlpack__(max_version=(1, 0))
+    tensor = tensor_of(capsule)
+    assert (tensor.major, tensor.flags) == (1, 1)
+    assert (tensor.code, tensor.bits, tensor.lanes) == (0, 16, 1)
+    assert tensor.shape[:2] == [1, 3] and tensor.strides[:2] == [3, 1]
+    assert tensor.data == a.values.pointer and tensor.byte_offset == 0
+    assert "dltensor_versioned" not in repr(a.__dlpack__())
+    copied = tensor_of(a.__dlpack__(max_version=(1, 1), copy=True))
+    assert copied.flags == 2 and copied.data != a.values.pointer
+
+
+def test_dlpack_refuses(client, np):
+    client.put("a", np.arange(3))
+    a = client["a"]
+    with pytest.raises(BufferError, match="stream"):
+        a.__dlpack__(stream=1)
+    with pytest.raises(BufferError, match="device"):
+        a.__dlpack__(dl_device=(2, 0))
+    client.put("t", np.array([0], "M8[s]"))
+    with pytest.raises(BufferError):
+        client["t"].__dlpack__()
+
+
+def test_create_fill_seal(client, np):
+    with client.create("a", "float32", (4, 5)) as a:
+        assert a.version == 0
+        with pytest.raises(gpubufd.NotFound):
+            client.get("a")
+        a.to_numpy()[:] = 3
+        a.write(np.arange(5, dtype="f4"), offset=10)
+        a.seal()
+        assert a.version > 0
+        with pytest.raises(gpubufd.Busy):
+            a.seal()
+    got = client["a"].to_numpy()
+    assert got[2].tolist() == [0, 1, 2, 3, 4] and (got[[0, 1, 3]] == 3).all()
+    with client.create("gone", int, 10):
+        pass
+    assert "gone" not in client and "a" in client
+
+
+def test_create_tables_and_nulls(client, np):
+    with client.create("t", {"x": "int32", "when": "timestamp[ms]"}, 3, nulls=True) as t:
+        t["x"].write(np.array([1, 2, 3], "i4"))
+        np.asarray(t["when"].values)[:] = [0, 1, 2]
+        for column in t:
+            memoryview(column.validity.bits)[0] = 0b101
+        t.seal([1, 1])
+    assert client["t"]["x"].tolist() == [1, None, 3]
+    assert client["t"]["x"].null_count == 1
+
+
+def test_write_is_checked(client, np):
+    with client.create("a", "int32", 4) as a:
+        with pytest.raises(TypeError, match="int32"):
+            a.write(np.arange(4.0))
+        with pytest.raises(ValueError, match="bytes"):
+            a.write(np.arange(5, dtype="i4"))
+        with pytest.raises(ValueError):
+            a.write(np.arange(2, dtype="i4"), offset=-1)
+        a.write(array.array("i", [1, 2, 3, 4]))
+        a.seal()
+    with pytest.raises(gpubufd.Busy):
+        client["a"].write(np.arange(4, dtype="i4"))
+
+
+def test_copy_to_host(client, np):
+    client.put("a", np.arange(10))
+    copy = client["a"][2:5].copy_to_host()
+    copy[0] = 99
+    assert copy.tolist() == [99, 3, 4] and client["a"][2] == 2
+
+
+def test_structured_becomes_a_table(client, np):
+    values = np.array([(1, 2.5, b"ab"), (2, 3.5, b"c")], dtype=[("i", "i4"), ("f", "f8"), ("s", "S2")])
+    client.put("s", values)
+    table = client["s"]
+    assert isinstance(table, gpubufd.Table)
+    assert table.tolist() == [{"i": 1, "f": 2.5, "s": b"ab"}, {"i": 2, "f": 3.5, "s": b"c"}]
+
+
+def test_void_keeps_every_byte(client, np):
+    values = np.array([b"a\0\0", b"\0\0\0"], "V3")
+    client.put("v", values)
+    assert client["v"].dtype == "fixed_binary(3)"
+    assert client["v"].to_numpy().tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda np: np.array([1, "a", None], object), TypeError, "row 0 is a int and row 1 a str"),
+        (lambda np: np.array([object()]), TypeError, "object"),
+        (lambda np: np.ma.masked_array([[1, 2]], [[0, 1]]), TypeError, "filled"),
+        (lambda np: np.zeros(2, "g"), TypeError, "astype"),
+        (lambda np: np.array([["a", "b"]]), TypeError, "one axis"),
+        (lambda np: object(), TypeError, "can be put"),
+        (lambda np: "text", TypeError, "str"),
+        (lambda np: None, TypeError, "NoneType"),
+        (lambda np: {1: [1]}, TypeError, "column's name"),
+        (lambda np: {"a": [1], "b": [1, 2]}, ValueError, "column 'b'.* 2 rows"),
+        (lambda np: {"a": 5}, (TypeError, ValueError), "column 'a'"),
+        (lambda np: {"a": "xyz"}, TypeError, "column 'a'"),
+        (lambda np: {"a": [1, "x"]}, TypeError, "column 'a'.*row 1 a str"),
+        (lambda np: {"a": np.zeros((2, 2))}, ValueError, "column 'a'.*one axis"),
+        (lambda np: {"a": np.zeros(2, "c8")}, TypeError, "column 'a'.*complex"),
+        (lambda np: {"a": [2**70]}, ValueError, "column 'a'.*64 bits"),
+        (lambda np: {"a": ["\ud800"]}, ValueError, "column 'a'.*Unicode"),
+    ],
+)
+def test_what_cannot_be_put_says_so(client, np, make, error, words):
+    with pytest.raises(error, match=words):
+        client.put("bad", make(np))
+    assert "bad" not in client
+
+
+def test_sparse(client):
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(TypeError, match="toarray"):
+        client.put("s", sparse.eye(3).tocsr())
+
+
+def test_no_numpy_needed(run):
+    run(
+        """
+        import sys
+        sys.modules["numpy"] = None
+        import array, gpubufd
+        client = gpubufd.connect()
+        client.put("a", array.array("i", [1, 2, 3]))
+        client.put("t", {"x": [1, None], "s": ["a", "b"]})
+        assert client["a"].tolist() == [1, 2, 3]
+        assert client["t"].tolist() == [{"x": 1, "s": "a"}, {"x": None, "s": "b"}]
+        print(client["t"], client["a"])
+        client.delete("a", "t")
+        """
+    )

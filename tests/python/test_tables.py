@@ -1,0 +1,312 @@
+"""Columns and tables: from lists, NumPy, pandas and Arrow, and back."""
+
+import datetime
+import decimal
+import struct
+
+import arrowc
+import pytest
+
+import gpubufd
+
+UTC = datetime.timezone.utc
+D = decimal.Decimal
+
+LISTS = {
+    "int64": [1, None, -3],
+    "uint64": [2**63, None, 1],
+    "float64": [1.5, None, float("inf")],
+    "bool": [True, None, False] * 5,
+    "utf8": ["a", None, "", "größer", "x" * 100],
+    "binary": [b"a", None, b"\0\xff"],
+    "timestamp[us]": [datetime.datetime(2020, 1, 2, 3, 4, 5, 6), None],
+    "timestamp[us,UTC]": [datetime.datetime(1960, 1, 1, tzinfo=UTC), None],
+    "date32": [datetime.date(2020, 2, 29), None],
+    "duration[us]": [datetime.timedelta(days=-1, microseconds=5), None],
+    "time64[us]": [datetime.time(1, 2, 3, 4), None],
+    "decimal128(5,2)": [D("1.25"), None, D("-100")],
+    "list": [[1, 2], None, [], [3]],
+    "struct": [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}],
+    "null": [None, None],
+}
+
+
+@pytest.mark.parametrize("dtype", LISTS)
+def test_lists(client, dtype):
+    values = LISTS[dtype]
+    client.put("c", values)
+    column = client["c"]
+    assert isinstance(column, gpubufd.Column) and column.dtype == dtype
+    assert column.tolist() == values
+    assert column.null_count == values.count(None)
+    assert column[1:].tolist() == values[1:] and column[0] == values[0]
+    assert column[-1] == values[-1]
+    for i, value in enumerate(values):
+        assert column[i : i + 1].tolist() == [value]
+    if "decimal" not in dtype and "t" not in dtype[:1]:
+        assert column.to_numpy(fill=0).tolist()[0] == values[0] if dtype in ("int64", "bool") else True
+
+
+@pytest.mark.parametrize("dtype", [d for d in LISTS if d in ("int64", "uint64", "float64", "bool",
+                                                             "utf8", "binary", "list", "struct", "null")])
+def test_arrow_export(client, dtype):
+    values = LISTS[dtype]
+    client.put("c", values)
+    column = client["c"]
+    assert arrowc.read_array(column) == values
+    assert arrowc.read_array(column[1:]) == values[1:]
+    assert arrowc.read_stream(column) == (values, 1)
+    client.put("again", column[1:])
+    assert client["again"].tolist() == values[1:]
+
+
+def test_mixed_numbers(client):
+    client.put("t", {"m": [1, 2.5, None], "n": [float("nan"), 1.0, 2.0]})
+    t = client["t"]
+    assert t["m"].tolist() == [1.0, 2.5, None]
+    assert t["n"].null_count == 0 and t["n"].tolist()[0] != t["n"].tolist()[0]
+
+
+def test_table(client, np):
+    rows = 1000
+    price = np.linspace(1, 2, rows, dtype="f4")
+    client.put("t", {"i": np.arange(rows), "price": price, "s": [f"s{i}" for i in range(rows)]})
+    t = client["t"]
+    assert isinstance(t, gpubufd.Table)
+    assert len(t) == t.num_rows == rows and t.shape == (rows, 3) and t.names == ["i", "price", "s"]
+    assert list(t.columns) == t.names and t.columns["price"].column == "price"
+    assert "price" in t and "cost" not in t
+    np.testing.assert_array_equal(t["price"].to_numpy(), price)
+    assert t["price"].to_numpy().ctypes.data == t["price"].values.pointer
+    part = t[100:200]
+    assert len(part) == 100 and part["s"][0] == "s100"
+    assert part["price"].values.pointer == t["price"].values.pointer + 400
+    assert part[10:20].tolist()[0]["i"] == 110
+    assert t[1].column == "price" and [c.column for c in t] == t.names
+    assert set(dict(t)) == set(t.names)
+    with pytest.raises(KeyError, match="no column 'cost'; there are i, price, s"):
+        t["cost"]
+    with pytest.raises(IndexError):
+        t[3]
+    assert arrowc.read_array(t)[1] == {"i": 1, "price": float(price[1]), "s": "s1"}
+    assert arrowc.read_stream(part)[0][0]["s"] == "s100"
+
+
+def test_empty_tables(client):
+    client.put("none", {})
+    assert client["none"].shape == (0, 0)
+    client.put("rows", {"a": [], "b": []})
+    assert client["rows"].shape == (0, 2) and client["rows"].tolist() == []
+    assert arrowc.read_array(client["rows"]) == []
+
+
+def test_nulls_in_numpy(client, np):
+    client.put("t", {"i": [1, None, 3], "f": [1.5, None, 2.5], "d": [datetime.date(2020, 1, 1), None, None]})
+    t = client["t"]
+    with pytest.raises(ValueError, match=r"column 'i' of 't' has 1 nulls.*fill"):
+        t["i"].to_numpy()
+    assert t["i"].to_numpy(fill=-1).tolist() == [1, -1, 3]
+    masked = t["i"].to_numpy(masked=True)
+    assert masked.mask.tolist() == [False, True, False]
+    assert np.isnan(t["f"].to_numpy()).tolist() == [False, True, False]
+    assert np.isnat(t["d"].to_numpy()).tolist() == [False, True, True]
+    for what in (memoryview, lambda c: c.__dlpack__(), lambda c: np.from_dlpack(c)):
+        with pytest.raises(BufferError, match="nulls"):
+            what(t["i"])
+    assert t["i"].validity.to_numpy().tolist() == [True, False, True]
+    assert t["i"][1:].validity.to_numpy().tolist() == [False, True]
+    assert [t["i"].validity[k] for k in range(3)] == [True, False, True]
+    assert t["f"].values.to_numpy()[2] == 2.5
+    assert t["i"][2:].to_numpy().tolist() == [3] and memoryview(t["i"][2:]).tolist() == [3]
+
+
+def test_masked_array(client, np):
+    client.put("m", np.ma.masked_array([1, 2, 3], [0, 1, 0]))
+    assert client["m"].tolist() == [1, None, 3]
+    client.put("t", {"m": np.ma.masked_array([1.0, 2, 3], [1, 1, 0]), "n": np.ma.masked_array([1, 2, 3])})
+    assert client["t"]["m"].null_count == 2 and client["t"]["n"].null_count == 0
+
+
+def test_string_arrays(client, np):
+    client.put("u", np.array(["a", "bcd", ""]))
+    assert client["u"].dtype == "utf8" and client["u"].tolist() == ["a", "bcd", ""]
+    client.put("o", np.array(["a", None, "c"], object))
+    assert client["o"].tolist() == ["a", None, "c"]
+    assert client["o"].to_numpy().tolist() == ["a", None, "c"]
+
+
+# ---- pandas ----
+
+
+def test_pandas_round_trip(client, np, pd):
+    frame = pd.DataFrame(
+        {
+            "i": np.arange(4), "f": [1.5, np.nan, 3, 4], "b": [True, False, True, True],
+            "s": ["a", None, "ccc", ""], "n": pd.array([1, None, 3, 4], dtype="Int32"),
+            "nb": pd.array([True, None, False, True], dtype="boolean"),
+            "c": pd.Categorical(["x", "y", None, "x"]),
+            "d": pd.to_datetime(["2020-01-01", None, "2021-01-01", "1950-06-01"]),
+            "z": pd.date_range("2020", periods=4, tz="Europe/Vienna"),
+            "td": pd.to_timedelta(["1 day", "2 h", None, "3 s"]),
+        }
+    )
+    client.put("df", frame)
+    back = client["df"].to_pandas()
+    pd.testing.assert_frame_equal(back, frame)
+    pd.testing.assert_frame_equal(client["df"][1:3].to_pandas(), frame[1:3].reset_index(drop=True))
+    assert client["df"]["c"].dtype == "dictionary"
+    assert client["df"]["c"].tolist() == ["x", "y", None, "x"]
+
+
+def test_pandas_strings(client, pd):
+    client.put("s", pd.Series(["a", None, "c"], dtype="string"))
+    assert client["s"].tolist() == ["a", None, "c"]
+
+
+def test_pandas_shares_memory(client, np, pd):
+    client.put("df", pd.DataFrame({"x": np.arange(1000.0)}))
+    table = client["df"]
+    series = table["x"].to_pandas()
+    assert series.to_numpy().ctypes.data == table["x"].values.pointer
+    del table
+    assert series.sum() == 499500
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda pd: pd.DataFrame({"a": [1, "x"]}), "column 'a'.*row 0 is a int and row 1 a str"),
+        (lambda pd: pd.DataFrame({"a": [1, 2]}, index=[5, 6]), "reset_index"),
+        (lambda pd: pd.DataFrame({"a": [1]}, index=["k"]), "reset_index"),
+        (lambda pd: pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "column 'a'.*dense"),
+        (lambda pd: pd.DataFrame({"a": pd.period_range("2020", periods=2, freq="M")}), "column 'a'.*period"),
+        (lambda pd: pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
+        (lambda pd: pd.DataFrame([[1, 2]]), "column's name is a str"),
+        (lambda pd: pd.DataFrame({"a": [object()]}), "column 'a'.*object"),
+    ],
+)
+def test_pandas_refusals(client, pd, make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        client.put("bad", make(pd))
+    assert "bad" not in client
+
+
+# ---- Arrow, by C structs ----
+
+
+def ints(*values):
+    return struct.pack(f"<{len(values)}i", *values)
+
+
+def bits(text):
+    """ "1011" → a bitmap of valid elements, the first one first."""
+    return int(text[::-1], 2).to_bytes((len(text) + 7) // 8, "little")
+
+
+BATCHES = [
+    ("i", "i", [(3, 1, 1, [bits("1101"), ints(9, 1, 2, 3)]), (2, 0, 0, [None, ints(4, 5)])]),
+    ("s", "u", [(3, 1, 0, [None, ints(0, 1, 2, 4, 4), b"zabb"]), (2, 0, 1, [bits("01"), ints(0, 0, 2), b"xy"])]),
+    ("b", "b", [(3, 0, 0, [None, bits("101")]), (2, 1, 0, [None, bits("001")])]),
+]
+JOINED = [
+    {"i": 1, "s": "a", "b": True}, {"i": None, "s": "bb", "b": False}, {"i": 3, "s": "", "b": True},
+    {"i": 4, "s": None, "b": False}, {"i": 5, "s": "xy", "b": True},
+]
+
+
+def test_batches_are_joined(client):
+    producer = arrowc.StreamProducer(BATCHES)
+    client.put("t", producer)
+    t = client["t"]
+    assert isinstance(t, gpubufd.Table) and t.tolist() == JOINED
+    assert t["i"].null_count == 1
+    assert arrowc.read_array(t) == JOINED
+    one = arrowc.Producer([(n, f, b[:1]) for n, f, b in BATCHES])
+    client.put("one", one)
+    assert client["one"].tolist() == JOINED[:3]
+    other = arrowc.Producer([(n, f, b[1:]) for n, f, b in BATCHES])
+    client.put("many", [one, other])
+    assert client["many"].tolist() == JOINED
+    assert producer.released >= 2
+
+
+def test_no_batches(client):
+    client.put("t", arrowc.StreamProducer([(n, f, []) for n, f, _ in BATCHES]))
+    assert client["t"].shape == (0, 3) and client["t"].names == ["i", "s", "b"]
+
+
+def test_batches_with_dictionaries(client):
+    entries = (2, 0, 0, [None, ints(0, 1, 3), b"abb"])
+    columns = [("d", "i", [(2, 0, 0, [None, ints(0, 1)]), (1, 0, 0, [None, ints(1)])])]
+    client.put("d", arrowc.StreamProducer(columns, ("u", entries)))
+    assert client["d"]["d"].tolist() == ["a", "bb", "bb"]
+    different = [entries, (2, 0, 0, [None, ints(0, 1, 3), b"xyz"])]
+    with pytest.raises(ValueError, match="unify"):
+        client.put("e", arrowc.StreamProducer(columns, ("u", different)))
+
+
+def test_broken_batches(client):
+    backwards = [("s", "u", [(2, 0, 0, [None, ints(0, 5, 1), b"abcde"])] * 2)]
+    with pytest.raises(ValueError, match="backwards"):
+        client.put("x", arrowc.StreamProducer(backwards))
+    views = [("s", "vu", [(0, 0, 0, [None, b"", b""])] * 2)]
+    with pytest.raises((TypeError, gpubufd.Unsupported)):
+        client.put("x", arrowc.StreamProducer(views))
+    assert "x" not in client
+
+
+def test_export_outlives_all_else(client, daemon):
+    """A moved child, released by itself, is the last thing that holds the lease."""
+    client.put("t", {"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    other = gpubufd.connect(daemon.path, name="other")
+    moved = arrowc.Moved(other.get("t"))
+    del other
+    held = [lease for lease in client.leases("t") if lease["client"] == "other"]
+    assert len(held) == 1
+    child = moved.child(0)
+    moved.release()
+    assert [lease for lease in client.leases("t") if lease["client"] == "other"]
+    assert arrowc.bytes_at(child.buffers[1], 24) == struct.pack("<3q", 1, 2, 3)
+    child.release(child)
+    assert not [lease for lease in client.leases("t") if lease["client"] == "other"]
+
+
+def test_device_array_on_the_host(client):
+    client.put("t", {"a": [1, None, 3]})
+    schema, array = client["t"].__arrow_c_device_array__()
+    device = arrowc.struct_of(array, arrowc.DeviceArray)
+    assert (device.device_type, device.device_id, device.sync_event) == (1, -1, None)
+    assert list(device.reserved) == [0, 0, 0]
+    assert arrowc.values(arrowc.struct_of(schema, arrowc.Schema), device.array)[2] == {"a": 3}
+    with pytest.raises(NotImplementedError):
+        client["t"].__arrow_c_device_array__(stream=1)
+
+
+def test_pyarrow(client):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"a": [1, None], "s": ["x", "y"]})
+    client.put("t", table)
+    assert client["t"].to_pyarrow().equals(table)
+    client.put("c", pa.chunked_array([[1, 2], [3]]))
+    assert client["c"].tolist() == [1, 2, 3]
+    assert client["t"]["a"].to_pyarrow().to_pylist() == [1, None]
+
+
+# ---- reprs ----
+
+
+def test_reprs(client, np):
+    client.put("t", {"x": np.arange(100), "<s>": [f"<{i}>" for i in range(100)]})
+    t = client["t"]
+    text = repr(t)
+    assert text.startswith("<gpubufd.Table 't': 100 rows × 2 columns, on host>") and "…" in text
+    assert "99" in text and "50" not in text
+    html = t._repr_html_()
+    assert "<svg" in html and "from 0 to 99" in html and "&lt;s&gt;" in html and "<s>" not in html
+    assert "int64 × 100" in repr(t["x"])
+    assert "<polyline" in t["x"]._repr_html_()
+    client.put("n", [float("nan"), None, 1e308, -1e308])
+    assert "<svg" in client["n"]._repr_html_() and "null" in repr(client["n"])
+    with client.create("new", int, 3) as new:
+        assert "not sealed" in repr(new) and "not sealed" in new._repr_html_()
+    assert "released" in repr(new) and "released" in new._repr_html_()
