@@ -1,0 +1,487 @@
+"""The client: names, errors, waiting, watching, threads, and when leases end."""
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import gpubufd
+
+
+def leases(client, name, of=None):
+    return [lease for lease in client.leases(name) if of is None or lease["client"] == of]
+
+
+def opens(client):
+    """How many `open`s the daemon has seen."""
+    return client.stats()["methods"]["open"]["calls"]
+
+
+def fds():
+    return len(os.listdir("/proc/self/fd"))
+
+
+# ---- names and errors ----
+
+
+def test_names(client, np):
+    client.put("s/a", np.arange(3))
+    client.put("s/b", b"xyz", mode=0o640, ttl=600, evict="keep")
+    client.put("t", b"")
+    assert [i.name for i in client.list("s/")] == ["s/a", "s/b"]
+    assert [i.name for i in client.list()] == ["s/a", "s/b", "t"]
+    info = client.stat("s/b")
+    assert (info.bytes, info.mode, info.ttl, info.evict) == (3, 0o640, 600, "keep")
+    assert info.layout["kind"] == "bytes" and info.state == "sealed" and info.device == "host"
+    assert abs(info.created - time.time()) < 60
+    client.pin("s/a")
+    assert client.stat("s/a").pinned
+    client.unpin("s/a")
+    client.alias("part", "s/a", rows=(1, 3))
+    assert client["part"].tolist() == [1, 2]
+    assert "t" in client and "u" not in client
+    client.delete("s/a", "part")
+    assert "s/a" not in client
+    assert client.devices()[0]["capacity"] == 256 << 20
+    assert client.call("describe")["protocol"] == 1
+    many = client.get_many(["t", "s/b"])
+    assert [bytes(m) for m in many] == [b"", b"xyz"]
+    found = client.get_many(["t", "nope"], errors="return")
+    assert isinstance(found[1], gpubufd.NotFound)
+    with pytest.raises(KeyError, match="nope"):
+        client.get_many(["t", "nope"])
+
+
+def test_a_thousand_names(client):
+    for i in range(1100):
+        client.put(f"n/{i:04}", b"")
+    assert len(client.list("n/")) == 1100
+
+
+def test_errors(client, daemon, tmp_path):
+    with pytest.raises(gpubufd.NotFound) as caught:
+        client.get("nope")
+    assert isinstance(caught.value, KeyError) and caught.value.kind == "not_found"
+    assert caught.value.code == -32001 and str(caught.value).startswith("there is no object")
+    client.put("a", b"")
+    with pytest.raises(FileExistsError) as caught:
+        client.put("a", b"")
+    assert isinstance(caught.value, gpubufd.Exists)
+    client.put("a", b"new", replace=True)
+    with pytest.raises(MemoryError) as caught:
+        client.put("big", bytearray(300 << 20))
+    assert isinstance(caught.value, gpubufd.NoSpace)
+    with pytest.raises(ValueError):
+        client.put("bad//name", b"")
+    with pytest.raises(ValueError, match="spill, drop, keep"):
+        client.put("b", b"", evict="never")
+    with pytest.raises(gpubufd.Stale):
+        client.get("a", version=1)
+    with pytest.raises(TimeoutError) as caught:
+        client.get("nope", timeout=0.05)
+    assert isinstance(caught.value, gpubufd.Timeout)
+    with pytest.raises(ValueError):
+        client.get("nope", timeout=-1)
+    with pytest.raises(ConnectionError) as caught:
+        gpubufd.connect(str(tmp_path / "none"), timeout=1)
+    assert isinstance(caught.value, gpubufd.ConnectFailed) and "none" in str(caught.value)
+    with pytest.raises(TypeError):
+        client.get(5)
+    with pytest.raises(ValueError):
+        client.get("a\0b")
+
+
+def test_every_error_has_a_class():
+    for cls in gpubufd._errors.CLASSES.values():
+        assert issubclass(cls, gpubufd.Error)
+        assert str(cls("a sentence")) == "a sentence"
+
+
+# ---- waiting ----
+
+
+def test_get_waits_for_a_name(client, daemon):
+    before = opens(client)
+
+    def later():
+        with gpubufd.connect(daemon.path) as other:
+            while opens(other) == before:
+                pass
+            other.put("later", b"now")
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert bytes(client.get("later", timeout=30)) == b"now"
+    thread.join()
+
+
+def test_ctrl_c_ends_a_wait(run):
+    out = run(
+        """
+        import gpubufd, os, signal, threading, time
+        client, other = gpubufd.connect(), gpubufd.connect()
+        opens = lambda: other.stats()["methods"]["open"]["calls"]
+        before = opens()
+        def interrupt():
+            while opens() == before:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            client.get("never", timeout=60)
+        except KeyboardInterrupt:
+            print("interrupted")
+        client.put("after", b"")
+        client.delete("after")
+        """
+    )
+    assert out == "interrupted\n"
+
+
+def test_close_ends_a_wait(client, daemon):
+    other = gpubufd.connect(daemon.path)
+    caught, before = [], opens(client)
+
+    def wait():
+        try:
+            other.get("never", timeout=60)
+        except gpubufd.Error as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while opens(client) == before:
+        pass
+    other.close()
+    thread.join(30)
+    assert isinstance(caught[0], gpubufd.Closed)
+
+
+# ---- watching ----
+
+
+def test_watch(client):
+    client.put("w/a", b"")
+    with client.watch("w/", timeout=30) as watch:
+        assert [(e.kind, e.name) for e in (next(watch), next(watch))] == [("sealed", "w/a"), ("synced", None)]
+        client.put("w/b", b"abc")
+        event = next(watch)
+        assert (event.kind, event.name, event.info.bytes) == ("sealed", "w/b", 3)
+        client.delete("w/a")
+        assert next(watch).kind == "deleted"
+    assert list(watch) == []
+    with client.watch("none/", timeout=0.05) as watch:
+        assert [e.kind for e in watch] == ["synced"]
+        assert watch.poll() is None
+
+
+def test_watch_beside_threads(client):
+    """Whichever thread receives an event, the iterator wakes."""
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            client.stats()
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    with client.watch("w/", timeout=30) as watch:
+        assert next(watch).kind == "synced"
+        for thread in threads:
+            thread.start()
+        try:
+            for i in range(50):
+                client.put(f"w/{i}", b"")
+                assert next(watch).name == f"w/{i}"
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def test_watches_leave_nothing(client):
+    before = fds()
+    for _ in range(100):
+        watch = client.watch("w/")
+        assert next(watch).kind == "synced"
+        del watch
+    assert fds() == before
+
+
+# ---- when leases end ----
+
+
+def test_del_release_with(client, np):
+    client.put("a", np.arange(3))
+    a = client["a"]
+    assert len(leases(client, "a")) == 1
+    del a
+    assert leases(client, "a") == []
+    a = client["a"]
+    a.release()
+    a.release()
+    assert a.released and leases(client, "a") == []
+    for use in (lambda: a.shape, lambda: a.tolist(), lambda: a[1:], lambda: memoryview(a)):
+        with pytest.raises(gpubufd.Closed):
+            use()
+    with client["a"] as a:
+        part = a[1:]
+    assert part.tolist() == [1, 2] and len(leases(client, "a")) == 1
+    part.close()
+    assert leases(client, "a") == []
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda np, t: t["x"].to_numpy(),
+        lambda np, t: memoryview(t["x"]),
+        lambda np, t: np.from_dlpack(t["x"]),
+        lambda np, t: t["x"].values,
+        lambda np, t: t["x"].__dlpack__(),
+        lambda np, t: t.__arrow_c_array__(),
+        lambda np, t: t.__arrow_c_stream__(),
+        lambda np, t: t["x"].__arrow_c_device_array__(),
+        lambda np, t: t["x"].validity or t["x"][1:],
+        lambda np, t: t["x"].to_pandas() if "pandas" in sys.modules else t["x"],
+    ],
+)
+def test_what_others_took_keeps_the_lease(client, daemon, np, take):
+    client.put("t", {"x": np.arange(10), "y": np.arange(10)})
+    other = gpubufd.connect(daemon.path, name="taker")
+    taken = take(np, other.get("t"))
+    gc.collect()
+    del other
+    gc.collect()
+    assert len(leases(client, "t", "taker")) == 1
+    client.put("t", {"x": np.zeros(10)}, replace=True)
+    del taken
+    gc.collect()
+    assert leases(client, "t", "taker") == []
+
+
+def test_close_spares_what_others_took(client, daemon, np):
+    client.put("a", np.arange(1000))
+    with gpubufd.connect(daemon.path, name="taker") as other:
+        a = other["a"]
+        taken = a.to_numpy()
+        assert not other.closed
+    assert other.closed and a.released
+    for call in (lambda: other["a"], lambda: other.put("x", b""), other.stats, lambda: next(other.watch())):
+        with pytest.raises(gpubufd.Closed):
+            call()
+    client.delete("a")
+    client.put("b", np.zeros(100000))
+    assert taken.sum() == 499500
+    del taken
+    assert leases(client, None, "taker") == []
+    other.close()
+
+
+def test_cycles(client, np):
+    class Node:
+        pass
+
+    client.put("a", np.arange(3))
+    node = Node()
+    node.self, node.held, node.view = node, client["a"], client["a"].to_numpy()
+    gone = weakref.ref(node.held)
+    del node
+    gc.collect()
+    assert gone() is None and leases(client, "a") == []
+
+
+def test_a_client_is_not_kept_by_itself(daemon):
+    client = gpubufd.connect(daemon.path)
+    gone = weakref.ref(client)
+    watch = client.watch("x")
+    next(watch)
+    del watch, client
+    assert gone() is None
+
+
+@pytest.mark.skipif("asan" in os.environ.get("GPUBUF_BUILD", ""), reason="slow with ASan, counted without")
+def test_100_000_gets_leave_nothing(client, np):
+    client.put("a", np.arange(10))
+    client.put("t", {"x": [1, 2, None]})
+
+    def rss():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    def work(count):
+        for _ in range(count):
+            memoryview(client["a"])
+        for _ in range(count // 10):
+            t = client["t"]
+            t["x"].__arrow_c_array__()
+            client["a"].__dlpack__()
+            np.from_dlpack(client["a"][1:])
+
+    work(2000)
+    before, files = rss(), fds()
+    work(100_000)
+    assert leases(client, None) == []
+    assert fds() == files
+    assert rss() - before < 2 << 20
+
+
+def test_refusals_leave_nothing(client, np):
+    for i in range(300):
+        for value in (object(), {"a": [1, "x"]}, {"a": [1], "b": []}, np.array([object()])):
+            with pytest.raises((TypeError, ValueError)):
+                client.put("bad", value)
+    assert client.list() == []
+
+
+# ---- threads, processes ----
+
+
+def test_threads(client, np):
+    failures = []
+
+    def work(which):
+        try:
+            for i in range(100):
+                name = f"{which}/{i % 5}"
+                client.put(name, np.full(64, i), replace=True)
+                a = client[name]
+                assert a.to_numpy().sum() == 64 * i
+                assert a[1:3].tolist() == [i, i]
+        except Exception as error:  # told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_release_in_another_thread(client, np):
+    client.put("a", np.arange(3))
+    held = [client["a"].to_numpy() for _ in range(100)]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    assert leases(client, "a") == []
+
+
+def test_fork(run):
+    out = run(
+        """
+        import array, gpubufd, os
+        client = gpubufd.connect()
+        client.put("a", array.array("i", [1, 2, 3]))
+        a = client["a"]
+        taken = memoryview(a)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                client.get("a")
+            except gpubufd.Forked as error:
+                print("child:", error.kind, flush=True)
+            try:
+                client.put("b", b"")
+            except gpubufd.Forked:
+                pass
+            assert taken.tolist() == [1, 2, 3]
+            del a, taken, client
+            with gpubufd.connect() as own:
+                assert own["a"].tolist() == [1, 2, 3]
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert client["a"].tolist() == a.tolist() == [1, 2, 3]
+        assert len(client.leases("a")) == 1
+        client.delete("a")
+        """
+    )
+    assert out == "child: forked\n"
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "client.close()",
+        "del client",
+        "del a",
+        "import sys; sys.modules.clear()",
+        "keep = [a, client]; keep.append(keep)",
+        "import atexit; atexit.register(lambda: (client.close(), a.release()))",
+        "import builtins; builtins.keep = (capsule, view, client)",
+        "import threading; threading.Thread(target=lambda: client.get('never', timeout=0.2)).start()",
+        "import threading; threading.Thread(target=lambda: next(client.watch('zz', timeout=30)), daemon=True).start()",
+        "w = client.watch(); next(w)",
+        "raise SystemExit(0)",
+    ],
+)
+def test_exit_in_any_order(run, ending):
+    run(
+        f"""
+        import array, gpubufd
+        client = gpubufd.connect()
+        client.put("exit", array.array("i", [1, 2, 3]), replace=True)
+        a = client["exit"]
+        view, capsule, arrow = memoryview(a), a.__dlpack__(), a.__arrow_c_array__()
+        {ending}
+        """
+    )
+
+
+def test_other_process_reads_with_no_copy(client, np, run):
+    """10 million rows: the reader's memory grows by what it touches of the shared pages alone."""
+    rows = 10_000_000
+    with client.create("big", "float64", rows) as big:
+        big.to_numpy()[:] = np.arange(rows)
+        big.seal()
+    out = run(
+        """
+        import gpubufd, numpy
+        def anonymous():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+        client = gpubufd.connect()
+        before = anonymous()
+        big = client["big"]
+        values = numpy.asarray(big)
+        assert values.ctypes.data == big.values.pointer
+        total = values.sum()
+        print(int(total), anonymous() - before)
+        """
+    )
+    total, grown = map(int, out.split())
+    assert total == rows * (rows - 1) // 2
+    assert grown < 2048  # KiB, of 78 MiB
+
+
+def test_a_killed_reader_leaves_nothing(client, daemon, np):
+    client.put("a", np.arange(3))
+    code = "import gpubufd, sys; c = gpubufd.connect(); a = c['a']; print(flush=True); sys.stdin.read()"
+    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    reader = subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)
+    with reader:
+        reader.stdout.readline()
+        assert len(leases(client, "a")) == 1
+        reader.send_signal(signal.SIGKILL)
+        reader.wait(30)
+    assert leases(client, "a") == []
+
+
+def test_pickling_is_refused(client):
+    client.put("a", b"x")
+    for thing in (client, client["a"], client["a"].values):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(thing)
+    for cls in (gpubufd.Array, gpubufd.Table):
+        with pytest.raises(TypeError, match="not made by hand"):
+            cls()
