@@ -8,6 +8,13 @@ INK, GRID = "#222", "#ddd"
 COLOURS = {"ours": "#2a7f62", "other": "#9aa5b1"}
 
 
+def figure(value):
+    """Three digits of it, or all before the point, with thin spaces between thousands."""
+    if value < 100:
+        return f"{value:.3g}"
+    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def ticks(least, most, log):
     if log:
         first = math.floor(math.log10(least))
@@ -40,11 +47,11 @@ def bars(title, unit, rows, log=False):
     for mark in marks:
         out.append(f'<path d="M{x(mark):.1f} {TOP - 4}V{bottom}" stroke="{GRID}"/>')
         out.append(f'<text x="{x(mark):.1f}" y="{bottom + 16}" text-anchor="middle" fill="#666">'
-                   f"{mark:g}</text>")
+                   f"{figure(mark)}</text>")
     for i, (label, value, kind) in enumerate(rows):
         y = TOP + i * (BAR + GAP)
         out.append(f'<text x="{LABELS - 8}" y="{y + 13}" text-anchor="end">{escape(label)}</text>')
         out.append(f'<rect x="{LABELS}" y="{y}" width="{max(1, x(value) - LABELS):.1f}" '
                    f'height="{BAR}" fill="{COLOURS[kind]}"/>')
-        out.append(f'<text x="{x(value) + 6:.1f}" y="{y + 13}">{value:.3g}</text>')
+        out.append(f'<text x="{x(value) + 6:.1f}" y="{y + 13}">{figure(value)}</text>')
     return "\n".join(out) + "\n</svg>\n"
