@@ -1,0 +1,373 @@
+"""GPUs: on the driver of tests/fakecuda, each test in a process of its own (its device pointers are
+addresses that the tests may read); on a real GPU with GPUBUF_TEST_DEVICE=real."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+from conftest import BUILD, PACKAGE, Daemon
+
+REAL = os.environ.get("GPUBUF_TEST_DEVICE") == "real"
+FAKE = BUILD / "fakecuda"
+
+pytestmark = pytest.mark.skipif(
+    not REAL and not (FAKE / "libcuda.so.1").exists(), reason="needs a GPU, or tests/fakecuda"
+)
+needs_numpy = pytest.mark.skipif(
+    importlib.util.find_spec("numpy") is None, reason="needs NumPy"
+)
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """A daemon with 64 MiB of GPU 0, and the environment of its clients."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-py-gpu-")
+    env = {}
+    if not REAL:
+        os.chmod(directory, 0o755)
+        devices = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
+        env = {"LD_LIBRARY_PATH": str(FAKE), "FAKECUDA_DIR": devices}
+    daemon = Daemon(directory, device=["cuda:0:64M", "host:64M"], env=env)
+    daemon.client_env = env
+    try:
+        yield daemon
+        daemon.check_no_leaks()
+        daemon.stop()
+    finally:
+        daemon.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+        if not REAL:
+            shutil.rmtree(devices, ignore_errors=True)
+
+
+HEAD = """
+import ctypes, gc, numpy as np, gpubufd
+from gpubufd import cuda
+client = gpubufd.connect()
+
+def raises(error, work):
+    try:
+        work()
+    except error as caught:
+        return str(caught)
+    raise AssertionError("nothing was raised")
+"""
+
+
+@pytest.fixture
+def run(gpu):
+    def run(code, timeout=60, head=HEAD):
+        env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, **gpu.client_env)
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
+        program = head + textwrap.dedent(code) + "\nclient.delete(*(i.name for i in client.list()))\n"
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", program], env=env, capture_output=True,
+            text=True, timeout=timeout, check=False,
+        )
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    return run
+
+
+@needs_numpy
+def test_put_from_the_host(run):
+    run(
+        """
+        values = np.arange(12, dtype="f4").reshape(3, 4)
+        client.put("a", values, device="cuda:0")
+        a = client["a"]
+        assert a.device.startswith("GPU-") and a.ordinal == 0, (a.device, a.ordinal)
+        assert a.device == cuda.Device(0).uuid
+        assert (a.copy_to_host() == values).all()
+        assert (a[1:].copy_to_host() == values[1:]).all()
+        assert "on cuda:0" in repr(a) and "on cuda:0" in a._repr_html_()
+        """
+    )
+
+
+@needs_numpy
+def test_cuda_array_interface(run):
+    run(
+        """
+        client.put("a", np.arange(12, dtype="f4").reshape(3, 4), device="cuda:0")
+        a = client["a"][1:]
+        cai = a.__cuda_array_interface__
+        assert cai["version"] == 3 and cai["shape"] == (2, 4) and cai["typestr"] == "<f4"
+        assert cai["strides"] is None and cai["stream"] is None and "mask" not in cai
+        assert cai["data"] == (a.values.pointer, True)
+        assert cuda.pointer_device(cai["data"][0]) == 0
+        client.put("host", np.arange(3), device="host")
+        assert not hasattr(client["host"], "__cuda_array_interface__")
+        client.put("empty", np.zeros((0, 3)), device="cuda:0")
+        assert client["empty"].__cuda_array_interface__["data"][0] == 0
+        client.put("s", ["a", "b"], device="cuda:0")
+        assert not hasattr(client["s"], "__cuda_array_interface__")
+        """
+    )
+
+
+@needs_numpy
+def test_dlpack(run):
+    run(
+        """
+        client.put("a", np.arange(6, dtype="i4"), device="cuda:0")
+        a = client["a"]
+        assert a.__dlpack_device__() == (2, 0)
+        for stream in (None, -1, 1, 2):
+            assert "dltensor_versioned" in repr(a.__dlpack__(stream=stream, max_version=(1, 0)))
+        assert "ambiguous" in raises(BufferError, lambda: a.__dlpack__(stream=0))
+        raises(BufferError, lambda: a.__dlpack__(dl_device=(2, 7)))
+        raises(BufferError, lambda: a.__dlpack__(copy=True))
+
+        class OnHost:
+            def __dlpack__(self, **keywords):
+                return a.__dlpack__(dl_device=(1, 0))
+            def __dlpack_device__(self):
+                return 1, 0
+
+        assert np.from_dlpack(OnHost()).tolist() == [0, 1, 2, 3, 4, 5]
+        client.put("again", a)  # device to device
+        assert client["again"].device == a.device
+        assert client["again"].copy_to_host().tolist() == [0, 1, 2, 3, 4, 5]
+        """
+    )
+
+
+@needs_numpy
+def test_nothing_of_the_host_is_offered(run):
+    run(
+        """
+        client.put("t", {"x": [1, None, 3], "s": ["a", "b", "c"]}, device="cuda:0")
+        t = client["t"]
+        for name in ("__arrow_c_array__", "__arrow_c_stream__"):
+            assert not hasattr(t, name) and not hasattr(t["x"], name)
+        for work in (lambda: np.asarray(t["x"]), lambda: t["x"].tolist(), lambda: t["x"].to_numpy(),
+                     lambda: t["x"][0], lambda: t.to_pandas()):
+            assert "GPU" in raises(TypeError, work)
+        raises(BufferError, lambda: memoryview(t["x"].values))
+        assert t["x"].null_count == 1 and t["x"][1:].null_count == -1
+        assert t["x"].copy_to_host()[2] == 3
+        raises(BufferError, lambda: t["x"].__dlpack__())
+        assert t["x"].validity.bits.__cuda_array_interface__["typestr"] == "|u1"
+        assert "x, s" in repr(t)
+        """
+    )
+
+
+@needs_numpy
+def test_arrow_device(run):
+    run(
+        f"""
+        import sys
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        import arrowc
+        client.put("t", {{"x": np.arange(3), "y": np.arange(3.0)}}, device="cuda:0")
+        schema, array = client["t"][1:].__arrow_c_device_array__()
+        got = arrowc.struct_of(array, arrowc.DeviceArray)
+        assert (got.device_type, got.device_id) == (2, 0)
+        head = arrowc.struct_of(schema, arrowc.Schema)
+        assert head.format == b"+s" and head.children[1][0].format == b"g"
+        x = got.array.children[0][0]
+        assert x.buffers[1] + 8 * (x.offset + got.array.offset) == client["t"]["x"].values.pointer + 8
+        del array
+        assert len(client.leases("t")) == 0
+        schema = arrowc.struct_of(client["t"].__arrow_c_schema__(), arrowc.Schema)
+        """
+    )
+
+
+@needs_numpy
+def test_put_from_the_gpu(run):
+    run(
+        """
+        stream = cuda.Stream()
+        values = np.arange(1000, dtype="i8").reshape(10, 100)
+        mine = cuda.to_device(values, stream=stream)
+        client.put("a", mine, stream=stream)
+        a = client["a"]
+        assert a.ordinal == 0 and (a.copy_to_host() == values).all()
+        client.put("t", {"x": cuda.to_device(np.arange(5)), "y": cuda.to_device(np.arange(5.0))})
+        t = client["t"]
+        assert t.device == a.device and t["y"].copy_to_host().tolist() == [0, 1, 2, 3, 4]
+        client.put("host", mine, device="host")
+        assert (client["host"].to_numpy() == values).all()
+
+        class Series:  # as cuDF's: the mask is a bitmap, typestr "<t1"
+            def __init__(self, data, mask, typestr="<t1"):
+                self.data, self.mask, self.typestr = data, mask, typestr
+            @property
+            def __cuda_array_interface__(self):
+                cai = dict(self.data.__cuda_array_interface__)
+                class Mask:
+                    __cuda_array_interface__ = dict(
+                        shape=cai["shape"], typestr=self.typestr, version=3,
+                        data=(self.mask.handle, True))
+                cai["mask"] = Mask()
+                return cai
+
+        bits = cuda.to_device(np.array([0b10101], "u1"))
+        client.put("m", Series(cuda.to_device(np.arange(5)), bits))
+        m = client["m"]
+        assert m.dtype == "int64" and m.copy_to_host().tolist() == [0, 1, 2, 3, 4]
+        got = np.empty(1, "u1")
+        m._read(1, 0, got.ctypes.data, 1, 0)
+        assert got[0] & 31 == 0b10101
+        assert "nobody knows" in raises(ValueError, lambda: client.put(
+            "n", Series(cuda.to_device(np.arange(5)), bits, "|b1")))
+        """
+    )
+
+
+@needs_numpy
+def test_strided_gpu_arrays(run):
+    run(
+        """
+        mine = cuda.to_device(np.arange(24, dtype="i4").reshape(4, 6))
+
+        class Sliced:
+            __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(4, 3), strides=(24, 8))
+
+        client.put("a", Sliced())
+        assert (client["a"].copy_to_host() == np.arange(24).reshape(4, 6)[:, ::2]).all()
+        assert "contiguous" in raises(ValueError, lambda: client.put("t", {"x": type("S", (), {
+            "__cuda_array_interface__": dict(mine.__cuda_array_interface__, shape=(4,), strides=(24,))})()}))
+        assert "ambiguous" in raises(ValueError, lambda: client.put("x", type("S", (), {
+            "__cuda_array_interface__": dict(mine.__cuda_array_interface__, stream=0)})()))
+        """
+    )
+
+
+@needs_numpy
+def test_create_write_seal_on_a_stream(run):
+    run(
+        """
+        stream = cuda.Stream()
+        staging = cuda.pinned(1000, "f8")
+        staging[:] = np.arange(1000)
+        with client.create("a", "float64", 1000, device="cuda:0") as a:
+            assert not a.__cuda_array_interface__["data"][1]
+            a.write(staging, stream=stream.handle)
+            a.seal(stream=stream.handle)
+        b = client["a"]
+        b.wait_ready(stream.handle)
+        got = cuda.pinned(1000, "f8")
+        cuda.copy(got, b, stream=stream)
+        b.release_on(stream.handle)
+        stream.synchronize()
+        assert (got == np.arange(1000)).all()
+        """
+    )
+
+
+@needs_numpy
+def test_share_mine(run):
+    run(
+        """
+        mine = cuda.to_device(np.arange(1 << 19, dtype="f4"))
+        client.share_mine("mine", mine)
+        m = client["mine"]
+        assert m.copy_to_host()[5] == 5
+        cuda.copy(mine, np.full(1 << 19, 7, "f4"))
+        assert m.copy_to_host()[5] == 7
+        del m
+        client.delete("mine")
+        """
+    )
+
+
+@needs_numpy
+def test_module_cuda(run):
+    run(
+        """
+        device = cuda.devices()[0]
+        free, total = device.memory_info()
+        assert 0 < free <= total and device.name and cuda.is_available()
+        assert cuda.pointer_device(np.zeros(1).ctypes.data) is None
+        stream, other = cuda.Stream(), cuda.Stream()
+        values = cuda.pinned((4, 5), "i4")
+        values[:] = 3
+        there = cuda.to_device(values, stream=stream)
+        event = stream.record()
+        other.wait(event)
+        copy = cuda.empty((4, 5), "i4")
+        cuda.copy(copy, there, stream=other)
+        back = copy.copy_to_host(stream=other)
+        other.synchronize()
+        assert (back == 3).all() and event.done() and other.done()
+        event.synchronize()
+        device.synchronize()
+        assert "bytes" in raises(ValueError, lambda: cuda.copy(copy, np.zeros(3)))
+        assert "read-only" in raises(ValueError, lambda: cuda.copy(bytes(80), there))
+        error = None
+        try:
+            cuda.Device(99)
+        except cuda.CudaError as caught:
+            error = caught
+        assert error.name == "CUDA_ERROR_INVALID_DEVICE" and isinstance(error, gpubufd.DeviceError)
+        assert error.kind == "device" and "cuDeviceGet" in str(error)
+        """
+    )
+
+
+@needs_numpy
+def test_deferred_cleanup(run):
+    run(
+        """
+        def used():
+            free, total = cuda.Device(0).memory_info()
+            return total - free
+        keep = cuda.empty(1)
+        before = used()
+        with cuda.defer_cleanup():
+            array = cuda.empty(8 << 20, "u1")
+            with cuda.defer_cleanup():
+                del array
+            gc.collect()
+            assert used() >= before + (8 << 20)
+        assert used() == before
+        with cuda.empty(8 << 20, "u1"):
+            assert used() > before
+        assert used() == before
+        """
+    )
+
+
+@needs_numpy
+def test_at_exit_and_in_a_child(run):
+    run(
+        """
+        import os
+        client.put("a", np.arange(3), device="cuda:0")
+        a = client["a"]
+        values, stream, mine = a.values, cuda.Stream(), cuda.to_device(np.arange(3))
+        pid = os.fork()
+        if pid == 0:
+            raises(gpubufd.Forked, lambda: client["a"])
+            raises(gpubufd.Forked, cuda.devices)
+            del a, values, stream, mine
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        import builtins
+        builtins.keep = (a, values, stream, mine, a.__dlpack__())
+        client.delete("a")
+        """
+    )
+
+
+def test_without_a_driver():
+    program = HEAD.replace("client = gpubufd.connect()", "") + textwrap.dedent(
+        """
+        assert not cuda.is_available()
+        assert "driver" in raises(gpubufd.Unsupported, cuda.devices)
+        """
+    )
+    if REAL:
+        pytest.skip("there is one")
+    env = dict(os.environ, PYTHONPATH=str(PACKAGE))
+    subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60)
