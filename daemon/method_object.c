@@ -111,6 +111,13 @@ static struct gb_object *make_object(struct gb_call *call, const struct gb_strin
     return object;
 }
 
+/* The object is withdrawn when the session ends, unless it is settled before. */
+static void goes_with(struct gb_session *session, struct gb_object *object)
+{
+    gb_list_append(&session->produced, &object->of_producer);
+    object->producer = session->id;
+}
+
 /* Renders, names and forgets: for objects that are born sealed. Answers with the version. */
 static int publish(struct gb_call *call, struct gb_object *object, struct gb_layout *layout,
                    bool replace)
@@ -405,7 +412,7 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
         return r;
     }
     if (ready) /* until it is settled nobody but this session can say that the work was done */
-        gb_list_append(&call->session->produced, &object->of_producer);
+        goes_with(call->session, object);
     gb_lease_sealed(lease);
     call->session->unsealed--;
     version = object->version;
@@ -442,7 +449,8 @@ static struct gb_object *find_produced(struct gb_call *call, const struct settle
     struct gb_object *current =
         gb_registry_find(&call->server->registry, settled->name.text, settled->name.length);
 
-    if (current && current->version == settled->version && current->owner == call->session->user)
+    if (current && current->version == settled->version && current->ready &&
+        current->producer == call->session->id)
         return current;
     GB_LIST_EACH(&call->session->produced, link) {
         struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
@@ -621,7 +629,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
         return call->error.code;
     object->by_session = true;
     if (storage->share == GB_SHARE_IPC)
-        gb_list_append(&call->session->produced, &object->of_producer);
+        goes_with(call->session, object);
     object->evict = creation.evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
     return publish(call, object, &layout, params->replace);
@@ -730,8 +738,10 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
         gb_object_discard(&call->server->registry, object);
         return gb_call_no_memory(call);
     }
-    if (gb_list_linked(&source->of_producer)) /* after the source, and ends with the same session */
+    if (gb_list_linked(&source->of_producer)) { /* it ends with the same session */
         gb_list_append(&source->of_producer, &object->of_producer);
+        object->producer = source->producer;
+    }
     object->by_session = source->by_session;
     /* Who may only read the source cannot keep its memory from being evicted. */
     object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)

@@ -39,6 +39,7 @@ struct gb_object {
     bool named, pinned, by_session; /* by_session: registered by its producer */
     struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
                                    registered memory that stays its producer's */
+    uint64_t producer;          /* the id of that session, while it is in its list */
     char *ready; /* the event after which its content is there, base64; owned; NULL: it
                     is there */
     int64_t created_ms, ttl_ms;

@@ -90,9 +90,12 @@ def test_what_need_not_be_settled(daemon, peer):
     assert peer.call("settle", objects=[]) == {}
 
 
-def test_another_session_of_the_user_may_settle(daemon, peer):
+def test_another_session_may_not(daemon, peer):
+    """Not even of the same user: it cannot know."""
     version = seal_with_event(peer, "a")
     daemon.connect().call("settle", objects=[{"name": "a", "version": version}])
+    assert "ready" in peer.call("stat", name="a")["object"]
+    peer.call("settle", objects=[{"name": "a", "version": version}])
     assert "ready" not in peer.call("stat", name="a")["object"]
 
 
