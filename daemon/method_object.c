@@ -676,19 +676,12 @@ static int narrow_rows(struct gb_call *call, struct gb_json value, struct gb_lay
 
 static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_layout *layout)
 {
-    size_t count = gb_json_count(array), i = 0;
-    struct gb_string *names = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*names));
-    struct gb_json_walk walk = gb_json_walk(array);
-    struct gb_json item;
+    struct gb_string *names = NULL;
+    size_t count = 0;
+    int r = gb_call_strings(call, array, "columns", &names, &count);
 
-    if (!names)
-        return gb_call_no_memory(call);
-    for (; gb_json_next(&walk, NULL, &item); i++) {
-        struct gb_path path = {.up = GB_PARAM("columns"), .index = i};
-
-        if (gb_json_string(item, 0, &path, call->pool, &names[i], &call->error) < 0)
-            return call->error.code;
-    }
+    if (r < 0)
+        return r;
     return gb_layout_select(layout, names, count, GB_PARAM("columns"), call->pool, &call->error);
 }
 

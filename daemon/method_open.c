@@ -79,27 +79,6 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
     return GB_DONE;
 }
 
-static int read_names(struct gb_call *call, struct gb_json array, struct gb_string **out,
-                      size_t *out_count)
-{
-    size_t count = gb_json_count(array), i = 0;
-    struct gb_string *names = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*names));
-    struct gb_json_walk walk = gb_json_walk(array);
-    struct gb_json item;
-
-    if (!names)
-        return gb_call_no_memory(call);
-    for (; gb_json_next(&walk, NULL, &item); i++) {
-        struct gb_path path = {.up = GB_PARAM("names"), .index = i};
-
-        if (gb_json_string(item, 0, &path, call->pool, &names[i], &call->error) < 0)
-            return call->error.code;
-    }
-    *out = names;
-    *out_count = count;
-    return 0;
-}
-
 /* Kept free in a message: for each name that is still to come, an entry that says that it did not
    fit; for the segments and the envelope. */
 #define ENTRY_ROOM 160u
@@ -178,7 +157,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     struct gb_writer *list = &call->server->list_writer;
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r = read_names(call, params->names, &names, &count);
+    int r = gb_call_strings(call, params->names, "names", &names, &count);
 
     if (r < 0)
         return r;

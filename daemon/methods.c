@@ -342,6 +342,27 @@ int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
     return making->code;
 }
 
+int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
+                    struct gb_string **out, size_t *out_count)
+{
+    size_t count = gb_json_count(array), i = 0;
+    struct gb_string *strings = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*strings));
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json item;
+
+    if (!strings)
+        return gb_call_no_memory(call);
+    for (; gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path path = {.up = GB_PARAM(key), .index = i};
+
+        if (gb_json_string(item, 0, &path, call->pool, &strings[i], &call->error) < 0)
+            return call->error.code;
+    }
+    *out = strings;
+    *out_count = count;
+    return 0;
+}
+
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
 {
     *lease = gb_lease_find(&call->server->registry, id, &call->session->holder);

@@ -92,6 +92,9 @@ int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb
 /* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
    out. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
+/* Reads the array of strings that the parameter `key` is; into the pool. */
+int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
+                    struct gb_string **strings, size_t *count);
 /* Reads a lease id of this session's. */
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 
