@@ -593,9 +593,9 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     if (build(&sources, source, &schema, &array) == 0) {
         int status;
-        Py_BEGIN_ALLOW_THREADS status =
-            gpubuf_put_arrow(link->client, name, &schema, &array, as_table, &options);
-        Py_END_ALLOW_THREADS result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
+        WITHOUT_GIL(status =
+                        gpubuf_put_arrow(link->client, name, &schema, &array, as_table, &options));
+        result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
     }
     sources_end(&sources);
     link_put(link);

@@ -145,21 +145,17 @@ static void client_end(struct client *self, bool release_objects)
         uint64_t id = pending->id;
         int status;
         bool watch = pending->watch;
-        Py_BEGIN_ALLOW_THREADS status =
-            watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id);
-        Py_END_ALLOW_THREADS
-            /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
+        WITHOUT_GIL(status =
+                        watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id));
+        /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
            Where another thread is about to run the callback, that frees it. */
-            if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
-                pending_end(pending);
-        else if (link->pending == pending && status < 0)
-        {
-            Py_BEGIN_ALLOW_THREADS(void) poll(NULL, 0, 1);
-            Py_END_ALLOW_THREADS
+        if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
+            pending_end(pending);
+        else if (link->pending == pending && status < 0) {
+            WITHOUT_GIL((void)poll(NULL, 0, 1));
         }
     }
-    Py_BEGIN_ALLOW_THREADS link_put(link);
-    Py_END_ALLOW_THREADS
+    WITHOUT_GIL(link_put(link));
 }
 
 static void client_dealloc(PyObject *object)
@@ -187,9 +183,8 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     struct gpubuf_client *client = NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_connect(&client, &options);
-    Py_END_ALLOW_THREADS if (status < 0)
-    {
+    WITHOUT_GIL(status = gpubuf_connect(&client, &options));
+    if (status < 0) {
         Py_DECREF(self);
         return raise_status(NULL, status);
     }
@@ -217,8 +212,7 @@ static struct link *enter(PyObject *self)
 
 static void leave(struct link *link)
 {
-    Py_BEGIN_ALLOW_THREADS link_put(link);
-    Py_END_ALLOW_THREADS
+    link_put(link);
 }
 
 /* Ends a call: `result` if it succeeded. */
@@ -253,6 +247,14 @@ static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_ob
     atomic_store(&waiter->done, 1);
 }
 
+/* Handles what arrives within so many milliseconds. */
+static void receive(struct gpubuf_client *client, int timeout_ms)
+{
+    struct pollfd fd = {gpubuf_fd(client), gpubuf_events(client), 0};
+    (void)poll(&fd, 1, timeout_ms);
+    (void)gpubuf_dispatch(client);
+}
+
 /*
  * Waits for a request so that Ctrl-C and Client.close() end it. Another thread may be the one that
  * receives for everybody, hence a look now and then even if nothing arrives here.
@@ -262,14 +264,12 @@ static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
     bool canceled = false;
     int signaled = 0;
     while (!atomic_load(&waiter->done)) {
-        Py_BEGIN_ALLOW_THREADS struct pollfd fd = {gpubuf_fd(link->client),
-                                                   gpubuf_events(link->client), 0};
-        (void)poll(&fd, 1, canceled ? 1 : 20);
-        (void)gpubuf_dispatch(link->client);
-        Py_END_ALLOW_THREADS if (!signaled) signaled = PyErr_CheckSignals();
+        WITHOUT_GIL(receive(link->client, canceled ? 1 : 20));
+        if (!signaled)
+            signaled = PyErr_CheckSignals();
         if ((signaled || link->closed) && !canceled && !atomic_load(&waiter->done)) {
-            Py_BEGIN_ALLOW_THREADS(void) gpubuf_cancel(link->client, request);
-            Py_END_ALLOW_THREADS canceled = true;
+            WITHOUT_GIL((void)gpubuf_cancel(link->client, request));
+            canceled = true;
         }
     }
     if (signaled || waiter->status < 0) {
@@ -316,8 +316,8 @@ static PyObject *client_call(PyObject *self, PyObject *args)
         return NULL;
     char *text = NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_call(link->client, method, params, timeout_ms, &text);
-    Py_END_ALLOW_THREADS PyObject *result =
+    WITHOUT_GIL(status = gpubuf_call(link->client, method, params, timeout_ms, &text));
+    PyObject *result =
         status < 0 ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     gpubuf_free(text);
     return finish(link, status, result);
@@ -347,8 +347,8 @@ static PyObject *client_open(PyObject *self, PyObject *args)
         status = gpubuf_open_async(link->client, name, &options, on_waited, &waiter, &request);
         return await_object(link, status, request, &waiter);
     }
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_open(link->client, name, &options, &object);
-    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
+    WITHOUT_GIL(status = gpubuf_open(link->client, name, &options, &object));
+    return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
 }
 
 /* open_many(names, wait_ms) -> [Object or exception] */
@@ -376,10 +376,8 @@ static PyObject *client_open_many(PyObject *self, PyObject *args)
     }
     struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
     int status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gpubuf_open_many(link->client, texts, count, &options, objects, errors);
-    Py_END_ALLOW_THREADS if (status < 0)
-    {
+    WITHOUT_GIL(status = gpubuf_open_many(link->client, texts, count, &options, objects, errors));
+    if (status < 0) {
         raise_status(link, status);
         goto out;
     }
@@ -462,10 +460,10 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     if (!link)
         return NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gpubuf_put_array(link->client, name, dtype, (unsigned)ndim, extents,
-                         strides == Py_None ? NULL : steps, (void *)(uintptr_t)address, &options);
-    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+    WITHOUT_GIL(status = gpubuf_put_array(link->client, name, dtype, (unsigned)ndim, extents,
+                                          strides == Py_None ? NULL : steps,
+                                          (void *)(uintptr_t)address, &options));
+    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
 }
 
 /* put_bytes(name, buffer, options) */
@@ -486,9 +484,9 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
         return NULL;
     }
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_put_bytes(
-        link->client, name, buffer.len ? buffer.buf : "", (uint64_t)buffer.len, &options);
-    Py_END_ALLOW_THREADS PyBuffer_Release(&buffer);
+    WITHOUT_GIL(status = gpubuf_put_bytes(link->client, name, buffer.len ? buffer.buf : "",
+                                          (uint64_t)buffer.len, &options));
+    PyBuffer_Release(&buffer);
     return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
 }
 
@@ -507,9 +505,9 @@ static PyObject *client_register_device(PyObject *self, PyObject *args)
     if (!link)
         return NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_register_device(
-        link->client, name, (void *)(uintptr_t)address, bytes, layout, &options);
-    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+    WITHOUT_GIL(status = gpubuf_register_device(link->client, name, (void *)(uintptr_t)address,
+                                                bytes, layout, &options));
+    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
 }
 
 /* ---- for event loops ---- */
@@ -539,8 +537,8 @@ static PyObject *client_dispatch(PyObject *self, PyObject *unused)
     if (!link)
         return NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_dispatch(link->client);
-    Py_END_ALLOW_THREADS return finish(link, status, status < 0 ? NULL : PyLong_FromLong(status));
+    WITHOUT_GIL(status = gpubuf_dispatch(link->client));
+    return finish(link, status, status < 0 ? NULL : PyLong_FromLong(status));
 }
 
 /* The end of each …_async: `status` says whether the request has begun. */
@@ -653,8 +651,8 @@ static PyObject *client_cancel(PyObject *self, PyObject *id)
     if (!link)
         return NULL;
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_cancel(link->client, request);
-    Py_END_ALLOW_THREADS leave(link);
+    WITHOUT_GIL(status = gpubuf_cancel(link->client, request));
+    leave(link);
     return PyBool_FromLong(status == 0);
 }
 
@@ -676,9 +674,8 @@ static PyObject *client_watch(PyObject *self, PyObject *args)
     }
     pending->watch = true;
     int status;
-    Py_BEGIN_ALLOW_THREADS status =
-        gpubuf_watch(link->client, prefix, on_event, pending, &pending->id);
-    Py_END_ALLOW_THREADS return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    WITHOUT_GIL(status = gpubuf_watch(link->client, prefix, on_event, pending, &pending->id));
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
 }
 
 static PyObject *client_unwatch(PyObject *self, PyObject *id)
@@ -695,9 +692,8 @@ static PyObject *client_unwatch(PyObject *self, PyObject *id)
     if (!pending)
         Py_RETURN_NONE;
     (void)link_get(link);
-    Py_BEGIN_ALLOW_THREADS(void) gpubuf_unwatch(link->client, watch);
-    Py_END_ALLOW_THREADS for (pending = link->pending; pending; pending = pending->next)
-    {
+    WITHOUT_GIL((void)gpubuf_unwatch(link->client, watch));
+    for (pending = link->pending; pending; pending = pending->next) {
         if (pending->watch && pending->id == watch) {
             pending_end(pending);
             break;

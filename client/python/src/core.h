@@ -46,6 +46,14 @@ static inline int add_to_module(PyObject *module, const char *name, PyObject *va
     return PyObject_SetAttrString(module, name, value);
 }
 
+/* An expression that may wait, without the GIL. */
+#define WITHOUT_GIL(...)                                                                           \
+    do {                                                                                           \
+        PyThreadState *thread = PyEval_SaveThread();                                               \
+        __VA_ARGS__;                                                                               \
+        PyEval_RestoreThread(thread);                                                              \
+    } while (0)
+
 /* ---- link.c: a connection and who needs it ---- */
 
 struct pending;

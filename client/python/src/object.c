@@ -302,11 +302,13 @@ static PyObject *copy(PyObject *self, PyObject *args, bool write)
     void *data = (void *)(uintptr_t)address, *on = (void *)(uintptr_t)stream;
     int status;
     PyObject *result = NULL;
-    Py_BEGIN_ALLOW_THREADS if (write) status =
-        gpubuf_write(object, (enum gpubuf_which)which, offset, data, bytes, on);
-    else status = gpubuf_read(object, (enum gpubuf_which)which, offset, data, bytes, on);
-    Py_END_ALLOW_THREADS if (status < 0) raise_status(link, status);
-    else result = new_ref(Py_None);
+    WITHOUT_GIL(status =
+                    write ? gpubuf_write(object, (enum gpubuf_which)which, offset, data, bytes, on)
+                          : gpubuf_read(object, (enum gpubuf_which)which, offset, data, bytes, on));
+    if (status < 0)
+        raise_status(link, status);
+    else
+        result = new_ref(Py_None);
     gpubuf_release(object);
     link_put(link);
     return result;
@@ -331,9 +333,8 @@ static PyObject *object_wait_ready(PyObject *self, PyObject *stream)
     struct link *link = link_get(((struct object *)self)->link);
     gpubuf_retain(object);
     int status;
-    Py_BEGIN_ALLOW_THREADS status = gpubuf_wait_ready(object, on);
-    Py_END_ALLOW_THREADS PyObject *result =
-        status < 0 ? raise_status(link, status) : new_ref(Py_None);
+    WITHOUT_GIL(status = gpubuf_wait_ready(object, on));
+    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
     gpubuf_release(object);
     link_put(link);
     return result;
@@ -390,10 +391,9 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     struct link *link = link_get(((struct object *)self)->link);
     gpubuf_retain(object);
     int status;
-    Py_BEGIN_ALLOW_THREADS if (stream) status =
-        gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream);
-    else status = gpubuf_seal(object, null_counts);
-    Py_END_ALLOW_THREADS free(null_counts);
+    WITHOUT_GIL(status = stream ? gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream)
+                                : gpubuf_seal(object, null_counts));
+    free(null_counts);
     PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
     gpubuf_release(object);
     link_put(link);
