@@ -82,6 +82,23 @@ def test_read_only_source(client, np):
     assert client["a"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_subclasses_and_ranges(client, np, tmp_path):
+    class Mine(np.ndarray):
+        pass
+
+    values = np.array(["2020-01-01"], "M8[s]").view(Mine)
+    values.flags.writeable = False
+    client.put("a", values)
+    assert client["a"].to_numpy() == values
+    mapped = np.memmap(tmp_path / "m", "f4", "w+", shape=(3,))
+    client.put("m", mapped)
+    assert client["m"].shape == (3,)
+    client.put("r", range(5))
+    assert client["r"].tolist() == [0, 1, 2, 3, 4]
+    client.put("s", np.float32(1.5))
+    assert client["s"].shape == () and float(client["s"].to_numpy()) == 1.5
+
+
 def test_slices_share_memory(client, np):
     client.put("a", np.arange(20).reshape(10, 2))
     a = client["a"]

@@ -248,10 +248,15 @@ class Client(_core.Client):
             return "<gpubufd.Client, closed>"
         return f"<gpubufd.Client, session {self.session}>"
 
-    def call(self, method: str, params: Optional[dict] = None, *, timeout: float = 60.0) -> Any:
-        """Any method of the protocol that carries no descriptors; its result as Python values."""
+    def call(
+        self, method: str, params: Optional[dict] = None, *, timeout: Optional[float] = 60.0
+    ) -> Any:
+        """Any method of the protocol that carries no descriptors; its result as Python values.
+
+        `timeout`: how long the answer may take, in seconds; None: for ever.
+        """
         text = None if params is None else json.dumps(params)
-        return json.loads(self._call(method, text, _ms(timeout) or -1))
+        return json.loads(self._call(method, text, -1 if timeout is None else max(_ms(timeout), 1)))
 
     # ---- reading ----
 
@@ -351,7 +356,10 @@ class Client(_core.Client):
 
         specs, sources, rows = [], [], None
         for key, value in columns.items():
-            array = _convert.CudaArray(value, key)
+            try:
+                array = _convert.CudaArray(value, key)
+            except AttributeError as error:
+                raise TypeError(f"column {key!r}: {error}") from None
             if len(array.shape) != 1:
                 raise ValueError(f"column {key!r}: a column has one axis, not {len(array.shape)}")
             if array.strides is not None:

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import math
 import struct
+import sys
 from collections.abc import Mapping
 from typing import Any, Optional, Tuple
 
@@ -47,20 +48,24 @@ def plan(value: Any) -> Plan:
         return _plan_pandas(value)
     if isinstance(value, Mapping):
         return _plan_dict(value)
-    if module == "numpy" and hasattr(value, "__array_interface__"):
+    if _is_numpy(value):
         return _plan_numpy(value)
     if isinstance(value, (bytes, bytearray, memoryview)) and _is_plain_bytes(value):
         return Plan("bytes", value, buffer=value)
+    if module == "cudf" and hasattr(value, "columns"):
+        columns = {name: value[name] for name in value.columns}
+        if columns and all(_is_on_gpu(column) for column in columns.values()):
+            return _plan_dict(columns)
+    if _is_on_gpu(value):
+        return _plan_cuda(value)
     source, table = _arrow_of(value)
     if source:
         return Plan("arrow", value, source=source, table=table)
-    if hasattr(value, "__cuda_array_interface__"):
-        return _plan_cuda(value)
     if hasattr(value, "__dlpack__"):
         return _plan_view(_from_dlpack(value), value)
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return _plan_numpy(_numpy().asarray(value))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return _plan_list(value)
     if isinstance(value, (bool, int, float, complex)):
         return _plan_numpy(_numpy().asarray(value))
@@ -70,6 +75,12 @@ def plan(value: Any) -> Plan:
         hint = ": call toarray() on it" if hasattr(value, "toarray") else f". {ADVICE}"
         raise TypeError(f"{type(value).__name__} cannot be put{hint}") from None
     return _plan_buffer(view, value)
+
+
+def _is_numpy(value: Any) -> bool:
+    """Whether it is an array or scalar of NumPy's, which need not be imported for that."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
 def _numpy():
@@ -325,7 +336,7 @@ def column_source(value: Any, where: str) -> tuple:
         return _capsules(value)
     if module == "pandas":
         return _pandas_source(value, where)
-    if module == "numpy" and hasattr(value, "__array_interface__"):
+    if _is_numpy(value):
         return _numpy_source(_numpy().asanyarray(value), where)
     source, _ = _arrow_of(value)
     if source:
@@ -650,7 +661,10 @@ def _category_source(series: Any, nulls: Any, where: str) -> tuple:
 def _is_on_gpu(value: Any) -> bool:
     if isinstance(value, Held):
         return value._ordinal >= 0
-    return hasattr(value, "__cuda_array_interface__")
+    try:
+        return value.__cuda_array_interface__ is not None
+    except Exception:  # no such attribute; or, of strings in cuDF and the like, none that can be had
+        return False
 
 
 CUDA_DTYPES = {

@@ -255,11 +255,12 @@ class Held(_core.Object):
         return self._arrow_schema(), self._arrow_device_array()
 
     def to_pyarrow(self):
-        """A pyarrow Array or Table over the same memory."""
+        """A pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
         import pyarrow
 
         if self._ordinal >= 0:
-            return pyarrow.Array._import_from_c_device_capsule(*self.__arrow_c_device_array__())
+            kind = pyarrow.RecordBatch if isinstance(self, Table) else pyarrow.Array
+            return kind._import_from_c_device_capsule(*self.__arrow_c_device_array__())
         make = pyarrow.table if isinstance(self, Table) else pyarrow.array
         return make(self)
 

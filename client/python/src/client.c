@@ -161,7 +161,10 @@ static void client_end(struct client *self, bool release_objects)
 static void client_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    PyObject *kind, *error, *traceback; /* callbacks run here, perhaps while one is being raised */
+    PyErr_Fetch(&kind, &error, &traceback);
     client_end((struct client *)object, false);
+    PyErr_Restore(kind, error, traceback);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
