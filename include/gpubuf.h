@@ -242,6 +242,21 @@ GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
+ * On success `status` is how many were opened, and `objects` and `errors` are as of gpubuf_open_many;
+ * each object is the callback's to release, the arrays live during the callback only. On failure both
+ * are NULL.
+ */
+typedef void (*gpubuf_objects_cb)(struct gpubuf_client *client, int status,
+                                  struct gpubuf_object *const *objects, const int *errors,
+                                  size_t count, void *arg);
+
+/* As gpubuf_open_many, without waiting; the names are copied. GPUBUF_E_INVALID if not one of them is
+   a name. See gpubuf_call_async for `callback`, which must not be NULL, and `request`. */
+GPUBUF_API int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *names,
+                                      size_t count, const struct gpubuf_open_options *options,
+                                      gpubuf_objects_cb callback, void *arg, uint64_t *request);
+
+/*
  * Objects are counted: retain adds a reference and returns the same object; release drops one. When
  * the last reference to an object and to every view made from it is gone, its lease ends. Release
  * only when you have finished reading. NULL is fine for both. An unsealed object is aborted by its
@@ -572,6 +587,17 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
+
+/* `watch` names the new watch for gpubuf_unwatch; 0 on failure. */
+typedef void (*gpubuf_watch_cb)(struct gpubuf_client *client, int status, uint64_t watch,
+                                void *arg);
+
+/* As gpubuf_watch, without waiting: `done`, which must not be NULL, runs exactly once if this returns
+   0, and on success before the first event. `arg` is given to both. See gpubuf_call_async for
+   `request`. */
+GPUBUF_API int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix,
+                                  gpubuf_event_cb callback, gpubuf_watch_cb done, void *arg,
+                                  uint64_t *request);
 
 /* Ends a watch. No callback of it begins afterwards, and none is running in another thread when this
    returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */

@@ -240,7 +240,10 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
 
 struct open_many {
     struct gb_request base;
-    const char *const *names; /* the caller's; not valid once canceled */
+    const char *const *names; /* the caller's, not valid once canceled; or `copy` */
+    char **copy;              /* of an asynchronous one: the names, in one allocation */
+    gpubuf_objects_cb callback;
+    void *arg;
     struct gpubuf_open_options options;
     size_t *left; /* indices of the names without an outcome, in order */
     size_t left_count;
@@ -430,15 +433,29 @@ static void many_discard(struct gb_request *request)
 static void many_free(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
+    free((void *)many->copy);
     free(many->left);
     free(many->objects);
     free(many->errors);
     free(many);
 }
 
-/* The one caller waits, so that nothing is ever delivered. */
+static void many_deliver(struct gb_request *request, int status)
+{
+    struct open_many *many = (struct open_many *)request;
+    if (status < 0) {
+        many->callback(request->client, status, NULL, NULL, many->count, many->arg);
+        if (!request->canceled) /* else what comes is discarded when it has come */
+            gpubuf_release_many(many->objects, many->count);
+        return;
+    }
+    many->callback(request->client, (int)many->opened, many->objects, many->errors, many->count,
+                   many->arg);
+}
+
 static const struct gb_request_type many_type = {
     .reply = many_reply,
+    .deliver = many_deliver,
     .discard = many_discard,
     .free = many_free,
 };
@@ -454,9 +471,10 @@ static struct open_many *many_new(const char *const *names, size_t count,
     many->names = names;
     many->options = *options;
     many->count = count;
-    many->left = calloc(count, sizeof(*many->left));
-    many->objects = calloc(count, sizeof(struct gpubuf_object *));
-    many->errors = calloc(count, sizeof(*many->errors));
+    size_t room = count ? count : 1;
+    many->left = calloc(room, sizeof(*many->left));
+    many->objects = calloc(room, sizeof(struct gpubuf_object *));
+    many->errors = calloc(room, sizeof(*many->errors));
     if (!many->left || !many->objects || !many->errors) {
         many_free(&many->base);
         return NULL;
@@ -489,6 +507,22 @@ static int many_run(struct gpubuf_client *client, struct open_many **many)
     return r;
 }
 
+/* Checks the arguments of an open of many and makes a request of them. */
+static int many_prepare(const struct gpubuf_client *client, const char *const *names, size_t count,
+                        const struct gpubuf_open_options *given, struct open_many **many)
+{
+    struct gpubuf_open_options options;
+    int r = read_options(client, given, &options);
+    if (r < 0)
+        return r;
+    if (options.version)
+        return gb_report_text(client, GPUBUF_E_INVALID, "a version goes with one name only");
+    if (count > INT32_MAX)
+        return gb_report_text(client, GPUBUF_E_INVALID, "%zu names are too many", count);
+    *many = many_new(names, count, &options);
+    return *many ? 0 : gb_report_memory(client);
+}
+
 int gpubuf_open_many(struct gpubuf_client *client, const char *const *names, size_t count,
                      const struct gpubuf_open_options *given, struct gpubuf_object **objects,
                      int *errors)
@@ -496,30 +530,73 @@ int gpubuf_open_many(struct gpubuf_client *client, const char *const *names, siz
     int r = gb_enter_blocking(client);
     if (r < 0)
         return r;
-    struct gpubuf_open_options options;
-    r = read_options(client, given, &options);
-    if (r == 0 && options.version)
-        r = gb_report_text(client, GPUBUF_E_INVALID, "a version goes with one name only");
-    if (r < 0 || count == 0)
+    struct open_many *many = NULL;
+    r = many_prepare(client, names, count, given, &many);
+    if (r < 0)
         goto leave;
-    if (count > INT32_MAX) {
-        r = gb_report_text(client, GPUBUF_E_INVALID, "%zu names are too many", count);
-        goto leave;
-    }
-    struct open_many *many = many_new(names, count, &options);
-    if (!many) {
-        r = gb_report_memory(client);
-        goto leave;
-    }
     r = many_run(client, &many);
     if (r == 0) {
-        memcpy(objects, many->objects, count * sizeof(struct gpubuf_object *));
-        if (errors)
+        if (count > 0)
+            memcpy(objects, many->objects, count * sizeof(struct gpubuf_object *));
+        if (errors && count > 0)
             memcpy(errors, many->errors, count * sizeof(*errors));
         r = (int)many->opened;
     }
     if (many)
         many_free(&many->base);
+leave:
+    gb_leave(client);
+    return r;
+}
+
+/* Copies the names, so that the request may outlive the call; NULL stays NULL. */
+static char **copy_names(const char *const *names, size_t count)
+{
+    size_t bytes = count * sizeof(char *);
+    for (size_t i = 0; i < count; i++)
+        bytes += names[i] ? strlen(names[i]) + 1 : 0;
+    char **copy = malloc(bytes + 1);
+    if (!copy)
+        return NULL;
+    char *text = (char *)(copy + count);
+    for (size_t i = 0; i < count; i++) {
+        copy[i] = names[i] ? text : NULL;
+        if (names[i])
+            text = stpcpy(text, names[i]) + 1;
+    }
+    return copy;
+}
+
+int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *names, size_t count,
+                           const struct gpubuf_open_options *given, gpubuf_objects_cb callback,
+                           void *arg, uint64_t *request)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    struct open_many *many = NULL;
+    if (!callback)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    else
+        r = many_prepare(client, names, count, given, &many);
+    if (r < 0)
+        goto leave;
+    struct gb_error error;
+    many->callback = callback;
+    many->arg = arg;
+    many->copy = copy_names(names, count);
+    many->names = (const char *const *)many->copy;
+    many->base.waited = false; /* nothing is received before the lock is let go */
+    if (!many->copy)
+        r = gb_report_memory(client);
+    else if (many->left_count == 0)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "not one of the names is one");
+    else if ((r = many_send(client, many, GB_RELEASES_FIRST, &error)) < 0)
+        (void)gb_report(client, &error);
+    if (r < 0)
+        many_free(&many->base);
+    else if (request)
+        *request = many->base.id;
 leave:
     gb_leave(client);
     return r;

@@ -114,7 +114,10 @@ void gb_watch_end_all(struct gpubuf_client *client)
 struct watching {
     struct gb_request base;
     struct gb_watch *watch; /* NULL once it is the client's */
-    uint64_t *id;           /* the caller's; not valid once canceled */
+    uint64_t *id;           /* the caller's; not valid once canceled. NULL: an asynchronous one */
+    uint64_t number;        /* the watch's, once it is the client's */
+    gpubuf_watch_cb done;   /* NULL: the caller waits */
+    void *arg;
 };
 
 struct watch_member {
@@ -165,9 +168,38 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
     watch->id = member.watch;
     watch->next = client->watches;
     client->watches = watch;
+    watching->number = member.watch;
     if (watching->id)
         *watching->id = member.watch;
     return 0;
+}
+
+static void watch_done(struct gb_request *request, int status)
+{
+    struct watching *watching = (struct watching *)request;
+    watching->done(request->client, status, status < 0 ? 0 : watching->number, watching->arg);
+}
+
+/* Takes a watch off the client; false if it is not there. */
+static bool take_watch(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_watch **link = &client->watches;
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    struct gb_watch *watch = *link;
+    if (!watch)
+        return false;
+    *link = watch->next;
+    free(watch);
+    return true;
+}
+
+/* Canceled after the daemon's answer and before anybody was told of it. */
+static void watch_discard(struct gb_request *request)
+{
+    const struct watching *watching = (struct watching *)request;
+    if (take_watch(request->client, watching->number) && !request->client->lost.code)
+        unwatch_silently(request->client, watching->number);
 }
 
 static void watch_free(struct gb_request *request)
@@ -179,6 +211,8 @@ static void watch_free(struct gb_request *request)
 
 static const struct gb_request_type watch_type = {
     .reply = watch_reply,
+    .deliver = watch_done,
+    .discard = watch_discard,
     .free = watch_free,
 };
 
@@ -210,14 +244,16 @@ static void write_prefix(struct gb_writer *writer, const char *prefix)
     gb_write_char(writer, '}');
 }
 
-int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
-                 void *arg, uint64_t *id)
+/* Checks the arguments, enters the client and sends the request; where this fails, the client is not
+   entered. */
+static int watch_start(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                       bool blocking, void *arg, uint64_t *id, struct watching **out)
 {
     int r = gb_check_prefix(client, prefix);
     if (r == 0 && !callback)
         r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
     if (r == 0)
-        r = gb_enter_blocking(client);
+        r = blocking ? gb_enter_blocking(client) : gb_enter(client);
     if (r < 0)
         return r;
     struct watching *watching = watching_new(callback, arg, id);
@@ -228,29 +264,55 @@ int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_
     }
     write_prefix(gb_request_begin(client, &watching->base, "watch", 0), prefix);
     struct gb_error error;
-    struct gb_request *request = &watching->base;
-    r = gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, &error);
-    if (r < 0)
+    r = gb_request_send(client, &watching->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    if (r < 0) {
+        watch_free(&watching->base);
         (void)gb_report(client, &error);
-    else
-        r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
+        gb_leave(client);
+        return r;
+    }
+    *out = watching;
+    return 0;
+}
+
+int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                 void *arg, uint64_t *id)
+{
+    struct watching *watching;
+    int r = watch_start(client, prefix, callback, true, arg, id, &watching);
+    if (r < 0)
+        return r;
+    struct gb_request *request = &watching->base;
+    r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
     if (request)
         watch_free(request);
     gb_leave(client);
     return r;
 }
 
+int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                       gpubuf_watch_cb done, void *arg, uint64_t *request)
+{
+    if (!done)
+        return gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    struct watching *watching;
+    int r = watch_start(client, prefix, callback, false, arg, NULL, &watching);
+    if (r < 0)
+        return r;
+    watching->base.waited = false; /* nothing is received before the lock is let go */
+    watching->done = done;
+    watching->arg = arg;
+    if (request)
+        *request = watching->base.id;
+    gb_leave(client);
+    return 0;
+}
+
 /* Takes the watch off the client, and waits until no other thread is in its callback. */
 static int remove_watch(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_watch **link = &client->watches;
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    struct gb_watch *watch = *link;
-    if (!watch)
+    if (!take_watch(client, id))
         return gb_report_text(client, GPUBUF_E_NOT_FOUND, "no such watch");
-    *link = watch->next;
-    free(watch);
     bool in_callback = gb_in_callback(client);
     while (client->delivering_watch == id && !in_callback) {
         client->waiters++;

@@ -474,6 +474,83 @@ static void callbacks(void **state)
     gpubuf_disconnect(client);
 }
 
+/* ---- many, without waiting ---- */
+
+struct opened {
+    bool done;
+    int status;
+    int errors[3];
+    struct gpubuf_object *objects[3];
+};
+
+static void note_objects(struct gpubuf_client *client, int status,
+                         struct gpubuf_object *const *objects, const int *errors, size_t count,
+                         void *arg)
+{
+    struct opened *opened = arg;
+    (void)client;
+    assert_false(opened->done);
+    opened->done = true;
+    opened->status = status;
+    assert_int_equal(count, 3);
+    if (status < 0) {
+        assert_null(objects);
+        assert_null(errors);
+        return;
+    }
+    memcpy((void *)opened->objects, (const void *)objects, sizeof(opened->objects));
+    memcpy(opened->errors, errors, sizeof(opened->errors));
+}
+
+static void open_many_without_waiting(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client();
+    put_counting(client, "async/a", 3, 1);
+    put_counting(client, "async/b", 3, 2);
+    struct opened opened = {.done = false};
+    char first[] = "async/a"; /* the names are copied */
+    const char *names[] = {first, "", "async/b"};
+    ok(client, gpubuf_open_many_async(client, names, 3, NULL, note_objects, &opened, NULL));
+    memset(first, 'x', sizeof(first) - 1);
+    dispatch_until(client, &opened.done);
+    assert_int_equal(opened.status, 2);
+    assert_int_equal(opened.errors[1], GPUBUF_E_INVALID);
+    assert_string_equal(gpubuf_name(opened.objects[0]), "async/a");
+    assert_string_equal(gpubuf_name(opened.objects[2]), "async/b");
+    gpubuf_release_many(opened.objects, 3);
+
+    /* Canceled while the daemon waits, and before an answer that grants. */
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 60000};
+    static const char *const missing[] = {"async/a", "async/never", "async/b"};
+    static const char *const there[] = {"async/a", "async/a", "async/b"};
+    for (int i = 0; i < 2; i++) {
+        struct opened canceled = {.done = false};
+        uint64_t request;
+        ok(client, gpubuf_open_many_async(client, i ? there : missing, 3, i ? NULL : &wait,
+                                          note_objects, &canceled, &request));
+        ok(client, gpubuf_cancel(client, request));
+        assert_int_equal(canceled.status, GPUBUF_E_CANCELED);
+    }
+    ok(client, gpubuf_delete(client, "async/b"));
+    assert_int_equal(leases_of(client, "async/a"), 0);
+
+    static const char *const none[] = {"", NULL, "a//b"};
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, none, 3, NULL, note_objects, &opened, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, none, 0, NULL, note_objects, &opened, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, there, 3, NULL, NULL, NULL, NULL));
+    struct opened lost = {.done = false};
+    ok(client, gpubuf_open_many_async(client, there, 3, NULL, note_objects, &lost, NULL));
+    ok(client, gpubuf_delete(client, "async/a"));
+    gpubuf_disconnect(client);
+    assert_true(lost.done);
+    if (lost.status >= 0)
+        gpubuf_release_many(lost.objects, 3);
+}
+
 /* ---- watching ---- */
 
 struct events {
@@ -522,6 +599,73 @@ static void watching(void **state)
     for (size_t i = 0; i < COUNT(all); i++)
         ok(other, gpubuf_delete(other, all[i]));
     gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+struct answer {
+    struct events events; /* first, so that both callbacks find what they want */
+    bool done;
+    int status;
+    uint64_t watch;
+};
+
+static void note_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg)
+{
+    struct answer *answer = arg;
+    (void)client;
+    assert_string_equal(answer->events.text, ""); /* told before any event */
+    assert_false(answer->done);
+    answer->done = true;
+    answer->status = status;
+    answer->watch = answer->events.watch = watch;
+}
+
+/* As the daemon counts them. */
+static uint64_t watch_count(struct gpubuf_client *client)
+{
+    struct events events = {.watch = 0};
+    uint64_t count = 0;
+    uint64_t ids[64];
+    while (count < 64 && gpubuf_watch(client, "none/", note_event, &events, &ids[count]) == 0)
+        count++;
+    for (uint64_t i = 0; i < count; i++)
+        ok(client, gpubuf_unwatch(client, ids[i]));
+    return 64 - count;
+}
+
+static void watching_without_waiting(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct answer answer = {.done = false}, canceled = {.done = false}, lost = {.done = false};
+    put_counting(other, "watched/a", 1, 0);
+    ok(client, gpubuf_watch_async(client, "watched/", note_event, note_watch, &answer, NULL));
+    dispatch_until(client, &answer.events.synced);
+    assert_true(answer.done);
+    assert_int_equal(answer.status, 0);
+    put_counting(other, "watched/last", 1, 0);
+    dispatch_until(client, &answer.events.ended);
+    assert_string_equal(answer.events.text, "sealed:watched/a synced:- sealed:watched/last ");
+    assert_int_equal(watch_count(client), 0);
+
+    /* Canceled before the answer: the daemon has no watch all the same. */
+    uint64_t request;
+    ok(client, gpubuf_watch_async(client, NULL, note_event, note_watch, &canceled, &request));
+    ok(client, gpubuf_cancel(client, request));
+    assert_int_equal(canceled.status, GPUBUF_E_CANCELED);
+    assert_int_equal(watch_count(client), 0);
+    assert_string_equal(canceled.events.text, "");
+
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_watch_async(client, NULL, NULL, note_watch, &answer, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_watch_async(client, NULL, note_event, NULL, &answer, NULL));
+    ok(client, gpubuf_watch_async(client, NULL, note_event, note_watch, &lost, NULL));
+    gpubuf_disconnect(client);
+    assert_true(lost.done);
+    assert_int_equal(lost.status, GPUBUF_E_CLOSED);
+    ok(other, gpubuf_delete(other, "watched/a"));
+    ok(other, gpubuf_delete(other, "watched/last"));
     gpubuf_disconnect(other);
 }
 
@@ -908,12 +1052,14 @@ int main(void)
         COUNTED(names),
         COUNTED(registering),
         COUNTED(open_many),
+        COUNTED(open_many_without_waiting),
         COUNTED(many_segments),
         COUNTED(idle_after_releases),
         COUNTED(event_loop),
         COUNTED(canceling),
         COUNTED(callbacks),
         COUNTED(watching),
+        COUNTED(watching_without_waiting),
         COUNTED(threads),
         COUNTED(disconnect_under_waiters),
         COUNTED(forking),
