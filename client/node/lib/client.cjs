@@ -1,0 +1,495 @@
+'use strict'
+// A connection to the daemon, which is made again where it was lost.
+
+const native = require('./native.cjs')
+const { classes, translate, fromStatus } = require('./errors.cjs')
+const { submit, nextId, pending, checkSignal } = require('./requests.cjs')
+const { makeObject, SharedObject } = require('./objects.cjs')
+const { getArrow } = require('./to-arrow.cjs')
+const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
+const { dtypeOf } = require('./dtypes.cjs')
+const { Watch } = require('./watch.cjs')
+
+const KEY = Symbol('gpubufd')
+const EVICT = { spill: 0, drop: 1, keep: 2 }
+const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
+const COPY_NOW = 1 << 20 // bytes that are copied at once rather than by another thread
+const RETRY_MS = [20, 50, 100, 200, 500, 1000]
+
+const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+function number (value, what, missing = 0) {
+  if (value === undefined) return missing
+  if (typeof value === 'bigint') value = Number(value)
+  if (typeof value !== 'number') throw new TypeError(`${what} is not a number`)
+  if (!Number.isSafeInteger(value) || value < 0) {
+    throw new RangeError(`${what} is ${value}, not a whole number from 0 on`)
+  }
+  return value
+}
+
+function text (value, what) {
+  if (typeof value !== 'string') throw new TypeError(`${what} is not a string`)
+  return value
+}
+
+function optionsOf (value) {
+  if (value === undefined) return {}
+  if (typeof value !== 'object' || value === null) throw new TypeError('the options are not an object')
+  return value
+}
+
+/** An octal string or a number. */
+function modeOf (mode) {
+  if (mode === undefined) return 0
+  if (typeof mode === 'string' && /^[0-7]{1,4}$/.test(mode)) return parseInt(mode, 8)
+  return number(mode, 'mode')
+}
+
+function createOptions (options) {
+  const { device, share, replace = false, evict = 'spill' } = options
+  if (device !== undefined) text(device, 'device')
+  if (share !== undefined) text(share, 'share')
+  if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
+  if (!(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
+  return {
+    device, share, replace, evict: EVICT[evict], mode: modeOf(options.mode),
+    ttl: number(options.ttl, 'ttl'), timeout: number(options.timeout, 'timeout')
+  }
+}
+
+class Client {
+  #slot = -1
+  #under = 0
+  #closed = false
+  #lost // why the connection ended
+  #connecting
+  #options
+  #watches = new Set()
+  instance
+
+  constructor (key, options) {
+    if (key !== KEY) throw new TypeError('use connect()')
+    this.#options = options
+  }
+
+  // ---- for requests.cjs ----
+
+  get _slot () {
+    if (this.#slot < 0) {
+      throw this.#closed
+        ? new classes.ClosedError('the client is closed', 'closed', -3)
+        : this.#lost ?? new classes.ClosedError('the client is not connected', 'closed', -3)
+    }
+    return this.#slot
+  }
+
+  _begun () {
+    if (this.#under++ === 0 && this.#slot >= 0) native.reference(this.#slot, true)
+  }
+
+  _ended () {
+    if (--this.#under === 0 && this.#slot >= 0) native.reference(this.#slot, false)
+  }
+
+  // ---- the connection ----
+
+  async _connect () {
+    const { socket, name, connectTimeout, cacheBytes } = this.#options
+    const id = nextId()
+    const [slot, instance] = await new Promise((resolve, reject) => {
+      pending.set(id, {
+        done: (status, slot, _, extra) => {
+          pending.delete(id)
+          if (status < 0) reject(fromStatus(status, extra))
+          else resolve([slot, extra])
+        }
+      })
+      try {
+        native.connect(id, socket, name, connectTimeout, cacheBytes)
+      } catch (error) {
+        pending.delete(id)
+        reject(translate(error))
+      }
+    })
+    if (this.#closed) {
+      native.close(slot)
+      throw new classes.ClosedError('the client is closed', 'closed', -3)
+    }
+    this.#slot = slot
+    this.#lost = undefined
+    this.instance = instance
+    if (this.#under > 0) native.reference(slot, true)
+    // Whatever comes under this id from now on tells that the connection is lost.
+    pending.set(id, { done: (status, _, __, extra) => this.#lose(id, fromStatus(status, extra)) })
+    this.#lostId = id
+  }
+
+  #lostId
+
+  #lose (id, why) {
+    pending.delete(id)
+    if (this.#slot < 0) return
+    const slot = this.#slot
+    this.#lost = why
+    this.#slot = -1
+    native.close(slot)
+    for (const watch of [...this.#watches]) watch._lost(why)
+  }
+
+  get connected () { return this.#slot >= 0 }
+  get closed () { return this.#closed }
+
+  /** Connects anew if the connection was lost. */
+  async _ready () {
+    if (this.#slot >= 0) return
+    if (this.#closed || !this.#options.reconnect) return void this._slot
+    this.#connecting ??= this.#reconnect().finally(() => { this.#connecting = undefined })
+    await this.#connecting
+  }
+
+  async #reconnect () {
+    const end = Date.now() + this.#options.connectTimeout
+    for (let i = 0; ; i++) {
+      try {
+        return await this._connect()
+      } catch (error) {
+        const wait = RETRY_MS[Math.min(i, RETRY_MS.length - 1)]
+        if (this.#closed || error.kind !== 'connect' || Date.now() + wait > end) throw error
+        await sleep(wait)
+      }
+    }
+  }
+
+  /** Begins a request now if connected, else once it is again. */
+  _request (begin, options) {
+    if (this.#slot >= 0) return submit(this, begin, options)
+    return this._ready().then(() => submit(this, begin, options))
+  }
+
+  /** As _request, and once more if the connection is lost meanwhile: for what changes nothing. */
+  _ask (begin, options) {
+    if (this.#slot < 0) return this._request(begin, options)
+    return submit(this, begin, options).catch(error => {
+      if (error?.kind !== 'closed' || this.#closed || !this.#options.reconnect) throw error
+      return this._request(begin, options)
+    })
+  }
+
+  /** Ends the connection. What is under way is rejected; objects can still be released. */
+  close () {
+    if (this.#closed) return
+    this.#closed = true
+    const slot = this.#slot
+    this.#slot = -1
+    pending.delete(this.#lostId)
+    if (slot >= 0) native.close(slot)
+    for (const watch of [...this.#watches]) watch._lost(undefined)
+  }
+
+  [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.close() }
+  async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.close() }
+
+  // ---- reading ----
+
+  /** Opens an object; `timeout`: milliseconds to wait until it exists. */
+  async open (name, options) {
+    text(name, 'the name')
+    const { timeout, version, signal, copy = this.#options.copy } = optionsOf(options)
+    const wait = number(timeout, 'timeout')
+    const wanted = number(version, 'version')
+    return this._ask(id => native.open(this._slot, id, name, wanted, wait), {
+      signal,
+      settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
+    })
+  }
+
+  /**
+   * Opens many at once. Resolves with an array of objects, in the order of the names; if one cannot
+   * be opened none is, and the error is the first one's, unless `partial`: then its place has the
+   * error.
+   */
+  async openMany (names, options) {
+    if (!Array.isArray(names)) throw new TypeError('the names are not an array')
+    names.forEach((name, i) => text(name, `name ${i}`))
+    const { timeout, signal, partial = false, copy = this.#options.copy } = optionsOf(options)
+    const wait = number(timeout, 'timeout')
+    const list = [...names]
+    if (list.length === 0) return []
+    const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
+      ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
+      : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
+    const objects = await this._ask(id => native.openMany(this._slot, id, list, wait), { signal, settle })
+    const failed = objects.find(object => object instanceof Error)
+    if (!failed || partial) return objects
+    for (const object of objects) if (!(object instanceof Error)) object.release()
+    throw failed
+  }
+
+  /** Any method of the protocol that brings no descriptors. */
+  async call (method, params = {}, options) {
+    text(method, 'the method')
+    return this.#call('_request', method, params, options)
+  }
+
+  async #call (way, method, params, options) {
+    const { signal } = optionsOf(options)
+    const message = JSON.stringify(params)
+    return this[way](id => native.call(this._slot, id, method, message), {
+      signal, settle: (_, __, result) => JSON.parse(result)
+    })
+  }
+
+  async stat (name, options) {
+    return (await this.#call('_ask', 'stat', { name: text(name, 'the name') }, options)).object
+  }
+
+  /** All objects whose names begin with `prefix`. */
+  async list (prefix = '', options) {
+    text(prefix, 'the prefix')
+    const all = []
+    let cursor
+    do {
+      const page = await this.#call('_ask', 'list', { prefix, cursor }, options)
+      all.push(...page.objects)
+      cursor = page.cursor
+    } while (cursor !== undefined)
+    return all
+  }
+
+  async leases (name, options) {
+    if (name !== undefined) text(name, 'the name')
+    return this.#call('_ask', 'leases', { name }, options)
+  }
+
+  async stats (options) {
+    return this.#call('_ask', 'stats', {}, options)
+  }
+
+  // ---- names ----
+
+  /** Deletes one name or many. */
+  async delete (names, options) {
+    if (Array.isArray(names)) {
+      names.forEach((name, i) => text(name, `name ${i}`))
+      for (let i = 0; i < names.length; i += 1000) {
+        await this.#call('_request', 'delete', { names: names.slice(i, i + 1000) }, options)
+      }
+    } else {
+      await this.#call('_request', 'delete', { name: text(names, 'the name') }, options)
+    }
+  }
+
+  async pin (name, options) {
+    await this.#call('_request', 'pin', { name: text(name, 'the name') }, options)
+  }
+
+  async unpin (name, options) {
+    await this.#call('_request', 'unpin', { name: text(name, 'the name') }, options)
+  }
+
+  /** Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. */
+  async alias (name, of, options) {
+    const { slice, columns, replace, mode, signal } = optionsOf(options)
+    const params = { name: text(name, 'the name'), of: text(of, 'the source'), slice, columns, replace }
+    if (mode !== undefined) params.mode = modeOf(mode).toString(8).padStart(4, '0')
+    return (await this.#call('_request', 'alias', params, { signal })).version
+  }
+
+  // ---- writing ----
+
+  /**
+   * Allocates an object, to be filled and then sealed: { kind: 'bytes', bytes }, { kind: 'array', dtype,
+   * shape }, { kind: 'column', dtype, length, … } or { kind: 'table', length, columns: [{ name, … }] }.
+   */
+  async create (name, layout, options) {
+    text(name, 'the name')
+    if (typeof layout !== 'object' || layout === null || !(layout.kind in KINDS)) {
+      throw new TypeError('the layout has no kind: "bytes", "array", "column" or "table"')
+    }
+    const spec = { kind: KINDS[layout.kind], bytes: layout.bytes, dtype: layout.dtype, mask: layout.mask }
+    if (layout.kind === 'array') {
+      if (!Array.isArray(layout.shape)) throw new TypeError('the shape is not an array')
+      spec.shape = layout.shape
+    } else if (layout.kind === 'column') {
+      spec.column = columnSpec(layout)
+    } else if (layout.kind === 'table') {
+      if (!Array.isArray(layout.columns)) throw new TypeError('the columns are not an array')
+      spec.column = {
+        length: layout.length,
+        children: layout.columns.map(column => columnSpec({ length: layout.length, ...column }))
+      }
+    }
+    return this.#create(name, spec, optionsOf(options))
+  }
+
+  async #create (name, spec, options) {
+    const settings = createOptions(options)
+    return this._request(id => native.create(this._slot, id, name, spec, settings), {
+      signal: options.signal,
+      settle: (slot, kind) => makeObject(this, name, slot, kind, false)
+    })
+  }
+
+  /**
+   * Publishes what it is given under a name, and resolves with the version: a typed array (with
+   * `shape` of several axes, with `as: 'column'` as a column); bytes as a Buffer, an ArrayBuffer or
+   * with `as: 'bytes'`; an Arrow vector or table, or the content of an Arrow IPC file or stream; an
+   * object of columns, each a typed array, a vector, or an array of strings and nulls.
+   */
+  async put (name, value, options) {
+    text(name, 'the name')
+    const given = optionsOf(options)
+    checkSignal(given.signal)
+    const { layout, writes, children } = await content(value, given)
+    const object = await this.#create(name, layout, given)
+    try {
+      await this.#fill(object, writes, children)
+      given.signal?.throwIfAborted()
+      return await object.seal({ signal: given.signal })
+    } finally {
+      object.release()
+    }
+  }
+
+  /** Copies into an object that is being written: many pieces of many columns. */
+  async #fill (object, writes, children) {
+    const parts = []
+    const collect = (target, writes, children) => {
+      for (const [which, at, view] of writes) parts.push([target._index, which, at, view])
+      children.forEach((child, i) => {
+        collect(target.kind === 'table' ? target.columnAt(i) : target.child(i), child.writes, child.children)
+      })
+    }
+    collect(object, writes, children)
+    const bytes = parts.reduce((sum, part) => sum + part[3].byteLength, 0)
+    if (object.device === 'host' && bytes <= COPY_NOW) {
+      try {
+        native.write(0, parts, true)
+      } catch (error) {
+        throw translate(error)
+      }
+    } else {
+      await submit(this, id => native.write(id, parts, false))
+    }
+  }
+
+  // ---- events ----
+
+  /** An async iterator of { kind, object? }; what exists is told first, as "sealed", then "synced". */
+  watch (prefix = '', options) {
+    text(prefix, 'the prefix')
+    const { signal } = optionsOf(options)
+    checkSignal(signal)
+    return new Watch(this, prefix, signal, this.#watches, this.#options.reconnect)
+  }
+}
+
+function columnSpec ({ name, dtype, length, mask, nullCount, dataBytes, metadata, children }) {
+  const pairs = metadata && (metadata instanceof Map ? [...metadata] : Object.entries(metadata)).flat()
+  return {
+    name, dtype, length, mask: mask ?? false, nullCount, dataBytes, metadata: pairs,
+    children: children?.map(columnSpec)
+  }
+}
+
+const IPC_FILE = Buffer.from('ARROW1')
+
+/** Whether bytes begin as an Arrow IPC file or stream does. */
+function looksLikeIpc (bytes) {
+  if (bytes.length < 12) return false
+  if (IPC_FILE.equals(bytes.subarray(0, 6))) return true
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const size = view.getInt32(4, true)
+  return view.getUint32(0, true) === 0xffffffff && size > 0 && size % 8 === 0 && size <= bytes.length - 8
+}
+
+/** undefined if it is no buffer. */
+function bytesOf (value) {
+  const isBuffer = value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
+  if (!isBuffer && !ArrayBuffer.isView(value)) return undefined
+  try {
+    return isBuffer ? new Uint8Array(value) : new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
+  } catch {
+    throw new TypeError('the buffer is detached')
+  }
+}
+
+/** { layout, writes, children } of what is to be published. */
+async function content (value, { as, shape, dtype }) {
+  if (as !== undefined && !['bytes', 'array', 'column', 'table'].includes(as)) {
+    throw new TypeError('as is not "bytes", "array", "column" or "table"')
+  }
+  if (value instanceof SharedObject) throw new TypeError('an object that is shared already: use alias()')
+  const bytes = bytesOf(value)
+  if (bytes && as !== 'bytes' && as !== 'array' && as !== 'column' && shape === undefined &&
+      (as === 'table' || (!dtypeOf(value) || value instanceof Uint8Array) && looksLikeIpc(bytes))) {
+    value = getArrow().tableFromIPC(bytes)
+  }
+  if (isTable(value)) return asTable(ofTable(value))
+  if (isVector(value)) return asColumn(columnFrom(value))
+  if (bytes) {
+    const isArray = dtypeOf(value) && !Buffer.isBuffer(value)
+    if (as === 'bytes' || (!isArray && as === undefined && shape === undefined && dtype === undefined)) {
+      return { layout: { kind: KINDS.bytes, bytes: bytes.length }, writes: [[0, 0, bytes]], children: [] }
+    }
+    if (as === 'column') return asColumn(columnFrom(value))
+    return asArray(value, shape, dtype)
+  }
+  if (Array.isArray(value)) return asColumn(columnFrom(value))
+  if (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
+    return asTable(ofMembers(value))
+  }
+  throw new TypeError('put() takes typed arrays, buffers, Arrow vectors and tables, and objects of columns')
+}
+
+function asTable ({ spec, children }) {
+  return { layout: { kind: KINDS.table, column: spec }, writes: [], children }
+}
+
+function asColumn ({ spec, writes, children }) {
+  return { layout: { kind: KINDS.column, column: spec }, writes, children }
+}
+
+function asArray (value, shape, dtype) {
+  const array = dtypeOf(value) ? value : bytesOf(value)
+  const type = dtype === undefined ? dtypeOf(array) : text(dtype, 'dtype')
+  const extents = shape ?? [array.length]
+  if (!Array.isArray(extents)) throw new TypeError('the shape is not an array')
+  const count = extents.reduce((product, extent) => product * number(extent, 'an extent'), 1)
+  if (dtype === undefined && count !== array.length) {
+    throw new RangeError(`the shape has ${count} elements, the array ${array.length}`)
+  }
+  return {
+    layout: { kind: KINDS.array, dtype: type, shape: extents }, writes: [[0, 0, array]], children: []
+  }
+}
+
+async function connect (options) {
+  const given = typeof options === 'string' ? { socket: options } : optionsOf(options)
+  const { socket, name, reconnect = true, copy = false, signal } = given
+  if (socket !== undefined) text(socket, 'socket')
+  if (name !== undefined) text(name, 'name')
+  checkSignal(signal)
+  signal?.throwIfAborted()
+  const client = new Client(KEY, {
+    socket,
+    name: name ?? 'node',
+    reconnect: Boolean(reconnect),
+    copy: Boolean(copy),
+    connectTimeout: Math.min(number(given.timeout, 'timeout', 5000), 2 ** 31 - 1),
+    cacheBytes: number(given.cacheBytes, 'cacheBytes')
+  })
+  const stop = () => client.close()
+  signal?.addEventListener('abort', stop, { once: true })
+  try {
+    await client._connect()
+  } catch (error) {
+    throw signal?.aborted ? signal.reason : error
+  } finally {
+    signal?.removeEventListener('abort', stop)
+  }
+  return client
+}
+
+module.exports = { Client, connect }

@@ -1,0 +1,38 @@
+'use strict'
+// Errors: one class for each kind of failure, made from the library's own list.
+
+const { kinds } = require('./native.cjs')
+
+class GpubufError extends Error {
+  constructor (message, kind = 'internal', errno = -32603) {
+    super(message)
+    this.kind = kind
+    this.code = `GPUBUF_E_${kind.toUpperCase()}`
+    this.errno = errno
+  }
+}
+Object.defineProperty(GpubufError.prototype, 'name', { value: 'GpubufError', configurable: true })
+
+const classes = { GpubufError }
+const byStatus = new Map()
+for (const [errno, kind] of Object.entries(kinds)) {
+  const name = kind.split('_').map(word => word[0].toUpperCase() + word.slice(1)).join('') + 'Error'
+  const type = { [name]: class extends GpubufError {} }[name]
+  Object.defineProperty(type.prototype, 'name', { value: name, configurable: true })
+  classes[name] = type
+  byStatus.set(Number(errno), { type, kind })
+}
+
+/** The error of a negative status of the library. */
+function fromStatus (status, message) {
+  const known = byStatus.get(status)
+  if (!known) return new GpubufError(message || `error ${status}`, 'unknown', status)
+  return new known.type(message || known.kind, known.kind, status)
+}
+
+/** Runs a call of the addon; what it throws with a status becomes one of our errors. */
+function translate (error) {
+  return typeof error?.status === 'number' ? fromStatus(error.status, error.message) : error
+}
+
+module.exports = { classes, fromStatus, translate }

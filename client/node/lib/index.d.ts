@@ -1,0 +1,304 @@
+/// <reference types="node" />
+import type * as arrow from 'apache-arrow'
+
+export const version: string
+
+export interface ConnectOptions {
+  /** Default: $GPUBUFD_SOCKET, /run/gpubufd/gpubufd.sock, $XDG_RUNTIME_DIR/gpubufd.sock. */
+  socket?: string
+  /** What `gpubufctl ps` shows. */
+  name?: string
+  /** Milliseconds to try to connect, now and after a connection was lost. Default 5000. */
+  timeout?: number
+  /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
+  cacheBytes?: number
+  /** Connect anew where the connection was lost. Default true. */
+  reconnect?: boolean
+  /** Show copies instead of shared memory, in all objects. Default false. */
+  copy?: boolean
+  signal?: AbortSignal
+}
+
+export interface RequestOptions {
+  signal?: AbortSignal
+}
+
+export interface OpenOptions extends RequestOptions {
+  /** Milliseconds to wait until the object exists. Default 0. */
+  timeout?: number
+  /** Only this version. */
+  version?: number
+  copy?: boolean
+}
+
+export interface OpenManyOptions extends RequestOptions {
+  timeout?: number
+  copy?: boolean
+}
+
+export interface CreateOptions extends RequestOptions {
+  /** "host", "GPU-…" or "cuda:N". Default: the daemon's. */
+  device?: string
+  share?: 'fd' | 'ipc'
+  /** Who else may open (4) and replace (2): an octal string or a number. Default "0600". */
+  mode?: string | number
+  replace?: boolean
+  /** Milliseconds after which it is deleted. */
+  ttl?: number
+  evict?: 'spill' | 'drop' | 'keep'
+  /** Milliseconds to wait for memory. */
+  timeout?: number
+}
+
+export interface PutOptions extends CreateOptions {
+  as?: 'bytes' | 'array' | 'column' | 'table'
+  shape?: number[]
+  dtype?: string
+}
+
+export interface ColumnLayout {
+  name?: string
+  dtype: string
+  length?: number
+  mask?: boolean
+  nullCount?: number
+  /** Of strings: how many bytes of characters. */
+  dataBytes?: number
+  metadata?: Map<string, string> | Record<string, string>
+  children?: ColumnLayout[]
+}
+
+export type Layout =
+  | { kind: 'bytes', bytes: number }
+  | { kind: 'array', dtype: string, shape: number[], mask?: boolean }
+  | ({ kind: 'column', length: number } & ColumnLayout)
+  | { kind: 'table', length: number, columns: ColumnLayout[] }
+
+/** What the daemon tells of an object; `layout` in stat() only. */
+export interface ObjectInfo {
+  name: string
+  version: number
+  state: 'open' | 'sealed'
+  tier: 'device' | 'host' | 'disk'
+  device: string
+  bytes: number
+  mode: string
+  uid: number
+  gid: number
+  created_ms: number
+  leases: number
+  pinned: boolean
+  ttl_ms: number
+  layout?: Record<string, unknown>
+  [member: string]: unknown
+}
+
+export interface LeaseInfo {
+  lease: number
+  session: number
+  pid: number
+  uid: number
+  client: string
+  name: string
+  version: number
+  bytes: number
+  access: string
+  age_ms: number
+}
+
+export interface WatchEvent {
+  kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'synced' | 'reconnected' | (string & {})
+  object?: ObjectInfo
+}
+
+export interface DeviceMemory {
+  ptr: bigint
+  byteLength: number
+  /** CUDA's ordinal in this process. */
+  device: number
+  uuid: string
+}
+
+export interface DeviceDescriptor {
+  dtype: string
+  data?: DeviceMemory
+  nullMask?: DeviceMemory
+  offsets?: DeviceMemory
+  offset: number
+  length: number
+  nullCount: number
+  children: DeviceDescriptor[]
+}
+
+export type Values =
+  | Int8Array | Int16Array | Int32Array | BigInt64Array
+  | Uint8Array | Uint16Array | Uint32Array | BigUint64Array
+  | Float32Array | Float64Array
+
+export type Publishable =
+  | Values | Uint8ClampedArray | ArrayBuffer | SharedArrayBuffer | DataView
+  | arrow.Vector | arrow.Table
+  | readonly (string | null)[]
+  | { readonly [column: string]: Values | arrow.Vector | readonly (string | null)[] }
+
+export type AnyObject = Bytes | NDArray | Column | Table
+
+export abstract class SharedObject {
+  private constructor ()
+  readonly kind: 'bytes' | 'array' | 'column' | 'table'
+  readonly name: string
+  readonly version: number
+  readonly device: string
+  readonly length: number
+  readonly released: boolean
+  slice (begin?: number, end?: number): this
+  release (): void
+  /** Publishes what create() gave; resolves with the version. */
+  seal (options?: { nullCounts?: number | number[] | Record<string, number>, signal?: AbortSignal }): Promise<number>
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+export class Bytes extends SharedObject {
+  private constructor ()
+  readonly kind: 'bytes'
+  readonly bytes: Uint8Array
+  readonly deviceData?: DeviceMemory
+  toArrow (): arrow.Vector<arrow.Uint8>
+  toHost (): Promise<arrow.Vector<arrow.Uint8>>
+}
+
+export class NDArray extends SharedObject {
+  private constructor ()
+  readonly kind: 'array'
+  readonly dtype: string
+  readonly shape: number[]
+  readonly strides: number[]
+  readonly ndim: number
+  readonly size: number
+  readonly nullCount: number
+  readonly isContiguous: boolean
+  readonly values: Values
+  readonly mask?: Uint8Array
+  readonly maskOffset: number
+  readonly deviceData?: DeviceMemory
+  readonly deviceMask?: DeviceMemory
+  toArrow (): arrow.Vector
+  toHost (): Promise<arrow.Vector>
+}
+
+export class Column extends SharedObject {
+  private constructor ()
+  readonly kind: 'column'
+  readonly columnName?: string
+  readonly dtype: string
+  readonly offset: number
+  readonly nullCount: number
+  readonly metadata: Map<string, string>
+  readonly childCount: number
+  readonly children: Column[]
+  child (i: number): Column
+  readonly values?: Values
+  readonly mask?: Uint8Array
+  /** Bit of the first element in the first byte of `mask`, and of `values` of bools. */
+  readonly bitOffset: number
+  readonly offsets?: Int32Array | BigInt64Array
+  isValid (i: number): boolean
+  readonly deviceData?: DeviceMemory
+  readonly deviceMask?: DeviceMemory
+  readonly deviceOffsets?: DeviceMemory
+  deviceDescriptor (): DeviceDescriptor
+  toArrow (): arrow.Vector
+  toHost (): Promise<arrow.Vector>
+}
+
+export class Table extends SharedObject {
+  private constructor ()
+  readonly kind: 'table'
+  readonly numRows: number
+  readonly numColumns: number
+  readonly columnNames: string[]
+  readonly columns: Column[]
+  column (name: string): Column
+  columnAt (i: number): Column
+  toArrow (): arrow.Table
+  toHost (): Promise<arrow.Table>
+}
+
+export interface Watch extends AsyncIterableIterator<WatchEvent> {
+  return (): Promise<IteratorResult<WatchEvent>>
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+export class Client {
+  private constructor ()
+  readonly connected: boolean
+  readonly closed: boolean
+  readonly instance: string
+  close (): void
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+
+  open<T extends AnyObject = AnyObject> (name: string, options?: OpenOptions): Promise<T>
+  openMany<T extends AnyObject = AnyObject> (names: readonly string[], options?: OpenManyOptions & { partial?: false }): Promise<T[]>
+  openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
+
+  create (name: string, layout: { kind: 'bytes', bytes: number }, options?: CreateOptions): Promise<Bytes>
+  create (name: string, layout: Extract<Layout, { kind: 'array' }>, options?: CreateOptions): Promise<NDArray>
+  create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: CreateOptions): Promise<Column>
+  create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: CreateOptions): Promise<Table>
+  put (name: string, value: Publishable, options?: PutOptions): Promise<number>
+
+  stat (name: string, options?: RequestOptions): Promise<ObjectInfo>
+  list (prefix?: string, options?: RequestOptions): Promise<ObjectInfo[]>
+  delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
+  pin (name: string, options?: RequestOptions): Promise<void>
+  unpin (name: string, options?: RequestOptions): Promise<void>
+  alias (name: string, of: string, options?: RequestOptions & {
+    slice?: { offset: number, length: number }, columns?: string[], mode?: string | number, replace?: boolean
+  }): Promise<number>
+  leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, segment: number, bytes: number }[], truncated?: boolean }>
+  stats (options?: RequestOptions): Promise<Record<string, unknown>>
+  call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
+  watch (prefix?: string, options?: RequestOptions): Watch
+}
+
+/** Connects; a string is the socket's path. */
+export function connect (options?: string | ConnectOptions): Promise<Client>
+
+/** Which apache-arrow toArrow() uses; by default the one that `import` or `require` finds. */
+export function setArrow (module: unknown): void
+
+export class GpubufError extends Error {
+  constructor (message: string, kind?: string, errno?: number)
+  /** As on the wire: "not_found". */
+  readonly kind: string
+  /** "GPUBUF_E_NOT_FOUND". */
+  readonly code: string
+  /** The number of the protocol or the library. */
+  readonly errno: number
+}
+
+export class ParseError extends GpubufError {}
+export class RequestError extends GpubufError {}
+export class MethodError extends GpubufError {}
+export class InvalidError extends GpubufError {}
+export class InternalError extends GpubufError {}
+export class NotFoundError extends GpubufError {}
+export class ExistsError extends GpubufError {}
+export class NoSpaceError extends GpubufError {}
+export class DeniedError extends GpubufError {}
+export class BusyError extends GpubufError {}
+export class TimeoutError extends GpubufError {}
+export class StaleError extends GpubufError {}
+export class LimitError extends GpubufError {}
+export class DeviceError extends GpubufError {}
+export class UnsupportedError extends GpubufError {}
+export class NoMemoryError extends GpubufError {}
+export class ConnectError extends GpubufError {}
+export class ClosedError extends GpubufError {}
+export class ProtocolError extends GpubufError {}
+export class AgainError extends GpubufError {}
+export class ForkedError extends GpubufError {}
+export class SystemError extends GpubufError {}
+export class CanceledError extends GpubufError {}

@@ -1,0 +1,16 @@
+// The same module for `import`, and with the form of apache-arrow that `import` gets.
+
+import main from './index.cjs'
+
+const arrow = await import('apache-arrow').catch(() => undefined)
+if (arrow) main.setArrow(arrow)
+
+export default main
+export const {
+  connect, Client, SharedObject, Bytes, NDArray, Column, Table, setArrow, version, GpubufError,
+  ParseError, RequestError, MethodError, InvalidError, InternalError,
+  NotFoundError, ExistsError, NoSpaceError, DeniedError, BusyError,
+  TimeoutError, StaleError, LimitError, DeviceError, UnsupportedError,
+  NoMemoryError, ConnectError, ClosedError, ProtocolError, AgainError,
+  ForkedError, SystemError, CanceledError
+} = main

@@ -1,0 +1,16 @@
+'use strict'
+// Finds the addon: where GPUBUFD_ADDON says, else the prebuilt one of this platform.
+
+const path = require('node:path')
+
+const place = process.env.GPUBUFD_ADDON ||
+  path.join(__dirname, '..', 'prebuilds', `${process.platform}-${process.arch}`, 'gpubufd.node')
+
+try {
+  module.exports = require(place)
+} catch (error) {
+  throw new Error(
+    `gpubufd: no addon for ${process.platform}-${process.arch} could be loaded: ${error.message}`,
+    { cause: error }
+  )
+}

@@ -1,0 +1,398 @@
+'use strict'
+// What a client opens: tables, columns, arrays, bytes. Each opened object is one lease; its columns
+// and slices are views that end with it.
+
+const native = require('./native.cjs')
+const { translate, classes } = require('./errors.cjs')
+const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
+const arrowExport = require('./to-arrow.cjs')
+const { submit } = require('./requests.cjs')
+
+const KINDS = ['bytes', 'array', 'column', 'table']
+
+/** Only this module makes objects. */
+const KEY = Symbol('gpubufd')
+
+// A finaliser is the net under programs that forget to release. It says so, since when it acts is
+// anybody's guess, and until then the memory stays taken.
+const forgotten = new FinalizationRegistry(lease => {
+  if (lease.released) return
+  lease.release()
+  process.emitWarning(
+    `the object "${lease.name}" was garbage collected without release()`,
+    { type: 'GpubufWarning', code: 'GPUBUF_UNRELEASED' }
+  )
+})
+
+const keepers = new WeakMap()
+
+/** What an opened object and all views of it have in common. Has no reference to any of them. */
+class Lease {
+  constructor (client, name, slot, copy) {
+    this.client = client
+    this.name = name
+    this.slots = new Set([slot])
+    this.root = slot
+    this.copy = copy
+    this.released = false
+  }
+
+  release () {
+    if (this.released) return
+    this.released = true
+    for (const slot of this.slots) native.release(slot)
+    this.slots.clear()
+  }
+}
+
+function call (work) {
+  try {
+    return work()
+  } catch (error) {
+    throw translate(error)
+  }
+}
+
+function position (value, length, what, missing) {
+  if (value === undefined) return missing
+  if (typeof value === 'bigint') value = Number(value)
+  if (!Number.isInteger(value)) throw new TypeError(`${what} is not a whole number`)
+  const at = value < 0 ? length + value : value
+  if (at < 0 || at > length) throw new RangeError(`${what} ${value} is not within ${length} elements`)
+  return at
+}
+
+class SharedObject {
+  #slot
+  #lease
+  #root // of a view, which must not outlive what it is a view of
+  #described
+
+  constructor (key, slot, lease, root) {
+    if (key !== KEY) throw new TypeError('objects come from a client: use open(), create() or put()')
+    this.#slot = slot
+    this.#lease = lease
+    this.#root = root
+  }
+
+  get #info () {
+    return (this.#described ??= call(() => native.describe(this._index)))
+  }
+
+  /** The addon's index; throws once it is released. */
+  get _index () {
+    if (this.#slot < 0 || this.#lease.released) {
+      throw new classes.StaleError(`the object "${this.#lease.name}" has been released`, 'stale', -32007)
+    }
+    return this.#slot
+  }
+
+  get _lease () { return this.#lease }
+  get _info () { return this.#info }
+
+  _view (slot) {
+    this.#lease.slots.add(slot)
+    const kind = call(() => native.describe(slot)).kind
+    return new TYPES[kind](KEY, slot, this.#lease, this.#root ?? this)
+  }
+
+  get kind () { return KINDS[this.#info.kind] }
+  get name () { return this.#lease.name }
+  get version () { return this.#info.version }
+  /** "host", or the GPU's UUID. */
+  get device () { return this.#info.device }
+  get length () { return this.#info.length }
+  get released () { return this.#slot < 0 || this.#lease.released }
+
+  /** Elements [begin, end), which as for Array.prototype.slice may count from the end. */
+  slice (begin, end) {
+    const index = this._index
+    const length = this.length
+    const from = position(begin, length, 'begin', 0)
+    const to = position(end, length, 'end', length)
+    if (from > to) throw new RangeError(`begin ${from} lies behind end ${to}`)
+    return this._view(call(() => native.slice(index, from, to - from)))
+  }
+
+  /** Ends the lease, if this is what was opened; of a view, only the view. May be called again. */
+  release () {
+    if (this.#slot < 0) return
+    if (this.#slot === this.#lease.root) {
+      forgotten.unregister(this.#lease)
+      this.#lease.release()
+    } else if (!this.#lease.released) {
+      this.#lease.slots.delete(this.#slot)
+      native.release(this.#slot)
+    }
+    this.#slot = -1
+  }
+
+  [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.release() }
+  async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.release() }
+
+  /** Publishes what create() gave; resolves with the version. */
+  seal (options = {}) {
+    let request
+    try {
+      const counts = sealCounts(this, options.nullCounts)
+      const { client } = this.#lease
+      request = submit(client, id => native.seal(client._slot, id, this._index, counts),
+        { signal: options.signal })
+    } catch (error) {
+      return Promise.reject(translate(error))
+    }
+    return request.then(version => {
+      this.#described = undefined
+      return version
+    })
+  }
+
+  /** A typed array over `count` elements of a buffer; undefined if there is no such buffer. */
+  _typed (which, Type, from, count) {
+    const bytes = count * Type.BYTES_PER_ELEMENT
+    const found = call(() => native.memory(this._index, which, from * Type.BYTES_PER_ELEMENT, bytes,
+      this.#lease.copy))
+    if (!found) return undefined
+    const [buffer, at] = found
+    if (at % Type.BYTES_PER_ELEMENT === 0) return this._keep(new Type(buffer, at, count))
+    return new Type(buffer.slice(at, at + bytes)) // registered by somebody who did not align it
+  }
+
+  /** Keeps the lease as long as somebody has `what`, which shows the object's memory. */
+  _keep (what) {
+    keepers.set(what, this.#root ?? this)
+    return what
+  }
+
+  /** As _typed, copied by another thread; for GPUs. */
+  async _read (which, Type, from, count) {
+    const found = this._pointer(which)
+    if (!found) return undefined
+    const { client } = this.#lease
+    const size = Type.BYTES_PER_ELEMENT
+    const buffer = await submit(client, id => native.read(this._index, id, which, from * size, count * size))
+    return new Type(buffer)
+  }
+
+  _bytes (which) {
+    const found = this._pointer(which)
+    return found ? found[1] : 0
+  }
+
+  _pointer (which) {
+    return call(() => native.pointer(this._index, which))
+  }
+
+  /** { ptr, byteLength, device, uuid } of a buffer of a GPU's. */
+  _device (which) {
+    if (this.#info.ordinal < 0) return undefined
+    const found = this._pointer(which)
+    return found && {
+      ptr: found[0], byteLength: found[1], device: this.#info.ordinal, uuid: this.#info.device
+    }
+  }
+
+  _host () {
+    if (this.device !== 'host') {
+      throw new classes.UnsupportedError(
+        `"${this.name}" is on a GPU: use toHost(), or deviceData for its pointer`, 'unsupported', -32010)
+    }
+  }
+
+  toArrow () {
+    this._host()
+    return this._keep(arrowExport.toArrow(this))
+  }
+
+  /** Copies it to the host, away from this thread, and resolves with what toArrow() would give. */
+  async toHost () {
+    return await arrowExport.toHost(this)
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')] () {
+    const name = this.constructor.name
+    if (this.released) return `${name} "${this.name}" (released)`
+    const { dtype, length, device } = this.#info
+    return `${name} "${this.name}" ${dtype ? dtype + ' ' : ''}length ${length} on ${device}`
+  }
+}
+
+function sealCounts (object, given) {
+  if (given === undefined) return undefined
+  if (object.kind === 'table' && !Array.isArray(given)) {
+    if (typeof given !== 'object' || given === null) throw new TypeError('nullCounts is not an object')
+    return object.columnNames.map(name => given[name] ?? -1)
+  }
+  const counts = Array.isArray(given) ? given : [given]
+  for (const count of counts) {
+    if (!Number.isInteger(count)) throw new TypeError('nullCounts has what is not a whole number')
+  }
+  return counts
+}
+
+class Bytes extends SharedObject {
+  get bytes () {
+    this._host()
+    return this._typed(DATA, Uint8Array, 0, this.length) ?? new Uint8Array(0)
+  }
+
+  get deviceData () { return this._device(DATA) }
+}
+
+class NDArray extends SharedObject {
+  get dtype () { return this._info.dtype }
+  get shape () { return this._info.shape.slice() }
+  /** In bytes. */
+  get strides () { return this._info.strides.slice() }
+  get ndim () { return this._info.shape.length }
+  get size () { return this._info.shape.reduce((product, extent) => product * extent, 1) }
+  get nullCount () { return native.nullCount(this._index) }
+
+  get isContiguous () {
+    const { shape, strides } = this._info
+    const { array, stride } = parseDtype(this.dtype)
+    let expected = array.BYTES_PER_ELEMENT * stride
+    for (let i = shape.length - 1; i >= 0; i--) {
+      if (shape[i] > 1 && strides[i] !== expected) return false
+      expected *= shape[i]
+    }
+    return true
+  }
+
+  /** From the first element to the last, in C order unless the strides say otherwise. */
+  get values () {
+    this._host()
+    const { array } = parseDtype(this.dtype)
+    return this._typed(DATA, array, 0, this._bytes(DATA) / array.BYTES_PER_ELEMENT) ?? new array(0)
+  }
+
+  /** The bitmap of valid elements, whose bit `maskOffset` is the first one's. */
+  get mask () {
+    this._host()
+    const bits = this._info.offset + this.size
+    return this._typed(MASK, Uint8Array, 0, Math.ceil(bits / 8))
+  }
+
+  get maskOffset () { return this._info.offset }
+  get deviceData () { return this._device(DATA) }
+  get deviceMask () { return this._device(MASK) }
+}
+
+class Column extends SharedObject {
+  get columnName () { return this._info.columnName }
+  get dtype () { return this._info.dtype }
+  /** Element i is element offset + i of the buffers. */
+  get offset () { return this._info.offset }
+  /** -1: nobody has counted. */
+  get nullCount () { return native.nullCount(this._index) }
+  get metadata () { return new Map(this._info.metadata ?? []) }
+  get childCount () { return this._info.childCount }
+  child (i) {
+    if (!Number.isInteger(i)) throw new TypeError('the child is not given by a whole number')
+    if (i < 0 || i >= this.childCount) throw new RangeError(`no child ${i} of ${this.childCount}`)
+    return this._view(call(() => native.child(this._index, i)))
+  }
+
+  get children () { return Array.from({ length: this.childCount }, (_, i) => this.child(i)) }
+
+  /**
+   * The elements, for types of a fixed width. Of `bool` the bytes that its bits lie in, from bit
+   * `bitOffset` on; of strings all the characters, which `offsets` are about.
+   */
+  get values () {
+    this._host()
+    const { name, array, stride, strings } = parseDtype(this.dtype)
+    const { offset, length } = this._info
+    if (array) return this._typed(DATA, array, offset * stride, length * stride) ?? new array(0)
+    if (name === 'bool') return this._typed(DATA, Uint8Array, offset >>> 3, bitBytes(offset, length))
+    if (strings) return this._typed(DATA, Uint8Array, 0, this._bytes(DATA)) ?? new Uint8Array(0)
+    return undefined
+  }
+
+  /** The bytes of the validity bitmap that are about this column, from bit `bitOffset` on. */
+  get mask () {
+    this._host()
+    const { offset, length } = this._info
+    return this._typed(MASK, Uint8Array, Math.floor(offset / 8), bitBytes(offset, length))
+  }
+
+  get bitOffset () { return this._info.offset % 8 }
+
+  get offsets () {
+    this._host()
+    const { offsets } = parseDtype(this.dtype)
+    const { offset, length } = this._info
+    return offsets && this._typed(OFFSETS, offsets, offset, length + 1)
+  }
+
+  isValid (i) {
+    const at = position(i, this.length, 'the index', 0)
+    if (at >= this.length) throw new RangeError(`the index ${i} is not within ${this.length} elements`)
+    if (this.dtype === 'dictionary') return this.child(0).isValid(at)
+    if (this.dtype === 'null') return false
+    const mask = this.mask
+    const bit = this.bitOffset + at
+    return !mask || (mask[bit >> 3] >> (bit & 7) & 1) === 1
+  }
+
+  get deviceData () { return this._device(DATA) }
+  get deviceMask () { return this._device(MASK) }
+  get deviceOffsets () { return this._device(OFFSETS) }
+
+  /**
+   * What RAPIDS' `Series.new({ type, data, nullMask, offset, length })` wants to be fed with, as
+   * pointers: { dtype, data, nullMask, offset, length }.
+   */
+  deviceDescriptor () {
+    const { dtype, offset, length } = this._info
+    if (this._info.ordinal < 0) {
+      throw new classes.UnsupportedError(`"${this.name}" is not on a GPU`, 'unsupported', -32010)
+    }
+    return {
+      dtype, data: this.deviceData, nullMask: this.deviceMask, offsets: this.deviceOffsets,
+      offset, length, nullCount: this.nullCount,
+      children: this.children.map(child => child.deviceDescriptor())
+    }
+  }
+}
+
+class Table extends SharedObject {
+  #names
+
+  get numRows () { return this.length }
+  get numColumns () { return this._info.childCount }
+
+  get columnNames () {
+    return (this.#names ??= Array.from({ length: this.numColumns }, (_, i) => {
+      const view = this.columnAt(i)
+      const name = view.columnName
+      view.release()
+      return name
+    })).slice()
+  }
+
+  column (name) {
+    if (typeof name !== 'string') throw new TypeError('the column is not given by its name')
+    return this._view(call(() => native.column(this._index, name)))
+  }
+
+  columnAt (i) {
+    if (!Number.isInteger(i)) throw new TypeError('the column is not given by a whole number')
+    if (i < 0 || i >= this.numColumns) throw new RangeError(`no column ${i} of ${this.numColumns}`)
+    return this._view(call(() => native.child(this._index, i)))
+  }
+
+  get columns () { return Array.from({ length: this.numColumns }, (_, i) => this.columnAt(i)) }
+}
+
+const TYPES = [Bytes, NDArray, Column, Table]
+
+/** Makes an object of what the addon opened. */
+function makeObject (client, name, slot, kind, copy) {
+  const lease = new Lease(client, name, slot, copy)
+  const object = new TYPES[kind](KEY, slot, lease)
+  forgotten.register(object, lease, lease)
+  return object
+}
+
+module.exports = { SharedObject, Bytes, NDArray, Column, Table, makeObject }

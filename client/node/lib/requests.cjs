@@ -1,0 +1,98 @@
+'use strict'
+// Requests under way, and the one function that the addon calls with what has come.
+
+const { constants } = require('node:buffer')
+const native = require('./native.cjs')
+const { fromStatus, translate } = require('./errors.cjs')
+
+const RECORDS = 256
+const records = new Float64Array(4 * RECORDS)
+
+/** By id: { resolve, reject, client?, event? }. */
+const pending = new Map()
+let lastId = 0
+
+function nextId () {
+  return ++lastId
+}
+
+function deliver (count, extras) {
+  // What is called may begin requests and so come back here: nothing is read after the first call.
+  const batch = records.slice(0, 4 * count)
+  for (let i = 0; i < count; i++) {
+    const request = pending.get(batch[4 * i])
+    if (request) request.done(batch[4 * i + 1], batch[4 * i + 2], batch[4 * i + 3], extras?.[i])
+  }
+}
+
+native.start(deliver, records, constants.MAX_LENGTH)
+
+class Request {
+  constructor (id, client, settle) {
+    this.id = id
+    this.client = client
+    this.resolve = this.reject = undefined
+    this.settle = settle
+    this.abort = undefined
+  }
+
+  done (status, value, kind, extra) {
+    pending.delete(this.id)
+    if (this.client) this.client._ended()
+    this.abort?.stop()
+    if (status < 0) {
+      this.reject(this.abort?.signal.aborted ? this.abort.signal.reason : fromStatus(status, extra))
+    } else {
+      this.resolve(this.settle ? this.settle(value, kind, extra) : extra ?? value)
+    }
+  }
+}
+
+/** Listens to a signal on a request's behalf. */
+class Abort {
+  constructor (signal, cancel) {
+    this.signal = signal
+    this.cancel = cancel
+    signal.addEventListener('abort', cancel, { once: true })
+  }
+
+  stop () {
+    this.signal.removeEventListener('abort', this.cancel)
+  }
+}
+
+function checkSignal (signal) {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TypeError('signal is not an AbortSignal')
+  }
+}
+
+/**
+ * Begins a request: `begin(id)` calls the addon and returns its number for cancel(). `settle(value,
+ * kind, extra)` makes of the outcome what the promise resolves with.
+ */
+function submit (client, begin, { signal, settle } = {}) {
+  return new Promise((resolve, reject) => {
+    checkSignal(signal)
+    if (signal?.aborted) return reject(signal.reason)
+    const request = new Request(++lastId, client, settle)
+    request.resolve = resolve
+    request.reject = reject
+    pending.set(request.id, request)
+    if (client) client._begun()
+    let number
+    try {
+      number = begin(request.id)
+    } catch (error) {
+      pending.delete(request.id)
+      if (client) client._ended()
+      return reject(translate(error))
+    }
+    if (signal && number !== undefined) {
+      const slot = client._slot
+      request.abort = new Abort(signal, () => native.cancel(slot, number))
+    }
+  })
+}
+
+module.exports = { submit, nextId, pending, checkSignal }

@@ -1,0 +1,232 @@
+'use strict'
+// Objects as apache-arrow's vectors and tables, over the same memory.
+//
+// Where Arrow JS departs from the format: `offset` is applied to bitmaps only, so that values and
+// offsets are handed over sliced, and the offset that it is told is the bit of the first element in
+// the first byte of the bitmap that it is given.
+
+const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
+const { classes } = require('./errors.cjs')
+
+let library
+
+/** The module that makes vectors: which of the two forms of it depends on who imports us. */
+function setArrow (module) {
+  library = module
+}
+
+function getArrow () {
+  if (library) return library
+  try {
+    return (library = require('apache-arrow'))
+  } catch (error) {
+    throw new classes.UnsupportedError(
+      'toArrow() needs the package apache-arrow: npm install apache-arrow', 'unsupported', -32010)
+  }
+}
+
+const UNITS = { s: 0, ms: 1, us: 2, ns: 3 }
+
+const TYPES = {
+  bool: arrow => new arrow.Bool(),
+  bool8: undefined,
+  int8: arrow => new arrow.Int8(),
+  int16: arrow => new arrow.Int16(),
+  int32: arrow => new arrow.Int32(),
+  int64: arrow => new arrow.Int64(),
+  uint8: arrow => new arrow.Uint8(),
+  uint16: arrow => new arrow.Uint16(),
+  uint32: arrow => new arrow.Uint32(),
+  uint64: arrow => new arrow.Uint64(),
+  float16: arrow => new arrow.Float16(),
+  float32: arrow => new arrow.Float32(),
+  float64: arrow => new arrow.Float64(),
+  utf8: arrow => new arrow.Utf8(),
+  large_utf8: arrow => new arrow.LargeUtf8(),
+  binary: arrow => new arrow.Binary(),
+  large_binary: arrow => new arrow.LargeBinary(),
+  fixed_binary: (arrow, { size }) => new arrow.FixedSizeBinary(size),
+  date32: arrow => new arrow.DateDay(),
+  date64: arrow => new arrow.DateMillisecond(),
+  time32: (arrow, { unit }) => new arrow.Time(UNITS[unit], 32),
+  time64: (arrow, { unit }) => new arrow.Time(UNITS[unit], 64),
+  timestamp: (arrow, { unit, zone }) => new arrow.Timestamp(UNITS[unit], zone),
+  duration: (arrow, { unit }) => new arrow.Duration(UNITS[unit]),
+  decimal128: (arrow, { precision, scale }) => new arrow.Decimal(scale, precision, 128),
+  null: arrow => new arrow.Null()
+}
+
+/** Which buffers of a column are needed, by [which, typed array, from, count]; and its children. */
+function plan (column) {
+  const { dtype: text, offset, length } = column._info
+  const dtype = parseDtype(text)
+  const node = { column, dtype, length, bit: offset % 8, needs: {}, children: [] }
+  if (dtype.array) {
+    node.needs.data = [DATA, dtype.array, offset * dtype.stride, length * dtype.stride]
+  } else if (dtype.name === 'bool') {
+    node.needs.data = [DATA, Uint8Array, Math.floor(offset / 8), bitBytes(offset, length)]
+  } else if (dtype.strings) {
+    node.needs.data = [DATA, Uint8Array, 0, column._bytes(DATA)]
+  }
+  if (dtype.offsets) node.needs.offsets = [OFFSETS, dtype.offsets, offset, length + 1]
+  if (column._bytes(MASK) > 0) {
+    node.needs.mask = [MASK, Uint8Array, Math.floor(offset / 8), bitBytes(offset, length)]
+  }
+  node.children = Array.from({ length: column.childCount }, (_, i) => plan(column.child(i)))
+  return node
+}
+
+function planArray (array) {
+  if (array.ndim !== 1 || !array.isContiguous) {
+    throw new classes.UnsupportedError(
+      'Arrow has columns only: an array needs one axis, without gaps', 'unsupported', -32010)
+  }
+  const dtype = parseDtype(array.dtype)
+  const { offset } = array._info
+  const node = { column: array, dtype, length: array.length, bit: offset % 8, needs: {}, children: [] }
+  node.needs.data = [DATA, dtype.array, 0, array.length * dtype.stride]
+  if (array._bytes(MASK) > 0) {
+    node.needs.mask = [MASK, Uint8Array, Math.floor(offset / 8), bitBytes(offset, array.length)]
+  }
+  return node
+}
+
+function planBytes (bytes) {
+  const dtype = parseDtype('uint8')
+  return {
+    column: bytes, dtype, length: bytes.length, bit: 0, children: [],
+    needs: { data: [DATA, Uint8Array, 0, bytes.length] }
+  }
+}
+
+function fetchNow (node) {
+  for (const [name, need] of Object.entries(node.needs)) node[name] = node.column._typed(...need)
+  node.children.forEach(fetchNow)
+}
+
+async function fetchAway (node) {
+  await Promise.all([
+    ...Object.entries(node.needs).map(async ([name, need]) => {
+      node[name] = await node.column._read(...need)
+    }),
+    ...node.children.map(fetchAway)
+  ])
+}
+
+/** Views that were made for the plan alone. */
+function releaseChildren (node) {
+  for (const child of node.children) {
+    releaseChildren(child)
+    child.column.release()
+  }
+}
+
+function field (arrow, node, data) {
+  const { columnName, metadata } = node.column
+  const nullable = node.mask !== undefined || node.dtype.name === 'null' ||
+    (node.dtype.name === 'dictionary' && node.children[0].mask !== undefined)
+  return arrow.Field.new({
+    name: columnName ?? 'item', type: data.type, nullable, metadata: metadata ?? new Map()
+  })
+}
+
+function makeData (arrow, node) {
+  const { dtype, length, mask } = node
+  const props = { length, offset: node.bit, nullCount: mask ? node.column.nullCount : 0 }
+  if (mask) props.nullBitmap = mask
+  switch (dtype.name) {
+    case 'null':
+      return arrow.makeData({ type: new arrow.Null(), length })
+    case 'struct': {
+      const children = node.children.map(child => makeData(arrow, child))
+      const fields = children.map((data, i) => field(arrow, node.children[i], data))
+      return arrow.makeData({ ...props, type: new arrow.Struct(fields), children })
+    }
+    case 'list':
+    case 'fixed_list': {
+      const child = makeData(arrow, node.children[0])
+      const item = field(arrow, node.children[0], child)
+      if (dtype.name === 'list') {
+        return arrow.makeData({
+          ...props, type: new arrow.List(item), valueOffsets: node.offsets ?? new Int32Array(1), child
+        })
+      }
+      return arrow.makeData({ ...props, type: new arrow.FixedSizeList(dtype.size, item), child })
+    }
+    case 'dictionary':
+      return makeDictionary(arrow, node)
+  }
+  const type = TYPES[dtype.name]?.(arrow, dtype)
+  if (!type) {
+    throw new classes.UnsupportedError(
+      `apache-arrow has no type for ${node.column.dtype}`, 'unsupported', -32010)
+  }
+  props.type = type
+  props.data = node.data ?? new (dtype.array ?? Uint8Array)(0)
+  if (dtype.strings) props.valueOffsets = node.offsets ?? new dtype.offsets(1)
+  return arrow.makeData(props)
+}
+
+function makeDictionary (arrow, node) {
+  const [indices, values] = node.children
+  const dictionary = arrow.makeVector(makeData(arrow, values))
+  const type = new arrow.Dictionary(dictionary.type, TYPES[indices.dtype.name](arrow, indices.dtype))
+  const props = {
+    type, dictionary, length: node.length, offset: indices.bit,
+    nullCount: indices.mask ? indices.column.nullCount : 0, data: indices.data
+  }
+  if (indices.mask) props.nullBitmap = indices.mask
+  return arrow.makeData(props)
+}
+
+function makeTable (arrow, table, nodes) {
+  const children = nodes.map(node => makeData(arrow, node))
+  const fields = children.map((data, i) => field(arrow, nodes[i], data))
+  const schema = new arrow.Schema(fields)
+  const data = arrow.makeData({
+    type: new arrow.Struct(fields), length: table.length, nullCount: 0, children
+  })
+  return new arrow.Table(schema, [new arrow.RecordBatch(schema, data)])
+}
+
+function planOf (object) {
+  switch (object.kind) {
+    case 'table': return object.columns.map(plan)
+    case 'column': return [plan(object)]
+    case 'array': return [planArray(object)]
+    default: return [planBytes(object)]
+  }
+}
+
+function build (object, nodes) {
+  const arrow = getArrow()
+  if (object.kind === 'table') return makeTable(arrow, object, nodes)
+  return arrow.makeVector(makeData(arrow, nodes[0]))
+}
+
+function end (object, nodes) {
+  nodes.forEach(releaseChildren)
+  if (object.kind === 'table') nodes.forEach(node => node.column.release())
+}
+
+function toArrow (object) {
+  const nodes = planOf(object)
+  try {
+    nodes.forEach(fetchNow)
+    return build(object, nodes)
+  } finally {
+    end(object, nodes)
+  }
+}
+
+async function toHost (object) {
+  const nodes = planOf(object)
+  try {
+    await Promise.all(nodes.map(fetchAway))
+    return build(object, nodes)
+  } finally {
+    end(object, nodes)
+  }
+}
+
+module.exports = { toArrow, toHost, setArrow, getArrow }

@@ -1,0 +1,140 @@
+'use strict'
+// Events as an async iterator. A watch that loses its connection begins anew on the next one, and
+// tells so by an event of kind "reconnected", after which all that exists is told again.
+
+const native = require('./native.cjs')
+const { fromStatus, translate } = require('./errors.cjs')
+const { nextId, pending } = require('./requests.cjs')
+
+class Watch {
+  #client
+  #prefix
+  #signal
+  #all
+  #reconnect
+  #events = []
+  #waiting = [] // { resolve, reject } of next() calls
+  #ended = false
+  #failure
+  #id
+  #number
+  #abort
+
+  constructor (client, prefix, signal, all, reconnect) {
+    this.#client = client
+    this.#prefix = prefix
+    this.#signal = signal
+    this.#all = all
+    this.#reconnect = reconnect
+    if (signal?.aborted) {
+      this.#end(signal.reason)
+      return
+    }
+    this.#abort = () => this.#end(signal.reason)
+    signal?.addEventListener('abort', this.#abort, { once: true })
+    all.add(this)
+    this.#begin(false)
+  }
+
+  async #begin (again) {
+    try {
+      await this.#client._ready()
+      if (this.#ended) return
+      if (again) this.#tell({ kind: 'reconnected' })
+      const id = this.#id = nextId()
+      // The first that comes is the answer, the rest are events.
+      let answered = false
+      pending.set(id, {
+        done: (status, number, _, extra) => {
+          if (answered) return this.#tell({ kind: extra[0], object: extra[1] ?? undefined })
+          answered = true
+          if (status < 0) {
+            pending.delete(id)
+            const error = fromStatus(status, extra)
+            if (error.kind !== 'closed') this.#end(error)
+          } else {
+            this.#number = number
+            if (this.#ended) this.#stop()
+          }
+        }
+      })
+      this.#client._begun() // somebody waits for events: the process is to live
+      try {
+        native.watch(this.#client._slot, id, this.#prefix)
+      } catch (error) {
+        this.#client._ended()
+        throw error
+      }
+    } catch (error) {
+      pending.delete(this.#id)
+      this.#id = undefined
+      this.#end(translate(error))
+    }
+  }
+
+  /** By the client: its connection is gone, `why`, or it was closed. */
+  _lost (why) {
+    if (this.#id !== undefined) {
+      pending.delete(this.#id)
+      this.#client._ended()
+    }
+    this.#id = this.#number = undefined
+    if (why === undefined) this.#end(undefined)
+    else if (!this.#reconnect) this.#end(why)
+    else this.#begin(true)
+  }
+
+  #tell (event) {
+    if (this.#ended) return
+    const next = this.#waiting.shift()
+    if (next) next.resolve({ value: event, done: false })
+    else this.#events.push(event)
+  }
+
+  #stop () {
+    if (this.#id === undefined || this.#number === undefined) return
+    pending.delete(this.#id)
+    try {
+      native.unwatch(this.#client._slot, this.#number)
+    } catch {} // the connection is gone, and the watch with it
+    this.#client._ended()
+    this.#id = this.#number = undefined
+  }
+
+  #end (failure) {
+    if (this.#ended) return
+    this.#ended = true
+    this.#failure = failure
+    this.#all.delete(this)
+    if (this.#abort) this.#signal?.removeEventListener('abort', this.#abort)
+    this.#stop()
+    for (const next of this.#waiting.splice(0)) {
+      if (this.#failure) next.reject(this.#take())
+      else next.resolve({ value: undefined, done: true })
+    }
+  }
+
+  #take () {
+    const failure = this.#failure
+    this.#failure = undefined
+    return failure
+  }
+
+  next () {
+    if (this.#events.length) return Promise.resolve({ value: this.#events.shift(), done: false })
+    if (this.#failure) return Promise.reject(this.#take())
+    if (this.#ended) return Promise.resolve({ value: undefined, done: true })
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }))
+  }
+
+  return () {
+    this.#events.length = 0
+    this.#end(undefined)
+    return Promise.resolve({ value: undefined, done: true })
+  }
+
+  [Symbol.asyncIterator] () { return this }
+  async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { await this.return() }
+}
+
+module.exports = { Watch }

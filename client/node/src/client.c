@@ -1,0 +1,251 @@
+/* Connections: made by a thread of libuv's pool, since connecting waits; then polled by the loop. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "addon.h"
+
+struct connecting {
+    struct gb_addon *addon;
+    napi_async_work work;
+    double id;
+    char *path, *name;
+    double timeout_ms, cache_bytes;
+    struct gpubuf_client *client;
+    int status;
+    char *message;
+};
+
+struct gb_node_client *gb_client_at(struct gb_addon *addon, napi_value value)
+{
+    uint64_t i;
+    if (!gb_read_index(addon->env, value, "the client", &i))
+        return NULL;
+    if (i >= addon->client_count || !addon->clients[i]) {
+        (void)gb_throw(addon->env, GPUBUF_E_CLOSED, "the client is closed");
+        return NULL;
+    }
+    return addon->clients[i];
+}
+
+/* ---- polling ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static int uv_events(short events)
+{
+    return (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0);
+}
+
+void gb_client_poll(struct gb_node_client *client)
+{
+    if (!client->client || client->events == 0)
+        return;
+    int events = uv_events(gpubuf_events(client->client));
+    if (events == client->events)
+        return;
+    if (uv_poll_start(&client->poll, events, on_poll) == 0)
+        client->events = events;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct gb_node_client *client = poll->data;
+    struct gb_addon *addon = client->addon;
+    (void)status;
+    (void)events;
+    if (!client->client)
+        return;
+    int r = gpubuf_dispatch(client->client);
+    if (r < 0) {
+        (void)uv_poll_stop(poll);
+        client->events = 0;
+        gb_complete(addon, &(struct gb_completion){
+                               .type = GB_DONE_LOST,
+                               .id = client->id,
+                               .status = r,
+                               .text = gb_copy(gpubuf_errmsg(client->client)),
+                           });
+    } else {
+        gb_client_poll(client);
+    }
+    gb_deliver_from_loop(addon); /* may close the client */
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct gb_node_client *client = handle->data;
+    struct gb_addon *addon = client->addon;
+    free(client);
+    if (--addon->handles == 0 && addon->hook) {
+        napi_async_cleanup_hook_handle hook = addon->hook;
+        addon->hook = NULL;
+        (void)napi_remove_async_cleanup_hook(hook);
+    }
+    gb_addon_release(addon);
+}
+
+void gb_client_close(struct gb_node_client *client)
+{
+    struct gpubuf_client *inner = client->client;
+    client->addon->clients[client->index] = NULL;
+    client->client = NULL;
+    (void)uv_poll_stop(&client->poll); /* before the descriptor is closed */
+    gpubuf_disconnect(inner);
+    gb_watches_free(client);
+    uv_close((uv_handle_t *)&client->poll, on_poll_closed);
+}
+
+/* ---- connecting ---- */
+
+static void connecting_free(struct connecting *connecting)
+{
+    free(connecting->path);
+    free(connecting->name);
+    free(connecting->message);
+    free(connecting);
+}
+
+static void connect_execute(napi_env env, void *data)
+{
+    struct connecting *connecting = data;
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = connecting->path,
+        .client_name = connecting->name,
+        .timeout_ms = (int)connecting->timeout_ms,
+        .cache_bytes = (uint64_t)connecting->cache_bytes,
+    };
+    (void)env;
+    connecting->status = gpubuf_connect(&connecting->client, &options);
+    if (connecting->status < 0)
+        connecting->message = gb_copy(gpubuf_errmsg(NULL));
+}
+
+/* A place in the table and a poll handle for a connected client; NULL without memory. */
+static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client *inner)
+{
+    size_t i = 0;
+    while (i < addon->client_count && addon->clients[i])
+        i++;
+    if (i == addon->client_count) {
+        struct gb_node_client **clients =
+            realloc((void *)addon->clients, (i + 1) * sizeof(*addon->clients));
+        if (!clients)
+            return NULL;
+        clients[i] = NULL;
+        addon->clients = clients;
+        addon->client_count = i + 1;
+    }
+    struct gb_node_client *client = calloc(1, sizeof(*client));
+    if (!client || uv_poll_init(addon->loop, &client->poll, gpubuf_fd(inner)) != 0) {
+        free(client);
+        return NULL;
+    }
+    client->addon = addon;
+    client->client = inner;
+    client->index = i;
+    client->poll.data = client;
+    addon->handles++;
+    addon->references++;
+    addon->clients[i] = client;
+    client->events = uv_events(gpubuf_events(inner));
+    (void)uv_poll_start(&client->poll, client->events, on_poll);
+    uv_unref((uv_handle_t *)&client->poll);
+    return client;
+}
+
+static void connect_complete(napi_env env, napi_status status, void *data)
+{
+    struct connecting *connecting = data;
+    struct gb_addon *addon = connecting->addon;
+    (void)napi_delete_async_work(env, connecting->work);
+    if (status != napi_ok || addon->closing) {
+        gpubuf_disconnect(connecting->client);
+        connecting_free(connecting);
+        gb_addon_release(addon);
+        return;
+    }
+    struct gb_completion completion = {
+        .type = GB_DONE_CLIENT, .id = connecting->id, .status = connecting->status};
+    if (connecting->status >= 0) {
+        struct gb_node_client *client = adopt(addon, connecting->client);
+        if (client) {
+            client->id = connecting->id;
+            completion.value = (double)client->index;
+            completion.text = gb_copy(gpubuf_instance(connecting->client));
+        } else {
+            gpubuf_disconnect(connecting->client);
+            completion.status = GPUBUF_E_NO_MEMORY;
+        }
+    } else {
+        completion.text = gb_copy(connecting->message);
+    }
+    connecting_free(connecting);
+    gb_complete(addon, &completion);
+    gb_deliver_from_call(addon); /* a work's completion is a callback already */
+    gb_addon_release(addon);
+}
+
+/* connect(id, path, name, timeoutMs, cacheBytes) */
+napi_value gb_js_connect(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], name;
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct connecting *connecting = calloc(1, sizeof(*connecting));
+    if (!connecting)
+        return gb_throw_memory(env);
+    connecting->addon = addon;
+    if (!gb_read_number(env, values[0], "the id", &connecting->id) ||
+        !gb_read_text(env, values[1], "the path", &connecting->path) ||
+        !gb_read_text(env, values[2], "the client's name", &connecting->name) ||
+        !gb_read_number(env, values[3], "the timeout", &connecting->timeout_ms) ||
+        !gb_read_number(env, values[4], "cacheBytes", &connecting->cache_bytes)) {
+        connecting_free(connecting);
+        return NULL;
+    }
+    if (napi_create_string_utf8(env, "gpubufd.connect", NAPI_AUTO_LENGTH, &name) != napi_ok ||
+        napi_create_async_work(env, NULL, name, connect_execute, connect_complete, connecting,
+                               &connecting->work) != napi_ok) {
+        connecting_free(connecting);
+        return gb_throw_memory(env);
+    }
+    addon->references++;
+    if (napi_queue_async_work(env, connecting->work) != napi_ok) {
+        (void)napi_delete_async_work(env, connecting->work);
+        connecting_free(connecting);
+        gb_addon_release(addon);
+        return gb_throw(env, GPUBUF_E_INTERNAL, "cannot queue work");
+    }
+    return NULL;
+}
+
+/* close(client): requests under way end before this returns. */
+napi_value gb_js_close(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    if (!client)
+        return NULL;
+    gb_client_close(client);
+    gb_deliver_from_call(addon);
+    return NULL;
+}
+
+/* reference(client, whether): does what is under way keep the process alive? */
+napi_value gb_js_reference(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    if (!client)
+        return NULL;
+    bool wanted = gb_read_flag(env, values[1]);
+    if (wanted && !client->referenced)
+        uv_ref((uv_handle_t *)&client->poll);
+    else if (!wanted && client->referenced)
+        uv_unref((uv_handle_t *)&client->poll);
+    client->referenced = wanted;
+    return NULL;
+}

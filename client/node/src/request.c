@@ -1,0 +1,368 @@
+/* Requests: each begins with a call that returns its number, and ends as a completion. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "addon.h"
+
+struct gb_pending {
+    struct gb_addon *addon;
+    double id; /* JavaScript's */
+};
+
+struct gb_pending *gb_pending_new(struct gb_addon *addon, napi_value id)
+{
+    double number;
+    if (!gb_read_number(addon->env, id, "the id", &number))
+        return NULL;
+    struct gb_pending *pending = malloc(sizeof(*pending));
+    if (!pending) {
+        (void)gb_throw_memory(addon->env);
+        return NULL;
+    }
+    *pending = (struct gb_pending){addon, number};
+    return pending;
+}
+
+napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pending *pending, int r,
+                    uint64_t request)
+{
+    if (r < 0) {
+        free(pending);
+        return gb_throw(env, r, gpubuf_errmsg(client->client));
+    }
+    gb_client_poll(client);
+    return gb_number(env, (double)request);
+}
+
+static char *failure_text(const struct gpubuf_client *client, int status)
+{
+    return status < 0 ? gb_copy(gpubuf_errmsg(client)) : NULL;
+}
+
+void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object, void *arg)
+{
+    struct gb_pending *pending = arg;
+    gb_complete(pending->addon, &(struct gb_completion){
+                                    .type = GB_DONE_OBJECT,
+                                    .id = pending->id,
+                                    .status = status,
+                                    .object = object,
+                                    .text = failure_text(client, status),
+                                });
+    free(pending);
+}
+
+/* ---- open ---- */
+
+static bool read_open_options(napi_env env, napi_value version, napi_value wait,
+                              struct gpubuf_open_options *options)
+{
+    uint64_t wait_ms;
+    *options = (struct gpubuf_open_options){.size = sizeof(*options)};
+    if (!gb_read_index(env, version, "the version", &options->version) ||
+        !gb_read_index(env, wait, "the timeout", &wait_ms))
+        return false;
+    options->wait_ms = (int64_t)wait_ms;
+    return true;
+}
+
+/* open(client, id, name, version, waitMs) */
+napi_value gb_js_open(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    struct gpubuf_open_options options;
+    char name[512]; /* twice what a name may have: what is cut off is too long all the same */
+    size_t length;
+    if (!client || !read_open_options(env, values[3], values[4], &options))
+        return NULL;
+    if (napi_get_value_string_utf8(env, values[2], name, sizeof(name), &length) != napi_ok) {
+        (void)napi_throw_type_error(env, NULL, "the name is not a string");
+        return NULL;
+    }
+    if (strlen(name) != length) {
+        (void)napi_throw_type_error(env, NULL, "the name has a NUL inside");
+        return NULL;
+    }
+    struct gb_pending *pending = gb_pending_new(addon, values[1]);
+    if (!pending)
+        return NULL;
+    uint64_t request = 0;
+    int r = gpubuf_open_async(client->client, name, &options, gb_on_object, pending, &request);
+    return gb_begun(env, client, pending, r, request);
+}
+
+static void on_objects(struct gpubuf_client *client, int status,
+                       struct gpubuf_object *const *objects, const int *errors, size_t count,
+                       void *arg)
+{
+    struct gb_pending *pending = arg;
+    struct gb_completion completion = {
+        .type = GB_DONE_MANY,
+        .id = pending->id,
+        .status = status,
+        .text = failure_text(client, status),
+    };
+    if (status >= 0) {
+        completion.count = count;
+        completion.objects = malloc(count * sizeof(*objects));
+        completion.errors = malloc(count * sizeof(*errors));
+        if (completion.objects && completion.errors) {
+            memcpy((void *)completion.objects, (const void *)objects, count * sizeof(*objects));
+            memcpy(completion.errors, errors, count * sizeof(*errors));
+        } else {
+            free((void *)completion.objects);
+            free(completion.errors);
+            completion.objects = NULL;
+            completion.errors = NULL;
+            completion.status = GPUBUF_E_NO_MEMORY;
+            gpubuf_release_many(objects, count);
+        }
+    }
+    gb_complete(pending->addon, &completion);
+    free(pending);
+}
+
+/* openMany(client, id, names, waitMs) */
+napi_value gb_js_open_many(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], zero = gb_number(env, 0);
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    struct gpubuf_open_options options;
+    if (!client || !read_open_options(env, zero, values[3], &options))
+        return NULL;
+    uint32_t count = gb_array_length(env, values[2]);
+    char **names = calloc((size_t)count + 1, sizeof(*names));
+    struct gb_pending *pending = names ? gb_pending_new(addon, values[1]) : NULL;
+    napi_value result = NULL;
+    uint32_t i = 0;
+    if (!names)
+        (void)gb_throw_memory(env);
+    for (; pending && i < count; i++) {
+        napi_value name;
+        if (napi_get_element(env, values[2], i, &name) != napi_ok ||
+            !gb_read_text(env, name, "a name", &names[i]))
+            break;
+    }
+    if (pending && i < count) {
+        free(pending);
+    } else if (pending) {
+        uint64_t request = 0;
+        int r = gpubuf_open_many_async(client->client, (const char *const *)names, count, &options,
+                                       on_objects, pending, &request);
+        result = gb_begun(env, client, pending, r, request);
+    }
+    for (uint32_t k = 0; names && k < count; k++)
+        free(names[k]);
+    free((void *)names);
+    return result;
+}
+
+/* ---- any method ---- */
+
+static void on_result(struct gpubuf_client *client, int status, const char *result, size_t length,
+                      void *arg)
+{
+    struct gb_pending *pending = arg;
+    (void)length;
+    gb_complete(pending->addon,
+                &(struct gb_completion){
+                    .type = GB_DONE_TEXT,
+                    .id = pending->id,
+                    .status = status,
+                    .text = status < 0 ? failure_text(client, status) : gb_copy(result),
+                });
+    free(pending);
+}
+
+/* call(client, id, method, params as JSON) */
+napi_value gb_js_call(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], result = NULL;
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char *method = NULL, *params = NULL;
+    struct gb_pending *pending = NULL;
+    if (client && gb_read_text(env, values[2], "the method", &method) &&
+        gb_read_text(env, values[3], "the params", &params))
+        pending = gb_pending_new(addon, values[1]);
+    if (pending) {
+        uint64_t request = 0;
+        int r = gpubuf_call_async(client->client, method, params, on_result, pending, &request);
+        result = gb_begun(env, client, pending, r, request);
+    }
+    free(method);
+    free(params);
+    return result;
+}
+
+/* cancel(client, request): its completion is delivered before this returns. */
+napi_value gb_js_cancel(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], result = NULL;
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    uint64_t request;
+    if (!client || !gb_read_index(env, values[1], "the request", &request))
+        return NULL;
+    bool canceled = gpubuf_cancel(client->client, request) == 0;
+    gb_client_poll(client);
+    gb_deliver_from_call(addon);
+    (void)napi_get_boolean(env, canceled, &result);
+    return result;
+}
+
+/* ---- watch ---- */
+
+/* Belongs to the node client: until unwatch(), or until it is closed. */
+struct gb_watching {
+    struct gb_watching *next;
+    struct gb_node_client *client;
+    double id;       /* JavaScript's */
+    uint64_t number; /* the daemon's; 0 until it has answered */
+};
+
+static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                     void *arg)
+{
+    const struct gb_watching *watch = arg;
+    (void)client;
+    struct gb_completion event = {.type = GB_DONE_EVENT, .id = watch->id, .text = gb_copy(kind)};
+    if (info) {
+        event.info = malloc(sizeof(*info));
+        if (event.info)
+            *event.info = *info;
+    }
+    gb_complete(watch->client->addon, &event);
+}
+
+static void watching_remove(struct gb_watching *watch)
+{
+    struct gb_watching **link = &watch->client->watches;
+    while (*link != watch)
+        link = &(*link)->next;
+    *link = watch->next;
+    free(watch);
+}
+
+void gb_watches_free(struct gb_node_client *client)
+{
+    while (client->watches)
+        watching_remove(client->watches);
+}
+
+static void on_watch(struct gpubuf_client *client, int status, uint64_t number, void *arg)
+{
+    struct gb_watching *watch = arg;
+    watch->number = number;
+    gb_complete(watch->client->addon, &(struct gb_completion){
+                                          .type = GB_DONE_PLAIN,
+                                          .id = watch->id,
+                                          .status = status,
+                                          .value = (double)number,
+                                          .text = failure_text(client, status),
+                                      });
+    if (status < 0)
+        watching_remove(watch);
+}
+
+/* watch(client, id, prefix): the completion brings the watch's number; events have the same id. */
+napi_value gb_js_watch(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char *prefix = NULL;
+    double id;
+    if (!client || !gb_read_number(env, values[1], "the id", &id) ||
+        !gb_read_text(env, values[2], "the prefix", &prefix))
+        return NULL;
+    struct gb_watching *watch = calloc(1, sizeof(*watch));
+    uint64_t request = 0;
+    int r = GPUBUF_E_NO_MEMORY;
+    if (watch) {
+        *watch = (struct gb_watching){.next = client->watches, .client = client, .id = id};
+        client->watches = watch;
+        r = gpubuf_watch_async(client->client, prefix, on_event, on_watch, watch, &request);
+        if (r < 0)
+            watching_remove(watch);
+    }
+    free(prefix);
+    return gb_begun(env, client, NULL, r, request);
+}
+
+/* unwatch(client, number) */
+napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    uint64_t number;
+    if (!client || !gb_read_index(env, values[1], "the watch", &number))
+        return NULL;
+    (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */
+    for (struct gb_watching *watch = client->watches; watch; watch = watch->next) {
+        if (watch->number == number) {
+            watching_remove(watch);
+            break;
+        }
+    }
+    gb_client_poll(client);
+    return NULL;
+}
+
+/* ---- seal ---- */
+
+static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct gb_pending *pending = arg;
+    gb_complete(pending->addon, &(struct gb_completion){
+                                    .type = GB_DONE_PLAIN,
+                                    .id = pending->id,
+                                    .status = status,
+                                    .value = status < 0 ? 0 : (double)gpubuf_object_version(object),
+                                    .text = failure_text(client, status),
+                                });
+    gpubuf_release(object); /* JavaScript has its own reference */
+    free(pending);
+}
+
+/* seal(client, id, object, null counts or undefined) */
+napi_value gb_js_seal(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], result = NULL;
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    struct gpubuf_object *object = client ? gb_object_at(addon, values[2], NULL) : NULL;
+    if (!object)
+        return NULL;
+    uint32_t count = gb_array_length(env, values[3]);
+    size_t expected = gpubuf_kind(object) == GPUBUF_KIND_TABLE ? gpubuf_child_count(object) : 1;
+    int64_t *counts = NULL;
+    if (count > 0 && count != expected) {
+        (void)napi_throw_type_error(env, NULL, "nullCounts has not one entry for each column");
+        return NULL;
+    }
+    if (count > 0 && !(counts = calloc(count, sizeof(*counts))))
+        return gb_throw_memory(env);
+    uint32_t i = 0;
+    for (; i < count; i++) {
+        napi_value item;
+        double number;
+        if (napi_get_element(env, values[3], i, &item) != napi_ok ||
+            !gb_read_number(env, item, "a null count", &number))
+            break;
+        counts[i] = number >= 0 && number < 9007199254740992.0 ? (int64_t)number : -1;
+    }
+    struct gb_pending *pending = i == count ? gb_pending_new(addon, values[1]) : NULL;
+    if (pending) {
+        uint64_t request = 0;
+        int r = gpubuf_seal_async(object, counts, on_sealed, pending, &request);
+        result = gb_begun(env, client, pending, r, request);
+    }
+    free(counts);
+    return result;
+}
