@@ -144,6 +144,17 @@ PACKAGE := $(if $(findstring thread,$(SANITIZE)),,$(B)/python/gpubufd/_core.abi3
 	$(patsubst client/python/%,$(B)/python/%,$(PYTHON_MODULES)))
 # The tests' own processes, which know no sanitizer, take the one without.
 FAKECUDA_PLAIN := $(if $(SANITIZE),$(BUILD)/fakecuda/libcuda.so.1)
+# The addon for Node, where Node's headers are. A module is not linked against what loads it.
+NODE ?= node
+NODE_INCLUDE ?= $(firstword $(dir $(wildcard \
+	$(shell $(NODE) -p 'path.join(path.dirname(path.dirname(process.execPath)),"include","node")' \
+	2>/dev/null)/node_api.h /usr/include/node/node_api.h /usr/include/nodejs/src/node_api.h)))
+NODE_SOURCES := $(wildcard client/node/src/*.c)
+NODE_HEADERS := $(wildcard client/node/src/*.h)
+NODE_PLATFORM := linux-$(patsubst x86_64,x64,$(patsubst aarch64,arm64,$(shell uname -m)))
+NODE_PACKAGE := $(BUILD)/node/gpubufd
+NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
+NODE_FILES := $(wildcard client/node/package.json client/node/lib/* client/node/bin/*) LICENSE
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
 .PHONY: all library daemon gpubufctl examples objects tests benches fuzzers python wheel help FORCE
@@ -300,6 +311,46 @@ wheel: ## a wheel of the Python package, in build/wheel
 		--bdist-dir $(abspath $(BUILD))/python-package/wheel
 	@ls $(BUILD)/wheel
 
+# Everything is in the one file: it is loaded where no libgpubuf is installed.
+NODE_OBJECTS := $(call objects,$(NODE_SOURCES))
+$(NODE_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -isystem $(NODE_INCLUDE) -MMD -MP -c $< -o $@
+-include $(NODE_OBJECTS:.o=.d)
+$(NODE_ADDON): $(NODE_OBJECTS) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -o $@ $(filter %.o,$^) \
+		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
+
+# The package as it is published, beside the addon.
+.PHONY: node node-package
+ifeq ($(NODE_INCLUDE),)
+node: ## build the package for Node
+	@echo 'the package for Node is not built: no node_api.h; install libnode-dev, or say NODE_INCLUDE='
+else
+node: $(NODE_ADDON) $(NODE_PACKAGE)/.copied
+endif
+$(NODE_PACKAGE)/.copied: $(NODE_FILES)
+	$(call say,COPY,$(NODE_PACKAGE))
+	@mkdir -p $(@D)
+	$(Q)rm -rf $(@D)/lib $(@D)/bin && cp -R client/node/package.json client/node/lib \
+		$(wildcard client/node/bin) $(wildcard client/node/README.md) LICENSE $(@D)/ && touch $@
+# What its tests want from npm, if that can be reached: they say so and skip where it cannot.
+NODE_LOCK := tests/node/package-lock.json
+.PHONY: node-modules
+node-modules:
+	@mkdir -p $(BUILD)/node
+	@cmp -s $(NODE_LOCK) $(BUILD)/node/node_modules/.complete || ! command -v npm >/dev/null || { \
+		cp tests/node/package.json $(NODE_LOCK) $(BUILD)/node/ && cd $(BUILD)/node && \
+		npm ci --ignore-scripts --no-audit --no-fund --silent --fetch-retries=1 \
+			--fetch-timeout=20000 && \
+		cp package-lock.json node_modules/.complete || \
+		echo '  (npm cannot be reached: tests of apache-arrow and of types will be skipped)'; }
+node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler
+	@cd $(NODE_PACKAGE) && npm pack --silent --offline --pack-destination ..
+
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
 $(FAKECUDA): $(call objects,$(FAKECUDA_SOURCES)) $(B)/sources
@@ -367,7 +418,7 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	@rm -f $(BUILD)/asan/reports/summary
 	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
-	$(MAKE) library || failed=--build-failed; \
+	$(MAKE) library node || failed=--build-failed; $(MAKE) node-modules; \
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
@@ -411,7 +462,7 @@ lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-s
 
 lint-format:
 	$(call say,FORMAT,'all C files')
-	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS) $(NODE_SOURCES) $(NODE_HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
 # The installed header by itself, as old C and as C++; and the library shows what it declares.
 lint-header: $(LIBRARY)
@@ -462,7 +513,7 @@ lint-shell:
 	@$(SHELLCHECK) $(SHELL_SCRIPTS)
 
 format: ## rewrite the C files as .clang-format says
-	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
+	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS) $(NODE_SOURCES) $(NODE_HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
 # ---- installing ----
 

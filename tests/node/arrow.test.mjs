@@ -1,0 +1,229 @@
+// Arrow both ways: no copy, every type, nulls, chunks; and the same bytes for the C library.
+
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import test from 'node:test'
+import { arrow, data, fixture, gpubufd, withArrow } from './harness.mjs'
+
+const { daemon, connect } = await fixture()
+const c = await connect()
+
+const plain = vector => JSON.parse(JSON.stringify([...vector].map(simple)))
+function simple (value) {
+  if (typeof value === 'bigint') return `${value}n`
+  if (value?.toJSON) value = value.toJSON()
+  if (ArrayBuffer.isView(value)) return [...value].map(simple)
+  if (Array.isArray(value)) return value.map(simple)
+  if (value instanceof Date) return value.getTime()
+  if (value && typeof value === 'object') return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, simple(v)]))
+  return value
+}
+
+/** Publishes, opens, and compares, also slices. */
+async function roundTrip (vector, dtype, name = 'round') {
+  await c.put(name, vector, { replace: true })
+  const column = await c.open(name)
+  try {
+    assert.equal(column.dtype, dtype)
+    assert.equal(column.length, vector.length)
+    const back = column.toArrow()
+    assert.equal(String(back.type), String(vector.type))
+    assert.deepEqual(plain(back), plain(vector))
+    assert.equal(back.nullCount, vector.nullCount)
+    for (const [begin, end] of [[1, vector.length], [Math.min(3, vector.length), vector.length], [0, 1], [2, 2]]) {
+      const part = column.slice(begin, end).toArrow()
+      assert.deepEqual(plain(part), plain(vector).slice(begin, end), `${dtype} [${begin}, ${end})`)
+    }
+  } finally {
+    column.release()
+  }
+}
+
+function vectors () {
+  const from = arrow.vectorFromArray
+  const days = [new Date(0), null, new Date(86400000 * 365), new Date(86400000)]
+  return [
+    ['bool', from([true, null, false, true, true, false, null, true, true, true, false], new arrow.Bool())],
+    ['int8', from([1, null, -3, 4], new arrow.Int8())],
+    ['uint16', from([1, 2, 3, 65535], new arrow.Uint16())],
+    ['int64', from([1n, null, -(2n ** 62n)], new arrow.Int64())],
+    ['uint64', from([1n, 2n ** 64n - 1n, null], new arrow.Uint64())],
+    ['float16', from([1, null, 0.5], new arrow.Float16())],
+    ['float32', from([1.5, null, -2.25], new arrow.Float32())],
+    ['float64', from([1.1, null, NaN], new arrow.Float64())],
+    ['utf8', from(['a', null, '', 'größer', 'z'], new arrow.Utf8())],
+    ['large_utf8', from(['a', null, '', 'größer', 'z'], new arrow.LargeUtf8())],
+    ['binary', from([Uint8Array.of(1, 2), null, Uint8Array.of()], new arrow.Binary())],
+    ['fixed_binary(3)', from([Uint8Array.of(1, 2, 3), null, Uint8Array.of(4, 5, 6)], new arrow.FixedSizeBinary(3))],
+    ['date32', from(days, new arrow.DateDay())],
+    ['date64', from(days, new arrow.DateMillisecond())],
+    ['time32[ms]', from([1, null, 3], new arrow.TimeMillisecond())],
+    ['time64[ns]', from([1n, null, 3n], new arrow.TimeNanosecond())],
+    ['timestamp[us]', from([1, null, 3], new arrow.TimestampMicrosecond())],
+    ['timestamp[ms,Europe/Vienna]', from([1, null, 3], new arrow.TimestampMillisecond('Europe/Vienna'))],
+    ['duration[s]', from([1n, null, 3n], new arrow.DurationSecond())],
+    ['null', from([null, null, null], new arrow.Null())],
+    ['dictionary', from(['x', 'y', null, 'x', 'z'], new arrow.Dictionary(new arrow.Utf8(), new arrow.Int32()))],
+    ['list', from([[1, null, 3], null, [], [4]], new arrow.List(new arrow.Field('item', new arrow.Int32(), true)))],
+    ['fixed_list(2)', from([[1, 2], null, [5, null]],
+      new arrow.FixedSizeList(2, new arrow.Field('item', new arrow.Float64(), true)))],
+    ['struct', from([{ a: 1, b: 'x' }, null, { a: null, b: 'z' }], new arrow.Struct([
+      new arrow.Field('a', new arrow.Int16(), true), new arrow.Field('b', new arrow.Utf8(), true)]))],
+    ['list', from([[{ a: ['x', null] }, { a: [] }], null, [{ a: null }]],
+      new arrow.List(new arrow.Field('item', new arrow.Struct([
+        new arrow.Field('a', new arrow.List(new arrow.Field('item', new arrow.Utf8(), true)), true)]), true)))]
+  ]
+}
+
+test('every type there and back, whole and sliced', withArrow, async () => {
+  for (const [dtype, vector] of vectors()) await roundTrip(vector, dtype)
+})
+
+test('sliced vectors are published as what they show', withArrow, async () => {
+  for (const [dtype, vector] of vectors()) {
+    for (const [begin, end] of [[1, vector.length], [1, 2], [0, 0]]) {
+      const part = vector.slice(begin, end)
+      await c.put('part', part, { replace: true })
+      const column = await c.open('part')
+      assert.deepEqual(plain(column.toArrow()), plain(vector).slice(begin, end), `${dtype} [${begin}, ${end})`)
+      column.release()
+    }
+  }
+})
+
+test('chunks become one column', withArrow, async () => {
+  for (const [dtype, vector] of vectors()) {
+    if (dtype === 'null') continue
+    const chunked = vector.slice(1).concat(vector, vector.slice(0, 2))
+    const expected = [...plain(vector).slice(1), ...plain(vector), ...plain(vector).slice(0, 2)]
+    await c.put('chunks', chunked, { replace: true })
+    const column = await c.open('chunks')
+    assert.equal(column.length, expected.length)
+    assert.deepEqual(plain(column.toArrow()), expected, dtype)
+    column.release()
+  }
+})
+
+test('chunks with dictionaries of their own', withArrow, async () => {
+  const type = () => new arrow.Dictionary(new arrow.Utf8(), new arrow.Int8())
+  const one = arrow.vectorFromArray(['a', 'b', null], type())
+  const two = arrow.vectorFromArray(['c', 'a'], type())
+  await c.put('dictionaries', new arrow.Vector([one.data[0], two.data[0]]))
+  const column = await c.open('dictionaries')
+  assert.deepEqual(plain(column.toArrow()), ['a', 'b', null, 'c', 'a'])
+  column.release()
+})
+
+test('decimals', withArrow, async () => {
+  const type = new arrow.Decimal(2, 10, 128)
+  const words = new Uint32Array([12345, 0, 0, 0, 0, 0, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff])
+  const vector = arrow.makeVector(arrow.makeData({ type, length: 3, data: words }))
+  await c.put('decimal', vector)
+  const column = await c.open('decimal')
+  assert.equal(column.dtype, 'decimal128(10,2)')
+  assert.deepEqual(column.toArrow().data[0].values, words)
+  column.release()
+})
+
+test('a table keeps names, metadata and nulls', withArrow, async () => {
+  const table = new arrow.Table({
+    n: arrow.vectorFromArray([1, null, 3], new arrow.Int32()), s: arrow.vectorFromArray(['x', null, 'z'], new arrow.Utf8())
+  })
+  await c.put('table', table)
+  const object = await c.open('table')
+  assert.deepEqual(object.toArrow().toArray().map(row => row.toJSON()), table.toArray().map(row => row.toJSON()))
+  assert.deepEqual(object.slice(1).toArrow().toArray().map(row => row.toJSON()),
+    table.slice(1).toArray().map(row => row.toJSON()))
+  const noted = new arrow.Schema([new arrow.Field('n', new arrow.Int32(), true, new Map([['unit', 'm']]))])
+  await c.put('noted', new arrow.Table(noted, new arrow.RecordBatch(noted, arrow.makeData({
+    type: new arrow.Struct(noted.fields), length: 2, children: [arrow.makeData({ type: new arrow.Int32(), data: Int32Array.of(1, 2) })]
+  }))))
+  const opened = await c.open('noted')
+  assert.equal(opened.toArrow().schema.fields[0].metadata.get('unit'), 'm')
+  opened.release()
+  object.release()
+  await c.put('no rows', table.slice(0, 0))
+  const none = await c.open('no rows')
+  assert.equal(none.toArrow().numRows, 0)
+  none.release()
+})
+
+test('200 000 flights: an IPC file published, and no byte copied on the way out', withArrow, async () => {
+  const file = await readFile(data('flights-200k.arrow'))
+  await c.put('flights', file)
+  const flights = await c.open('flights')
+  const expected = arrow.tableFromIPC(file)
+  const before = process.memoryUsage()
+  const table = flights.toArrow()
+  const after = process.memoryUsage()
+  assert.ok(after.arrayBuffers - before.arrayBuffers < 10_000, 'memory was copied')
+  assert.equal(table.numRows, 200_000)
+  for (const [i, field] of expected.schema.fields.entries()) {
+    const column = flights.columnAt(i)
+    const [chunk] = table.getChildAt(i).data
+    assert.equal(chunk.values.buffer, column.values.buffer)
+    assert.equal(chunk.values.byteOffset, column.values.byteOffset)
+    assert.equal(table.schema.fields[i].name, field.name)
+    assert.deepEqual(Buffer.compare(Buffer.from(column.values.buffer, column.values.byteOffset, column.values.byteLength),
+      Buffer.from(expected.getChildAt(i).toArray().buffer, expected.getChildAt(i).toArray().byteOffset, column.values.byteLength)), 0)
+  }
+  // And as a stream, told apart by its first bytes; or kept as what it is.
+  await c.put('stream', arrow.tableToIPC(table.slice(0, 1000), 'stream'))
+  const stream = await c.open('stream')
+  assert.deepEqual(stream.toArrow().get(999).toJSON(), expected.get(999).toJSON())
+  await c.put('file', file, { as: 'bytes' })
+  const bytes = await c.open('file')
+  assert.equal(Buffer.compare(bytes.bytes, file), 0)
+  for (const object of [flights, stream, bytes]) object.release()
+})
+
+test('what the command line published, and the other way round', withArrow, async () => {
+  await daemon.ctl('put', 'movies', data('movies.csv'))
+  const movies = await c.open('movies')
+  const table = movies.toArrow()
+  assert.deepEqual(table.schema.fields.map(field => field.name), movies.columnNames)
+  assert.equal(table.numRows, movies.numRows)
+  for (const column of movies.columns) {
+    const vector = table.getChild(column.columnName)
+    assert.equal(vector.nullCount, column.nullCount)
+    let nulls = 0
+    for (let i = 0; i < vector.length; i++) nulls += !vector.isValid(i)
+    assert.equal(nulls, column.nullCount, column.columnName)
+  }
+  await c.put('movies again', table)
+  for (const form of ['csv', 'json']) {
+    const shown = await daemon.ctl('get', 'movies', '--format', form).catch(() => undefined)
+    if (shown !== undefined) assert.equal(await daemon.ctl('get', 'movies again', '--format', form), shown)
+  }
+  movies.release()
+})
+
+test('arrays and bytes are vectors, unless they have more axes', withArrow, async () => {
+  await c.put('array', Float64Array.of(1, 2, 3))
+  await c.put('matrix', Float64Array.of(1, 2, 3, 4), { shape: [2, 2] })
+  await c.put('bytes', Buffer.from([1, 2]))
+  await c.put('complex', Float32Array.of(1, 2), { dtype: 'complex64', shape: [1] })
+  const [array, matrix, bytes, complex] = await c.openMany(['array', 'matrix', 'bytes', 'complex'])
+  assert.deepEqual(plain(array.slice(1).toArrow()), [2, 3])
+  assert.deepEqual(plain(bytes.toArrow()), [1, 2])
+  assert.throws(() => matrix.toArrow(), { kind: 'unsupported' })
+  assert.throws(() => complex.toArrow(), { kind: 'unsupported' })
+  assert.deepEqual(plain(await array.toHost()), [1, 2, 3]) // of host memory: a copy
+  for (const object of [array, matrix, bytes, complex]) object.release()
+})
+
+test('types that cannot be shared are named', withArrow, async () => {
+  const map = arrow.vectorFromArray([{ a: 1 }], new arrow.Map_(new arrow.Field('entries', new arrow.Struct([
+    new arrow.Field('key', new arrow.Utf8(), false), new arrow.Field('value', new arrow.Int32(), true)]), false)))
+  await assert.rejects(c.put('map', map), TypeError)
+  await assert.rejects(c.put('broken', Buffer.from('ARROW1 and no more')), Error)
+})
+
+test('without apache-arrow everything else works', async () => {
+  await c.put('no arrow', Float64Array.of(1))
+  const object = await c.open('no arrow')
+  if (!arrow) assert.throws(() => object.toArrow(), { kind: 'unsupported', message: /npm install/ })
+  assert.equal(object.values[0], 1)
+  object.release()
+  assert.equal(typeof gpubufd.setArrow, 'function')
+})

@@ -1,0 +1,270 @@
+// Connections and requests.
+
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { Daemon, connect, fixture, gpubufd, require, run, until } from './harness.mjs'
+
+const { daemon, connect: client } = await fixture()
+const c = await client({ name: 'tests' })
+
+test('import and require give the same module', () => {
+  assert.equal(require('./gpubufd').connect, connect)
+  assert.equal(gpubufd.default.Client, gpubufd.Client)
+  assert.match(gpubufd.version, /^\d+\.\d+\.\d+$/)
+})
+
+test('what is put can be listed, described and deleted', async () => {
+  assert.ok(await c.put('names/a', Float64Array.of(1, 2, 3)) > 0)
+  await c.put('names/b', Buffer.from('text'))
+  assert.deepEqual((await c.list('names/')).map(object => object.name), ['names/a', 'names/b'])
+  const info = await c.stat('names/a')
+  assert.equal(info.layout.dtype, 'float64')
+  assert.deepEqual(info.layout.shape, [3])
+  await c.delete(['names/a', 'names/b'])
+  assert.deepEqual(await c.list('names/'), [])
+})
+
+test('list goes through all pages', async () => {
+  const names = Array.from({ length: 1205 }, (_, i) => `pages/${String(i).padStart(5, '0')}`)
+  await Promise.all(names.map(name => c.put(name, Buffer.from(name))))
+  assert.deepEqual((await c.list('pages/')).map(object => object.name), names)
+  await c.delete(names)
+})
+
+test('errors have a class, a kind and a code', async () => {
+  await assert.rejects(c.open('none'), error => {
+    assert.ok(error instanceof gpubufd.NotFoundError)
+    assert.ok(error instanceof gpubufd.GpubufError)
+    assert.ok(error instanceof Error)
+    assert.equal(error.kind, 'not_found')
+    assert.equal(error.code, 'GPUBUF_E_NOT_FOUND')
+    assert.equal(error.errno, -32001)
+    assert.match(error.message, /none/)
+    return true
+  })
+  await c.put('taken', Buffer.from('x'))
+  await assert.rejects(c.put('taken', Buffer.from('y')), { name: 'ExistsError', kind: 'exists' })
+  await c.put('taken', Buffer.from('y'), { replace: true })
+  await assert.rejects(c.delete('none'), { kind: 'not_found' })
+  await assert.rejects(c.put('huge', { a: 1 }), TypeError)
+  await assert.rejects(c.create('huge', { kind: 'bytes', bytes: 2 ** 40 }), { kind: 'no_space' })
+  await assert.rejects(c.call('no such method'), { kind: 'method' })
+  await assert.rejects(c.call('open', { name: 'taken' }), { kind: 'unsupported' })
+})
+
+test('open waits as long as it is told', async () => {
+  await assert.rejects(c.open('late', { timeout: 20 }), { name: 'TimeoutError', kind: 'timeout' })
+  const opening = c.open('late', { timeout: 10_000 })
+  await c.put('late', Int8Array.of(7))
+  const late = await opening
+  assert.deepEqual([...late.values], [7])
+  late.release()
+})
+
+test('a version is opened or refused', async () => {
+  const version = await c.put('versioned', Int8Array.of(1))
+  const one = await c.open('versioned', { version })
+  assert.equal(one.version, version)
+  await c.put('versioned', Int8Array.of(2), { replace: true })
+  await assert.rejects(c.open('versioned', { version }), { kind: 'stale' })
+  assert.deepEqual([...one.values], [1]) // held, so untouched
+  one.release()
+})
+
+test('a signal ends a request', async () => {
+  const controller = new AbortController()
+  const opening = c.open('never', { timeout: 60_000, signal: controller.signal })
+  controller.abort()
+  await assert.rejects(opening, { name: 'AbortError' })
+  await assert.rejects(c.open('never', { signal: controller.signal }), { name: 'AbortError' })
+  const why = new Error('mine')
+  await assert.rejects(c.list('', { signal: AbortSignal.abort(why) }), why)
+  // What the daemon granted all the same is given back.
+  await c.put('granted', Int8Array.of(1))
+  for (let i = 0; i < 50; i++) {
+    const one = new AbortController()
+    const outcome = c.open('granted', { signal: one.signal }).then(object => object.release(), () => {})
+    if (i % 2) await Promise.resolve()
+    one.abort()
+    await outcome
+  }
+  await until(async () => (await c.leases('granted')).leases.length === 0)
+})
+
+test('many are opened at once', async () => {
+  const names = Array.from({ length: 300 }, (_, i) => `many/${i}`)
+  await Promise.all(names.map((name, i) => c.put(name, Int32Array.of(i))))
+  const objects = await c.openMany(names)
+  assert.deepEqual(objects.map(object => object.values[0]), names.map((_, i) => i))
+  objects.forEach(object => object.release())
+  await assert.rejects(c.openMany(['many/1', 'many/x', 'many/2']), { kind: 'not_found' })
+  const [one, two] = await c.openMany(['many/1', 'many/x'], { partial: true })
+  assert.equal(two.kind, 'not_found')
+  one.release()
+  assert.deepEqual(await c.openMany([]), [])
+  await assert.rejects(c.openMany(['']), { kind: 'invalid' })
+  await assert.rejects(c.openMany([1]), TypeError)
+  await until(async () => (await c.leases()).leases.length === 0)
+  await c.delete(names)
+})
+
+test('pins, leases, stats, aliases', async () => {
+  await c.put('pinned', Int32Array.of(1, 2, 3, 4))
+  await c.pin('pinned')
+  assert.equal((await c.stat('pinned')).pinned, true)
+  await c.unpin('pinned')
+  assert.equal((await c.stat('pinned')).pinned, false)
+  const object = await c.open('pinned')
+  const { leases } = await c.leases('pinned')
+  assert.equal(leases.length, 1)
+  assert.equal(leases[0].client, 'tests')
+  assert.equal(leases[0].pid, process.pid)
+  object.release()
+  await c.alias('part', 'pinned', { slice: { offset: 1, length: 2 } })
+  const part = await c.open('part')
+  assert.deepEqual([...part.values], [2, 3])
+  part.release()
+  assert.equal(typeof (await c.stats()).devices, 'object')
+})
+
+test('events come in order, and end with the loop', async () => {
+  const seen = []
+  await c.put('events/old', Int8Array.of(1))
+  const watch = c.watch('events/')
+  for await (const { kind, object } of watch) {
+    seen.push(`${kind} ${object?.name ?? '-'}`)
+    if (kind === 'synced') {
+      await c.put('events/new', Int8Array.of(1))
+      await c.delete('events/old')
+    }
+    if (kind === 'deleted') break
+  }
+  assert.deepEqual(seen,
+    ['sealed events/old', 'synced -', 'sealed events/new', 'deleted events/old'])
+  assert.deepEqual(await watch.next(), { value: undefined, done: true })
+})
+
+test('a signal ends a watch', async () => {
+  const controller = new AbortController()
+  const watch = c.watch('nothing/', { signal: controller.signal })
+  assert.equal((await watch.next()).value.kind, 'synced')
+  const next = watch.next()
+  controller.abort()
+  await assert.rejects(next, { name: 'AbortError' })
+  assert.equal((await watch.next()).done, true)
+  await assert.rejects(c.watch('', { signal: AbortSignal.abort() }).next(), { name: 'AbortError' })
+})
+
+test('a watch that ends before it began leaves nothing behind', async () => {
+  const other = await client()
+  for (let i = 0; i < 100; i++) await other.watch('').return()
+  await other.list()
+  assert.equal((await other.watch('').next()).value.kind, 'sealed') // of at most 64 that a session may have
+  other.close()
+})
+
+test('a closed client refuses', async () => {
+  const other = await client()
+  const object = await other.open('taken')
+  const opening = other.open('never', { timeout: 60_000 })
+  const next = other.watch('nothing/')
+  await next.next()
+  other.close()
+  other.close()
+  await assert.rejects(opening, { kind: 'closed' })
+  assert.equal((await next.next()).done, true)
+  await assert.rejects(other.open('taken'), { kind: 'closed' })
+  await assert.rejects(other.list(), { kind: 'closed' })
+  await assert.rejects(other.watch('').next(), { kind: 'closed' })
+  object.release()
+  assert.equal(other.connected, false)
+})
+
+test('connecting where nobody listens', async () => {
+  await assert.rejects(connect('/nonexistent/socket'), { name: 'ConnectError', kind: 'connect' })
+  await assert.rejects(connect(7), TypeError)
+  await assert.rejects(connect({ socket: 7 }), TypeError)
+  await assert.rejects(connect({ timeout: -1 }), RangeError)
+  await assert.rejects(connect({ signal: 'x' }), TypeError)
+  await assert.rejects(connect({ socket: daemon.socket, signal: AbortSignal.abort() }), { name: 'AbortError' })
+  await assert.rejects(connect('a\0b'), TypeError)
+  await assert.rejects(connect('x'.repeat(5000)), { kind: 'connect' })
+  assert.throws(() => new gpubufd.Client(), TypeError)
+  assert.throws(() => new gpubufd.Table(), TypeError)
+})
+
+test('wrong arguments are refused by a sentence', async () => {
+  const bad = [
+    () => c.open(), () => c.open(7), () => c.open(null), () => c.open('a', 7),
+    () => c.open('a', { timeout: '1' }), () => c.open('a', { signal: {} }),
+    () => c.open('a\0b'), () => c.openMany('a'), () => c.stat(Symbol.iterator), () => c.list(7),
+    () => c.put('a'), () => c.put('a', 7), () => c.put('a', Symbol.iterator), () => c.put('a', [1, 2]),
+    () => c.put('a', new Map()), () => c.put('a', Int8Array.of(1), { as: 'nothing' }),
+    () => c.put('a', Int8Array.of(1), { replace: 'yes' }), () => c.put('a', Int8Array.of(1), { mode: 'x' }),
+    () => c.put('a', Int8Array.of(1), { evict: 'never' }), () => c.put('a', Int8Array.of(1), { shape: 1 }),
+    () => c.put(7, Int8Array.of(1)), () => c.create('a'), () => c.create('a', {}),
+    () => c.create('a', { kind: 'array', dtype: 'int8' }), () => c.create('a', { kind: 'bytes', bytes: 'x' }),
+    () => c.create('a', { kind: 'bytes', bytes: -1 }), () => c.create('a', { kind: 'bytes', bytes: 1.5 }),
+    () => c.delete(7), () => c.delete([7]), () => c.pin(), () => c.alias('a'), () => c.call()
+  ]
+  for (const one of bad) await assert.rejects(one, TypeError, String(one))
+  const outside = [
+    () => c.open('a', { timeout: -1 }), () => c.open('a', { timeout: NaN }), () => c.open('a', { version: 2 ** 60 }),
+    () => c.put('a', Int8Array.of(1), { shape: [2] }), () => c.put('a', Int8Array.of(1), { shape: [-1] }),
+    () => c.put('a', Int8Array.of(1), { ttl: -1 }), () => c.put('a', { x: Int8Array.of(1), y: Int8Array.of(1, 2) })
+  ]
+  for (const one of outside) await assert.rejects(one, RangeError, String(one))
+  for (const name of ['', '/a', 'a//b', 'x'.repeat(256), 'x'.repeat(100_000), '\u0001']) {
+    await assert.rejects(c.open(name), { kind: 'invalid' }, name.slice(0, 10))
+    await assert.rejects(c.put(name, Int8Array.of(1)), { kind: 'invalid' })
+  }
+  await assert.rejects(c.create('a', { kind: 'array', dtype: 'int33', shape: [1] }), { kind: 'invalid' })
+  await assert.rejects(c.put('a', Int8Array.of(1), { mode: 0o1000 }), { kind: 'invalid' })
+  await assert.rejects(c.call('list', { limit: -1 }), { kind: 'invalid' })
+})
+
+test('a daemon that dies is found again', async () => {
+  const mortal = await Daemon.start()
+  const other = await connect({ socket: mortal.socket, timeout: 20_000 })
+  try {
+    await other.put('kept', Int32Array.of(1, 2, 3))
+    const kept = await other.open('kept')
+    const values = kept.values
+    const watch = other.watch('')
+    while ((await watch.next()).value.kind !== 'synced');
+    const waiting = other.call('stats')
+    await mortal.kill()
+    await waiting.catch(error => assert.equal(error.kind, 'closed'))
+    assert.deepEqual([...values], [1, 2, 3]) // mapped, whoever is dead
+    const listing = other.list() // waits for the next daemon
+    await mortal.run()
+    assert.deepEqual(await listing, [])
+    assert.equal((await watch.next()).value.kind, 'reconnected')
+    assert.equal((await watch.next()).value.kind, 'synced')
+    await other.put('anew', Int32Array.of(4))
+    const { kind, object } = (await watch.next()).value
+    assert.deepEqual([kind, object.name], ['sealed', 'anew'])
+    await watch.return()
+    kept.release()
+    const anew = await other.open('anew')
+    assert.deepEqual([...anew.values], [4])
+    anew.release()
+
+    const once = await connect({ socket: mortal.socket, reconnect: false })
+    await mortal.kill()
+    await assert.rejects(async () => { for (;;) await once.list() }, { kind: 'closed' })
+    once.close()
+  } finally {
+    other.close()
+    await mortal.stop()
+  }
+})
+
+test('an idle client does not keep the process alive, a request does', async () => {
+  const idle = await run(`await connect(process.env.S); console.log('idle')`, { S: daemon.socket })
+  assert.deepEqual([idle.code, idle.stdout, idle.stderr], [0, 'idle\n', ''])
+  const busy = await run(
+    `const c = await connect(process.env.S)
+     c.open('never', { timeout: 200 }).catch(error => console.log(error.kind))`, { S: daemon.socket })
+  assert.deepEqual([busy.code, busy.stdout, busy.stderr], [0, 'timeout\n', ''])
+})

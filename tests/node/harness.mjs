@@ -1,0 +1,141 @@
+// What the tests share: the package as it was built, a real daemon on a socket of its own, and what
+// npm has where it could be reached.
+
+import assert from 'node:assert/strict'
+import { spawn, execFile } from 'node:child_process'
+import { mkdtemp, readFile, readdir, readlink, rm } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import os from 'node:os'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { after } from 'node:test'
+
+export const ROOT = process.env.GPUBUF_ROOT ?? path.resolve('.')
+export const BUILD = path.resolve(process.env.GPUBUF_BUILD ?? path.join(ROOT, 'build'))
+export const PACKAGE = path.resolve(
+  process.env.GPUBUF_NODE_PACKAGE ?? path.join(ROOT, 'build', 'node', 'gpubufd'))
+export const HERE = path.dirname(fileURLToPath(import.meta.url))
+
+/** The module as `import` and `require` see it. */
+export const gpubufd = await import(path.join(PACKAGE, 'lib', 'index.mjs'))
+export const require = createRequire(path.join(PACKAGE, '..', 'anchor.cjs'))
+export const { connect } = gpubufd
+
+/** apache-arrow, or why it is not here. */
+export const arrow = await import('apache-arrow').catch(() => undefined)
+export const withArrow = { skip: arrow ? false : 'apache-arrow is not installed: npm could not be reached' }
+
+const execute = promisify(execFile)
+const DEADLINE = 20_000
+
+/** Polls until `condition` gives something; the deadline is for what will never be. */
+export async function until (condition, what = String(condition)) {
+  const end = Date.now() + DEADLINE
+  for (;;) {
+    const value = await condition()
+    if (value) return value
+    if (Date.now() > end) throw new Error(`waited in vain for: ${what}`)
+    await new Promise(resolve => setTimeout(resolve, 5))
+  }
+}
+
+export class Daemon {
+  static async start (...options) {
+    const daemon = new Daemon()
+    daemon.directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-'))
+    daemon.socket = path.join(daemon.directory, 's')
+    daemon.options = options.length ? options : ['--device', 'host:256M']
+    await daemon.run()
+    return daemon
+  }
+
+  async run (environment = {}) {
+    this.errors = ''
+    this.process = spawn(path.join(BUILD, 'bin', 'gpubufd'), ['--socket', this.socket, ...this.options],
+      { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...this.environment, ...environment } })
+    this.process.stderr.setEncoding('utf8').on('data', data => { this.errors += data })
+    this.ended = new Promise(resolve => this.process.once('exit', (...how) => resolve(how)))
+    await until(async () => {
+      assert.equal(this.process.exitCode, null, this.errors)
+      return connect({ socket: this.socket, reconnect: false }).then(client => {
+        client.close()
+        return true
+      }, () => false)
+    }, 'the daemon to listen')
+  }
+
+  /** kill -9. */
+  async kill () {
+    this.process.kill('SIGKILL')
+    await this.ended
+  }
+
+  async stop () {
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      this.process.kill('SIGTERM')
+      const [code] = await this.ended
+      assert.equal(code, 0, this.errors)
+      assert.doesNotMatch(this.errors, /Sanitizer|runtime error:/)
+    }
+    await rm(this.directory, { recursive: true, force: true })
+  }
+
+  /** Runs gpubufctl on it: the C library's side. */
+  async ctl (...words) {
+    const { stdout } = await execute(path.join(BUILD, 'bin', 'gpubufctl'), words, {
+      env: { ...process.env, GPUBUFD_SOCKET: this.socket }, maxBuffer: 64 << 20
+    })
+    return stdout
+  }
+}
+
+/** A daemon for a whole file, and a way to connect that closes at its end. */
+export async function fixture (...options) {
+  const daemon = await Daemon.start(...options)
+  const clients = []
+  after(async () => {
+    for (const client of clients) client.close()
+    await daemon.stop()
+  })
+  return {
+    daemon,
+    connect: async more => {
+      const client = await connect({ socket: daemon.socket, ...more })
+      clients.push(client)
+      return client
+    }
+  }
+}
+
+/** Runs a script in a process of its own; { code, signal, stdout, stderr }. */
+export async function run (script, environment = {}, words = []) {
+  const source = `import { createRequire } from 'node:module'
+    const gpubufd = createRequire(${JSON.stringify(import.meta.url)})(${JSON.stringify(path.join(PACKAGE, 'lib', 'index.cjs'))})
+    const { connect } = gpubufd
+    ${script}`
+  const child = spawn(process.execPath, [...words, '--input-type=module', '-e', source],
+    { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...environment } })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.setEncoding('utf8').on('data', data => { stdout += data })
+  child.stderr.setEncoding('utf8').on('data', data => { stderr += data })
+  const timer = setTimeout(() => child.kill('SIGKILL'), DEADLINE)
+  const [code, signal] = await new Promise(resolve => child.once('close', (...how) => resolve(how)))
+  clearTimeout(timer)
+  return { code, signal, stdout, stderr }
+}
+
+/** Open descriptors of this process. */
+export async function descriptors () {
+  const names = await readdir('/proc/self/fd')
+  const targets = await Promise.all(names.map(name => readlink(`/proc/self/fd/${name}`).catch(() => '')))
+  return targets.filter(target => /^\/memfd:|^socket:/.test(target)).length
+}
+
+/** Mappings of the daemon's memory. */
+export async function mappings () {
+  return (await readFile('/proc/self/maps', 'utf8')).split('\n').filter(line => line.includes('/memfd:')).length
+}
+
+export const data = name => path.join(ROOT, 'examples', 'data', name)

@@ -1,0 +1,282 @@
+// Objects: what they show, slices, the end of leases.
+
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import v8 from 'node:v8'
+import { fixture, gpubufd, mappings, run, until } from './harness.mjs'
+
+v8.setFlagsFromString('--expose-gc')
+const gc = (await import('node:vm')).runInNewContext('gc')
+
+const { daemon, connect } = await fixture()
+const c = await connect()
+
+const TYPED = {
+  int8: Int8Array.of(-1, 2, 3), int16: Int16Array.of(-1, 2, 3), int32: Int32Array.of(-1, 2, 3),
+  int64: BigInt64Array.of(-1n, 2n, 2n ** 62n), uint8: Uint8Array.of(1, 2, 255),
+  uint16: Uint16Array.of(1, 2, 65535), uint32: Uint32Array.of(1, 2, 2 ** 32 - 1),
+  uint64: BigUint64Array.of(1n, 2n, 2n ** 64n - 1n), float32: Float32Array.of(1.5, NaN, Infinity),
+  float64: Float64Array.of(1.5, NaN, Infinity)
+}
+
+test('typed arrays come back as what they were, as arrays and as columns', async () => {
+  for (const [dtype, values] of Object.entries(TYPED)) {
+    await c.put('typed', values, { replace: true })
+    await c.put('column', values, { as: 'column', replace: true })
+    const [array, column] = await c.openMany(['typed', 'column'])
+    assert.ok(array instanceof gpubufd.NDArray)
+    assert.ok(column instanceof gpubufd.Column)
+    for (const object of [array, column]) {
+      assert.equal(object.dtype, dtype)
+      assert.equal(object.length, 3)
+      assert.deepEqual(object.values, values)
+      assert.deepEqual(object.slice(1).values, values.slice(1))
+      assert.deepEqual(object.slice(-2, -1).values, values.slice(-2, -1))
+      assert.equal(object.slice(3).values.length, 0)
+      assert.equal(object.nullCount, 0)
+      assert.equal(object.mask, undefined)
+      object.release()
+    }
+  }
+})
+
+test('arrays of several axes', async () => {
+  const values = Float32Array.from({ length: 24 }, (_, i) => i)
+  await c.put('cube', values, { shape: [4, 3, 2] })
+  const cube = await c.open('cube')
+  assert.deepEqual([cube.shape, cube.strides, cube.ndim, cube.size], [[4, 3, 2], [24, 8, 4], 3, 24])
+  const part = cube.slice(1, 3)
+  assert.deepEqual(part.shape, [2, 3, 2])
+  assert.deepEqual([...part.values], [...values.slice(6, 18)])
+  assert.ok(part.isContiguous)
+  cube.release()
+  await c.put('scalar', Float64Array.of(3), { shape: [] })
+  const scalar = await c.open('scalar')
+  assert.deepEqual([scalar.ndim, scalar.size, scalar.values[0]], [0, 1, 3])
+  assert.throws(() => scalar.slice(0, 1), { kind: 'invalid' })
+  scalar.release()
+  await c.put('halves', Uint16Array.of(0x3c00), { dtype: 'float16' })
+  const halves = await c.open('halves')
+  assert.deepEqual([halves.dtype, halves.values[0]], ['float16', 0x3c00])
+  halves.release()
+})
+
+test('bytes', async () => {
+  for (const value of [Buffer.from('hello'), new TextEncoder().encode('hello').buffer,
+    new DataView(new TextEncoder().encode('hello').buffer)]) {
+    await c.put('bytes', value, { replace: true })
+    const bytes = await c.open('bytes')
+    assert.ok(bytes instanceof gpubufd.Bytes)
+    assert.equal(Buffer.from(bytes.bytes).toString(), 'hello')
+    assert.equal(Buffer.from(bytes.slice(1, 3).bytes).toString(), 'el')
+    bytes.release()
+  }
+  await c.put('empty', Buffer.alloc(0))
+  const empty = await c.open('empty')
+  assert.equal(empty.bytes.length, 0)
+  empty.release()
+  const big = Buffer.alloc(5 << 20, 7) // copied by another thread
+  await c.put('big', big)
+  const object = await c.open('big')
+  assert.equal(Buffer.compare(object.bytes, big), 0)
+  object.release()
+  await c.delete('big')
+})
+
+test('tables of plain columns', async () => {
+  await c.put('table', { n: Int32Array.of(1, 2, 3), text: ['one', null, 'drei ü'], none: [null, null, null] })
+  const table = await c.open('table')
+  assert.ok(table instanceof gpubufd.Table)
+  assert.deepEqual([table.numRows, table.numColumns, table.columnNames], [3, 3, ['n', 'text', 'none']])
+  const text = table.column('text')
+  assert.deepEqual([text.columnName, text.dtype, text.nullCount], ['text', 'utf8', 1])
+  assert.deepEqual([...text.offsets], [0, 3, 3, 10])
+  assert.equal(Buffer.from(text.values).toString(), 'onedrei ü')
+  assert.deepEqual([0, 1, 2].map(i => text.isValid(i)), [true, false, true])
+  assert.equal(table.columnAt(2).nullCount, 3)
+  assert.throws(() => table.column('x'), { kind: 'not_found' })
+  assert.throws(() => table.column(1), TypeError)
+  assert.throws(() => table.columnAt(3), RangeError)
+  assert.throws(() => table.columnAt(0.5), TypeError)
+  assert.throws(() => text.child(0), RangeError)
+  assert.throws(() => text.isValid(3), RangeError)
+  const rows = table.slice(1)
+  assert.deepEqual([...rows.column('n').values], [2, 3])
+  assert.equal(rows.column('text').isValid(0), false)
+  table.release()
+})
+
+test('slices outside of what there is are refused', async () => {
+  await c.put('five', Int32Array.of(1, 2, 3, 4, 5), { as: 'column' })
+  const five = await c.open('five')
+  for (const [begin, end] of [[6], [-6], [0, 6], [3, 2], [2 ** 53], [-(2 ** 53)], [0, 1e300]]) {
+    assert.throws(() => five.slice(begin, end), RangeError, `${begin} ${end}`)
+  }
+  for (const [begin, end] of [['1'], [1.5], [NaN], [null], [{}], [0, Infinity], [0, '2']]) {
+    assert.throws(() => five.slice(begin, end), TypeError, `${begin} ${end}`)
+  }
+  assert.deepEqual([...five.slice(1n, 3n).values], [2, 3])
+  assert.deepEqual([...five.slice(1, 4).slice(1).slice(-1).values], [4])
+  five.release()
+})
+
+test('one ArrayBuffer shows a mapping, and copies are made on demand', async () => {
+  await c.put('x', Float64Array.of(1, 2, 3))
+  await c.put('y', Float64Array.of(4, 5, 6))
+  const [x, y, again] = await c.openMany(['x', 'y', 'x'])
+  assert.equal(x.values.buffer, y.values.buffer)
+  assert.equal(x.values.buffer, again.values.buffer)
+  assert.equal(x.values.byteOffset, again.values.byteOffset)
+  assert.equal(x.slice(1).values.byteOffset, x.values.byteOffset + 8)
+  const copy = await c.open('x', { copy: true })
+  assert.notEqual(copy.values.buffer, x.values.buffer)
+  copy.values[0] = 9 // a copy's own
+  assert.equal(x.values[0], 1)
+  for (const object of [x, y, again, copy]) object.release()
+  const copying = await connect({ copy: true })
+  const other = await copying.open('x')
+  other.values.fill(0)
+  assert.deepEqual([...other.values], [1, 2, 3])
+  other.release()
+  copying.close()
+})
+
+test('created, filled in place, sealed', async () => {
+  const column = await c.create('filled', { kind: 'column', dtype: 'float32', length: 4, mask: true })
+  column.values.set([1, 2, 3, 4])
+  column.mask.fill(0b1011)
+  assert.equal(column.version, 0)
+  await assert.rejects(c.stat('filled'), { kind: 'not_found' })
+  await assert.rejects(column.seal({ nullCounts: 'x' }), TypeError)
+  await assert.rejects(column.seal({ nullCounts: [1, 2] }), TypeError)
+  const version = await column.seal({ nullCounts: 1 })
+  assert.equal(column.version, version)
+  assert.equal(column.nullCount, 1)
+  await assert.rejects(column.seal(), { kind: 'busy' })
+  const opened = await c.open('filled')
+  assert.deepEqual([...opened.values], [1, 2, 3, 4])
+  assert.deepEqual([0, 1, 2, 3].map(i => opened.isValid(i)), [true, true, false, true])
+  opened.release()
+  column.release()
+
+  const table = await c.create('made', {
+    kind: 'table',
+    length: 2,
+    columns: [{ name: 'a', dtype: 'int8', metadata: { unit: 'm' } }, { name: 'b', dtype: 'utf8', dataBytes: 2, mask: true }]
+  })
+  table.column('a').values.set([1, 2])
+  table.column('b').offsets.set([0, 2, 2])
+  table.column('b').values.set([104, 105])
+  table.column('b').mask[0] = 1
+  await table.seal({ nullCounts: { b: 1 } })
+  assert.equal(table.column('b').nullCount, 1)
+  assert.equal(table.column('a').metadata.get('unit'), 'm')
+  table.release()
+
+  const given = await c.create('given up', { kind: 'bytes', bytes: 8 })
+  given.release()
+  await assert.rejects(given.seal(), { kind: 'stale' })
+  await assert.rejects(c.stat('given up'), { kind: 'not_found' })
+})
+
+test('a released object refuses, and its views with it', async () => {
+  await c.put('gone', { a: Int32Array.of(1, 2) })
+  const table = await c.open('gone')
+  const column = table.column('a')
+  const slice = column.slice(1)
+  slice.release()
+  assert.throws(() => slice.values, { kind: 'stale' })
+  assert.deepEqual([...column.values], [1, 2])
+  const values = column.values
+  table.release()
+  table.release()
+  for (const use of [() => table.column('a'), () => table.slice(0), () => column.values, () => column.slice(1),
+    () => column.isValid(0), () => column.nullCount]) {
+    assert.throws(use, { name: 'StaleError', message: /"gone" has been released/ })
+  }
+  assert.equal(values.length, 2) // mapped as long as somebody can look
+  assert.ok(column.released)
+  column.release()
+  await until(async () => (await c.leases('gone')).leases.length === 0)
+})
+
+test('using and await using', async () => {
+  await c.put('used', Int8Array.of(1))
+  const object = await c.open('used')
+  object[Symbol.dispose]()
+  assert.ok(object.released)
+  const other = await c.open('used')
+  await other[Symbol.asyncDispose]()
+  assert.ok(other.released)
+})
+
+test('detached and foreign buffers', async () => {
+  const buffer = new ArrayBuffer(8)
+  const view = new Int8Array(buffer)
+  structuredClone(buffer, { transfer: [buffer] })
+  await assert.rejects(c.put('detached', view), { name: 'TypeError', message: /detached/ })
+  await assert.rejects(c.put('detached', buffer), { name: 'TypeError', message: /detached/ })
+  await c.put('shared', new Int32Array(new SharedArrayBuffer(8)))
+  const fake = Object.create(gpubufd.NDArray.prototype)
+  assert.throws(() => fake.values, TypeError)
+  assert.throws(() => fake.slice(0), TypeError)
+  await assert.rejects(c.put('x', await c.open('shared')), TypeError)
+})
+
+test('what is forgotten is released, with a warning that names it', async () => {
+  await c.put('forgotten', Int8Array.of(1))
+  const warned = new Promise(resolve => process.on('warning', warning => {
+    if (warning.code === 'GPUBUF_UNRELEASED' && /"forgotten"/.test(warning.message)) resolve()
+  }))
+  await (async () => { (await c.open('forgotten')).slice(0) })()
+  await until(async () => {
+    gc()
+    return (await c.leases('forgotten')).leases.length === 0
+  })
+  await warned
+})
+
+test('who has the memory has the lease', async () => {
+  await c.put('held', Int8Array.of(42))
+  let values = (await c.open('held')).values
+  let column = (await c.open('held')).slice(0)
+  for (let i = 0; i < 5; i++) {
+    gc()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  assert.equal((await c.leases('held')).leases.length, 2)
+  assert.deepEqual([values[0], column.values[0]], [42, 42])
+  values = column = undefined
+  await until(async () => {
+    gc()
+    return (await c.leases('held')).leases.length === 0
+  })
+})
+
+test('mappings go when nobody can look at them any more', async () => {
+  const { code, stdout, stderr } = await run(`
+    import fs from 'node:fs'
+    const mapped = () => fs.readFileSync('/proc/self/maps', 'utf8').split('\\n').filter(line => line.includes('/memfd:')).length
+    const c = await connect({ socket: process.env.S, cacheBytes: 1 })
+    await c.put('mapped', new Uint8Array(8 << 20))
+    let object = await c.open('mapped')
+    let values = object.values
+    object.release()
+    await c.list()
+    console.log(mapped() > 0, values[0])
+    c.close()
+    console.log(mapped() > 0, values[0])
+    object = values = undefined
+    for (let i = 0; i < 100 && mapped(); i++) { gc(); await new Promise(resolve => setTimeout(resolve, 10)) }
+    console.log(mapped())`, { S: daemon.socket }, ['--expose-gc'])
+  assert.deepEqual([code, stdout, stderr], [0, 'true 0\ntrue 0\n0\n', ''])
+})
+
+test('nothing is left', async () => {
+  gc()
+  await until(async () => {
+    gc()
+    return (await c.leases()).leases.length === 0
+  })
+  assert.ok(await mappings() < 10)
+})

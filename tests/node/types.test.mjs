@@ -1,0 +1,124 @@
+// The declarations, as a strict compiler sees them; the package, as npm packs and installs it.
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import test from 'node:test'
+import { promisify } from 'node:util'
+import { arrow, BUILD, PACKAGE, fixture, gpubufd, require } from './harness.mjs'
+
+const execute = promisify(execFile)
+const { daemon } = await fixture()
+
+let tsc
+try {
+  tsc = require.resolve('typescript/bin/tsc')
+} catch {}
+
+const GOOD = `
+import { connect, Table, Column, NotFoundError, type Client, type WatchEvent } from 'gpubufd'
+import * as arrow from 'apache-arrow'
+export async function use (signal: AbortSignal): Promise<number> {
+  using client: Client = await connect({ socket: '/s', reconnect: false })
+  await using object = await client.open('a', { timeout: 5, signal })
+  if (object instanceof Table) {
+    const column: Column = object.column('x').slice(1, -1)
+    const vector: arrow.Vector = column.toArrow()
+    const table: arrow.Table = object.toArrow()
+    return table.numRows + vector.length + (column.values?.length ?? 0)
+  }
+  switch (object.kind) {
+    case 'array': return object.shape.length
+    case 'column': return object.offset
+    case 'bytes': return object.bytes[0]
+  }
+}
+export async function more (client: Client, signal: AbortSignal): Promise<number> {
+  const column = await client.open<Column>('c')
+  const pointer: bigint | undefined = column.deviceData?.ptr
+  const version: number = await client.put('x', Float64Array.of(1), { as: 'column', mode: 0o644 })
+  await client.put('t', { a: Int8Array.of(1), b: ['x', null], c: column.toArrow() })
+  await client.put('u', await column.toHost())
+  const made = await client.create('m', { kind: 'array', dtype: 'int8', shape: [1, 2] })
+  await made.seal()
+  const [first] = await client.openMany<Column>(['a'])
+  const partial = await client.openMany(['a'], { partial: true })
+  for (const one of partial) if (!(one instanceof Error)) one.release()
+  for await (const event of client.watch('p/', { signal })) {
+    const { kind, object }: WatchEvent = event
+    if (kind === 'synced') return object?.version ?? first.length
+  }
+  try { await client.stat('x') } catch (error) {
+    if (error instanceof NotFoundError) return error.errno + error.code.length
+  }
+  return Number(pointer) + version
+}`
+const BAD = [
+  "import { connect } from 'gpubufd'; connect(7)",
+  "import { Client } from 'gpubufd'; new Client()",
+  "import { connect } from 'gpubufd'; (await connect()).open('a', { timeout: '1' })",
+  "import { connect } from 'gpubufd'; (await connect()).put('a', 7)",
+  "import { connect } from 'gpubufd'; (await connect()).create('a', { kind: 'bytes' })",
+  "import { NotFoundError } from 'gpubufd'; const kind: number = new NotFoundError('').kind"
+]
+
+test('the declarations compile, and refuse what is wrong', { skip: tsc && arrow ? false : 'typescript and apache-arrow are not installed' }, async () => {
+  const place = path.join(PACKAGE, '..', `types-${process.pid}`) // where node_modules is found
+  await rm(place, { recursive: true, force: true })
+  await cp(path.join(PACKAGE, 'package.json'), path.join(place, 'node_modules', 'gpubufd', 'package.json'), { recursive: true })
+  await cp(path.join(PACKAGE, 'lib'), path.join(place, 'node_modules', 'gpubufd', 'lib'), { recursive: true })
+  try {
+    await writeFile(path.join(place, 'package.json'), '{"type":"module"}')
+    await writeFile(path.join(place, 'good.ts'), GOOD)
+    await Promise.all(BAD.map((text, i) => writeFile(path.join(place, `bad${i}.ts`), text + '\nexport {}\n')))
+    const files = ['good.ts', ...BAD.map((_, i) => `bad${i}.ts`)]
+    const { stdout } = await execute(process.execPath, [tsc, '--noEmit', '--strict', '--target', 'es2022', '--lib',
+      'es2023,dom,esnext.disposable', '--module', 'nodenext', '--moduleResolution', 'nodenext', '--skipLibCheck', '--types', 'node',
+      ...files], { cwd: place }).catch(error => error)
+    const complaints = stdout.split('\n').filter(line => /error TS/.test(line))
+    assert.deepEqual(complaints.filter(line => line.startsWith('good')), [])
+    for (let i = 0; i < BAD.length; i++) {
+      assert.ok(complaints.some(line => line.startsWith(`bad${i}.ts`)), `nothing against: ${BAD[i]}`)
+    }
+  } finally {
+    await rm(place, { recursive: true, force: true })
+  }
+})
+
+test('everything that is exported is declared', async () => {
+  const { readFile } = await import('node:fs/promises')
+  const text = await readFile(path.join(PACKAGE, 'lib', 'index.d.ts'), 'utf8')
+  const declared = [...text.matchAll(/^export (?:abstract )?(?:class|function|const) (\w+)/gm)].map(match => match[1])
+  const module = await import(path.join(PACKAGE, 'lib', 'index.mjs'))
+  assert.deepEqual(declared.sort(), Object.keys(gpubufd.default).sort())
+  assert.deepEqual(declared.sort(), Object.keys(module).filter(name => name !== 'default').sort())
+})
+
+test('npm packs it, and what is packed works where there is no compiler', async t => {
+  const place = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-pack-'))
+  const npm = (...words) => execute('npm', words, {
+    cwd: place, env: { ...process.env, npm_config_cache: path.join(place, 'cache'), npm_config_update_notifier: 'false' }
+  })
+  try {
+    try {
+      await npm('--version')
+    } catch {
+      return t.skip('npm is not installed')
+    }
+    await npm('pack', '--offline', '--pack-destination', place, PACKAGE)
+    const [tarball] = (await readdir(place)).filter(name => name.endsWith('.tgz'))
+    await writeFile(path.join(place, 'package.json'), '{"private":true}')
+    await npm('install', '--offline', '--no-audit', '--no-fund', '--omit=optional', path.join(place, tarball))
+    const script = `const { connect } = require('gpubufd')
+      connect(process.env.S).then(async c => { await c.put('packed', Int8Array.of(5), { replace: true })
+        const o = await c.open('packed'); console.log(o.values[0]); o.release(); c.close() })`
+    const { stdout } = await execute(process.execPath, ['-e', script],
+      { cwd: place, env: { S: daemon.socket, PATH: '/nonexistent' } })
+    assert.equal(stdout, '5\n')
+  } finally {
+    await rm(place, { recursive: true, force: true })
+  }
+  assert.ok(BUILD)
+})
