@@ -203,7 +203,8 @@ def test_versioned_dlpack_says_read_only(client, np):
     assert tensor.shape[:2] == [1, 3] and tensor.strides[:2] == [3, 1]
     assert tensor.data == a.values.pointer and tensor.byte_offset == 0
     assert "dltensor_versioned" not in repr(a.__dlpack__())
-    copied = tensor_of(a.__dlpack__(max_version=(1, 1), copy=True))
+    capsule = a.__dlpack__(max_version=(1, 1), copy=True)
+    copied = tensor_of(capsule)
     assert copied.flags == 2 and copied.data != a.values.pointer
 
 
