@@ -170,14 +170,14 @@ class Watch(Iterator[Event]):
             except BlockingIOError:
                 pass  # it is awake already
 
-        self._finalize = weakref.finalize(self, _end_watch, client, [], read_end, write_end)
+        watches: List[int] = []
+        self._finalize = weakref.finalize(self, _end_watch, client, watches, read_end, write_end)
         self._finalize.atexit = False
         try:
-            watch = client._watch(prefix, on_event)
+            watches.append(client._watch(prefix, on_event))
         except BaseException:
             self._finalize()
             raise
-        self._finalize.peek()[2][1].append(watch)
 
     def __iter__(self) -> "Watch":
         return self

@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 from collections.abc import Mapping
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from . import _core
 from ._objects import CPU, CUDA, DATA, Array, Bytes, Column, Held, Table
@@ -25,14 +25,30 @@ ADVICE = (
 
 
 class Plan:
-    """What is to be done for a value. `keep` holds what the rest points to."""
+    """What is to be done for a value. `keep` holds what the rest points to.
 
-    def __init__(self, kind: str, keep: Any, **members):
-        self.kind = kind  # "array", "bytes", "arrow", "device_table"
+    `kind` says which members mean something: "array" (dtype, shape in elements, strides in bytes or None,
+    address), "bytes" (buffer), "arrow" (source, table), "device_table" (columns; {"": value} is a column).
+    """
+
+    def __init__(
+        self, kind: str, keep: Any, *, dtype: str = "", shape: Tuple[int, ...] = (),
+        strides: Optional[Tuple[int, ...]] = None, address: int = 0, buffer: Any = None,
+        source: tuple = (), table: bool = False, columns: Optional[Dict[str, Any]] = None,
+        stream: Optional[int] = None,
+    ):
+        self.kind = kind
         self.keep = keep
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.address = address
+        self.buffer = buffer
+        self.source = source
+        self.table = table
+        self.columns = columns or {}
+        self.stream = stream  # what the value is being made on
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
-        self.stream: Optional[int] = None  # what its work is queued on
-        self.__dict__.update(members)
 
 
 def _at(where: str) -> str:
@@ -106,7 +122,8 @@ def _plan_held(value: Held) -> Plan:
     if value._has_mask:
         raise TypeError(f"{value.name!r} is an array with nulls: use alias()")
     if isinstance(value, Bytes) and value._ordinal < 0:
-        return Plan("bytes", value, buffer=memoryview(value))
+        whole: Any = value
+        return Plan("bytes", value, buffer=memoryview(whole))
     return _plan_view(value._view(), value)
 
 
@@ -502,7 +519,7 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-KINDS = (
+KINDS: Tuple[Tuple[Any, str], ...] = (
     (bool, "bool"), (int, "int"), (float, "float"), (str, "str"), ((bytes, bytearray), "bytes"),
     (datetime.datetime, "datetime"), (datetime.date, "date"), (datetime.timedelta, "timedelta"),
     (datetime.time, "time"), (decimal.Decimal, "Decimal"), (dict, "dict"), ((list, tuple), "list"),
@@ -520,7 +537,7 @@ def list_source(values: list, where: str) -> tuple:
     """The source of a list of Python values, None where there is none."""
     values = [_unwrap(v) for v in values]
     values = [v.tolist() if hasattr(v, "tolist") else v for v in values]  # arrays in a list
-    first = {}
+    first: Dict[str, int] = {}
     for row, value in enumerate(values):
         if not _is_missing(value):
             first.setdefault(_kind(value, where, row), row)
@@ -705,7 +722,7 @@ class CudaArray:
 
     def _is_c_order(self) -> bool:
         step = self.itemsize
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides or ())):
             if extent != 1 and stride != step:
                 return False
             step *= extent
@@ -758,15 +775,16 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     """Copies values into an unsealed array, column or bytes."""
     view = target._view()
     at = (target._offset if isinstance(target, Column) else 0) + offset
+    keep: Any
     if _is_on_gpu(values):
-        array = CudaArray(values)
-        if array.strides is not None:
+        there = CudaArray(values)
+        if there.strides is not None:
             raise ValueError("the values are not contiguous: copy them first")
-        dtype, pointer, count, keep = array.dtype, array.pointer, array.nbytes, array
-        if array.stream is not None and array.stream != stream:
+        dtype, pointer, count, keep = there.dtype, there.pointer, there.nbytes, there
+        if there.stream is not None and there.stream != stream:
             from . import cuda
 
-            cuda.Stream.of(array.stream).synchronize()
+            cuda.Stream.of(there.stream).synchronize()
     elif hasattr(values, "__array_interface__"):
         array, dtype = _native(_numpy().ascontiguousarray(values), "")
         pointer, count, keep = array.__array_interface__["data"][0], array.nbytes, array

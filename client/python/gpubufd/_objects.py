@@ -147,7 +147,8 @@ class Validity:
         if not 0 <= i < self.length:
             raise IndexError(f"there are {self.length} elements")
         bit = self.offset + i
-        return bool(memoryview(self.bits)[bit >> 3] >> (bit & 7) & 1)
+        bits: Any = self.bits
+        return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
 
     def to_numpy(self):
         """A new array of bool, True where the element is valid. Host only."""

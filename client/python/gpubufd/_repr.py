@@ -13,7 +13,7 @@ COLUMNS = 12
 PLOT_POINTS = 60
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -88,7 +88,7 @@ def text(held: Any) -> str:
 
 def _shown(table: Table) -> List[Optional[Column]]:
     """The columns to be shown, None for those that are left out."""
-    columns = list(table)
+    columns: List[Optional[Column]] = list(table)
     if len(columns) <= COLUMNS:
         return columns
     half = COLUMNS // 2
@@ -171,7 +171,9 @@ def html(held: Any) -> str:
     if isinstance(held, Array) and held.ndim != 1:
         return f"{title}<pre>{_html.escape(text(held).partition(chr(10))[2])}</pre>"
     columns = _shown(held) if isinstance(held, Table) else [held]
-    heads, plots, bodies = [], [], []
+    heads: List[str] = []
+    plots: List[str] = []
+    bodies: List[List[str]] = []
     for column in columns:
         if column is None:
             heads.append("…")

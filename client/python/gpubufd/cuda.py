@@ -20,10 +20,10 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from ._convert import CudaArray
-from ._errors import DeviceError, Unsupported, make
+from ._errors import DeviceError, Error, Unsupported, make
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _EVENT_NO_TIMING = 2
@@ -42,7 +42,7 @@ class CudaError(DeviceError):
     code = -32009
 
 
-def _unsupported(message: str) -> Unsupported:
+def _unsupported(message: str) -> Error:
     return make(-32010, "unsupported", message)
 
 
@@ -231,8 +231,9 @@ class _Owned:
     def __init__(self, device: int, function: str, handle: int):
         self.device = device
         self.handle = handle
-        self._end = weakref.finalize(self, _free, device, function, handle)
-        self._end.atexit = False  # the driver sees to that
+        end = weakref.finalize(self, _free, device, function, handle)
+        end.atexit = False  # the driver sees to that
+        self._end: Callable[[], Any] = end
 
     def close(self) -> None:
         """Frees it now."""
@@ -421,7 +422,7 @@ def pinned(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
     pointer = ctypes.c_void_p()
     with Device(device):
         _call("cuMemHostAlloc", ctypes.byref(pointer), _size(max(count, 1)), 1)  # PORTABLE
-    memory = (ctypes.c_ubyte * max(count, 1)).from_address(pointer.value or 0)
+    memory: Any = (ctypes.c_ubyte * max(count, 1)).from_address(pointer.value or 0)
     memory.owner = _Owned(device, "cuMemFreeHost", pointer.value or 0)  # lives as long as the memory
     return numpy.frombuffer(memory, "u1", count).view(dtype).reshape(extents)
 
@@ -429,12 +430,12 @@ def pinned(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
 def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
     """(address, bytes, what to keep) of one side of a copy."""
     if hasattr(value, "__cuda_array_interface__"):
-        array = CudaArray(value)
-        if array.strides is not None:
+        there = CudaArray(value)
+        if there.strides is not None:
             raise ValueError("only contiguous memory is copied")
         if writing and value.__cuda_array_interface__["data"][1]:
             raise ValueError("the target is read-only")
-        return array.pointer, array.nbytes, array
+        return there.pointer, there.nbytes, there
     import numpy
 
     array = numpy.asarray(value)
@@ -462,7 +463,7 @@ def copy(target: Any, source: Any, *, stream: Any = None) -> None:
         ctypes.memmove(to, from_, count)
         return
     on = _pointer(_handle_of(stream))
-    with Device(here if there is None else there):
+    with Device(there if there is not None else here or 0):
         if there is None:
             _call("cuMemcpyDtoHAsync_v2", _pointer(to), ctypes.c_uint64(from_), _size(count), on)
         elif here is None:
