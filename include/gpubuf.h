@@ -689,8 +689,7 @@ GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
  * past its end.
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
-                                      const void *pointer, uint64_t bytes,
-                                      const char *layout_json,
+                                      const void *pointer, uint64_t bytes, const char *layout_json,
                                       const struct gpubuf_create_options *options);
 
 /* The Arrow C Device Data Interface

@@ -9,7 +9,7 @@
 
 #include "internal.h"
 
-#define RECEIVES_MAX 64 /* in one gpubuf_dispatch, so that it comes back even under a flood */
+#define RECEIVES_MAX 64    /* in one gpubuf_dispatch, so that it comes back even under a flood */
 #define LOOK_US 30         /* how long to look for an answer before sleeping */
 #define LOOK_MISSES_MAX 10 /* at most 1023 times in a row without looking */
 #define RELEASES_A_MESSAGE 4096

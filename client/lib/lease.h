@@ -65,7 +65,7 @@ struct gb_lease {
     bool writable;     /* made by `create` */
     const char *name, *device;
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
-    struct gb_layout layout; /* its buffers' `segment` is an index into `segments` */
+    struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_lease_segment *segments;
     size_t segment_count, segment_capacity;
     struct gb_pool pool;
