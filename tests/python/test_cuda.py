@@ -225,6 +225,72 @@ def test_put_from_the_gpu(run):
 
 
 @needs_numpy
+def test_put_arrow_from_the_gpu(run):
+    """Another's Arrow arrays on a GPU (here: what this package itself exports), sliced at odd places."""
+    run(
+        """
+        rows = 50
+        values = {
+            "i": [None if i % 7 == 3 else i for i in range(rows)], "f": [i / 2 for i in range(rows)],
+            "b": [None if i % 5 == 1 else i % 3 == 0 for i in range(rows)],
+            "s": [None if i % 4 == 2 else f"s{i}" for i in range(rows)],
+        }
+        client.put("host", values, device="host")
+        client.put("gpu", values, device="cuda:0")
+
+        class Arrow:  # nothing but Arrow's device form
+            def __init__(self, held):
+                self.held = held
+            num_columns = property(lambda self: len(self.held.names))
+            def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+                return self.held.__arrow_c_device_array__()
+
+        class Column(Arrow):
+            num_columns = property()
+
+        def check(name, expected):
+            got = client[name]
+            assert got.device.startswith("GPU-") and got.shape == expected.shape
+            for mine, theirs in zip(got, expected):
+                for which in (0, 1, 2):
+                    a, b = mine._buffer(which), theirs._buffer(which)
+                    assert (a is None) == (b is None), (theirs.column, which)
+                    if a is None:
+                        continue
+                    bytes_ = np.empty(a.nbytes, "u1")
+                    if a.nbytes:
+                        mine._read(which, 0, bytes_.ctypes.data, a.nbytes, 0)
+                    buffers.setdefault(theirs.column, {})[which] = bytes_
+                rebuilt = rebuild(mine, buffers[theirs.column])
+                assert rebuilt == theirs.tolist(), (theirs.column, rebuilt)
+
+        def rebuild(column, parts):
+            o, n = column.offset, len(column)
+            bit = lambda data, i: bool(data[i >> 3] >> (i & 7) & 1)
+            if column.dtype == "bool":
+                found = [bit(parts[0], o + i) for i in range(n)]
+            elif column.dtype == "utf8":
+                ends = parts[2].view("i4")
+                found = [parts[0][ends[o + i] : ends[o + i + 1]].tobytes().decode() for i in range(n)]
+            else:
+                found = parts[0].view("i8" if column.dtype == "int64" else "f8")[o : o + n].tolist()
+            return [v if 1 not in parts or bit(parts[1], o + i) else None for i, v in enumerate(found)]
+
+        for a, b in ((0, rows), (3, 41), (8, 16), (49, 50), (10, 10)):
+            buffers = {}
+            client.put("copy", Arrow(client["gpu"][a:b]), replace=True)
+            check("copy", client["host"][a:b])
+            client.put("copy", client["gpu"][a:b], replace=True)
+            check("copy", client["host"][a:b])
+        client.put("column", client["gpu"]["i"][5:9])
+        assert client["column"].dtype == "int64" and len(client["column"]) == 4
+        client.put("nested", {"l": [[1], [2]]}, device="cuda:0")
+        assert "'l'" in raises(TypeError, lambda: client.put("x", client["nested"]))
+        """
+    )
+
+
+@needs_numpy
 def test_strided_gpu_arrays(run):
     run(
         """

@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _convert, _core, _errors
+from . import _convert, _core, _errors, _nodes
 from ._objects import DATA, MASK, Array, Bytes, Column, Held, Table
 
 EVICT = {"spill": 0, "drop": 1, "keep": 2}
@@ -137,11 +137,11 @@ def layout_of(dtype: Any, shape: Any, nulls: bool) -> tuple:
     if isinstance(dtype, Mapping):
         rows = int(shape)
         columns = tuple(
-            (name, "bool" if kind in (bool, "bool") else dtype_name(kind), rows, -1 if nulls else 0,
-             nulls, 0, (), None)
+            (name, "bool" if kind in (bool, "bool") else dtype_name(kind), rows, 0,
+             -1 if nulls else 0, nulls, 0, (), None)
             for name, kind in dtype.items()
         )
-        return (KIND_TABLE, 0, None, (), False, (None, "struct", rows, 0, False, 0, columns, None))
+        return (KIND_TABLE, 0, None, (), False, (None, "struct", rows, 0, 0, False, 0, columns, None))
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"shape is {extents}: an extent is 0 or more")
@@ -337,6 +337,8 @@ class Client(_core.Client):
             self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
         elif plan.kind == "arrow":
             self._put_arrow(name, plan.source, plan.table, opts)
+        elif plan.kind == "device_arrow":
+            self._put_nodes(name, plan.source, plan.table, opts)
         else:
             self._put_from_gpu(name, plan.columns, device, opts)
 
@@ -370,7 +372,9 @@ class Client(_core.Client):
             if isinstance(value, Held) and value._has_mask and value._null_count != 0:
                 raise TypeError(f"column {key!r} is published already and has nulls: use alias()")
             mask = array.bitmap(key)
-            specs.append((key or None, array.dtype, rows, -1 if mask else 0, bool(mask), 0, (), None))
+            specs.append(
+                (key or None, array.dtype, rows, 0, -1 if mask else 0, bool(mask), 0, (), None)
+            )
             sources.append((array, mask))
             if array.stream is not None:
                 cuda.Stream.of(array.stream).synchronize()
@@ -379,7 +383,7 @@ class Client(_core.Client):
                 device = None if ordinal is None else cuda.Device(ordinal).uuid
         opts = (device,) + opts[1:]
         single = list(columns) == [""]
-        top = specs[0] if single else (None, "struct", rows or 0, 0, False, 0, tuple(specs), None)
+        top = specs[0] if single else (None, "struct", rows or 0, 0, 0, False, 0, tuple(specs), None)
         kind = KIND_COLUMN if single else KIND_TABLE
         with self._create(name, (kind, 0, None, (), False, top), opts) as made:
             for i, (array, mask) in enumerate(sources):
@@ -388,6 +392,14 @@ class Client(_core.Client):
                     column._write(MASK, 0, mask.pointer, mask.nbytes, 0)
                 if array.nbytes:
                     column._write(DATA, 0, array.pointer, array.nbytes, 0)
+            made._seal(None, 0)
+
+    def _put_nodes(self, name: str, node: tuple, table: bool, opts: tuple) -> None:
+        """An Arrow array on a GPU, copied there buffer by buffer."""
+        top, copies = _nodes.table_spec(node) if table else _nodes.column_spec(node, None)
+        kind = KIND_TABLE if table else KIND_COLUMN
+        with self._create(name, (kind, 0, None, (), False, top), opts) as made:
+            _nodes.fill(made, copies)
             made._seal(None, 0)
 
     def create(

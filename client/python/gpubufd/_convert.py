@@ -28,7 +28,8 @@ class Plan:
     """What is to be done for a value. `keep` holds what the rest points to.
 
     `kind` says which members mean something: "array" (dtype, shape in elements, strides in bytes or None,
-    address), "bytes" (buffer), "arrow" (source, table), "device_table" (columns; {"": value} is a column).
+    address), "bytes" (buffer), "arrow" (source, table), "device_arrow" (a node as source, table),
+    "device_table" (columns; {"": value} is a column).
     """
 
     def __init__(
@@ -74,6 +75,8 @@ def plan(value: Any) -> Plan:
             return _plan_dict(columns)
     if _is_on_gpu(value):
         return _plan_cuda(value)
+    if hasattr(value, "__arrow_c_device_array__"):
+        return _plan_device(value)
     source, table = _arrow_of(value)
     if source:
         return Plan("arrow", value, source=source, table=table)
@@ -112,12 +115,9 @@ def _is_plain_bytes(value: Any) -> bool:
 
 
 def _plan_held(value: Held) -> Plan:
-    if isinstance(value, Table) or (isinstance(value, Column)):
+    if isinstance(value, (Table, Column)):
         if value._ordinal >= 0:
-            raise TypeError(
-                f"{value.name!r} is on a GPU: alias() gives it, or a part of it, another name "
-                "without a copy"
-            )
+            return _plan_device(value)
         return Plan("arrow", value, source=_capsules(value), table=isinstance(value, Table))
     if value._has_mask:
         raise TypeError(f"{value.name!r} is an array with nulls: use alias()")
@@ -328,6 +328,25 @@ def _arrow_of(value: Any) -> Tuple[Optional[tuple], bool]:
     else:
         return None, False
     return source, _is_table(value, source)
+
+
+def _plan_device(value: Any) -> Plan:
+    """Of what has Arrow's device form: on a GPU, or on the host all the same."""
+    capsules = value.__arrow_c_device_array__()
+    kind, ordinal, event, node = _core.device_nodes(*capsules)
+    source = (capsules[0], [capsules[1]])
+    table = isinstance(value, Table) or _is_table(value, source)
+    if kind == CPU:
+        return Plan("arrow", value, source=source, table=table)
+    if kind != CUDA:
+        raise TypeError(f"an Arrow array on a device of type {kind} cannot be put")
+    if event:
+        from . import cuda
+
+        cuda.wait_for_event(event, ordinal)
+    made = Plan("device_arrow", (value, capsules), source=node, table=table)
+    made.device = ordinal
+    return made
 
 
 def _is_table(value: Any, source: tuple) -> bool:

@@ -353,7 +353,22 @@ class Event(_Owned):
         return passed.value / 1000
 
 
+def wait_for_event(pointer: int, device: int) -> None:
+    """Waits for the event that an Arrow device array's sync_event points to."""
+    event = ctypes.c_void_p.from_address(pointer)
+    with Device(device):
+        _call("cuEventSynchronize", event)
+
+
 # ---- memory ----
+
+
+def read_integer(address: int, size: int) -> int:
+    """One little-endian signed integer of `size` bytes on a GPU."""
+    value = (ctypes.c_ubyte * size)()
+    with Device(pointer_device(address) or 0):
+        _call("cuMemcpyDtoH_v2", value, ctypes.c_uint64(address), _size(size))
+    return int.from_bytes(bytes(value), "little", signed=True)
 
 
 def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:

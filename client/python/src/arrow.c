@@ -357,6 +357,75 @@ PyObject *core_schema_text(PyObject *module, PyObject *capsule)
     return schema ? schema_text(schema) : NULL;
 }
 
+/* ---- arrays on a GPU, to be copied by Python ---- */
+
+static PyObject *node_of(const struct ArrowSchema *schema, const struct ArrowArray *array);
+
+static PyObject *nodes_of(const struct ArrowSchema *schema, const struct ArrowArray *array)
+{
+    if (schema->n_children != array->n_children) {
+        PyErr_SetString(PyExc_ValueError, "an Arrow array does not fit its schema");
+        return NULL;
+    }
+    PyObject *children = PyTuple_New((Py_ssize_t)array->n_children);
+    for (int64_t i = 0; children && i < array->n_children; i++) {
+        PyObject *child = node_of(schema->children[i], array->children[i]);
+        if (!child || PyTuple_SetItem(children, (Py_ssize_t)i, child) < 0)
+            Py_CLEAR(children);
+    }
+    return children;
+}
+
+/* (format, name, length, offset, null_count, addresses of the buffers, children, dictionary) */
+static PyObject *node_of(const struct ArrowSchema *schema, const struct ArrowArray *array)
+{
+    if (Py_EnterRecursiveCall(" in an Arrow array"))
+        return NULL;
+    PyObject *buffers = PyTuple_New((Py_ssize_t)array->n_buffers);
+    for (int64_t i = 0; buffers && i < array->n_buffers; i++) {
+        PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)array->buffers[i]);
+        if (!address || PyTuple_SetItem(buffers, (Py_ssize_t)i, address) < 0)
+            Py_CLEAR(buffers);
+    }
+    PyObject *children = nodes_of(schema, array);
+    PyObject *dictionary = schema->dictionary && array->dictionary
+                               ? node_of(schema->dictionary, array->dictionary)
+                               : new_ref(Py_None);
+    Py_LeaveRecursiveCall();
+    if (!buffers || !children || !dictionary) {
+        Py_XDECREF(buffers);
+        Py_XDECREF(children);
+        Py_XDECREF(dictionary);
+        return NULL;
+    }
+    return Py_BuildValue("(ssLLLNNN)", schema->format, schema->name ? schema->name : "",
+                         (long long)array->length, (long long)array->offset,
+                         (long long)array->null_count, buffers, children, dictionary);
+}
+
+/* device_nodes(schema capsule, device array capsule) -> (device type, device, sync event, node) */
+PyObject *core_device_nodes(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *head, *body;
+    if (!PyArg_ParseTuple(args, "OO:device_nodes", &head, &body))
+        return NULL;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(head, "arrow_schema");
+    const struct ArrowDeviceArray *array =
+        schema ? PyCapsule_GetPointer(body, "arrow_device_array") : NULL;
+    if (!array)
+        return NULL;
+    if (!schema->release || !array->array.release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow array has been released");
+        return NULL;
+    }
+    PyObject *node = node_of(schema, &array->array);
+    if (!node)
+        return NULL;
+    return Py_BuildValue("(iLNN)", (int)array->device_type, (long long)array->device_id,
+                         PyLong_FromVoidPtr(array->sync_event), node);
+}
+
 /* ---- sources: what put_arrow is given ---- */
 
 /*

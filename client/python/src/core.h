@@ -91,8 +91,8 @@ int client_setup(PyObject *module);
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
 
 struct layout_arena; /* owns what a specification points to */
-/* From (kind, bytes, dtype, shape, mask, column), of which column is (name, dtype, length, null_count,
-   mask, data_bytes, children, metadata). Strings are borrowed from the tuples. */
+/* From (kind, bytes, dtype, shape, mask, column), of which column is (name, dtype, length, offset,
+   null_count, mask, data_bytes, children, metadata). Strings are borrowed from the tuples. */
 int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
 void layout_free(struct layout_arena *arena);
 
@@ -166,6 +166,7 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_stream(PyObject *self, PyObject *unused);
 /* Client.put_arrow(name, source, as_table, options). */
 PyObject *client_put_arrow(PyObject *self, PyObject *args);
+PyObject *core_device_nodes(PyObject *module, PyObject *args);
 PyObject *core_schema_format(PyObject *module, PyObject *capsule);
 PyObject *core_schema_text(PyObject *module, PyObject *capsule);
 /* stream capsule -> (schema capsule, [array capsules]) */

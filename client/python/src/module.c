@@ -25,6 +25,7 @@ static PyMethodDef functions[] = {
     {"set_error_factory", core_set_error_factory, METH_O, NULL},
     {"address", core_address, METH_O, NULL},
     {"read_stream", core_read_stream, METH_O, NULL},
+    {"device_nodes", core_device_nodes, METH_VARARGS, NULL},
     {"schema_format", core_schema_format, METH_O, NULL},
     {"schema_text", core_schema_text, METH_O, NULL},
     {NULL, NULL, 0, NULL},

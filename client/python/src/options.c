@@ -85,20 +85,21 @@ static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec,
 {
     PyObject *children, *metadata;
     const char *name, *dtype;
-    unsigned long long length, data_bytes;
+    unsigned long long length, offset, data_bytes;
     long long null_count;
     int mask;
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "a column is not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zsKLpKO!O:column", &name, &dtype, &length, &null_count, &mask,
-                          &data_bytes, &PyTuple_Type, &children, &metadata))
+    if (!PyArg_ParseTuple(tuple, "zsKKLpKO!O:column", &name, &dtype, &length, &offset, &null_count,
+                          &mask, &data_bytes, &PyTuple_Type, &children, &metadata))
         return -1;
     *spec = (struct gpubuf_column_spec){
         .name = name,
         .dtype = dtype,
         .length = length,
+        .offset = offset,
         .null_count = null_count,
         .mask = mask,
         .data_bytes = data_bytes,
