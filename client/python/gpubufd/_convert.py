@@ -6,17 +6,13 @@ A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsul
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
-import struct
 import sys
 from collections.abc import Mapping
 from typing import Any, Dict, Optional, Tuple
 
 from . import _core
+from ._lists import at_column, list_source
 from ._objects import CPU, CUDA, DATA, Array, Bytes, Column, Held, Table
-from ._values import EPOCH
 
 ADVICE = (
     "Things that can be put: NumPy arrays, anything with DLPack, Arrow, the buffer protocol or "
@@ -50,10 +46,6 @@ class Plan:
         self.columns = columns or {}
         self.stream = stream  # what the value is being made on
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
-
-
-def _at(where: str) -> str:
-    return f"column {where!r}: " if where else ""
 
 
 def plan(value: Any) -> Plan:
@@ -183,7 +175,7 @@ def _time_array(array, where: str):
     unit, count = numpy.datetime_data(array.dtype)
     kind = "timestamp" if array.dtype.kind == "M" else "duration"
     if unit == "generic":
-        raise TypeError(f"{_at(where)}{array.dtype} has no unit: astype('{array.dtype.kind}8[us]')")
+        raise TypeError(f"{at_column(where)}{array.dtype} has no unit: astype('{array.dtype.kind}8[us]')")
     if unit in NUMPY_UNITS and count == 1:
         return array.view("<i8"), f"{kind}[{unit}]"
     if unit == "D" and kind == "timestamp" and not numpy.isnat(array).any():
@@ -192,9 +184,9 @@ def _time_array(array, where: str):
         if (small == days).all():
             return small, "date32"
     if unit in ("ps", "fs", "as"):
-        raise TypeError(f"{_at(where)}{array.dtype} is finer than nanoseconds: convert it to ns")
+        raise TypeError(f"{at_column(where)}{array.dtype} is finer than nanoseconds: convert it to ns")
     if unit in ("Y", "M") and kind == "duration":
-        raise TypeError(f"{_at(where)}{array.dtype} has no fixed length: convert it to days")
+        raise TypeError(f"{at_column(where)}{array.dtype} has no fixed length: convert it to days")
     seconds = array.astype(f"{array.dtype.kind}8[s]")
     if (seconds.astype(array.dtype) != array)[~numpy.isnat(array)].any():
         finer = array.astype(f"{array.dtype.kind}8[ns]")
@@ -221,7 +213,7 @@ def _native(array, where: str):
         return array, "bfloat16"
     if kind == "V" and array.dtype.names is None and size:
         return array, f"fixed_binary({size})"
-    raise TypeError(f"{_at(where)}NumPy's {array.dtype} cannot be put; convert it with astype()")
+    raise TypeError(f"{at_column(where)}NumPy's {array.dtype} cannot be put; convert it with astype()")
 
 
 def _plan_numpy(array: Any) -> Plan:
@@ -270,7 +262,7 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> tuple:
     """The source of an array of one axis; `nulls`: an array of bool, or None."""
     numpy = _numpy()
     if array.ndim != 1:
-        raise ValueError(f"{_at(where)}a column has one axis, not {array.ndim}")
+        raise ValueError(f"{at_column(where)}a column has one axis, not {array.ndim}")
     if isinstance(array, numpy.ma.MaskedArray):
         masked = numpy.ma.getmaskarray(array)
         nulls = masked if nulls is None else nulls | masked
@@ -286,7 +278,7 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> tuple:
         if nat.any():
             nulls = nat if nulls is None else nulls | nat
     if kind == "c":
-        raise TypeError(f"{_at(where)}Arrow has no complex numbers: put it as an array of its own")
+        raise TypeError(f"{at_column(where)}Arrow has no complex numbers: put it as an array of its own")
     array, dtype = _native(array, where)
     mask = None if nulls is None or not nulls.any() else _bitmap(~nulls)
     count = 0 if mask is None else int(nulls.sum())
@@ -303,7 +295,7 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> tuple:
     elif dtype in FORMATS:
         format_ = FORMATS[dtype]
     else:
-        raise TypeError(f"{_at(where)}Arrow has no {dtype}: put it as an array of its own")
+        raise TypeError(f"{at_column(where)}Arrow has no {dtype}: put it as an array of its own")
     return (format_, len(array), count, (mask, array.view("u1")), (), None)
 
 
@@ -366,7 +358,7 @@ def column_source(value: Any, where: str) -> tuple:
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, (Column, Array)):
         if value._ordinal >= 0:
-            raise TypeError(f"{_at(where)}it is on a GPU; a table lies on one device")
+            raise TypeError(f"{at_column(where)}it is on a GPU; a table lies on one device")
         if isinstance(value, Array):
             return _numpy_source(_numpy().asarray(value.to_numpy(masked=value._has_mask)), where)
         return _capsules(value)
@@ -378,18 +370,18 @@ def column_source(value: Any, where: str) -> tuple:
     if source:
         return source
     if isinstance(value, (str, bytes, Mapping)):
-        raise TypeError(f"{_at(where)}{type(value).__name__} is not a column: expected a sequence")
+        raise TypeError(f"{at_column(where)}{type(value).__name__} is not a column: expected a sequence")
     if isinstance(value, (list, tuple, range)):
         return list_source(list(value), where)
     if hasattr(value, "__dlpack__"):
         view = _from_dlpack(value)
         if view.device[0] == CUDA:
-            raise TypeError(f"{_at(where)}it is on a GPU, and other columns are not")
+            raise TypeError(f"{at_column(where)}it is on a GPU, and other columns are not")
         return _numpy_source(view.to_numpy(), where)
     try:
         return _numpy_source(_numpy().asarray(value), where)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{_at(where)}{type(value).__name__} cannot be a column: {error}") from None
+        raise TypeError(f"{at_column(where)}{type(value).__name__} cannot be a column: {error}") from None
 
 
 def _plan_dict(value: Mapping) -> Plan:
@@ -403,7 +395,7 @@ def _plan_dict(value: Mapping) -> Plan:
         source = column_source(column, name)
         rows = source[1] if len(source) == 6 else len(column)
         if length is not None and rows != length:
-            raise ValueError(f"{_at(name)}it has {rows} rows, the columns before it {length}")
+            raise ValueError(f"{at_column(name)}it has {rows} rows, the columns before it {length}")
         length = rows
         children.append((name, source))
     source = ("+s", length or 0, 0, (None,), tuple(children), None)
@@ -420,205 +412,6 @@ def _plan_list(value: Any) -> Plan:
         source = (capsules[0][0], [array for _, array in capsules])
         return Plan("arrow", value, source=source, table=_is_table(value[0], source))
     return Plan("arrow", value, source=list_source(list(value), ""), table=False)
-
-
-# ---- lists of Python values ----
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
-
-
-def _mask_of(values: list) -> Tuple[Optional[bytes], int]:
-    missing = [_is_missing(v) for v in values]
-    count = sum(missing)
-    return (_pack([not m for m in missing]) if count else None), count
-
-
-def _pack(bits: list) -> bytes:
-    out = bytearray((len(bits) + 7) // 8)
-    for i, bit in enumerate(bits):
-        if bit:
-            out[i >> 3] |= 1 << (i & 7)
-    return bytes(out)
-
-
-def _fixed(format_: str, letter: str, values: list, zero: Any = 0) -> tuple:
-    mask, count = _mask_of(values)
-    data = struct.pack(f"<{len(values)}{letter}", *(zero if _is_missing(v) else v for v in values))
-    return (format_, len(values), count, (mask, data), (), None)
-
-
-def _text_source(values: list, formats: str, encode) -> tuple:
-    mask, count = _mask_of(values)
-    pieces = [b"" if _is_missing(v) else encode(v) for v in values]
-    ends, at = [0], 0
-    for piece in pieces:
-        at += len(piece)
-        ends.append(at)
-    wide = at > 2**31 - 1
-    offsets = struct.pack(f"<{len(ends)}{'q' if wide else 'i'}", *ends)
-    return (formats[wide], len(values), count, (mask, offsets, b"".join(pieces)), (), None)
-
-
-def _integer_source(values: list, where: str) -> tuple:
-    present = [int(v) for v in values if not _is_missing(v)]
-    low, high = min(present), max(present)
-    values = [None if _is_missing(v) else int(v) for v in values]
-    if -(2**63) <= low and high < 2**63:
-        return _fixed("l", "q", values)
-    if low >= 0 and high < 2**64:
-        return _fixed("L", "Q", values)
-    raise ValueError(f"{_at(where)}an integer does not fit into 64 bits")
-
-
-def _micros(delta: datetime.timedelta) -> int:
-    return (delta.days * 86400 + delta.seconds) * 10**6 + delta.microseconds
-
-
-def _datetime_source(values: list, where: str) -> tuple:
-    zones = {v.tzinfo is not None for v in values if not _is_missing(v)}
-    if len(zones) > 1:
-        raise TypeError(f"{_at(where)}times with and without a time zone are mixed")
-    aware = zones == {True}
-    base = EPOCH.replace(tzinfo=datetime.timezone.utc) if aware else EPOCH
-    micros = [None if _is_missing(v) else _micros(v - base) for v in values]
-    return _fixed("tsu:UTC" if aware else "tsu:", "q", micros)
-
-
-def _decimal_source(values: list, where: str) -> tuple:
-    present = [v for v in values if not _is_missing(v)]
-    if not all(v.is_finite() for v in present):
-        raise ValueError(f"{_at(where)}a decimal that is not finite cannot be put")
-    scale = max(0, max(-v.as_tuple().exponent for v in present))
-    with decimal.localcontext() as context:
-        context.prec = 200
-        numbers = [0 if _is_missing(v) else int(v.scaleb(scale)) for v in values]
-    digits = max(len(str(abs(n))) for n in numbers)
-    if max(digits, scale) > 38:
-        raise ValueError(f"{_at(where)}the decimals need {max(digits, scale)} digits; 38 are possible")
-    mask, count = _mask_of(values)
-    data = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
-    format_ = f"d:{max(digits, scale, 1)},{scale}"
-    return (format_, len(values), count, (mask, data), (), None)
-
-
-def _nested_source(values: list, where: str) -> tuple:
-    mask, count = _mask_of(values)
-    items, ends = [], [0]
-    for value in values:
-        if not _is_missing(value):
-            items.extend(value)
-        ends.append(len(items))
-    offsets = struct.pack(f"<{len(ends)}i", *ends)
-    child = list_source(items, f"{where}[]" if where else "[]")
-    return ("+l", len(values), count, (mask, offsets), (("item", child),), None)
-
-
-def _struct_source(values: list, where: str) -> tuple:
-    mask, count = _mask_of(values)
-    names = list(dict.fromkeys(key for v in values if not _is_missing(v) for key in v))
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{_at(where)}the keys of a struct are strings")
-    rows = [{} if _is_missing(v) else v for v in values]
-    children = tuple(
-        (name, list_source([row.get(name) for row in rows], f"{where}.{name}" if where else name))
-        for name in names
-    )
-    return ("+s", len(values), count, (mask,), children, None)
-
-
-def _unwrap(value: Any) -> Any:
-    """NumPy's scalars as Python's; float NaN stays."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item"):
-        item = value.item()
-        if isinstance(item, int) and value.dtype.kind in "Mm":  # nanoseconds
-            raise TypeError("datetime64[ns] among other objects: make it an array of datetime64")
-        return item
-    return value
-
-
-KINDS: Tuple[Tuple[Any, str], ...] = (
-    (bool, "bool"), (int, "int"), (float, "float"), (str, "str"), ((bytes, bytearray), "bytes"),
-    (datetime.datetime, "datetime"), (datetime.date, "date"), (datetime.timedelta, "timedelta"),
-    (datetime.time, "time"), (decimal.Decimal, "Decimal"), (dict, "dict"), ((list, tuple), "list"),
-)
-
-
-def _kind(value: Any, where: str, row: int) -> str:
-    for types, name in KINDS:
-        if isinstance(value, types):
-            return name
-    raise TypeError(f"{_at(where)}row {row} is a {type(value).__name__}, which cannot be put")
-
-
-def list_source(values: list, where: str) -> tuple:
-    """The source of a list of Python values, None where there is none."""
-    values = [_unwrap(v) for v in values]
-    values = [v.tolist() if hasattr(v, "tolist") else v for v in values]  # arrays in a list
-    first: Dict[str, int] = {}
-    for row, value in enumerate(values):
-        if not _is_missing(value):
-            first.setdefault(_kind(value, where, row), row)
-    # Pandas' way to say that a string is missing.
-    if "float" in first and "str" in first:
-        values = [None if isinstance(v, float) and math.isnan(v) else v for v in values]
-        if not any(isinstance(v, float) for v in values):
-            del first["float"]
-    if not first:
-        return ("n", len(values), len(values), (), (), None)
-    kinds = set(first)
-    if kinds == {"int", "float"}:
-        return _fixed("g", "d", values, 0.0)
-    if len(kinds) > 1:
-        (a, i), (b, j) = sorted(first.items(), key=lambda item: item[1])[:2]
-        raise TypeError(
-            f"{_at(where)}row {i} is a {a} and row {j} a {b}: convert the column to one type, for "
-            "example with astype(str)"
-        )
-    return _SOURCES[kinds.pop()](values, where)
-
-
-def _bool_source(values: list, where: str) -> tuple:
-    mask, count = _mask_of(values)
-    bits = _pack([not _is_missing(v) and v for v in values])
-    return ("b", len(values), count, (mask, bits), (), None)
-
-
-def _time_source(values: list, where: str) -> tuple:
-    def micros(v):
-        if v.tzinfo is not None:
-            raise TypeError(f"{_at(where)}a time of day with a time zone cannot be put")
-        return ((v.hour * 60 + v.minute) * 60 + v.second) * 10**6 + v.microsecond
-
-    return _fixed("ttu", "q", [None if _is_missing(v) else micros(v) for v in values])
-
-
-_SOURCES = {
-    "bool": _bool_source,
-    "int": _integer_source,
-    "float": lambda values, where: _fixed("g", "d", values, 0.0),
-    "str": lambda values, where: _text_source(values, "uU", lambda v: _encode(v, where)),
-    "bytes": lambda values, where: _text_source(values, "zZ", bytes),
-    "datetime": _datetime_source,
-    "date": lambda values, where: _fixed(
-        "tdD", "i", [None if _is_missing(v) else (v - EPOCH.date()).days for v in values]
-    ),
-    "timedelta": lambda values, where: _fixed(
-        "tDu", "q", [None if _is_missing(v) else _micros(v) for v in values]
-    ),
-    "time": _time_source,
-    "Decimal": _decimal_source,
-    "list": _nested_source,
-    "dict": _struct_source,
-}
-
-
-def _encode(text: str, where: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{_at(where)}a string is not Unicode text: {error}") from None
 
 
 # ---- pandas ----
@@ -668,9 +461,9 @@ def _pandas_source(value: Any, where: str) -> tuple:
         source = _numpy_source(utc, where, nulls)
         return (source[0] + str(dtype.tz),) + source[1:]
     if isinstance(dtype, pandas.SparseDtype):
-        raise TypeError(f"{_at(where)}it is sparse: series.sparse.to_dense() makes it dense")
+        raise TypeError(f"{at_column(where)}it is sparse: series.sparse.to_dense() makes it dense")
     if isinstance(dtype, (pandas.PeriodDtype, pandas.IntervalDtype)):
-        raise TypeError(f"{_at(where)}pandas' {dtype} cannot be put: convert it, for example with "
+        raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it, for example with "
                         "dt.to_timestamp() or astype(str)")
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
@@ -682,7 +475,7 @@ def _pandas_source(value: Any, where: str) -> tuple:
 
         schema, array = pyarrow.array(series.array.__arrow_array__()).__arrow_c_array__()
         return schema, [array]
-    raise TypeError(f"{_at(where)}pandas' {dtype} cannot be put: convert it with astype()")
+    raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it with astype()")
 
 
 def _category_source(series: Any, nulls: Any, where: str) -> tuple:
@@ -723,7 +516,7 @@ class CudaArray:
         self.mask = interface.get("mask")
         kind, rest = typestr[1:2], typestr[1:]
         if typestr[:1] == ">" and rest not in ("b1", "i1", "u1"):
-            raise TypeError(f"{_at(where)}big-endian elements ({typestr}) cannot be put")
+            raise TypeError(f"{at_column(where)}big-endian elements ({typestr}) cannot be put")
         if kind in "Mm" and "[" in rest and rest[3:-1] in NUMPY_UNITS:
             self.dtype = f"{'timestamp' if kind == 'M' else 'duration'}[{rest[3:-1]}]"
             self.itemsize = 8
@@ -731,11 +524,11 @@ class CudaArray:
             self.dtype = CUDA_DTYPES[rest]
             self.itemsize = int(rest[1:])
         else:
-            raise TypeError(f"{_at(where)}elements of type {typestr!r} cannot be put")
+            raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
         strides = interface.get("strides")
         self.strides = None if strides is None else tuple(int(s) for s in strides)
         if self.stream == 0:
-            raise ValueError(f"{_at(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
+            raise ValueError(f"{at_column(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
         if self.strides is not None and self._is_c_order():
             self.strides = None
 
@@ -766,7 +559,7 @@ class CudaMask:
         interface = value.__cuda_array_interface__
         if interface["typestr"][1:2] != "t" or tuple(interface["shape"]) != shape:
             raise ValueError(
-                f"{_at(where)}the mask of its __cuda_array_interface__ is not a bitmap of its elements, "
+                f"{at_column(where)}the mask of its __cuda_array_interface__ is not a bitmap of its elements, "
                 "and whether True is valid or null nobody knows: put the values, and write the "
                 "validity with create()"
             )

@@ -1,0 +1,211 @@
+"""Lists of Python values as Arrow sources, of the type that the values suggest."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+from typing import Any, Dict, Optional, Tuple
+
+from ._values import EPOCH
+
+
+def at_column(where: str) -> str:
+    return f"column {where!r}: " if where else ""
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
+
+
+def _mask_of(values: list) -> Tuple[Optional[bytes], int]:
+    missing = [_is_missing(v) for v in values]
+    count = sum(missing)
+    return (_pack([not m for m in missing]) if count else None), count
+
+
+def _pack(bits: list) -> bytes:
+    out = bytearray((len(bits) + 7) // 8)
+    for i, bit in enumerate(bits):
+        if bit:
+            out[i >> 3] |= 1 << (i & 7)
+    return bytes(out)
+
+
+def _fixed(format_: str, letter: str, values: list, zero: Any = 0) -> tuple:
+    mask, count = _mask_of(values)
+    data = struct.pack(f"<{len(values)}{letter}", *(zero if _is_missing(v) else v for v in values))
+    return (format_, len(values), count, (mask, data), (), None)
+
+
+def _text_source(values: list, formats: str, encode) -> tuple:
+    mask, count = _mask_of(values)
+    pieces = [b"" if _is_missing(v) else encode(v) for v in values]
+    ends, at = [0], 0
+    for piece in pieces:
+        at += len(piece)
+        ends.append(at)
+    wide = at > 2**31 - 1
+    offsets = struct.pack(f"<{len(ends)}{'q' if wide else 'i'}", *ends)
+    return (formats[wide], len(values), count, (mask, offsets, b"".join(pieces)), (), None)
+
+
+def _integer_source(values: list, where: str) -> tuple:
+    present = [int(v) for v in values if not _is_missing(v)]
+    low, high = min(present), max(present)
+    values = [None if _is_missing(v) else int(v) for v in values]
+    if -(2**63) <= low and high < 2**63:
+        return _fixed("l", "q", values)
+    if low >= 0 and high < 2**64:
+        return _fixed("L", "Q", values)
+    raise ValueError(f"{at_column(where)}an integer does not fit into 64 bits")
+
+
+def _micros(delta: datetime.timedelta) -> int:
+    return (delta.days * 86400 + delta.seconds) * 10**6 + delta.microseconds
+
+
+def _datetime_source(values: list, where: str) -> tuple:
+    zones = {v.tzinfo is not None for v in values if not _is_missing(v)}
+    if len(zones) > 1:
+        raise TypeError(f"{at_column(where)}times with and without a time zone are mixed")
+    aware = zones == {True}
+    base = EPOCH.replace(tzinfo=datetime.timezone.utc) if aware else EPOCH
+    micros = [None if _is_missing(v) else _micros(v - base) for v in values]
+    return _fixed("tsu:UTC" if aware else "tsu:", "q", micros)
+
+
+def _decimal_source(values: list, where: str) -> tuple:
+    present = [v for v in values if not _is_missing(v)]
+    if not all(v.is_finite() for v in present):
+        raise ValueError(f"{at_column(where)}a decimal that is not finite cannot be put")
+    scale = max(0, max(-v.as_tuple().exponent for v in present))
+    with decimal.localcontext() as context:
+        context.prec = 200
+        numbers = [0 if _is_missing(v) else int(v.scaleb(scale)) for v in values]
+    digits = max(len(str(abs(n))) for n in numbers)
+    if max(digits, scale) > 38:
+        raise ValueError(f"{at_column(where)}the decimals need {max(digits, scale)} digits; 38 are possible")
+    mask, count = _mask_of(values)
+    data = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
+    format_ = f"d:{max(digits, scale, 1)},{scale}"
+    return (format_, len(values), count, (mask, data), (), None)
+
+
+def _nested_source(values: list, where: str) -> tuple:
+    mask, count = _mask_of(values)
+    items, ends = [], [0]
+    for value in values:
+        if not _is_missing(value):
+            items.extend(value)
+        ends.append(len(items))
+    offsets = struct.pack(f"<{len(ends)}i", *ends)
+    child = list_source(items, f"{where}[]" if where else "[]")
+    return ("+l", len(values), count, (mask, offsets), (("item", child),), None)
+
+
+def _struct_source(values: list, where: str) -> tuple:
+    mask, count = _mask_of(values)
+    names = list(dict.fromkeys(key for v in values if not _is_missing(v) for key in v))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{at_column(where)}the keys of a struct are strings")
+    rows = [{} if _is_missing(v) else v for v in values]
+    children = tuple(
+        (name, list_source([row.get(name) for row in rows], f"{where}.{name}" if where else name))
+        for name in names
+    )
+    return ("+s", len(values), count, (mask,), children, None)
+
+
+def _unwrap(value: Any) -> Any:
+    """NumPy's scalars as Python's; float NaN stays."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        item = value.item()
+        if isinstance(item, int) and value.dtype.kind in "Mm":  # nanoseconds
+            raise TypeError("datetime64[ns] among other objects: make it an array of datetime64")
+        return item
+    return value
+
+
+KINDS: Tuple[Tuple[Any, str], ...] = (
+    (bool, "bool"), (int, "int"), (float, "float"), (str, "str"), ((bytes, bytearray), "bytes"),
+    (datetime.datetime, "datetime"), (datetime.date, "date"), (datetime.timedelta, "timedelta"),
+    (datetime.time, "time"), (decimal.Decimal, "Decimal"), (dict, "dict"), ((list, tuple), "list"),
+)
+
+
+def _kind(value: Any, where: str, row: int) -> str:
+    for types, name in KINDS:
+        if isinstance(value, types):
+            return name
+    raise TypeError(f"{at_column(where)}row {row} is a {type(value).__name__}, which cannot be put")
+
+
+def list_source(values: list, where: str) -> tuple:
+    """The source of a list of Python values, None where there is none."""
+    values = [_unwrap(v) for v in values]
+    values = [v.tolist() if hasattr(v, "tolist") else v for v in values]  # arrays in a list
+    first: Dict[str, int] = {}
+    for row, value in enumerate(values):
+        if not _is_missing(value):
+            first.setdefault(_kind(value, where, row), row)
+    # Pandas' way to say that a string is missing.
+    if "float" in first and "str" in first:
+        values = [None if isinstance(v, float) and math.isnan(v) else v for v in values]
+        if not any(isinstance(v, float) for v in values):
+            del first["float"]
+    if not first:
+        return ("n", len(values), len(values), (), (), None)
+    kinds = set(first)
+    if kinds == {"int", "float"}:
+        return _fixed("g", "d", values, 0.0)
+    if len(kinds) > 1:
+        (a, i), (b, j) = sorted(first.items(), key=lambda item: item[1])[:2]
+        raise TypeError(
+            f"{at_column(where)}row {i} is a {a} and row {j} a {b}: convert the column to one type, for "
+            "example with astype(str)"
+        )
+    return _SOURCES[kinds.pop()](values, where)
+
+
+def _bool_source(values: list, where: str) -> tuple:
+    mask, count = _mask_of(values)
+    bits = _pack([not _is_missing(v) and v for v in values])
+    return ("b", len(values), count, (mask, bits), (), None)
+
+
+def _time_source(values: list, where: str) -> tuple:
+    def micros(v):
+        if v.tzinfo is not None:
+            raise TypeError(f"{at_column(where)}a time of day with a time zone cannot be put")
+        return ((v.hour * 60 + v.minute) * 60 + v.second) * 10**6 + v.microsecond
+
+    return _fixed("ttu", "q", [None if _is_missing(v) else micros(v) for v in values])
+
+
+_SOURCES = {
+    "bool": _bool_source,
+    "int": _integer_source,
+    "float": lambda values, where: _fixed("g", "d", values, 0.0),
+    "str": lambda values, where: _text_source(values, "uU", lambda v: _encode(v, where)),
+    "bytes": lambda values, where: _text_source(values, "zZ", bytes),
+    "datetime": _datetime_source,
+    "date": lambda values, where: _fixed(
+        "tdD", "i", [None if _is_missing(v) else (v - EPOCH.date()).days for v in values]
+    ),
+    "timedelta": lambda values, where: _fixed(
+        "tDu", "q", [None if _is_missing(v) else _micros(v) for v in values]
+    ),
+    "time": _time_source,
+    "Decimal": _decimal_source,
+    "list": _nested_source,
+    "dict": _struct_source,
+}
+
+
+def _encode(text: str, where: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{at_column(where)}a string is not Unicode text: {error}") from None
