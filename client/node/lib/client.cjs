@@ -155,7 +155,9 @@ class Client {
         return await this._connect()
       } catch (error) {
         const wait = RETRY_MS[Math.min(i, RETRY_MS.length - 1)]
-        if (this.#closed || error.kind !== 'connect' || Date.now() + wait > end) throw error
+        // A daemon that is about to end may still accept, and close before it has greeted.
+        const passing = error.kind === 'connect' || error.kind === 'closed'
+        if (this.#closed || !passing || Date.now() + wait > end) throw error
         await sleep(wait)
       }
     }
