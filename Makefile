@@ -294,11 +294,11 @@ $(PYTHON_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
 $(B)/python/gpubufd/_core.abi3.so: $(PYTHON_OBJECTS) $(B)/obj/libclient.a $(B)/obj/libproto.a \
-		$(B)/sources
+		client/python/src/core.map $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_BASE) -shared -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
-		-Wl,--end-group -ldl
+	$(Q)$(LINK_BASE) -shared -Wl,--version-script=client/python/src/core.map -o $@ \
+		$(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 $(B)/python/gpubufd/%: client/python/gpubufd/%
 	@mkdir -p $(@D)
 	@cp $< $@

@@ -45,7 +45,10 @@ setup(
             define_macros=[("_GNU_SOURCE", None), ("Py_LIMITED_API", "0x03090000")],
             undef_macros=["NDEBUG"],
             extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden", "-pthread"],
-            extra_link_args=["-pthread", "-ldl", "-Wl,-z,relro,-z,now"],
+            extra_link_args=[
+                "-pthread", "-ldl", "-Wl,-z,relro,-z,now", "-Wl,--version-script=src/core.map",
+            ],
+            depends=["src/core.h", "src/core.map"],
             py_limited_api=True,
         )
     ],
