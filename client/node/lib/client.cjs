@@ -84,6 +84,8 @@ class Client {
     return this.#slot
   }
 
+  get _socket () { return this.#options.socket }
+
   _begun () {
     if (this.#under++ === 0 && this.#slot >= 0) native.reference(this.#slot, true)
   }

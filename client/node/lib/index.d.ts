@@ -119,6 +119,15 @@ export interface DeviceMemory {
   uuid: string
 }
 
+export interface IpcHandle {
+  device: number
+  uuid: string
+  /** For cuIpcOpenMemHandle: 64 octets. */
+  handle: Uint8Array
+  byteOffset: number
+  byteLength: number
+}
+
 export interface DeviceDescriptor {
   dtype: string
   data?: DeviceMemory
@@ -155,6 +164,8 @@ export abstract class SharedObject {
   release (): void
   /** Publishes what create() gave; resolves with the version. */
   seal (options?: { nullCounts?: number | number[] | Record<string, number>, signal?: AbortSignal }): Promise<number>
+  /** Of objects on a GPU that were created with share: "ipc". */
+  ipcHandle (): Promise<IpcHandle>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 }

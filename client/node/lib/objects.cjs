@@ -7,6 +7,7 @@ const { translate, classes } = require('./errors.cjs')
 const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 const arrowExport = require('./to-arrow.cjs')
 const { submit } = require('./requests.cjs')
+const { ipcHandle } = require('./raw.cjs')
 
 const KINDS = ['bytes', 'array', 'column', 'table']
 
@@ -66,13 +67,15 @@ class SharedObject {
   #slot
   #lease
   #root // of a view, which must not outlive what it is a view of
+  #path // which child of which child it is
   #described
 
-  constructor (key, slot, lease, root) {
+  constructor (key, slot, lease, root, path = []) {
     if (key !== KEY) throw new TypeError('objects come from a client: use open(), create() or put()')
     this.#slot = slot
     this.#lease = lease
     this.#root = root
+    this.#path = path
   }
 
   get #info () {
@@ -90,10 +93,12 @@ class SharedObject {
   get _lease () { return this.#lease }
   get _info () { return this.#info }
 
-  _view (slot) {
+  /** An object for a view; `i`: which child it is, undefined of slices. */
+  _view (slot, i) {
     this.#lease.slots.add(slot)
     const kind = call(() => native.describe(slot)).kind
-    return new TYPES[kind](KEY, slot, this.#lease, this.#root ?? this)
+    const path = i === undefined ? this.#path : [...this.#path, i]
+    return new TYPES[kind](KEY, slot, this.#lease, this.#root ?? this, path)
   }
 
   get kind () { return KINDS[this.#info.kind] }
@@ -190,6 +195,35 @@ class SharedObject {
     return found && {
       ptr: found[0], byteLength: found[1], device: this.#info.ordinal, uuid: this.#info.device
     }
+  }
+
+  /**
+   * { device, uuid, handle, byteOffset, byteLength }: where the data begins in the memory that
+   * cuIpcOpenMemHandle gives for the 64 octets. Of what was created with share: "ipc". Keep the object
+   * while the handle is in use.
+   */
+  async ipcHandle () {
+    const { name, version, device, ordinal, offset, length, dtype } = this.#info
+    if (ordinal < 0) throw new classes.UnsupportedError(`"${name}" is not on a GPU`, 'unsupported', -32010)
+    const path = this.#path
+    const { uuid, handle, segment, ...place } = await ipcHandle(this.#lease.client._socket, name, version, layout => {
+      const column = path.reduce((node, i) => (node.columns ?? node.children)[i], layout)
+      if (!column.data) return undefined
+      return { segment: column.data.segment, byteOffset: column.data.offset, byteLength: column.data.bytes }
+    })
+    const { array, stride } = dtype ? parseDtype(dtype) : {}
+    if (this.kind === 'column' && array) { // as far as this slice goes
+      const width = array.BYTES_PER_ELEMENT * stride
+      place.byteOffset += offset * width
+      place.byteLength = length * width
+    } else if (this.kind !== 'column') {
+      if (this.#root) {
+        const root = this.#root._pointer(DATA)[0]
+        place.byteOffset += Number(this._pointer(DATA)[0] - root)
+      }
+      place.byteLength = this._bytes(DATA)
+    }
+    return { device: ordinal, uuid: uuid ?? device, handle: new Uint8Array(handle), ...place }
   }
 
   _host () {
@@ -290,7 +324,7 @@ class Column extends SharedObject {
   child (i) {
     if (!Number.isInteger(i)) throw new TypeError('the child is not given by a whole number')
     if (i < 0 || i >= this.childCount) throw new RangeError(`no child ${i} of ${this.childCount}`)
-    return this._view(call(() => native.child(this._index, i)))
+    return this._view(call(() => native.child(this._index, i)), i)
   }
 
   get children () { return Array.from({ length: this.childCount }, (_, i) => this.child(i)) }
@@ -373,13 +407,15 @@ class Table extends SharedObject {
 
   column (name) {
     if (typeof name !== 'string') throw new TypeError('the column is not given by its name')
-    return this._view(call(() => native.column(this._index, name)))
+    const i = this.columnNames.indexOf(name)
+    if (i < 0) throw new classes.NotFoundError(`"${this.name}" has no column "${name}"`, 'not_found', -32001)
+    return this.columnAt(i)
   }
 
   columnAt (i) {
     if (!Number.isInteger(i)) throw new TypeError('the column is not given by a whole number')
     if (i < 0 || i >= this.numColumns) throw new RangeError(`no column ${i} of ${this.numColumns}`)
-    return this._view(call(() => native.child(this._index, i)))
+    return this._view(call(() => native.child(this._index, i)), i)
   }
 
   get columns () { return Array.from({ length: this.numColumns }, (_, i) => this.columnAt(i)) }

@@ -1,0 +1,58 @@
+'use strict'
+// A session of its own over a plain socket, for the one thing that the C library keeps to itself: the
+// handle of legacy CUDA IPC. Node cannot receive descriptors, so that no other handle comes this way.
+
+const fs = require('node:fs')
+const net = require('node:net')
+const path = require('node:path')
+const { classes, fromStatus } = require('./errors.cjs')
+
+const SYSTEM_SOCKET = '/run/gpubufd/gpubufd.sock'
+
+/** As the library looks for it. */
+function socketPath (given) {
+  if (given !== undefined) return given
+  if (process.env.GPUBUFD_SOCKET) return process.env.GPUBUFD_SOCKET
+  if (fs.existsSync(SYSTEM_SOCKET)) return SYSTEM_SOCKET
+  return path.join(process.env.XDG_RUNTIME_DIR ?? '/run', 'gpubufd.sock')
+}
+
+/** Calls one method in a session that ends with the answer. */
+function callOnce (socket, method, params) {
+  return new Promise((resolve, reject) => {
+    const closed = () => reject(new classes.ClosedError('the daemon has closed the connection', 'closed', -3))
+    const connection = net.connect(socketPath(socket))
+    let text = ''
+    connection.setEncoding('utf8')
+    connection.once('error', error => reject(new classes.ConnectError(error.message, 'connect', -2)))
+    connection.once('close', closed)
+    connection.on('data', data => {
+      text += data
+      const end = text.indexOf('\n')
+      if (end < 0) return
+      connection.destroy()
+      const { result, error } = JSON.parse(text.slice(0, end))
+      if (error) reject(fromStatus(error.code, error.message))
+      else resolve(result)
+    })
+    connection.write(JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }) + '\n')
+  })
+}
+
+/** { uuid, handle: 64 octets, byteOffset, byteLength } of a buffer that `find(layout)` finds. */
+async function ipcHandle (socket, name, version, find) {
+  const { object: { share } } = await callOnce(socket, 'stat', { name })
+  if (share !== 'ipc') {
+    throw new classes.UnsupportedError(
+      `"${name}" was not created with share: "ipc", so that it has no such handle`, 'unsupported', -32010)
+  }
+  const { object, segments } = await callOnce(socket, 'open', { name, version, segments: 'all' })
+  const buffer = find(object.layout)
+  const { handle } = segments.find(({ id }) => id === buffer?.segment) ?? {}
+  if (handle?.kind !== 'cuda_ipc') {
+    throw new classes.UnsupportedError(`"${name}" has no memory with such a handle`, 'unsupported', -32010)
+  }
+  return { uuid: handle.uuid, handle: Buffer.from(handle.ipc, 'base64'), ...buffer }
+}
+
+module.exports = { callOnce, ipcHandle }
