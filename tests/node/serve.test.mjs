@@ -1,0 +1,100 @@
+// gpubufd-serve, as a page uses it.
+
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import http from 'node:http'
+import path from 'node:path'
+import test, { after } from 'node:test'
+import { PACKAGE, arrow, data, fixture, until, withArrow } from './harness.mjs'
+
+const { daemon, connect } = await fixture()
+const c = await connect()
+const program = path.join(PACKAGE, 'bin', 'gpubufd-serve.cjs')
+const children = []
+after(() => children.forEach(child => child.kill()))
+
+/** Its address once it has said it, or how it ended. */
+async function serve (...options) {
+  const child = spawn(process.execPath, [program, '--socket', daemon.socket, '--port', '0', ...options],
+    { stdio: ['ignore', 'pipe', 'pipe'] })
+  children.push(child)
+  const said = { stdout: '', stderr: '', child }
+  child.stdout.on('data', text => { said.stdout += text })
+  child.stderr.on('data', text => { said.stderr += text })
+  await until(() => said.stdout.includes('\n') || child.exitCode !== null)
+  return { ...said, code: child.exitCode, address: said.stdout.trim() }
+}
+
+const { address } = await serve()
+
+test('a page reads a shared table in two lines', withArrow, async () => {
+  const file = await readFile(data('flights-200k.arrow'))
+  await c.put('flights/all', file)
+  const expected = arrow.tableFromIPC(file)
+  const table = await arrow.tableFromIPC(fetch(`${address}objects/flights/all`))
+  assert.equal(table.numRows, 200_000)
+  for (const i of [0, 65535, 65536, 199_999]) assert.deepEqual(table.get(i).toJSON(), expected.get(i).toJSON())
+  const part = await fetch(`${address}objects/flights%2Fall?columns=distance,delay&offset=70000&length=10`)
+  assert.equal(part.headers.get('x-total-rows'), '200000')
+  const rows = arrow.tableFromIPC(await part.arrayBuffer())
+  assert.deepEqual(rows.schema.names, ['distance', 'delay'])
+  assert.deepEqual([rows.numRows, rows.get(3).delay], [10, expected.get(70003).delay])
+  assert.deepEqual((await (await fetch(address)).json()).map(object => object.name), ['flights/all'])
+  const again = await fetch(`${address}objects/flights/all`, { headers: { 'If-None-Match': part.headers.get('etag') } })
+  assert.equal(again.status, 304)
+})
+
+test('columns, arrays, nulls, and nothing', withArrow, async () => {
+  await c.put('column', arrow.vectorFromArray(['a', null, 'c', 'a'], new arrow.Dictionary(new arrow.Utf8(), new arrow.Int32())))
+  await c.put('array', Float64Array.of(1, 2, 3))
+  await c.put('empty', { a: new Int32Array(0) })
+  const get = async name => arrow.tableFromIPC(await (await fetch(`${address}objects/${name}`)).arrayBuffer())
+  assert.deepEqual([...(await get('column')).getChild('values')], ['a', null, 'c', 'a'])
+  assert.deepEqual([...(await get('array?offset=1')).getChild('values')], [2, 3])
+  const empty = await get('empty')
+  assert.deepEqual([empty.numRows, empty.schema.names], [0, ['a']])
+  await until(async () => (await c.leases()).leases.length === 0)
+})
+
+test('what is wrong gets a status and a sentence', async () => {
+  await c.put('three', { a: Int32Array.of(1, 2, 3) })
+  for (const [place, status] of [['objects/none', 404], ['nowhere', 404], ['objects/three?offset=x', 400],
+    ['objects/three?offset=-1', 400], ['objects/%ff', 400], ['objects/a%00b', 400], ['objects//', 400]]) {
+    const response = await fetch(address + place)
+    assert.equal(response.status, status, place)
+    assert.equal(typeof (await response.json()).error, 'string')
+  }
+  assert.equal((await fetch(address, { method: 'POST' })).status, 405)
+  if (arrow) {
+    assert.equal((await fetch(`${address}objects/three?offset=4`)).status, 416)
+    assert.equal((await fetch(`${address}objects/three?columns=a,b`)).status, 404)
+  }
+})
+
+test('a page of another name is not answered, nor one without the token', async () => {
+  const status = await new Promise((resolve, reject) => http.get(address, { headers: { Host: 'evil.example' } },
+    response => resolve(response.resume().statusCode)).once('error', reject))
+  assert.equal(status, 403)
+  const refused = await serve('--host', '0.0.0.0')
+  assert.deepEqual([refused.code, /token/.test(refused.stderr)], [1, true])
+  const guarded = await serve('--host', '0.0.0.0', '--token', 'secret', '--origin', '*')
+  const place = guarded.address.replace('0.0.0.0', '127.0.0.1')
+  assert.equal((await fetch(place)).status, 401)
+  assert.equal((await fetch(`${place}?token=wrong`)).status, 401)
+  assert.equal((await fetch(`${place}?token=secret`)).status, 200)
+  const response = await fetch(place, { headers: { Authorization: 'Bearer secret' } })
+  assert.deepEqual([response.status, response.headers.get('access-control-allow-origin')], [200, '*'])
+})
+
+test('who goes away in the midst of it leaves no lease', withArrow, async () => {
+  await c.put('large', new Float64Array(4 << 20))
+  for (let i = 0; i < 3; i++) {
+    await new Promise((resolve, reject) => http.get(`${address}objects/large`, response => response.once('data', () => {
+      response.destroy()
+      resolve()
+    })).once('error', reject))
+  }
+  await until(async () => (await c.leases()).leases.length === 0)
+  assert.equal((await fetch(address)).status, 200)
+})
