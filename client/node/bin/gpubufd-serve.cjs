@@ -67,10 +67,10 @@ async function list (client, query, response) {
 
 /** The part of an object that was asked for, as an Arrow table. */
 async function select (object, query) {
-  const arrow = getArrow()
   const offset = rows(query, 'offset', 0)
   const length = Math.min(rows(query, 'length', object.length), Math.max(object.length - offset, 0))
   if (offset > object.length) throw new HttpError(416, `there are ${object.length} rows`)
+  const arrow = getArrow()
   const part = object.slice(offset, offset + length)
   const shown = part.device === 'host' ? part.toArrow() : await part.toHost()
   let table = shown instanceof arrow.Table ? shown : new arrow.Table({ values: shown })
