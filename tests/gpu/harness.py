@@ -369,11 +369,17 @@ class Place:
         environment["PYTHONUNBUFFERED"] = "1"
         environment["GPUBUF_LIBRARY"] = str(bundle / "lib" / "libgpubuf.so")
         if self.fake:
+            # A copy where other users reach it, too: a checkout may lie where they do not.
+            self.driver = Path(tempfile.mkdtemp(prefix="fakecuda-driver-"))
+            shutil.copy2(fake_directory / "libcuda.so.1", self.driver)
+            os.chmod(self.driver, 0o755)
             # In front, so that it is taken where a real driver is installed as well.
-            paths = [str(fake_directory), environment.get("LD_LIBRARY_PATH", "")]
+            paths = [str(self.driver), environment.get("LD_LIBRARY_PATH", "")]
             environment["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
             environment["FAKECUDA_MEMORY"] = "512M"
             environment["FAKECUDA_DEVICES"] = "2"
+        else:
+            self.driver = None
         self.environment = environment
         self.kernels = None
         self.common = None
@@ -389,6 +395,8 @@ class Place:
     def close(self):
         if self.common:
             self.common.kill()
+        if self.driver:
+            shutil.rmtree(self.driver, ignore_errors=True)
 
     # ---- the GPU ----
 
