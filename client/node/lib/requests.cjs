@@ -42,8 +42,12 @@ class Request {
     this.abort?.stop()
     if (status < 0) {
       this.reject(this.abort?.signal.aborted ? this.abort.signal.reason : fromStatus(status, extra))
-    } else {
+      return
+    }
+    try {
       this.resolve(this.settle ? this.settle(value, kind, extra) : extra ?? value)
+    } catch (error) { // which is this request's alone
+      this.reject(error)
     }
   }
 }
@@ -90,7 +94,11 @@ function submit (client, begin, { signal, settle } = {}) {
     }
     if (signal && number !== undefined) {
       const slot = client._slot
-      request.abort = new Abort(signal, () => native.cancel(slot, number))
+      request.abort = new Abort(signal, () => {
+        try {
+          native.cancel(slot, number)
+        } catch {} // the client is closed, and the request is ended by that
+      })
     }
   })
 }
