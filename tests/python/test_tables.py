@@ -60,6 +60,12 @@ def test_arrow_export(client, dtype):
     assert client["again"].tolist() == values[1:]
 
 
+def test_out_of_range(client):
+    for values in ([datetime.timedelta.max], [2**64, 1], [-1, 2**63], [10**400, 0.5]):
+        with pytest.raises(ValueError, match="range|64 bits"):
+            client.put("x", values)
+
+
 def test_mixed_numbers(client):
     client.put("t", {"m": [1, 2.5, None], "n": [float("nan"), 1.0, 2.0]})
     t = client["t"]

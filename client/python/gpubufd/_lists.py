@@ -35,7 +35,11 @@ def _pack(bits: list) -> bytes:
 
 def _fixed(format_: str, letter: str, values: list, zero: Any = 0) -> tuple:
     mask, count = _mask_of(values)
-    data = struct.pack(f"<{len(values)}{letter}", *(zero if _is_missing(v) else v for v in values))
+    present = (zero if _is_missing(v) else v for v in values)
+    try:
+        data = struct.pack(f"<{len(values)}{letter}", *present)
+    except (struct.error, OverflowError):
+        raise ValueError(f"a value is out of the range of Arrow's format {format_!r}") from None
     return (format_, len(values), count, (mask, data), (), None)
 
 
