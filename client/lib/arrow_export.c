@@ -114,8 +114,9 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
     int r = schema_begin(schema, name, dictionary ? 0 : column->child_count, dictionary);
     if (r < 0)
         return r;
-    if (own->mask.present || own->dtype.type == GB_TYPE_NULL)
-        schema->flags = ARROW_FLAG_NULLABLE;
+    /* As most of Arrow's libraries say of every column: types that differ in this only are not equal
+       to them, and whether there are nulls the array says. */
+    schema->flags = ARROW_FLAG_NULLABLE;
     r = set_format(schema, &own->dtype);
     if (r == 0 && column->metadata_count > 0) {
         struct schema_node *node = schema->private_data;
