@@ -34,6 +34,14 @@ def check(title, on="both"):
     return add
 
 
+def mend_numba():
+    """numba 0.68 overloads a function that NumPy 2.5 has no more."""
+    import numpy
+
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack
+
+
 def need(name):
     """A module, or Skip."""
     try:
@@ -182,8 +190,9 @@ def cupy_speed(client, device):
 
 @check("a numba kernel takes a column", on="gpu")
 def numba_kernel(client, device):
-    numba_cuda = need("numba.cuda")
     need("numpy")
+    mend_numba()
+    numba_cuda = need("numba.cuda")
 
     @numba_cuda.jit
     def double(source, target):

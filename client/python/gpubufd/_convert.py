@@ -523,6 +523,8 @@ class CudaArray:
         elif rest in CUDA_DTYPES:
             self.dtype = CUDA_DTYPES[rest]
             self.itemsize = int(rest[1:])
+        elif rest == "V2" and str(getattr(value, "dtype", "")).endswith("bfloat16"):
+            self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
         else:
             raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
         strides = interface.get("strides")
