@@ -119,11 +119,16 @@ static const struct gb_field unmap_fields[] = {
     GB_FIELD(struct unmap_params, segments, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
 };
 
-static int unmap_one(struct gb_call *call, uint64_t id)
+static int unmap_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
     struct gb_store *store = &call->server->store;
-    struct gb_mapping *mapping = gb_mapper_find(store, &call->session->mapper, id);
+    struct gb_mapping *mapping;
+    uint64_t id;
+    int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
 
+    if (r < 0)
+        return r;
+    mapping = gb_mapper_find(store, &call->session->mapper, id);
     if (!mapping)
         return gb_fail(&call->error, GPUBUF_E_STALE,
                        "this session was given no handle of segment %" PRIu64, id);
@@ -134,26 +139,9 @@ static int unmap_one(struct gb_call *call, uint64_t id)
 static int handle_unmap(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct unmap_params *params = p;
-    struct gb_json_walk walk = gb_json_walk(params->segments);
-    struct gb_error first = {0};
-    struct gb_json item;
-    uint64_t index = 0;
 
     (void)present;
-    for (; gb_json_next(&walk, NULL, &item); index++) {
-        struct gb_path path = {.up = GB_PARAM("segments"), .index = index};
-        uint64_t id;
-        int r = gb_json_uint(item, 0, GB_LIMIT(integer), &path, &id, &call->error);
-
-        if (r == 0)
-            r = unmap_one(call, id);
-        if (r < 0 && !first.code)
-            first = call->error;
-    }
-    if (!first.code)
-        return gb_call_empty(call);
-    call->error = first;
-    return first.code;
+    return gb_call_each(call, params->segments, "segments", unmap_item);
 }
 
 const struct gb_method gb_method_unmap = {

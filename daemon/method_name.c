@@ -33,28 +33,12 @@ static int delete_one(struct gb_call *call, const struct gb_string *name, uint64
     return 0;
 }
 
-/* Deletes those that it can, and answers with what was wrong with the first of the others. */
-static int delete_all(struct gb_call *call, struct gb_json array)
+static int delete_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
-    struct gb_json_walk walk = gb_json_walk(array);
-    struct gb_error first = {0};
-    struct gb_json item;
-    uint64_t index = 0;
+    struct gb_string name;
+    int r = gb_json_string(item, 0, path, call->pool, &name, &call->error);
 
-    for (; gb_json_next(&walk, NULL, &item); index++) {
-        struct gb_path path = {.up = GB_PARAM("names"), .index = index};
-        struct gb_string name;
-        int r = gb_json_string(item, 0, &path, call->pool, &name, &call->error);
-
-        if (r == 0)
-            r = delete_one(call, &name, 0);
-        if (r < 0 && !first.code)
-            first = call->error;
-    }
-    if (!first.code)
-        return gb_call_empty(call);
-    call->error = first;
-    return first.code;
+    return r < 0 ? r : delete_one(call, &name, 0);
 }
 
 static int handle_delete(struct gb_call *call, const void *p, uint64_t present)
@@ -68,7 +52,7 @@ static int handle_delete(struct gb_call *call, const void *p, uint64_t present)
     if (params->names.text && params->version)
         return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
     if (params->names.text)
-        return delete_all(call, params->names);
+        return gb_call_each(call, params->names, "names", delete_item);
     r = delete_one(call, &params->name, params->version);
     return r < 0 ? r : gb_call_empty(call);
 }

@@ -185,17 +185,7 @@ static int answer_create(struct gb_call *call, const struct gb_lease *lease)
     struct gb_segments segments = {0};
     int r = gb_segments_add(call, &segments, lease->object->storage, GB_ACCESS_WRITE, false);
 
-    if (r < 0)
-        return r;
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"lease\":");
-    gb_write_uint(call->writer, lease->id);
-    GB_WRITE_LITERAL(call->writer, ",\"object\":");
-    gb_object_write(call->writer, lease->object, true);
-    gb_write_char(call->writer, ',');
-    gb_segments_write(call->writer, &segments);
-    gb_write_char(call->writer, '}');
-    return GB_DONE;
+    return r < 0 ? r : gb_call_grant(call, lease, &segments);
 }
 
 static int check_unsealed(struct gb_call *call)

@@ -68,15 +68,7 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
     }
     if (r < 0)
         return r;
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"lease\":");
-    gb_write_uint(call->writer, lease->id);
-    GB_WRITE_LITERAL(call->writer, ",\"object\":");
-    gb_object_write(call->writer, lease->object, true);
-    gb_write_char(call->writer, ',');
-    gb_segments_write(call->writer, &segments);
-    gb_write_char(call->writer, '}');
-    return GB_DONE;
+    return gb_call_grant(call, lease, &segments);
 }
 
 /* Kept free in a message: for each name that is still to come, an entry that says that it did not
@@ -116,10 +108,8 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
         write_entry_error(call, list);
         return;
     }
-    GB_WRITE_LITERAL(list, "{\"lease\":");
-    gb_write_uint(list, (*lease)->id);
-    GB_WRITE_LITERAL(list, ",\"object\":");
-    gb_object_write(list, (*lease)->object, true);
+    gb_write_char(list, '{');
+    gb_lease_write(list, *lease);
     gb_write_char(list, '}');
 }
 
@@ -226,28 +216,12 @@ static int release_one(struct gb_call *call, uint64_t id)
     return 0;
 }
 
-/* Releases those that it can, and answers with what was wrong with the first of the others. */
-static int release_all(struct gb_call *call, struct gb_json array)
+static int release_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
-    struct gb_json_walk walk = gb_json_walk(array);
-    struct gb_error first = {0};
-    struct gb_json item;
-    uint64_t index = 0;
+    uint64_t id;
+    int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
 
-    for (; gb_json_next(&walk, NULL, &item); index++) {
-        struct gb_path path = {.up = GB_PARAM("leases"), .index = index};
-        uint64_t id;
-        int r = gb_json_uint(item, 0, GB_LIMIT(integer), &path, &id, &call->error);
-
-        if (r == 0)
-            r = release_one(call, id);
-        if (r < 0 && !first.code)
-            first = call->error;
-    }
-    if (!first.code)
-        return gb_call_empty(call);
-    call->error = first;
-    return first.code;
+    return r < 0 ? r : release_one(call, id);
 }
 
 static int handle_release(struct gb_call *call, const void *p, uint64_t present)
@@ -258,7 +232,7 @@ static int handle_release(struct gb_call *call, const void *p, uint64_t present)
     if (!(present & 1) == !params->leases.text)
         return gb_fail_at(&call->error, &gb_params_path, "expected either lease or leases");
     if (params->leases.text)
-        return release_all(call, params->leases);
+        return gb_call_each(call, params->leases, "leases", release_item);
     r = release_one(call, params->lease);
     return r < 0 ? r : gb_call_empty(call);
 }

@@ -363,6 +363,26 @@ int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
     return 0;
 }
 
+int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
+                 int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path))
+{
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_error first = {0};
+    struct gb_json item;
+    uint64_t index = 0;
+
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM(key), .index = index};
+
+        if (one(call, item, &path) < 0 && !first.code)
+            first = call->error;
+    }
+    if (!first.code)
+        return gb_call_empty(call);
+    call->error = first;
+    return first.code;
+}
+
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
 {
     *lease = gb_lease_find(&call->server->registry, id, &call->session->holder);
@@ -479,6 +499,26 @@ void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segme
         gb_segment_write(writer, &info);
     }
     gb_write_char(writer, ']');
+}
+
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease)
+{
+    GB_WRITE_LITERAL(writer, "\"lease\":");
+    gb_write_uint(writer, lease->id);
+    GB_WRITE_LITERAL(writer, ",\"object\":");
+    gb_object_write(writer, lease->object, true);
+}
+
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+                  const struct gb_segments *segments)
+{
+    gb_call_begin_result(call);
+    gb_write_char(call->writer, '{');
+    gb_lease_write(call->writer, lease);
+    gb_write_char(call->writer, ',');
+    gb_segments_write(call->writer, segments);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
 }
 
 /* ---- space ---- */

@@ -95,6 +95,10 @@ int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
 /* Reads the array of strings that the parameter `key` is; into the pool. */
 int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
                     struct gb_string **strings, size_t *count);
+/* Does to each element of the array that the parameter `key` is what it can, and answers with what was
+   wrong with the first of the others; an empty result if nothing was. */
+int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
+                 int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path));
 /* Reads a lease id of this session's. */
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 
@@ -117,6 +121,11 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all);
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+/* "lease":…,"object":{…} */
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
+/* The whole result that grants one lease. */
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+                  const struct gb_segments *segments);
 
 /* Storage in a domain, or over registered memory, after evicting what may go if need be: an enum
    gb_place, or a negative code. Unless 0 the call's error is set. */
