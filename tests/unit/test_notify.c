@@ -1,0 +1,611 @@
+/*
+ * A service manager is a socket and an environment: what it is told, descriptors it keeps, and what
+ * it hands over, right and wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "daemon/notify.h"
+#include "descriptors.h"
+
+static struct {
+    char directory[32], path[64];
+    int socket; /* the manager's */
+    size_t fds;
+} manager;
+
+static void listen_at(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+
+    strcpy(address.sun_path, path);
+    if (*path == '@')
+        address.sun_path[0] = '\0';
+    manager.socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(manager.socket >= 0);
+    assert_int_equal(bind(manager.socket, (const struct sockaddr *)&address, length), 0);
+    setenv("NOTIFY_SOCKET", path, 1);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    manager.fds = open_fds();
+    strcpy(manager.directory, "/tmp/gpubufd-XXXXXX");
+    if (!mkdtemp(manager.directory))
+        return -1;
+    snprintf(manager.path, sizeof(manager.path), "%s/notify", manager.directory);
+    listen_at(manager.path);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    if (manager.socket >= 0)
+        close(manager.socket);
+    unlink(manager.path);
+    unsetenv("NOTIFY_SOCKET");
+    return rmdir(manager.directory) == 0 && open_fds() == manager.fds ? 0 : -1;
+}
+
+static void begin_ok(struct gb_notify *notify)
+{
+    struct gb_error error;
+
+    if (gb_notify_begin(notify, &error) != 0)
+        fail_msg("%s", error.message);
+}
+
+/* The next message, and the descriptor that came with it (-1: none). */
+static int receive(char *text, size_t size)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+    struct iovec vector = {text, size - 1};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof(control)};
+    ssize_t length = recvmsg(manager.socket, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *rights;
+    int fd;
+
+    assert_true(length >= 0);
+    assert_int_equal(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC), 0);
+    text[length] = '\0';
+    rights = CMSG_FIRSTHDR(&message);
+    if (!rights)
+        return -1;
+    assert_int_equal(rights->cmsg_len, CMSG_LEN(sizeof(int)));
+    memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
+    return fd;
+}
+
+static void received(const char *expected)
+{
+    char text[1024];
+
+    assert_int_equal(receive(text, sizeof(text)), -1);
+    assert_string_equal(text, expected);
+}
+
+static void received_nothing(void)
+{
+    char byte;
+
+    assert_int_equal(recv(manager.socket, &byte, 1, 0), -1);
+}
+
+/* ---- telling ---- */
+
+static void test_what_it_is_told(void **state)
+{
+    struct gb_notify notify;
+    unsigned long long time;
+    char text[1024];
+
+    (void)state;
+    begin_ok(&notify);
+    assert_null(getenv("NOTIFY_SOCKET"));
+    assert_int_equal(gb_notify_ready(&notify), 0);
+    received("READY=1");
+    assert_int_equal(gb_notify_status(&notify, "serving %d", 3), 0);
+    received("STATUS=serving 3");
+    assert_int_equal(gb_notify_watchdog(&notify), 0);
+    received("WATCHDOG=1");
+    assert_int_equal(gb_notify_reloading(&notify), 0);
+    receive(text, sizeof(text));
+    assert_int_equal(sscanf(text, "RELOADING=1\nMONOTONIC_USEC=%llu", &time), 1);
+    assert_true(time > 0);
+    assert_int_equal(gb_notify_main_pid(&notify, 77), 0);
+    received("MAINPID=77");
+    assert_int_equal(gb_notify_stopping(&notify), 0);
+    received("STOPPING=1");
+    received_nothing();
+    gb_notify_end(&notify);
+    gb_notify_end(&notify);
+}
+
+/* Nothing that is put into a status becomes another message. */
+static void test_status_is_one_line(void **state)
+{
+    char text[1024], longest[2000];
+    struct gb_notify notify;
+
+    (void)state;
+    begin_ok(&notify);
+    gb_notify_status(&notify, "one\nFDSTOREREMOVE=1\nFDNAME=%s", "journal");
+    received("STATUS=one");
+    gb_notify_status(&notify, "one\rtwo");
+    received("STATUS=one");
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    gb_notify_status(&notify, "%s", longest);
+    receive(text, sizeof(text));
+    assert_in_range(strlen(text), 500, 512);
+    gb_notify_end(&notify);
+}
+
+static void test_an_abstract_name(void **state)
+{
+    char name[64];
+    struct gb_notify notify;
+
+    (void)state;
+    close(manager.socket);
+    snprintf(name, sizeof(name), "@gpubufd-test-%d", getpid());
+    listen_at(name);
+    begin_ok(&notify);
+    assert_int_equal(gb_notify_ready(&notify), 0);
+    received("READY=1");
+    gb_notify_end(&notify);
+}
+
+static void test_no_manager(void **state)
+{
+    struct gb_notify notify;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (i == 0)
+            unsetenv("NOTIFY_SOCKET");
+        else
+            setenv("NOTIFY_SOCKET", "", 1);
+        begin_ok(&notify);
+        assert_int_equal(notify.socket, -1);
+        assert_int_equal(notify.watchdog_ms, 0);
+        assert_int_equal(gb_notify_ready(&notify), 0);
+        assert_int_equal(gb_notify_store(&notify, "name", 0), 0);
+        assert_int_equal(gb_notify_wait(&notify, 0), 0);
+        assert_int_equal(gb_notify_take(&notify, "name"), -1);
+        gb_notify_end(&notify);
+    }
+    received_nothing();
+}
+
+/* ---- keeping ---- */
+
+static void test_store(void **state)
+{
+    struct gb_notify notify;
+    char text[1024];
+    int fd = marked_fd(77), got;
+
+    (void)state;
+    begin_ok(&notify);
+    assert_int_equal(gb_notify_store(&notify, "segment-17", fd), 0);
+    close(fd);
+    got = receive(text, sizeof(text));
+    assert_string_equal(text, "FDSTORE=1\nFDNAME=segment-17\nFDPOLL=0");
+    assert_int_equal(mark_of(got), 77);
+    close(got);
+    assert_int_equal(gb_notify_unstore(&notify, "segment-17"), 0);
+    received("FDSTOREREMOVE=1\nFDNAME=segment-17");
+    gb_notify_end(&notify);
+}
+
+/* What was sent is there after the sender is not. */
+static void test_store_outlives_us(void **state)
+{
+    char text[1024];
+    int status, got;
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        struct gb_notify notify;
+
+        if (gb_notify_begin(&notify, NULL) != 0 ||
+            gb_notify_store(&notify, "journal", marked_fd(5)) != 0)
+            _exit(1);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    got = receive(text, sizeof(text));
+    assert_int_equal(mark_of(got), 5);
+    close(got);
+}
+
+static void test_store_names(void **state)
+{
+    static const char *const bad[] = {"", "a:b", "a\nb", "\x7f", "\xc3\xa9", "\t"};
+    char longest[GB_NOTIFY_NAME_BYTES + 2];
+    struct gb_notify notify;
+    char text[1024];
+    int fd = marked_fd(1);
+
+    (void)state;
+    begin_ok(&notify);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(gb_notify_store(&notify, bad[i], fd), GPUBUF_E_INVALID);
+        assert_int_equal(gb_notify_unstore(&notify, bad[i]), GPUBUF_E_INVALID);
+    }
+    memset(longest, 'n', sizeof(longest));
+    longest[GB_NOTIFY_NAME_BYTES + 1] = '\0';
+    assert_int_equal(gb_notify_store(&notify, longest, fd), GPUBUF_E_INVALID);
+    received_nothing();
+    longest[GB_NOTIFY_NAME_BYTES] = '\0';
+    assert_int_equal(gb_notify_store(&notify, longest, fd), 0);
+    close(receive(text, sizeof(text)));
+    assert_non_null(strstr(text, longest));
+    close(fd);
+    gb_notify_end(&notify);
+}
+
+static void test_store_no_descriptor(void **state)
+{
+    struct gb_notify notify;
+
+    (void)state;
+    begin_ok(&notify);
+    assert_int_equal(gb_notify_store(&notify, "name", 1000), GPUBUF_E_SYSTEM);
+    received_nothing();
+    gb_notify_end(&notify);
+}
+
+/* Nothing is lost, nothing waits, and room is told of. */
+static void test_full(void **state)
+{
+    struct gb_notify notify;
+    unsigned queued = 0, got = 0;
+    char text[1024];
+    int fd = marked_fd(9);
+
+    (void)state;
+    begin_ok(&notify);
+    while (gb_notify_store(&notify, "many", fd) == 0)
+        assert_true(++queued < 100000);
+    assert_true(queued > 0);
+    assert_int_equal(gb_notify_store(&notify, "many", fd), GB_NOTIFY_FULL);
+    assert_int_equal(gb_notify_wait(&notify, 0), GPUBUF_E_TIMEOUT);
+    while (got < queued) {
+        close(receive(text, sizeof(text)));
+        got++;
+    }
+    assert_int_equal(gb_notify_wait(&notify, 10000), 0);
+    assert_int_equal(gb_notify_store(&notify, "many", fd), 0);
+    close(receive(text, sizeof(text)));
+    received_nothing();
+    close(fd);
+    gb_notify_end(&notify);
+}
+
+/* A manager that was started anew is found again; one that is gone is an error. */
+static void test_manager_restarts(void **state)
+{
+    struct gb_notify notify;
+
+    (void)state;
+    begin_ok(&notify);
+    close(manager.socket);
+    assert_int_equal(gb_notify_ready(&notify), GPUBUF_E_SYSTEM);
+    unlink(manager.path);
+    assert_int_equal(gb_notify_ready(&notify), GPUBUF_E_SYSTEM);
+    listen_at(manager.path);
+    assert_int_equal(gb_notify_ready(&notify), 0);
+    received("READY=1");
+    gb_notify_end(&notify);
+}
+
+/* ---- taking ---- */
+
+static const char *decimal(long long number)
+{
+    static char texts[4][32];
+    static unsigned next;
+    char *text = texts[next++ % 4];
+
+    snprintf(text, sizeof(texts[0]), "%lld", number);
+    return text;
+}
+
+/*
+ * Runs `check` in a child that was handed descriptors from number 3 on, marked 100, 101, …: the
+ * numbers are taken here. It says by true that all is well.
+ */
+static void with_fds(unsigned count, bool (*check)(struct gb_notify *, int, struct gb_error *))
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        struct gb_notify notify;
+        struct gb_error error = {0};
+        bool well;
+        int r;
+
+        closefrom(3);
+        for (unsigned i = 0; i < count; i++) {
+            int fd = marked_fd(100 + i);
+
+            if (fd != (int)(3 + i))
+                _exit(3);
+            fcntl(fd, F_SETFD, 0); /* as after an exec */
+        }
+        if (getenv("LISTEN_PID") && strcmp(getenv("LISTEN_PID"), "self") == 0)
+            setenv("LISTEN_PID", decimal(getpid()), 1);
+        if (getenv("WATCHDOG_PID") && strcmp(getenv("WATCHDOG_PID"), "self") == 0)
+            setenv("WATCHDOG_PID", decimal(getpid()), 1);
+        unsetenv("NOTIFY_SOCKET");
+        r = gb_notify_begin(&notify, &error);
+        well = check(&notify, r, &error);
+        if (!well)
+            fprintf(stderr, "returned %d: %s\n", r, error.message);
+        gb_notify_end(&notify);
+        if (getenv("LISTEN_FDS") || getenv("LISTEN_PID") || getenv("LISTEN_FDNAMES") ||
+            getenv("WATCHDOG_USEC") || getenv("WATCHDOG_PID") || getenv("LISTEN_PIDFDID"))
+            _exit(2);
+        _exit(well ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void hand_over(const char *pid, const char *count, const char *names)
+{
+    setenv("LISTEN_PID", pid, 1);
+    setenv("LISTEN_FDS", count, 1);
+    if (names)
+        setenv("LISTEN_FDNAMES", names, 1);
+    else
+        unsetenv("LISTEN_FDNAMES");
+}
+
+static int end_taking(void **state)
+{
+    static const char *const variables[] = {"LISTEN_PID",     "LISTEN_FDS",   "LISTEN_PIDFDID",
+                                            "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"};
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
+    return end(state);
+}
+
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+static bool takes_three(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    int first, second;
+
+    (void)error;
+    if (r != 0 || notify->fd_count != 3)
+        return false;
+    for (int fd = 3; fd < 6; fd++)
+        if (!(fcntl(fd, F_GETFD) & FD_CLOEXEC))
+            return false;
+    if (strcmp(notify->fds[0].name, "segment") != 0 || strcmp(notify->fds[1].name, "") != 0)
+        return false;
+    first = gb_notify_take(notify, "segment");
+    second = gb_notify_take(notify, "segment");
+    if (mark_of(first) != 100 || mark_of(second) != 102 || gb_notify_take(notify, "segment") != -1)
+        return false;
+    gb_notify_end(notify); /* what was not taken is closed, what was is not */
+    return is_open(first) && is_open(second) && !is_open(4);
+}
+
+static void test_take(void **state)
+{
+    (void)state;
+    hand_over("self", "3", "segment::segment");
+    with_fds(3, takes_three);
+}
+
+static bool takes_unnamed(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    (void)error;
+    return r == 0 && notify->fd_count == 2 && mark_of(gb_notify_take(notify, "unknown")) == 100 &&
+           mark_of(gb_notify_take_at(notify, 1)) == 101;
+}
+
+static void test_take_unnamed(void **state)
+{
+    (void)state;
+    hand_over("self", "2", NULL);
+    with_fds(2, takes_unnamed);
+}
+
+/* Neither taken nor closed. */
+static bool takes_none(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    (void)error;
+    gb_notify_end(notify);
+    return r == 0 && is_open(3) && is_open(4);
+}
+
+static void test_take_what_is_for_others(void **state)
+{
+    (void)state;
+    hand_over("1", "2", NULL);
+    with_fds(2, takes_none);
+    hand_over("self", "0", NULL);
+    with_fds(2, takes_none);
+    unsetenv("LISTEN_PID");
+    with_fds(2, takes_none);
+    hand_over("self", "2", NULL);
+    unsetenv("LISTEN_FDS");
+    with_fds(2, takes_none);
+}
+
+/* Where the kernel gives processes inodes, a number that was used again is seen through. */
+static void test_take_by_inode(void **state)
+{
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    struct stat ours, parents;
+    int other = (int)syscall(SYS_pidfd_open, getppid(), 0);
+
+    (void)state;
+    if (fd < 0 || other < 0 || fstat(fd, &ours) < 0 || fstat(other, &parents) < 0 ||
+        ours.st_ino == parents.st_ino) {
+        if (fd >= 0)
+            close(fd);
+        if (other >= 0)
+            close(other);
+        skip();
+    }
+    close(fd);
+    close(other);
+    hand_over("self", "2", NULL);
+    setenv("LISTEN_PIDFDID", decimal((long long)ours.st_ino), 1); /* not the child's */
+    with_fds(2, takes_none);
+}
+
+static const char *expected_part;
+
+static bool is_refused(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    return r < 0 && error->code == r && strstr(error->message, expected_part) &&
+           notify->socket == -1 && notify->fd_count == 0 && is_open(3) && is_open(4);
+}
+
+static void test_contradictions(void **state)
+{
+    static const struct {
+        const char *pid, *count, *names, *part;
+    } cases[] = {
+        {"self", "3", NULL, "descriptor 5 cannot be used"},
+        {"self", "x", NULL, "LISTEN_FDS is \"x\""},
+        {"self", "", NULL, "LISTEN_FDS is \"\""},
+        {"self", "-1", NULL, "no number"},
+        {"self", "99999999999", NULL, "too many"},
+        {"self", "99999999999999999999999", NULL, "no number"},
+        {"me", "2", NULL, "LISTEN_PID is \"me\""},
+        {"self", "2", "one", "1 names for 2 descriptors"},
+        {"self", "2", "a:b:c", "3 names for 2 descriptors"},
+        {"self", "2", "", "1 names for 2 descriptors"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        hand_over(cases[i].pid, cases[i].count, cases[i].names);
+        expected_part = cases[i].part;
+        with_fds(2, is_refused);
+    }
+}
+
+static void test_bad_sockets(void **state)
+{
+    static const struct {
+        const char *path, *part;
+    } cases[] = {
+        {"relative", "NOTIFY_SOCKET"},
+        {"vsock:2:1234", "NOTIFY_SOCKET"},
+        {"@", "NOTIFY_SOCKET"},
+        {"/", "NOTIFY_SOCKET"},
+        {"/nowhere/at/all", "cannot reach the service manager"},
+    };
+    char longest[200];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gb_notify notify;
+        struct gb_error error = {0};
+
+        setenv("NOTIFY_SOCKET", cases[i].path, 1);
+        assert_true(gb_notify_begin(&notify, &error) < 0);
+        assert_non_null(strstr(error.message, cases[i].part));
+        assert_int_equal(notify.socket, -1);
+        assert_null(getenv("NOTIFY_SOCKET"));
+    }
+    memset(longest, 'n', sizeof(longest) - 1);
+    longest[0] = '@';
+    longest[sizeof(longest) - 1] = '\0';
+    setenv("NOTIFY_SOCKET", longest, 1);
+    assert_int_equal(gb_notify_begin(&(struct gb_notify){0}, NULL), GPUBUF_E_INVALID);
+}
+
+/* ---- the watchdog ---- */
+
+static uint64_t expected_ms;
+
+static bool has_watchdog(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    (void)error;
+    return r == 0 && notify->watchdog_ms == expected_ms;
+}
+
+static void test_watchdog(void **state)
+{
+    static const struct {
+        const char *usec, *pid;
+        uint64_t ms;
+    } cases[] = {
+        {"30000000", "self", 30000},
+        {"30000000", NULL, 30000},
+        {"30000000", "1", 0},
+        {"999", NULL, 1},
+        {"0", NULL, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        setenv("WATCHDOG_USEC", cases[i].usec, 1);
+        if (cases[i].pid)
+            setenv("WATCHDOG_PID", cases[i].pid, 1);
+        else
+            unsetenv("WATCHDOG_PID");
+        expected_ms = cases[i].ms;
+        with_fds(0, has_watchdog);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TAKING(name) cmocka_unit_test_setup_teardown(name, begin, end_taking)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_it_is_told),
+        TEST(test_status_is_one_line),
+        TEST(test_an_abstract_name),
+        TEST(test_no_manager),
+        TEST(test_store),
+        TEST(test_store_outlives_us),
+        TEST(test_store_names),
+        TEST(test_store_no_descriptor),
+        TEST(test_full),
+        TEST(test_manager_restarts),
+        TAKING(test_take),
+        TAKING(test_take_unnamed),
+        TAKING(test_take_what_is_for_others),
+        TAKING(test_take_by_inode),
+        TAKING(test_contradictions),
+        TEST(test_bad_sockets),
+        TAKING(test_watchdog),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
