@@ -362,6 +362,14 @@ GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
 GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
                             struct gpubuf_object **slice);
 
+/*
+ * Some columns of a sealed table, in the order given: a view that is a table, to be exported, sliced and
+ * released like any. GPUBUF_E_NOT_FOUND: there is no such column; GPUBUF_E_INVALID: no table, or one
+ * column twice; GPUBUF_E_BUSY: still being written.
+ */
+GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
+                             struct gpubuf_object **view);
+
 /* Value of a column's metadata key, NULL if there is none; pair i of them (1 if i is past the end). */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
@@ -691,6 +699,22 @@ GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
                                       const void *pointer, uint64_t bytes, const char *layout_json,
                                       const struct gpubuf_create_options *options);
+
+/* A stretch of the caller's device memory. */
+struct gpubuf_part {
+    const void *pointer;
+    uint64_t bytes;
+};
+
+/*
+ * As gpubuf_register_device for what lies in several places, such as the columns of a table: "handle"
+ * i of the layout's buffers is parts[i], from whose pointer its offsets count. Parts may lie in one
+ * allocation or in as many as 16, all of one GPU and of one kind. GPUBUF_E_LIMIT: more than that.
+ */
+GPUBUF_API int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
+                                     const struct gpubuf_part *parts, size_t count,
+                                     const char *layout_json,
+                                     const struct gpubuf_create_options *options);
 
 /* The Arrow C Device Data Interface
    (https://arrow.apache.org/docs/format/CDeviceDataInterface.html). */

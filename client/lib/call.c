@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -66,43 +67,52 @@ void gb_write_json(struct gb_writer *writer, struct gb_json value)
     }
 }
 
-/* Sends a call. `fd` is -1 or taken over. */
+/* Sends a call. The descriptors are taken over. */
 static int start(struct gpubuf_client *client, struct call *call, const char *method,
-                 gb_write_params write, const void *arg, int fd, struct gb_error *error)
+                 gb_write_params write, const void *arg, const int *fds, unsigned fd_count,
+                 struct gb_error *error)
 {
-    unsigned fds = fd >= 0;
     call->base.type = &call_type;
-    struct gb_writer *writer = gb_request_begin(client, &call->base, method, fds);
+    struct gb_writer *writer = gb_request_begin(client, &call->base, method, fd_count);
     write(writer, arg);
-    return gb_request_send(client, &call->base, &fd, fds, GB_RELEASES_FIRST, error);
+    return gb_request_send(client, &call->base, fds, fd_count, GB_RELEASES_FIRST, error);
 }
 
-int gb_call_with_fd(struct gpubuf_client *client, const char *method, gb_write_params write,
-                    const void *arg, int fd, int64_t timeout_ms, char **result)
+/* Copies of the caller's descriptors, for the connection to close. */
+static int copy_fds(const int *fds, unsigned count, int *copies, struct gb_error *error)
+{
+    for (unsigned i = 0; i < count; i++) {
+        copies[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        if (copies[i] >= 0)
+            continue;
+        (void)gb_fail_errno(error, "descriptor %d", fds[i]);
+        if (errno == EBADF)
+            error->code = GPUBUF_E_INVALID;
+        while (i > 0)
+            close(copies[--i]);
+        return error->code;
+    }
+    return 0;
+}
+
+int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
+                     const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
+                     char **result)
 {
     int r = gb_enter_blocking(client);
     if (r < 0)
         return r;
-    int copy = -1;
+    int copies[GB_LIMIT(fds)];
     struct call *call = calloc(1, sizeof(*call));
     if (!call) {
         r = gb_report_memory(client);
         goto leave;
     }
     struct gb_error error;
-    if (fd >= 0) {
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        if (copy < 0) {
-            free(call);
-            (void)gb_fail_errno(&error, "descriptor %d", fd);
-            if (errno == EBADF)
-                error.code = GPUBUF_E_INVALID;
-            r = gb_report(client, &error);
-            goto leave;
-        }
-    }
     call->base.waited = true;
-    r = start(client, call, method, write, arg, copy, &error);
+    r = copy_fds(fds, fd_count, copies, &error);
+    if (r == 0)
+        r = start(client, call, method, write, arg, copies, fd_count, &error);
     if (r < 0) {
         free(call);
         (void)gb_report(client, &error);
@@ -126,7 +136,7 @@ leave:
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result)
 {
-    return gb_call_with_fd(client, method, write, arg, -1, timeout_ms, result);
+    return gb_call_with_fds(client, method, write, arg, NULL, 0, timeout_ms, result);
 }
 
 /* ---- the public side ---- */
@@ -187,7 +197,7 @@ int gpubuf_call_async(struct gpubuf_client *client, const char *method, const ch
         call->callback = callback;
         call->arg = arg;
         struct gb_error error;
-        r = start(client, call, method, write_value, &value, -1, &error);
+        r = start(client, call, method, write_value, &value, NULL, 0, &error);
         if (r < 0) {
             free(call);
             (void)gb_report(client, &error);

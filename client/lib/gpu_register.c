@@ -1,7 +1,7 @@
 /*
- * Sharing device memory that the program has. What is behind a pointer is for the driver to say: the
- * allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as well, is shared as a whole, and
- * the layout's offsets are moved to count from its start.
+ * Sharing device memory that the program has, in one part or several. What is behind a pointer is for
+ * the driver to say: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as well, is
+ * shared as a whole, and the layout's offsets are moved to count from its start.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -220,18 +220,25 @@ static int find_region(const void *pointer, uint64_t bytes, struct region *regio
 
 /* ---- the request ---- */
 
+#define REGIONS_MAX GB_LIMIT(fds)
+
+/* What is registered: the program's parts, and the allocations that these lie in, each once. */
 struct registration {
     const char *name;
-    const struct region *region;
+    const struct gpubuf_part *parts;
+    size_t part_count;
+    unsigned *regions_of; /* of each part */
+    struct region regions[REGIONS_MAX];
+    unsigned region_count;
     const struct gb_layout *layout;
     struct gpubuf_create_options options;
 };
 
-static void write_handle(struct gb_writer *writer, const struct region *region)
+static void write_handle(struct gb_writer *writer, const struct region *region, unsigned fd)
 {
     char text[GB_IPC_BYTES * 4 / 3 + 4];
     if (region->fd >= 0) {
-        GB_WRITE_LITERAL(writer, "{\"kind\":\"cuda_fd\",\"fd\":0");
+        gb_write_format(writer, "{\"kind\":\"cuda_fd\",\"fd\":%u", fd);
     } else {
         size_t length = gb_base64_encode(region->handle, sizeof(region->handle), text);
         gb_write_format(writer, "{\"kind\":\"cuda_ipc\",\"ipc\":\"%.*s\"", (int)length, text);
@@ -248,22 +255,31 @@ static void write_register(struct gb_writer *writer, const void *arg)
     GB_WRITE_LITERAL(writer, ",\"layout\":");
     gb_layout_write(writer, registration->layout, GB_LAYOUT_REGISTER);
     GB_WRITE_LITERAL(writer, ",\"handles\":[");
-    write_handle(writer, registration->region);
+    for (unsigned i = 0; i < registration->region_count; i++) {
+        if (i > 0)
+            gb_write_char(writer, ',');
+        write_handle(writer, &registration->regions[i], i);
+    }
     gb_write_char(writer, ']');
     gb_write_create_options(writer, &registration->options);
     gb_write_char(writer, '}');
 }
 
+/* A buffer counts from its part; the daemon wants it from its allocation's start. */
 static int move_buffer(struct gb_buffer *buffer, void *arg)
 {
+    const struct registration *registration = arg;
+    size_t part = (size_t)buffer->segment;
+    const struct region *region = &registration->regions[registration->regions_of[part]];
     if (buffer->bytes > 0)
-        buffer->offset += *(const uint64_t *)arg;
+        buffer->offset += (CUdeviceptr)(uintptr_t)registration->parts[part].pointer - region->base;
+    buffer->segment = registration->regions_of[part];
     return 0;
 }
 
-/* The layout, whose buffers count from the program's pointer and lie within its bytes. */
-static int read_layout(const char *text, uint64_t bytes, struct gb_pool *pool,
-                       struct gb_layout *layout, struct gb_error *error)
+/* The layout, whose buffers count from the parts' pointers and lie within them. */
+static int read_layout(const char *text, const struct registration *registration,
+                       struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
 {
     struct gb_json value;
     struct gb_path path = {.key = "layout_json"};
@@ -276,65 +292,155 @@ static int read_layout(const char *text, uint64_t bytes, struct gb_pool *pool,
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json: expected an object");
     int r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, layout, error);
-    return r < 0 ? r : gb_layout_check_handles(layout, &bytes, 1, &path, error);
+    if (r < 0)
+        return r;
+    uint64_t *bytes = gb_pool_alloc(pool, registration->part_count * sizeof(*bytes));
+    if (!bytes)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < registration->part_count; i++)
+        bytes[i] = registration->parts[i].bytes;
+    return gb_layout_check_handles(layout, bytes, registration->part_count, &path, error);
 }
 
-static int check_arguments(const struct gpubuf_client *client, const char *name,
-                           const void *pointer, uint64_t bytes)
+static void end_region(struct region *region)
 {
+    if (region->fd >= 0)
+        close(region->fd);
+}
+
+/* Finds the allocation of one part, and sees that it is of the sort that those before it are. */
+static int add_region(struct registration *registration, size_t part, struct gb_error *error)
+{
+    struct region region;
+    struct region *regions = registration->regions;
+    int r = find_region(registration->parts[part].pointer, registration->parts[part].bytes, &region,
+                        error);
+    if (r < 0)
+        return r;
+    unsigned count = registration->region_count, i = 0;
+    while (i < count && regions[i].base != region.base)
+        i++;
+    registration->regions_of[part] = i;
+    if (i < count) {
+        end_region(&region);
+        return 0;
+    }
+    if (count > 0 && region.gpu != regions[0].gpu)
+        r = gb_fail(error, GPUBUF_E_INVALID, "part %zu lies on %s, those before it on %s", part,
+                    region.gpu->id, regions[0].gpu->id);
+    else if (count > 0 && (region.fd >= 0) != (regions[0].fd >= 0))
+        r = gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                    "part %zu is memory of another kind (cuMemCreate or cudaMalloc) than those "
+                    "before it",
+                    part);
+    else if (count == REGIONS_MAX)
+        r = gb_fail(error, GPUBUF_E_LIMIT,
+                    "the parts lie in more than %u allocations; take them from one pool, "
+                    "or " PUT_INSTEAD,
+                    (unsigned)REGIONS_MAX);
+    if (r < 0) {
+        end_region(&region);
+        return r;
+    }
+    regions[registration->region_count++] = region;
+    return 0;
+}
+
+static int check_arguments(const struct gpubuf_client *client,
+                           const struct registration *registration)
+{
+    const char *name = registration->name;
     struct gb_path path = {.key = "name"};
     struct gb_error error;
     if (gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, &error) < 0)
         return gb_report(client, &error);
-    if (!pointer || bytes == 0)
+    for (size_t i = 0; i < registration->part_count; i++) {
+        if (!registration->parts[i].pointer || registration->parts[i].bytes == 0)
+            return gb_report_text(client, GPUBUF_E_INVALID, "part %zu has no memory", i);
+    }
+    if (registration->part_count == 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "there is nothing to register");
     return 0;
+}
+
+/* Notes what is shared by legacy handle, so that this process need not open its own. */
+static int note_regions(const struct gpubuf_client *client, const struct registration *registration)
+{
+    for (unsigned i = 0; i < registration->region_count; i++) {
+        const struct region *region = &registration->regions[i];
+        struct own_memory own = {
+            .client = client->serial,
+            .base = (void *)(uintptr_t)region->base,
+            .bytes = region->bytes,
+        };
+        memcpy(own.handle, region->handle, sizeof(own.handle));
+        if (region->fd < 0 && own_note(&own) < 0)
+            return gb_report_memory(client);
+    }
+    return 0;
+}
+
+static int send_registration(struct gpubuf_client *client, struct registration *registration)
+{
+    int fds[REGIONS_MAX];
+    unsigned fd_count = 0;
+    for (unsigned i = 0; i < registration->region_count; i++) {
+        if (registration->regions[i].fd >= 0)
+            fds[fd_count++] = registration->regions[i].fd;
+    }
+    registration->options.wait_ms = 0;  /* nothing is allocated that could be waited for */
+    registration->options.share = NULL; /* the memory is of one kind already */
+    if (!registration->options.device)
+        registration->options.device = registration->regions[0].gpu->id;
+    int r = note_regions(client, registration);
+    if (r < 0)
+        return r;
+    return gb_call_with_fds(client, "register", write_register, registration, fds, fd_count,
+                            gb_answer_timeout(client, 0), NULL);
+}
+
+int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
+                          const struct gpubuf_part *parts, size_t count, const char *layout_json,
+                          const struct gpubuf_create_options *given)
+{
+    int r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    gb_leave(client); /* what follows takes no lock of it */
+    struct registration registration = {.name = name, .parts = parts, .part_count = count};
+    struct gb_pool pool = {0};
+    struct gb_layout layout;
+    struct gb_error error;
+    r = check_arguments(client, &registration);
+    if (r == 0)
+        r = gb_read_create_options(client, given, &registration.options);
+    if (r < 0)
+        return r;
+
+    registration.regions_of = calloc(count, sizeof(*registration.regions_of));
+    if (!registration.regions_of)
+        return gb_report_memory(client);
+    r = read_layout(layout_json, &registration, &pool, &layout, &error);
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = add_region(&registration, i, &error);
+    if (r < 0) {
+        (void)gb_report(client, &error);
+    } else {
+        (void)gb_layout_each(&layout, move_buffer, &registration);
+        registration.layout = &layout;
+        r = send_registration(client, &registration);
+    }
+    for (unsigned i = 0; i < registration.region_count; i++)
+        end_region(&registration.regions[i]);
+    free(registration.regions_of);
+    gb_pool_end(&pool);
+    return r;
 }
 
 int gpubuf_register_device(struct gpubuf_client *client, const char *name, const void *pointer,
                            uint64_t bytes, const char *layout_json,
                            const struct gpubuf_create_options *given)
 {
-    int r = gb_enter_blocking(client);
-    if (r < 0)
-        return r;
-    gb_leave(client); /* what follows takes no lock of it */
-    struct registration registration = {.name = name};
-    struct gb_pool pool = {0};
-    struct gb_layout layout;
-    struct region region;
-    struct gb_error error;
-    r = check_arguments(client, name, pointer, bytes);
-    if (r == 0)
-        r = gb_read_create_options(client, given, &registration.options);
-    if (r < 0)
-        return r;
-
-    r = read_layout(layout_json, bytes, &pool, &layout, &error);
-    if (r == 0)
-        r = find_region(pointer, bytes, &region, &error);
-    if (r < 0) {
-        gb_pool_end(&pool);
-        return gb_report(client, &error);
-    }
-    uint64_t offset = region.pointer - region.base;
-    (void)gb_layout_each(&layout, move_buffer, &offset);
-    registration.region = &region;
-    registration.layout = &layout;
-    registration.options.wait_ms = 0;  /* nothing is allocated that could be waited for */
-    registration.options.share = NULL; /* the memory is of one kind already */
-    if (!registration.options.device)
-        registration.options.device = region.gpu->id;
-    struct own_memory own = {
-        .client = client->serial, .base = (void *)(uintptr_t)region.base, .bytes = region.bytes};
-    memcpy(own.handle, region.handle, sizeof(own.handle));
-    if (region.fd < 0 && own_note(&own) < 0)
-        r = gb_report_memory(client);
-    if (r == 0)
-        r = gb_call_with_fd(client, "register", write_register, &registration, region.fd,
-                            gb_answer_timeout(client, 0), NULL);
-    if (region.fd >= 0)
-        close(region.fd);
-    gb_pool_end(&pool);
-    return r;
+    struct gpubuf_part part = {pointer, bytes};
+    return gpubuf_register_parts(client, name, &part, 1, layout_json, given);
 }

@@ -273,8 +273,10 @@ typedef void (*gb_write_params)(struct gb_writer *writer, const void *arg);
  */
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result);
-int gb_call_with_fd(struct gpubuf_client *client, const char *method, gb_write_params write,
-                    const void *arg, int fd, int64_t timeout_ms, char **result);
+/* With descriptors, which stay the caller's; at most as many as go with one message. */
+int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
+                     const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
+                     char **result);
 
 /* Writes checked JSON text with the line breaks between its tokens turned into spaces. */
 void gb_write_json(struct gb_writer *writer, struct gb_json value);

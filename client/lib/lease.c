@@ -342,8 +342,10 @@ static struct gb_lease *unreference(struct gpubuf_object *object)
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
         return NULL;
     struct gb_lease *lease = object->lease;
-    if (object != lease->root)
+    if (object != lease->root) {
+        gb_selection_drop(object->selection);
         free(object);
+    }
     if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) > 1)
         return NULL;
     return lease;

@@ -27,13 +27,21 @@ enum gb_lease_state {
     GB_LEASE_ENDED, /* the daemon knows */
 };
 
+/* Some columns of a table, shared by the views of them. What the columns point to is the lease's. */
+struct gb_selection {
+    _Atomic size_t references;
+    struct gb_column table;     /* its children are copies */
+    struct gb_column **origins; /* what they are copies of, in the lease's layout */
+};
+
 struct gpubuf_object {
     _Atomic size_t references;
     struct gb_lease *lease; /* each object but the root counts as a reference of it */
     enum gpubuf_kind kind;
     /* What it views: a column; the table's columns and length; of arrays and bytes data and mask.
-       In the lease's layout. */
+       In the lease's layout, or in `selection`. */
     struct gb_column *column;
+    struct gb_selection *selection; /* counted; NULL: all columns */
     uint64_t offset; /* columns: in elements, from the buffers' start. Tables: rows, relative to the
                         columns' own offsets. Arrays: the first element's bit in the mask. */
     uint64_t length;
@@ -111,6 +119,9 @@ void gb_object_drop(struct gpubuf_object *object);
 
 /* Fills in the root object of a lease. */
 void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease);
+
+/* Drops a reference; NULL is fine. */
+void gb_selection_drop(struct gb_selection *selection);
 
 /* Where a buffer lies here. */
 void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *buffer);

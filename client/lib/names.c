@@ -356,6 +356,6 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
     if (fd < 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);
     registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
-    return gb_call_with_fd(client, "register", write_register, &registration, fd,
-                           answer_timeout(client), NULL);
+    return gb_call_with_fds(client, "register", write_register, &registration, &fd, 1,
+                            answer_timeout(client), NULL);
 }

@@ -355,7 +355,8 @@ int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **
         return gb_report_text(object->lease->client, GPUBUF_E_INVALID,
                               "no child %zu: the object has %zu", i, count);
 
-    struct gb_column *column = &object->column->children[i];
+    struct gb_column *column =
+        object->selection ? object->selection->origins[i] : &object->column->children[i];
     uint64_t offset = column->offset, length = column->length;
     const struct gb_dtype *dtype = &object->column->dtype;
     if (object->kind == GPUBUF_KIND_TABLE || dtype->type == GB_TYPE_STRUCT ||
@@ -385,6 +386,106 @@ int gpubuf_column(struct gpubuf_object *object, const char *name, struct gpubuf_
     return gb_report_text(object->lease->client, GPUBUF_E_NOT_FOUND, "%s has no column \"%s\"",
                           object->lease->name, name);
 }
+
+/* ---- some columns of a table ---- */
+
+static struct gb_selection *selection_retain(struct gb_selection *selection)
+{
+    if (selection)
+        (void)atomic_fetch_add_explicit(&selection->references, 1, memory_order_relaxed);
+    return selection;
+}
+
+void gb_selection_drop(struct gb_selection *selection)
+{
+    if (!selection ||
+        atomic_fetch_sub_explicit(&selection->references, 1, memory_order_acq_rel) > 1)
+        return;
+    free(selection->table.children);
+    free(selection->origins);
+    free(selection);
+}
+
+static struct gb_selection *selection_new(const struct gb_column *table, size_t count)
+{
+    struct gb_selection *selection = calloc(1, sizeof(*selection));
+    if (!selection)
+        return NULL;
+    atomic_init(&selection->references, 1);
+    selection->table = *table;
+    selection->table.child_count = 0;
+    selection->table.children = calloc(count + 1, sizeof(*selection->table.children));
+    selection->origins = calloc(count + 1, sizeof(*selection->origins));
+    if (selection->table.children && selection->origins)
+        return selection;
+    gb_selection_drop(selection);
+    return NULL;
+}
+
+/* Adds the column of that name. */
+static int selection_add(struct gb_selection *selection, const struct gpubuf_object *table,
+                         const char *name)
+{
+    const struct gpubuf_client *client = table->lease->client;
+    struct gb_column *origin = NULL;
+    for (uint32_t i = 0; name && !origin && i < table->column->child_count; i++) {
+        struct gb_column *candidate =
+            table->selection ? table->selection->origins[i] : &table->column->children[i];
+        if (strcmp(candidate->name, name) == 0)
+            origin = candidate;
+    }
+    if (!origin)
+        return gb_report_text(client, GPUBUF_E_NOT_FOUND, "%s has no column \"%s\"",
+                              table->lease->name, name ? name : "");
+    uint32_t count = selection->table.child_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (selection->origins[i] == origin)
+            return gb_report_text(client, GPUBUF_E_INVALID, "column \"%s\" is asked for twice",
+                                  name);
+    }
+    selection->origins[count] = origin;
+    selection->table.children[count] = *origin;
+    selection->table.child_count = count + 1;
+    return 0;
+}
+
+int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
+                  struct gpubuf_object **view)
+{
+    int r = gb_object_check(table);
+    if (r < 0)
+        return r;
+    const struct gpubuf_client *client = table->lease->client;
+    if (table->kind != GPUBUF_KIND_TABLE)
+        return gb_report_text(client, GPUBUF_E_INVALID, "%s is no table", table->lease->name);
+    if (atomic_load(&table->lease->state) != GB_LEASE_SEALED)
+        return gb_report_text(client, GPUBUF_E_BUSY,
+                              "%s is being written; columns are selected of what is sealed",
+                              table->lease->name);
+    /* With more names than columns one is missing or comes twice, which is found before the end. */
+    size_t room = count < table->column->child_count ? count : table->column->child_count;
+    struct gb_selection *selection = selection_new(table->column, room);
+    if (!selection)
+        return gb_report_memory(client);
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = selection_add(selection, table, names[i]);
+    struct gpubuf_object *made = r < 0 ? NULL : view_new(table->lease, 0);
+    if (!made) {
+        gb_selection_drop(selection);
+        return r < 0 ? r : GPUBUF_E_NO_MEMORY;
+    }
+    made->kind = GPUBUF_KIND_TABLE;
+    made->column = &selection->table;
+    made->selection = selection;
+    made->offset = table->offset;
+    made->length = table->length;
+    made->whole = table->whole;
+    set_dtype(made);
+    *view = made;
+    return 0;
+}
+
+/* ---- slices ---- */
 
 static void slice_array(const struct gpubuf_object *array, struct gpubuf_object *slice,
                         uint64_t offset)
@@ -425,6 +526,7 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
         return GPUBUF_E_NO_MEMORY;
     view->kind = object->kind;
     view->column = object->column;
+    view->selection = selection_retain(object->selection);
     view->length = length;
     view->whole = object->whole && length == object->length;
     view->null_count = part_null_count(gpubuf_null_count(object), object->length, length);

@@ -135,6 +135,113 @@ static void test_register(void **state)
     assert_in_range(before - free_on(1), 0, 2 * MB); /* what `put` left with the daemon */
 }
 
+/* ---- in several parts ---- */
+
+#define PARTS                                                                                      \
+    "{\"kind\":\"table\",\"length\":100,\"columns\":["                                             \
+    "{\"name\":\"a\",\"dtype\":\"int64\",\"length\":100,\"offset\":28,\"null_count\":-1,"          \
+    "\"data\":{\"handle\":0,\"offset\":0,\"bytes\":1024},"                                         \
+    "\"mask\":{\"handle\":1,\"offset\":0,\"bytes\":16}},"                                          \
+    "{\"name\":\"b\",\"dtype\":\"uint8\",\"length\":100,"                                          \
+    "\"data\":{\"handle\":2,\"offset\":4,\"bytes\":100}}]}"
+
+static void check_parts(struct gpubuf_client *client, const char *name)
+{
+    struct gpubuf_object *table = open_object(client, name), *column = NULL;
+    int64_t values[128];
+    unsigned char bytes[100], mask[16];
+    WORKS(client, gpubuf_column(table, "a", &column));
+    CHECK(gpubuf_offset(column) == 28 && gpubuf_length(column) == 100);
+    WORKS(client, gpubuf_read(column, GPUBUF_DATA, 0, values, sizeof(values), NULL));
+    WORKS(client, gpubuf_read(column, GPUBUF_MASK, 0, mask, sizeof(mask), NULL));
+    CHECK(values[0] == 1000 && values[127] == 1127 && mask[0] == 0xa5 && mask[15] == 0xa5);
+    gpubuf_release(column);
+    WORKS(client, gpubuf_column(table, "b", &column));
+    WORKS(client, gpubuf_read(column, GPUBUF_DATA, 0, bytes, sizeof(bytes), NULL));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        CHECK(bytes[i] == (unsigned char)(i + 4));
+    gpubuf_release(column);
+    gpubuf_release(table);
+}
+
+/* A column and its mask in two allocations of one kind; another column beside the mask. */
+static void fill_parts(struct gpubuf_part *parts, CUdeviceptr first, CUdeviceptr second)
+{
+    for (size_t i = 0; i < 128; i++)
+        ((int64_t *)(void *)host(first + 512))[i] = 1000 + (int64_t)i;
+    memset(host(second + 64), 0xa5, 16);
+    for (size_t i = 0; i < 104; i++)
+        host(second + 256)[i] = (unsigned char)i;
+    parts[0] = (struct gpubuf_part){(void *)(uintptr_t)(first + 512), 1024};
+    parts[1] = (struct gpubuf_part){(void *)(uintptr_t)(second + 64), 16};
+    parts[2] = (struct gpubuf_part){(void *)(uintptr_t)(second + 256), 104};
+}
+
+static CUdeviceptr map_one(int device)
+{
+    return map(create(device, 2 * MB), 2 * MB, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+static void produce_parts(int socket)
+{
+    struct gpubuf_client *client = new_client();
+    struct gpubuf_part parts[3], many[17];
+    begin(1);
+    fill_parts(parts, allocate(MB), allocate(MB));
+    WORKS(client, gpubuf_register_parts(client, "legacy", parts, 3, PARTS, NULL));
+    check_parts(client, "legacy");
+    begin(0);
+    for (size_t i = 0; i < 17; i++)
+        many[i] = (struct gpubuf_part){(void *)(uintptr_t)map_one(0), 1024};
+    CUdeviceptr elsewhere = allocate(MB);
+    begin(1);
+    struct gpubuf_part own[3];
+    fill_parts(own, map_one(1), map_one(1));
+    uint64_t before = count_fds();
+    WORKS(client, gpubuf_register_parts(client, "vmm", own, 3, PARTS, NULL));
+    RETURNS(GPUBUF_E_EXISTS, client, gpubuf_register_parts(client, "vmm", own, 3, PARTS, NULL));
+    struct gpubuf_part mixed[] = {parts[0], own[1], own[2]};
+    RETURNS(GPUBUF_E_UNSUPPORTED, client,
+            gpubuf_register_parts(client, "x", mixed, 3, PARTS, NULL));
+    CHECK(strstr(gpubuf_errmsg(client), "another kind"));
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_register_parts(client, "x", own, 2, PARTS, NULL));
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_register_parts(client, "x", own, 0, PARTS, NULL));
+    own[2].bytes--;
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_register_parts(client, "x", own, 3, PARTS, NULL));
+    mixed[0] = (struct gpubuf_part){(void *)(uintptr_t)elsewhere, 1024};
+    mixed[1] = parts[1];
+    mixed[2] = parts[2];
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_register_parts(client, "x", mixed, 3, PARTS, NULL));
+    CHECK(strstr(gpubuf_errmsg(client), "those before it"));
+    RETURNS(GPUBUF_E_LIMIT, client, gpubuf_register_parts(client, "x", many, 17, PARTS, NULL));
+    CHECK(count_fds() <= before + 2);
+    step(socket);
+    await(socket);
+    gpubuf_disconnect(client);
+}
+
+static void consume_parts(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    check_parts(client, "legacy");
+    check_parts(client, "vmm");
+    gpubuf_disconnect(client);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    struct child producer = start_gpu(produce_parts);
+    await(producer.socket);
+    run_gpu(consume_parts);
+    step(producer.socket);
+    ends_well(producer);
+    struct gpubuf_client *client = connect_client();
+    ok(client, gpubuf_delete(client, "vmm"));
+    gpubuf_disconnect(client);
+}
+
 /* ---- refused ---- */
 
 static void refused(int socket)
@@ -222,6 +329,7 @@ int main(int argc, char **argv)
     need_fakecuda(argv);
     const struct CMUnitTest tests[] = {
         GPU_TEST(test_register),
+        GPU_TEST(test_parts),
         GPU_TEST(test_refused),
         GPU_TEST(test_lie),
     };

@@ -263,6 +263,11 @@ static int do_views(void)
     if (r == 0)
         gpubuf_release(slice);
     gpubuf_release(column);
+    if (r < 0)
+        return r;
+    r = gpubuf_select(held, (const char *const[]){"b"}, 1, &slice);
+    if (r == 0)
+        gpubuf_release(slice);
     return r;
 }
 

@@ -394,6 +394,76 @@ static void tables_and_metadata(void **state)
     gpubuf_release(again);
 }
 
+/* Some of a table's columns, in another order, of a slice, exported and outliving what they are of. */
+static void selections(void **state)
+{
+    (void)state;
+    struct gpubuf_column_spec columns[] = {
+        {.name = "a", .dtype = "int32", .length = 4},
+        {.name = "b", .dtype = "int64", .length = 4, .mask = true, .null_count = -1},
+        {.name = "c", .dtype = "int8", .length = 4},
+    };
+    struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_TABLE,
+        .column = {.length = 4, .children = columns, .child_count = COUNT(columns)}};
+    const char *const all[] = {"c", "b", "a", "c"}, *const other[] = {"c", "d"};
+    struct gpubuf_object *table, *slice, *view, *again, *column;
+    ok(client, gpubuf_create(client, "select", &layout, NULL, &table));
+    fails(client, GPUBUF_E_BUSY, gpubuf_select(table, all, 2, &view));
+    ok(client, gpubuf_column(table, "b", &column));
+    *(unsigned char *)memory_of(column, GPUBUF_MASK, 1) = 0x0b;
+    ((int64_t *)memory_of(column, GPUBUF_DATA, 32))[3] = 33;
+    gpubuf_release(column);
+    ok(client, gpubuf_seal(table, NULL));
+
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_select(table, other, 2, &view));
+    fails(client, GPUBUF_E_INVALID, gpubuf_select(table, all, 4, &view));
+    ok(client, gpubuf_slice(table, 2, 2, &slice));
+    ok(client, gpubuf_select(slice, all, 2, &view));
+    gpubuf_release(table);
+    gpubuf_release(slice);
+    assert_int_equal(gpubuf_kind(view), GPUBUF_KIND_TABLE);
+    assert_int_equal(gpubuf_length(view), 2);
+    assert_int_equal(gpubuf_child_count(view), 2);
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_column(view, "a", &column));
+    ok(client, gpubuf_select(view, all + 1, 1, &again));
+    ok(client, gpubuf_slice(again, 1, 1, &slice));
+    gpubuf_release(again);
+    ok(client, gpubuf_child(slice, 0, &column));
+    fails(client, GPUBUF_E_INVALID, gpubuf_select(column, all, 1, &again));
+
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    ok(client, gpubuf_export_arrow(view, &schema, &array));
+    gpubuf_release(view);
+    assert_int_equal(schema.n_children, 2);
+    assert_string_equal(schema.children[0]->name, "c");
+    assert_int_equal(array.children[1]->offset, 2);
+    assert_int_equal(array.children[1]->null_count, -1);
+    assert_int_equal(((const int64_t *)array.children[1]->buffers[1])[3], 33);
+    schema.release(&schema);
+    array.release(&array);
+
+    gpubuf_release(slice);
+    assert_string_equal(gpubuf_column_name(column), "b");
+    assert_int_equal(gpubuf_offset(column), 3);
+    assert_true(gpubuf_is_valid(column, 0));
+    assert_int_equal(leases_of(client, "select"), 1);
+    gpubuf_release(column);
+    assert_int_equal(leases_of(client, "select"), 0);
+
+    ok(client, gpubuf_open(client, "select", NULL, &table));
+    ok(client, gpubuf_select(table, NULL, 0, &view));
+    assert_int_equal(gpubuf_child_count(view), 0);
+    assert_int_equal(gpubuf_length(view), 4);
+    gpubuf_release(table);
+    gpubuf_release(view);
+    ok(client, gpubuf_put_bytes(client, "plain", "x", 1, NULL));
+    ok(client, gpubuf_open(client, "plain", NULL, &table));
+    fails(client, GPUBUF_E_INVALID, gpubuf_select(table, all, 1, &view));
+    gpubuf_release(table);
+}
+
 /* list<struct<x: int32, f: fixed_list(2) of int8>> and a dictionary, children of slices of slices
  */
 static void nested_columns(void **state)
@@ -626,6 +696,7 @@ int main(void)
         cmocka_unit_test(masked_array),
         cmocka_unit_test(columns_of_every_dtype),
         cmocka_unit_test(tables_and_metadata),
+        cmocka_unit_test(selections),
         cmocka_unit_test(nested_columns),
         cmocka_unit_test(aliases),
         cmocka_unit_test(versions_and_replacing),
