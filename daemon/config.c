@@ -201,6 +201,23 @@ static int set_limit(struct gb_config *config, const char *value, struct gb_erro
                    value);
 }
 
+static int set_retire_after(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    const uint64_t most = GB_LIMIT(wait_ms);
+    char *end;
+
+    errno = 0;
+    if (strcmp(value, "never") == 0) {
+        config->retire_after_ms = UINT64_MAX;
+        return 0;
+    }
+    config->retire_after_ms = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || config->retire_after_ms > most)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected milliseconds, 0 to %" PRIu64 ", or never", value, most);
+    return 0;
+}
+
 static int set_log_level(struct gb_config *config, const char *value, struct gb_error *error)
 {
     static const char *const names[] = {"debug", "info", "warning", "error"};
@@ -264,6 +281,10 @@ static const struct option_info options[] = {
      true, set_device},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
      true, set_limit},
+    {"retire-after", "MS",
+     "give a segment back to its device when nothing was in it for so long; 0 for\n"
+     "                          at once, or never (default: 60000)",
+     true, set_retire_after},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
@@ -407,6 +428,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
     *config = (struct gb_config){
         .mode = 0666,
         .log_level = GB_LOG_INFO,
+        .retire_after_ms = 60000,
         .limits =
             {
 #define GB_LIMIT_DEFAULT(name, value, text) .name = (value),

@@ -34,6 +34,7 @@ struct gb_config {
     struct gb_device_spec devices[GB_CONFIG_DEVICES];
     unsigned device_count;
     struct gb_limits limits;
+    uint64_t retire_after_ms; /* UINT64_MAX: never */
     enum gb_log_level log_level;
     bool log_json;
     bool probe, help, version; /* print and exit */

@@ -82,12 +82,22 @@ static void on_prepare(uv_prepare_t *handle)
 
     if (expiry && expiry->at < at)
         at = expiry->at;
+    if (server->retire_at < at)
+        at = server->retire_at;
     if (at == UINT64_MAX || at == server->timer_at)
         return;
     now = gb_now_ms();
     uv_update_time(server->loop);
     uv_timer_start(&server->timer, on_timer, at > now ? at - now : 0, 0);
     server->timer_at = at;
+}
+
+/* Segments that nobody has used for long go back; without a look at the clock where none is empty. */
+static void retire_idle(struct gb_server *server)
+{
+    server->retire_at = gb_list_empty(&server->store.empties)
+                            ? UINT64_MAX
+                            : gb_store_retire_idle(&server->store, gb_now_ms());
 }
 
 /* ---- a turn of the loop ---- */
@@ -153,6 +163,7 @@ static void serve(struct gb_server *server)
        gives back what it held. Nothing else would wake the loop for those. */
     do {
         gb_waits_run(server);
+        retire_idle(server);
         flush_dirty(server);
     } while (may_go_on(server));
 }
@@ -291,6 +302,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->ends_fd = server->spare_fd = -1;
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
+    server->retire_at = UINT64_MAX;
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
     gb_list_init(&server->dirty);
@@ -301,6 +313,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_writer_init(&server->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
     gb_store_init(&server->store);
     server->store.user_segments = config->limits.user_segments;
+    server->store.retire_after_ms = config->retire_after_ms;
     server->store.retire = on_retire;
     server->store.retire_arg = server;
     gb_registry_init(&server->registry, &server->store);

@@ -42,7 +42,8 @@ struct gb_server {
     uv_check_t serve_check;
     uv_prepare_t timer_prepare;
     uv_timer_t timer;
-    uint64_t timer_at; /* what it is set to; 0: nothing */
+    uint64_t timer_at;  /* what it is set to; 0: nothing */
+    uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
     uv_signal_t signals[2];
     int spare_fd; /* given up to accept and turn away a session when descriptors run out */
 

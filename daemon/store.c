@@ -54,6 +54,7 @@ void gb_store_init(struct gb_store *store)
     gb_list_init(&store->making);
     store->next_segment = 1;
     store->user_segments = GB_LIMIT(user_segments);
+    store->retire_after_ms = UINT64_MAX;
 }
 
 /* ---- domains ---- */
@@ -285,7 +286,29 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
     return freed;
 }
 
-/* A segment without an object: kept for its domain's next one, within a limit. */
+uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
+{
+    if (store->retire_after_ms == UINT64_MAX || gb_list_empty(&store->empties))
+        return UINT64_MAX;
+    /* Those without a time are the latest, at the end of the list. */
+    for (struct gb_link *link = store->empties.prev; link != &store->empties; link = link->prev) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (segment->empty_since_ms)
+            break;
+        segment->empty_since_ms = now_ms;
+    }
+    GB_LIST_EACH(&store->empties, link) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (now_ms - segment->empty_since_ms < store->retire_after_ms)
+            return segment->empty_since_ms + store->retire_after_ms;
+        segment_retire(store, segment);
+    }
+    return UINT64_MAX;
+}
+
+/* A segment without an object: kept for its domain's next one, within a limit and for a time. */
 static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
 {
     struct gb_device *device = segment->device;
@@ -296,6 +319,7 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
         segment_retire(store, segment);
         return;
     }
+    segment->empty_since_ms = 0;
     gb_list_append(&store->empties, &segment->empties);
     if (segment->kind == GB_SEGMENT_OWN)
         gb_list_append(&segment->domain->spares, &segment->place);

@@ -41,6 +41,7 @@ struct gb_segment {
     struct gb_hash_link link; /* by id */
     struct gb_link place;     /* in the domain's list of shared ones or spares */
     struct gb_link empties;   /* in the store's list of empty segments, oldest first */
+    uint64_t empty_since_ms;  /* there; 0: not yet noted */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
@@ -101,7 +102,8 @@ struct gb_store {
     struct gb_link empties; /* empty segments that are kept, oldest first */
     struct gb_link making;  /* struct gb_making_job: segments on their way */
     uint64_t next_segment;
-    uint64_t user_segments; /* the limit */
+    uint64_t user_segments;   /* the limit */
+    uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     /* Told when a mapper should unmap a segment. */
     void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);
     void *retire_arg;
@@ -166,6 +168,10 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
    those that have to be asked back, which count later; the oldest first. Returns the bytes freed at
    once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
+
+/* Gives back what has been empty for `retire_after_ms`, and notes the time for what has run empty since
+   the last call. Returns when to call it again; UINT64_MAX: not before a segment runs empty. */
+uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms);
 
 struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
 

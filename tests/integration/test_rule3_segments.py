@@ -154,3 +154,44 @@ def test_memory_that_changes_domain_is_zero(daemon, size):
     for i in range(count):
         made = peer.create(f"b/{i}", bytes_layout(size), mode="0644", evict="keep")
         assert peer.read(made["object"]["layout"]["data"]) == bytes(size)
+
+
+# ---- segments that nobody has used for long ----
+
+
+@pytest.mark.parametrize("after", ["0", "200"])
+def test_an_empty_segment_goes_after_its_time(daemon_factory, after):
+    peer = daemon_factory("--retire-after", after).connect()
+    kept = peer.create_object("kept", bytes_layout(1), mode="0644", keep=True)
+    peer.create_object("a", bytes_layout(SIZE // 2))
+    forget(peer)
+    assert peer.call("stats")["devices"][0]["segments"] == 2
+    peer.call("delete", name="a")
+    stats = peer.wait_for_stats(lambda stats: stats["devices"][0]["segments"] == 1)
+    assert stats["devices"][0]["segments_destroyed"] == 1
+    assert peer.call("stat", name="kept") and kept
+
+
+def test_an_empty_segment_that_is_mapped_is_asked_back(daemon_factory):
+    daemon = daemon_factory("--retire-after", "50")
+    peer, reader = daemon.connect(), daemon.connect()
+    peer.create_object("a", bytes_layout(SIZE))
+    opened = reader.open_object("a")
+    segment = opened.layout["data"]["segment"]
+    forget(peer)
+    peer.call("delete", name="a")
+    opened.release()
+    assert reader.notification("segments.retire")["params"]["segments"] == [segment]
+    assert peer.call("stats")["devices"][0]["pinned_by_clients"] == SIZE
+    forget(reader)
+    peer.wait_for_stats(lambda stats: stats["devices"][0]["free"] == 64 * MIB)
+
+
+def test_a_segment_may_be_kept_for_ever(daemon_factory):
+    daemon = daemon_factory("--retire-after", "never", "--limit", "half_line_ms=100")
+    peer, half = daemon.connect(), daemon.connect()
+    peer.create_object("a", bytes_layout(SIZE))
+    peer.call("delete", name="a")
+    half.send_raw(b"{")
+    half.expect_closed_anyhow()  # other clocks go on
+    assert peer.call("stats")["devices"][0]["retained"] == SIZE

@@ -138,6 +138,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.devices[0].bytes, 0);
     assert_int_equal(config.devices[0].percent, 50);
     assert_int_equal(config.log_level, GB_LOG_INFO);
+    assert_int_equal(config.retire_after_ms, 60000);
     assert_false(config.log_json || config.probe || config.help || config.version);
 #define SAME(name, value, text) assert_int_equal(config.limits.name, (value));
     GB_LIMIT_MAP(SAME)
@@ -179,6 +180,19 @@ static void test_every_option(void **state)
                      "--device=GPU-12ab --limit=sessions=100 --limit=output_bytes=1M "
                      "--log-level=error --log-format=json");
     expect_all(&config);
+    gb_config_end(&config);
+}
+
+static void test_retire_after(void **state)
+{
+    struct gb_config config;
+
+    (void)state;
+    read_ok(&config, "--retire-after 0");
+    assert_int_equal(config.retire_after_ms, 0);
+    gb_config_end(&config);
+    read_ok(&config, "--retire-after=never");
+    assert_true(config.retire_after_ms == UINT64_MAX);
     gb_config_end(&config);
 }
 
@@ -279,6 +293,9 @@ static void test_errors(void **state)
         {"--limit sessions=many", "NAME=VALUE"},
         {"--limit line_bytes=5", "the protocol's"},
         {"--limit wait_ms=5", "the protocol's"},
+        {"--retire-after later", "expected milliseconds"},
+        {"--retire-after 1s", "expected milliseconds"},
+        {"--retire-after 86400001", "0 to 86400000, or never"},
         {"--log-level info2", "no level"},
         {"--log-format xml", "no format"},
     };
@@ -356,10 +373,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_every_option), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_file_errors),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_many_devices), cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_every_option), cmocka_unit_test(test_retire_after),
+        cmocka_unit_test(test_file),         cmocka_unit_test(test_file_errors),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_many_devices),
+        cmocka_unit_test(test_capacity),     cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, make_file, remove_file);

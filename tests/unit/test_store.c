@@ -509,6 +509,50 @@ static void test_user_limit(void **state)
     end();
 }
 
+static void test_idle(void **state)
+{
+    (void)state;
+    begin(1024 * MIB);
+    world.store.retire_after_ms = 100;
+    assert_int_equal(gb_store_retire_idle(&world.store, 1000), UINT64_MAX);
+    assert_int_equal(place(0, 1), 0);
+    assert_int_equal(place(0, 20 * MIB), 0);
+    assert_int_equal(place(2, 30 * MIB), 0);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1000), UINT64_MAX);
+    give_up(1);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1010), 1110);
+    give_up(1);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1050), 1110);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1109), 1110);
+    assert_int_equal(fake.live, 3);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1110),
+                     1150); /* the first, not the second */
+    assert_int_equal(fake.live, 2);
+    check();
+    assert_int_equal(place(2, 30 * MIB), 0); /* used again: the time begins anew */
+    assert_int_equal(fake.created, 3);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1200), UINT64_MAX);
+    map(0, 1, GB_ACCESS_READ);
+    give_up(1);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1200), 1300);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1300), UINT64_MAX); /* asked back */
+    assert_int_equal(world.retired, 1);
+    assert_int_equal(fake.live, 2);
+    check();
+    gb_mapper_end(&world.store, &world.mappers[0]);
+    assert_int_equal(fake.live, 1);
+    world.store.retire_after_ms = 0;
+    give_up(0);
+    assert_int_equal(gb_store_retire_idle(&world.store, 1300), UINT64_MAX);
+    assert_int_equal(fake.live, 0);
+    world.store.retire_after_ms = UINT64_MAX;
+    assert_int_equal(place(0, 1), 0);
+    give_up(0);
+    assert_int_equal(gb_store_retire_idle(&world.store, UINT64_MAX - 1), UINT64_MAX);
+    assert_int_equal(fake.live, 1);
+    end();
+}
+
 /* ---- every allocation that fails ---- */
 
 static int some_work(unsigned which)
@@ -550,7 +594,7 @@ static void test_no_memory(void **state)
 
 /* ---- thousands of random operations ---- */
 
-static void random_step(struct test_random *random)
+static void random_step(struct test_random *random, uint64_t now)
 {
     unsigned what = test_random_below(random, 16), some = test_random_below(random, 1 << 16);
 
@@ -579,6 +623,8 @@ static void random_step(struct test_random *random)
         gb_mapper_end(&world.store, &world.mappers[some / 8 % MAPPERS]);
     } else if (what == 15 && some % 8 == 0) {
         gb_store_trim(&world.store, &world.device, (uint64_t)some << 8);
+    } else if (what == 15 && some % 8 == 1) {
+        gb_store_retire_idle(&world.store, now);
     }
 }
 
@@ -592,8 +638,9 @@ static void test_random_operations(void **state)
 
         begin(capacities[seed % 5] * MIB);
         world.store.user_segments = seed < 5 ? 65536 : 12;
-        for (int step = 0; step < 1500; step++) {
-            random_step(&random);
+        world.store.retire_after_ms = 100;
+        for (unsigned step = 0; step < 1500; step++) {
+            random_step(&random, 1 + step);
             check();
         }
         end();
@@ -603,19 +650,13 @@ static void test_random_operations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_own),
-        cmocka_unit_test(test_own_small_device),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_retained),
-        cmocka_unit_test(test_trim),
-        cmocka_unit_test(test_mappings),
-        cmocka_unit_test(test_adopt),
-        cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_user_limit),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_own),        cmocka_unit_test(test_own_small_device),
+        cmocka_unit_test(test_full),       cmocka_unit_test(test_retained),
+        cmocka_unit_test(test_trim),       cmocka_unit_test(test_mappings),
+        cmocka_unit_test(test_adopt),      cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_user_limit), cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_random_operations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
