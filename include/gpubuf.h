@@ -165,7 +165,8 @@ GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
  * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
  * under way has then been ended with that code). While another thread is inside a blocking call it
  * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to the
- * client and stays the same until gpubuf_disconnect; it is -1 in a child of fork.
+ * client and stays the same until gpubuf_disconnect; it is -1 in a child of fork. Poll as poll() does,
+ * by what is there: after a dispatch, not all that came meanwhile need have been received.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);

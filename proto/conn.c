@@ -90,6 +90,8 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
     do {
         received = recvmsg(conn->fd, &header, MSG_CMSG_CLOEXEC);
     } while (received < 0 && errno == EINTR);
+    /* A stream is read to its end or to the buffer's, but for stops behind descriptors. */
+    conn->drained = received < (ssize_t)size && header.msg_controllen == 0;
     if (received < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             return GPUBUF_E_AGAIN;

@@ -17,7 +17,8 @@ struct gb_conn_fds; /* descriptors queued for sending, with the place of their m
 struct gb_conn {
     int fd;
     struct gb_frame in;
-    char *out; /* NULL when nothing is queued */
+    bool drained; /* the last receive took all that was there at that time */
+    char *out;    /* NULL when nothing is queued */
     size_t out_length, out_sent, out_capacity;
     struct gb_conn_fds *out_fds;      /* in order; NULL when none */
     struct gb_conn_fds *out_fds_last; /* only while out_fds is not NULL */

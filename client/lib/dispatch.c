@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gather.h"
 #include "internal.h"
 
 #define RECEIVES_MAX 64    /* in one gpubuf_dispatch, so that it comes back even under a flood */
@@ -384,6 +385,8 @@ int gb_receive(struct gpubuf_client *client, bool all)
         if (r == GPUBUF_E_AGAIN)
             break;
         handled += r;
+        if (client->conn.drained)
+            break; /* what comes later is told by the next poll */
     }
     return handled;
 }
@@ -552,6 +555,20 @@ short gpubuf_events(const struct gpubuf_client *client)
     bool output = gb_conn_has_output(&client->conn) && !client->write_failed;
     pthread_mutex_unlock(&mutable->lock);
     return output ? POLLIN | POLLOUT : POLLIN;
+}
+
+void gb_gather_requests(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->gathers = true;
+    pthread_mutex_unlock(&client->lock);
+}
+
+void gb_send_gathered(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    gb_flush(client);
+    pthread_mutex_unlock(&client->lock);
 }
 
 int gpubuf_dispatch(struct gpubuf_client *client)

@@ -99,7 +99,7 @@ struct gpubuf_client {
     _Atomic bool ended;        /* disconnected or lost */
     struct gb_error lost;      /* code 0: it is not */
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
-    _Atomic bool embedded;     /* gpubuf_events was asked: there is an event loop */
+    bool gathers;              /* requests wait for one another: see gather.h */
 
     char instance[GB_INSTANCE_BYTES];
     uint64_t session;
@@ -232,8 +232,7 @@ int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort);
 
-/* Receives once (or, with `all`, until there is no more) and handles it. Returns how many messages.
- */
+/* Receives once (or, with `all`, what is there by now) and handles it. Returns how many messages. */
 int gb_receive(struct gpubuf_client *client, bool all);
 
 /* Polls and handles what comes, for at most `timeout_ms` (-1: for ever). Lets the lock go. */

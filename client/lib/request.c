@@ -8,6 +8,7 @@
 #include "internal.h"
 
 #define BUCKETS_MIN 32u
+#define GATHERED_MAX (2u << 10) /* bytes of requests that wait for one another at most */
 #define OUTPUT_POLL_MS                                                                             \
     100 /* how long to look for room to send before looking for the answer again */
 
@@ -132,7 +133,8 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
     }
     if (order == GB_RELEASES_LAST)
         gb_queue_releases(client);
-    gb_flush(client);
+    if (!client->gathers || gb_conn_output_bytes(&client->conn) >= GATHERED_MAX)
+        gb_flush(client);
     return 0;
 }
 

@@ -284,6 +284,37 @@ static void test_end_with_output(void **state)
     pair_end(&pair);
 }
 
+/* Nothing is left behind where it says so. */
+static void test_drained(void **state)
+{
+    (void)state;
+    struct pair pair, other;
+    pair_begin(&pair, 0);
+    pair_begin(&other, 0);
+    char buffer[8];
+    assert_int_equal(send(pair.peer, "12345678abc", 11, 0), 11);
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 8);
+    assert_false(pair.conn.drained);
+    assert_int_equal(gb_conn_receive(&pair.conn, buffer, sizeof(buffer)), 3);
+    assert_true(pair.conn.drained);
+
+    /* A read ends behind descriptors, with more to come. */
+    int fd = marked_fd(1);
+    assert_int_equal(gb_conn_queue(&other.conn, "x\n", 2, &fd, 1), 0);
+    assert_int_equal(gb_conn_flush(&other.conn), 0);
+    assert_int_equal(send(other.conn.fd, "y\n", 2, 0), 2);
+    struct gb_conn receiver;
+    gb_conn_init(&receiver, other.peer);
+    other.peer = -1;
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), 2);
+    assert_false(receiver.drained);
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), 2);
+    assert_true(receiver.drained);
+    gb_conn_end(&receiver);
+    pair_end(&other);
+    pair_end(&pair);
+}
+
 static void test_closed_peer(void **state)
 {
     (void)state;
@@ -446,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_room_made_under_waiting_descriptors),
         cmocka_unit_test(test_queue_refuses),
         cmocka_unit_test(test_end_with_output),
+        cmocka_unit_test(test_drained),
         cmocka_unit_test(test_closed_peer),
         cmocka_unit_test(test_too_many_fds),
         cmocka_unit_test(test_no_room_for_fds),

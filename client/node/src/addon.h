@@ -4,7 +4,8 @@
  *
  * A request is begun by a call that returns at once. Its outcome is a *completion*, which waits here
  * until the library's callbacks have run, and is then handed to JavaScript with all others that came
- * with it, in one call. The library is driven by libuv's own loop: one uv_poll_t per client.
+ * with it, in one call. The library is driven by libuv's own loop: one uv_poll_t per client, and what
+ * turn.c does before the loop waits.
  *
  * Everything runs in the environment's thread, except the `execute` of works (connecting, copying),
  * which touch nothing but their own struct and the library.
@@ -24,6 +25,7 @@
 
 #define GB_RECORDS 256      /* completions handed over in one call */
 #define GB_RECORD_NUMBERS 4 /* id, status, value, kind */
+#define GB_LOOK_CLIENTS 16  /* whose answers are looked for */
 
 enum gb_done {
     GB_DONE_PLAIN,  /* status; value: a number */
@@ -61,6 +63,10 @@ struct gb_node_client {
     uv_poll_t poll;
     int events; /* what is polled for; 0: not at all */
     bool referenced;
+    bool gathered;        /* requests may wait to be sent */
+    size_t expected;      /* requests under way */
+    unsigned look_misses; /* how often in a row looking for an answer was in vain */
+    unsigned look_pause;  /* how often not to look before looking again */
 };
 
 struct gb_addon {
@@ -70,7 +76,9 @@ struct gb_addon {
     bool closing;
     bool delivering;
     napi_async_cleanup_hook_handle hook;
-    size_t handles; /* poll handles not closed yet */
+    size_t handles; /* libuv's, not closed yet */
+    uv_prepare_t before_wait;
+    uv_idle_t no_wait;
 
     napi_ref deliver;
     napi_ref records_reference;
@@ -135,15 +143,29 @@ void gb_addon_release(struct gb_addon *addon);
 /* ---- client.c ---- */
 
 struct gb_node_client *gb_client_at(struct gb_addon *addon, napi_value value);
-/* To be called after whatever may have queued output. */
+/* To be called after whatever may have queued output: it is sent before the loop waits. */
 void gb_client_poll(struct gb_node_client *client);
+/* Sends that, and polls for room if it is not taken. */
+void gb_client_send(struct gb_node_client *client);
+/* Receives what is there and hands it over, which may close the client. Whether there was any. */
+bool gb_client_receive(struct gb_node_client *client);
 void gb_client_close(struct gb_node_client *client);
 /* Frees its watches, after it has been disconnected. */
 void gb_watches_free(struct gb_node_client *client);
 
+/* Counts down the handles of libuv's; the last one lets the environment end. */
+void gb_handle_closed(struct gb_addon *addon);
+
 napi_value gb_js_connect(napi_env env, napi_callback_info info);
 napi_value gb_js_close(napi_env env, napi_callback_info info);
 napi_value gb_js_reference(napi_env env, napi_callback_info info);
+
+/* ---- turn.c ---- */
+
+void gb_turns_begin(struct gb_addon *addon);
+void gb_turns_end(struct gb_addon *addon);
+/* From now on, as long as a client expects answers. */
+void gb_turns_need(struct gb_addon *addon);
 
 /* ---- request.c ---- */
 
@@ -158,7 +180,7 @@ napi_value gb_js_seal(napi_env env, napi_callback_info info);
 void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                   void *arg);
 struct gb_pending;
-struct gb_pending *gb_pending_new(struct gb_addon *addon, napi_value id);
+struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id);
 /* What a call that begins a request returns: its number, or an exception. */
 napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pending *pending, int r,
                     uint64_t request);

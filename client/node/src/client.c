@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "addon.h"
+#include "client/lib/gather.h"
 
 struct connecting {
     struct gb_addon *addon;
@@ -39,26 +40,37 @@ static int uv_events(short events)
 
 void gb_client_poll(struct gb_node_client *client)
 {
-    if (!client->client || client->events == 0)
-        return;
+    client->gathered = true;
+    gb_turns_need(client->addon);
+}
+
+/* What is to be polled for may have changed. */
+static void poll_anew(struct gb_node_client *client)
+{
     int events = uv_events(gpubuf_events(client->client));
-    if (events == client->events)
+    if (client->events == 0 || events == client->events)
         return;
     if (uv_poll_start(&client->poll, events, on_poll) == 0)
         client->events = events;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+void gb_client_send(struct gb_node_client *client)
 {
-    struct gb_node_client *client = poll->data;
-    struct gb_addon *addon = client->addon;
-    (void)status;
-    (void)events;
-    if (!client->client)
+    if (!client->client || !client->gathered)
         return;
+    client->gathered = false;
+    gb_send_gathered(client->client);
+    poll_anew(client);
+}
+
+bool gb_client_receive(struct gb_node_client *client)
+{
+    struct gb_addon *addon = client->addon;
     int r = gpubuf_dispatch(client->client);
+    if (r == 0 && addon->completion_count == 0)
+        return false;
     if (r < 0) {
-        (void)uv_poll_stop(poll);
+        (void)uv_poll_stop(&client->poll);
         client->events = 0;
         gb_complete(addon, &(struct gb_completion){
                                .type = GB_DONE_LOST,
@@ -66,17 +78,27 @@ static void on_poll(uv_poll_t *poll, int status, int events)
                                .status = r,
                                .text = gb_copy(gpubuf_errmsg(client->client)),
                            });
-    } else {
-        gb_client_poll(client);
     }
     gb_deliver_from_loop(addon); /* may close the client */
+    return true;
 }
 
-static void on_poll_closed(uv_handle_t *handle)
+static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    struct gb_node_client *client = handle->data;
+    struct gb_node_client *client = poll->data;
     struct gb_addon *addon = client->addon;
-    free(client);
+    size_t index = client->index;
+    (void)status;
+    (void)events;
+    if (!client->client)
+        return;
+    (void)gb_client_receive(client);
+    if (!addon->closing && addon->clients[index] == client && !client->gathered)
+        poll_anew(client);
+}
+
+void gb_handle_closed(struct gb_addon *addon)
+{
     if (--addon->handles == 0 && addon->hook) {
         napi_async_cleanup_hook_handle hook = addon->hook;
         addon->hook = NULL;
@@ -85,12 +107,21 @@ static void on_poll_closed(uv_handle_t *handle)
     gb_addon_release(addon);
 }
 
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct gb_node_client *client = handle->data;
+    struct gb_addon *addon = client->addon;
+    free(client);
+    gb_handle_closed(addon);
+}
+
 void gb_client_close(struct gb_node_client *client)
 {
     struct gpubuf_client *inner = client->client;
     client->addon->clients[client->index] = NULL;
     client->client = NULL;
     (void)uv_poll_stop(&client->poll); /* before the descriptor is closed */
+    gb_send_gathered(inner);           /* which the daemon still serves */
     gpubuf_disconnect(inner);
     gb_watches_free(client);
     uv_close((uv_handle_t *)&client->poll, on_poll_closed);
@@ -149,6 +180,7 @@ static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client
     addon->handles++;
     addon->references++;
     addon->clients[i] = client;
+    gb_gather_requests(inner);
     client->events = uv_events(gpubuf_events(inner));
     (void)uv_poll_start(&client->poll, client->events, on_poll);
     uv_unref((uv_handle_t *)&client->poll);

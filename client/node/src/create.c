@@ -196,7 +196,7 @@ napi_value gb_js_create(napi_env env, napi_callback_info info)
     if (client && gb_read_text(env, values[2], "the name", &name) &&
         read_layout(&reading, values[3], &layout) &&
         read_create_options(&reading, values[4], &options))
-        pending = gb_pending_new(addon, values[1]);
+        pending = gb_pending_new(client, values[1]);
     if (pending) {
         uint64_t request = 0;
         int r = gpubuf_create_async(client->client, name, &layout, &options, gb_on_object, pending,

@@ -297,15 +297,12 @@ static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
         if (addon->clients[i])
             gb_client_close(addon->clients[i]);
     }
+    gb_turns_end(addon);
     for (size_t i = 0; i < addon->object_count; i++)
         gpubuf_release(gb_object_take(addon, i));
     for (size_t i = 0; i < addon->completion_count; i++)
         completion_drop(&addon->completions[i]);
     addon->completion_count = 0;
-    if (addon->handles == 0) {
-        addon->hook = NULL;
-        (void)napi_remove_async_cleanup_hook(hook);
-    }
     gb_addon_release(addon); /* the environment's part in it */
 }
 
@@ -374,6 +371,7 @@ static napi_value init(napi_env env, napi_value exports)
         free(addon);
         return gb_throw(env, GPUBUF_E_INTERNAL, "cannot attach to the event loop");
     }
+    gb_turns_begin(addon);
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         napi_value function;
         if (napi_create_function(env, functions[i].name, NAPI_AUTO_LENGTH, functions[i].function,

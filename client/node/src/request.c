@@ -5,22 +5,31 @@
 #include "addon.h"
 
 struct gb_pending {
-    struct gb_addon *addon;
-    double id; /* JavaScript's */
+    struct gb_node_client *client; /* which outlives its requests */
+    double id;                     /* JavaScript's */
 };
 
-struct gb_pending *gb_pending_new(struct gb_addon *addon, napi_value id)
+struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id)
 {
+    napi_env env = client->addon->env;
     double number;
-    if (!gb_read_number(addon->env, id, "the id", &number))
+    if (!gb_read_number(env, id, "the id", &number))
         return NULL;
     struct gb_pending *pending = malloc(sizeof(*pending));
     if (!pending) {
-        (void)gb_throw_memory(addon->env);
+        (void)gb_throw_memory(env);
         return NULL;
     }
-    *pending = (struct gb_pending){addon, number};
+    *pending = (struct gb_pending){client, number};
     return pending;
+}
+
+/* The end of a request that was begun. */
+static void pending_complete(struct gb_pending *pending, const struct gb_completion *completion)
+{
+    pending->client->expected--;
+    gb_complete(pending->client->addon, completion);
+    free(pending);
 }
 
 napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pending *pending, int r,
@@ -30,6 +39,7 @@ napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pendi
         free(pending);
         return gb_throw(env, r, gpubuf_errmsg(client->client));
     }
+    client->expected += pending != NULL;
     gb_client_poll(client);
     return gb_number(env, (double)request);
 }
@@ -42,14 +52,13 @@ static char *failure_text(const struct gpubuf_client *client, int status)
 void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object, void *arg)
 {
     struct gb_pending *pending = arg;
-    gb_complete(pending->addon, &(struct gb_completion){
-                                    .type = GB_DONE_OBJECT,
-                                    .id = pending->id,
-                                    .status = status,
-                                    .object = object,
-                                    .text = failure_text(client, status),
-                                });
-    free(pending);
+    pending_complete(pending, &(struct gb_completion){
+                                  .type = GB_DONE_OBJECT,
+                                  .id = pending->id,
+                                  .status = status,
+                                  .object = object,
+                                  .text = failure_text(client, status),
+                              });
 }
 
 /* ---- open ---- */
@@ -85,7 +94,7 @@ napi_value gb_js_open(napi_env env, napi_callback_info info)
         (void)napi_throw_type_error(env, NULL, "the name has a NUL inside");
         return NULL;
     }
-    struct gb_pending *pending = gb_pending_new(addon, values[1]);
+    struct gb_pending *pending = gb_pending_new(client, values[1]);
     if (!pending)
         return NULL;
     uint64_t request = 0;
@@ -120,8 +129,7 @@ static void on_objects(struct gpubuf_client *client, int status,
             gpubuf_release_many(objects, count);
         }
     }
-    gb_complete(pending->addon, &completion);
-    free(pending);
+    pending_complete(pending, &completion);
 }
 
 /* openMany(client, id, names, waitMs) */
@@ -135,7 +143,7 @@ napi_value gb_js_open_many(napi_env env, napi_callback_info info)
         return NULL;
     uint32_t count = gb_array_length(env, values[2]);
     char **names = calloc((size_t)count + 1, sizeof(*names));
-    struct gb_pending *pending = names ? gb_pending_new(addon, values[1]) : NULL;
+    struct gb_pending *pending = names ? gb_pending_new(client, values[1]) : NULL;
     napi_value result = NULL;
     uint32_t i = 0;
     if (!names)
@@ -167,14 +175,13 @@ static void on_result(struct gpubuf_client *client, int status, const char *resu
 {
     struct gb_pending *pending = arg;
     (void)length;
-    gb_complete(pending->addon,
-                &(struct gb_completion){
-                    .type = GB_DONE_TEXT,
-                    .id = pending->id,
-                    .status = status,
-                    .text = status < 0 ? failure_text(client, status) : gb_copy(result),
-                });
-    free(pending);
+    pending_complete(pending,
+                     &(struct gb_completion){
+                         .type = GB_DONE_TEXT,
+                         .id = pending->id,
+                         .status = status,
+                         .text = status < 0 ? failure_text(client, status) : gb_copy(result),
+                     });
 }
 
 /* call(client, id, method, params as JSON) */
@@ -187,7 +194,7 @@ napi_value gb_js_call(napi_env env, napi_callback_info info)
     struct gb_pending *pending = NULL;
     if (client && gb_read_text(env, values[2], "the method", &method) &&
         gb_read_text(env, values[3], "the params", &params))
-        pending = gb_pending_new(addon, values[1]);
+        pending = gb_pending_new(client, values[1]);
     if (pending) {
         uint64_t request = 0;
         int r = gpubuf_call_async(client->client, method, params, on_result, pending, &request);
@@ -319,15 +326,14 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
                       void *arg)
 {
     struct gb_pending *pending = arg;
-    gb_complete(pending->addon, &(struct gb_completion){
-                                    .type = GB_DONE_PLAIN,
-                                    .id = pending->id,
-                                    .status = status,
-                                    .value = status < 0 ? 0 : (double)gpubuf_object_version(object),
-                                    .text = failure_text(client, status),
-                                });
+    pending_complete(pending, &(struct gb_completion){
+                                  .type = GB_DONE_PLAIN,
+                                  .id = pending->id,
+                                  .status = status,
+                                  .value = status < 0 ? 0 : (double)gpubuf_object_version(object),
+                                  .text = failure_text(client, status),
+                              });
     gpubuf_release(object); /* JavaScript has its own reference */
-    free(pending);
 }
 
 /* seal(client, id, object, null counts or undefined) */
@@ -357,7 +363,7 @@ napi_value gb_js_seal(napi_env env, napi_callback_info info)
             break;
         counts[i] = number >= 0 && number < 9007199254740992.0 ? (int64_t)number : -1;
     }
-    struct gb_pending *pending = i == count ? gb_pending_new(addon, values[1]) : NULL;
+    struct gb_pending *pending = i == count ? gb_pending_new(client, values[1]) : NULL;
     if (pending) {
         uint64_t request = 0;
         int r = gpubuf_seal_async(object, counts, on_sealed, pending, &request);

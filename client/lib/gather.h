@@ -1,0 +1,18 @@
+/*
+ * For bindings to languages whose programs begin many requests before they let their event loop go on:
+ * the requests wait, and go out together when the binding says so, before its loop waits. So do
+ * gpubuf_dispatch and blocking calls, and 64 KiB of them do not wait any longer.
+ *
+ * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
+ */
+#ifndef GB_LIB_GATHER_H
+#define GB_LIB_GATHER_H
+
+#include "gpubuf.h"
+
+/* From now on, for as long as the client lives. */
+void gb_gather_requests(struct gpubuf_client *client);
+/* Sends what waits, as far as the socket takes it. */
+void gb_send_gathered(struct gpubuf_client *client);
+
+#endif

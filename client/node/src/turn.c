@@ -1,0 +1,131 @@
+/*
+ * What is done before libuv's loop waits, as long as answers are expected: the requests that this turn
+ * has begun go out together, and if the loop has nothing else to do, the answers are looked for during
+ * some microseconds. Most come within the time that falling asleep and being woken would take. Where
+ * they do not (a long wait, a busy machine) it is tried more and more seldom.
+ */
+#include <sched.h>
+
+#include "addon.h"
+
+#define LOOK_EXPECTED_MAX 8 /* of more answers a single one is not worth waking up for */
+#define LOOK_NS 50000
+#define LOOK_MISSES_MAX 7 /* at most 127 times in a row without looking */
+
+/* Its only purpose is to be there: the loop then does not wait. */
+static void on_no_wait(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+static void send_all(const struct gb_addon *addon)
+{
+    for (size_t i = 0; i < addon->client_count; i++) {
+        if (addon->clients[i])
+            gb_client_send(addon->clients[i]);
+    }
+}
+
+/* Whether the client is one to look at now. */
+static bool is_worth_a_look(struct gb_node_client *client)
+{
+    if (!client || client->expected == 0 || client->expected > LOOK_EXPECTED_MAX ||
+        client->events == 0)
+        return false;
+    if (client->look_pause > 0) {
+        client->look_pause--;
+        return false;
+    }
+    return true;
+}
+
+/* Looks until something has come. */
+static bool look(struct gb_addon *addon, const bool *wanted, size_t count)
+{
+    uint64_t until = uv_hrtime() + LOOK_NS;
+    do {
+        for (size_t i = 0; i < count && i < addon->client_count; i++) {
+            struct gb_node_client *client = addon->clients[i];
+            if (wanted[i] && client && gb_client_receive(client))
+                return true;
+        }
+        (void)sched_yield();
+    } while (uv_hrtime() < until);
+    return false;
+}
+
+static bool look_for_answers(struct gb_addon *addon)
+{
+    bool wanted[GB_LOOK_CLIENTS] = {false}, any = false;
+    size_t count = addon->client_count < GB_LOOK_CLIENTS ? addon->client_count : GB_LOOK_CLIENTS;
+    for (size_t i = 0; i < count; i++)
+        any |= wanted[i] = is_worth_a_look(addon->clients[i]);
+    if (!any)
+        return false;
+    bool found = look(addon, wanted, count);
+    for (size_t i = 0; i < count && i < addon->client_count; i++) {
+        struct gb_node_client *client = addon->clients[i];
+        if (!wanted[i] || !client)
+            continue;
+        if (found) {
+            client->look_misses = 0;
+        } else {
+            client->look_misses += client->look_misses < LOOK_MISSES_MAX;
+            client->look_pause = (1u << client->look_misses) - 1;
+        }
+    }
+    return found;
+}
+
+static bool is_needed(const struct gb_addon *addon)
+{
+    for (size_t i = 0; i < addon->client_count; i++) {
+        const struct gb_node_client *client = addon->clients[i];
+        if (client && (client->expected > 0 || client->gathered))
+            return true;
+    }
+    return false;
+}
+
+static void on_before_wait(uv_prepare_t *prepare)
+{
+    struct gb_addon *addon = prepare->data;
+    (void)uv_idle_stop(&addon->no_wait);
+    send_all(addon);
+    if (uv_backend_timeout(addon->loop) != 0 && look_for_answers(addon) && !addon->closing) {
+        send_all(addon); /* what the answers have led to */
+        (void)uv_idle_start(&addon->no_wait, on_no_wait);
+    }
+    if (!addon->closing && !is_needed(addon)) {
+        (void)uv_prepare_stop(prepare);
+        (void)uv_idle_stop(&addon->no_wait);
+    }
+}
+
+void gb_turns_need(struct gb_addon *addon)
+{
+    if (!uv_is_active((uv_handle_t *)&addon->before_wait))
+        (void)uv_prepare_start(&addon->before_wait, on_before_wait);
+}
+
+void gb_turns_begin(struct gb_addon *addon)
+{
+    (void)uv_prepare_init(addon->loop, &addon->before_wait); /* neither can fail */
+    (void)uv_idle_init(addon->loop, &addon->no_wait);
+    addon->before_wait.data = addon->no_wait.data = addon;
+    uv_unref((uv_handle_t *)&addon->before_wait); /* requests keep their client's handle alive */
+    uv_unref((uv_handle_t *)&addon->no_wait);
+    addon->handles += 2;
+    addon->references += 2;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    gb_handle_closed(handle->data);
+}
+
+void gb_turns_end(struct gb_addon *addon)
+{
+    uv_close((uv_handle_t *)&addon->before_wait, on_closed);
+    uv_close((uv_handle_t *)&addon->no_wait, on_closed);
+}
