@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "quota.h"
+
 struct option_info {
     const char *name;
     const char *argument; /* NULL: a flag */
@@ -201,6 +203,11 @@ static int set_limit(struct gb_config *config, const char *value, struct gb_erro
                    value);
 }
 
+static int set_quota(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    return gb_quota_read(value, &config->limits, &config->quotas, &config->quota_count, error);
+}
+
 static int set_retire_after(struct gb_config *config, const char *value, struct gb_error *error)
 {
     const uint64_t most = GB_LIMIT(wait_ms);
@@ -281,6 +288,12 @@ static const struct option_info options[] = {
      true, set_device},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
      true, set_limit},
+    {"quota", "WHO:NAME=VALUE,...",
+     "how much a user may have: default:bytes=4G,objects=1000 for everybody,\n"
+     "                          alice:bytes=16G@cuda:0,segments=50,sessions=20 for one; by name "
+     "or\n"
+     "                          uid; may be given often",
+     true, set_quota},
     {"retire-after", "MS",
      "give a segment back to its device when nothing was in it for so long; 0 for\n"
      "                          at once, or never (default: 60000)",
@@ -452,5 +465,6 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 void gb_config_end(struct gb_config *config)
 {
     free(config->socket);
+    free(config->quotas);
     drop_devices(config);
 }

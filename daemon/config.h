@@ -28,12 +28,16 @@ struct gb_device_spec {
     unsigned percent; /* of the device's memory */
 };
 
+struct gb_quota_rule; /* quota.h */
+
 struct gb_config {
     char *socket;  /* owned; NULL: the default places */
     unsigned mode; /* of the socket file */
     struct gb_device_spec devices[GB_CONFIG_DEVICES];
     unsigned device_count;
     struct gb_limits limits;
+    struct gb_quota_rule *quotas; /* owned */
+    unsigned quota_count;
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     enum gb_log_level log_level;
     bool log_json;

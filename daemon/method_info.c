@@ -235,6 +235,51 @@ static void write_totals(struct gb_call *call)
                     server->store.segments.count, server->events);
 }
 
+static void write_use(struct gb_writer *writer, const char *name, uint64_t used, uint64_t quota)
+{
+    gb_write_format(writer, ",\"%s\":{\"used\":%" PRIu64 ",\"quota\":%" PRIu64 "}", name, used,
+                    quota);
+}
+
+static void write_user(struct gb_call *call, const struct gb_user *user)
+{
+    const struct gb_server *server = call->server;
+    struct gb_writer *writer = call->writer;
+
+    gb_write_format(writer, "{\"uid\":%u", user->uid);
+    write_use(writer, "sessions", user->sessions, user->quota->sessions);
+    write_use(writer, "objects", user->objects, user->quota->objects);
+    write_use(writer, "segments", user->segments, user->quota->segments);
+    GB_WRITE_LITERAL(writer, ",\"bytes\":[");
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_write_format(writer, "%s{\"device\":\"%s\",\"used\":%" PRIu64 ",\"quota\":%" PRIu64 "}",
+                        i > 0 ? "," : "", server->devices[i]->id, user->bytes[i],
+                        user->quota->bytes[i]);
+    GB_WRITE_LITERAL(writer, "]}");
+}
+
+/* One's own; all, for those who may do everything, as far as there is room. */
+static void write_users(struct gb_call *call)
+{
+    bool all = gb_session_is_admin(call->session), truncated = false;
+    const char *separator = "";
+
+    GB_WRITE_LITERAL(call->writer, "],\"users\":[");
+    GB_LIST_EACH(&call->server->store.users.all, link) {
+        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
+
+        if (!all && user != call->session->user)
+            continue;
+        truncated = call->writer->length > LEASES_ROOM;
+        if (truncated)
+            break;
+        gb_write_text(call->writer, separator);
+        write_user(call, user);
+        separator = ",";
+    }
+    gb_write_text(call->writer, truncated ? "],\"truncated\":true" : "]");
+}
+
 static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct gb_server *server = call->server;
@@ -251,7 +296,8 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
             gb_write_char(writer, ',');
         write_device_stats(writer, server->devices[i]);
     }
-    GB_WRITE_LITERAL(writer, "],\"methods\":{");
+    write_users(call);
+    GB_WRITE_LITERAL(writer, ",\"methods\":{");
     for (size_t i = 0; i < gb_method_count(); i++)
         gb_write_format(writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
                         i > 0 ? "," : "", gb_method_at(i)->name, server->counts[i].calls,

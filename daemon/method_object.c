@@ -91,14 +91,11 @@ static struct gb_object *make_object(struct gb_call *call, const struct gb_strin
                                      unsigned mode)
 {
     struct gb_server *server = call->server;
-    const struct gb_limits *limits = &server->config->limits;
     struct gb_user *user = call->session->user;
     struct gb_object *object = NULL;
 
-    if (user->objects >= limits->user_objects)
-        gb_fail_limit(&call->error, "user_objects", (long long)limits->user_objects,
-                      "objects of a user");
-    else if (!(object = gb_object_new(&server->registry, name->text, name->length, storage, user)))
+    if (gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 1, &call->error) == 0 &&
+        !(object = gb_object_new(&server->registry, name->text, name->length, storage, user)))
         gb_call_no_memory(call);
     if (!object) {
         gb_storage_unref(&server->store, storage);

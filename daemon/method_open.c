@@ -281,9 +281,14 @@ static void write_devices(struct gb_call *call)
 
 static void write_limits(struct gb_call *call)
 {
-    const struct gb_limits *limits = &call->server->config->limits;
+    const struct gb_quota *quota = call->session->user->quota;
+    struct gb_limits own = call->server->config->limits, *limits = &own;
     const char *separator = "";
 
+    own.user_sessions = quota->sessions;
+    own.user_objects = quota->objects;
+    own.user_segments = quota->segments;
+    own.user_bytes = quota->bytes[0]; /* on the default device */
     GB_WRITE_LITERAL(call->writer, "\"limits\":{");
 #define WRITE_LIMIT(name, value, text)                                                             \
     gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name);            \

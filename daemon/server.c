@@ -297,6 +297,8 @@ static int make_instance(struct gb_server *server, struct gb_error *error)
 
 int gb_server_init(struct gb_server *server, const struct gb_config *config, struct gb_error *error)
 {
+    int r;
+
     memset(server, 0, sizeof(*server));
     server->config = config;
     server->ends_fd = server->spare_fd = -1;
@@ -312,7 +314,6 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
     gb_writer_init(&server->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
     gb_store_init(&server->store);
-    server->store.user_segments = config->limits.user_segments;
     server->store.retire_after_ms = config->retire_after_ms;
     server->store.retire = on_retire;
     server->store.retire_arg = server;
@@ -324,7 +325,11 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->counts = calloc(gb_method_count(), sizeof(*server->counts));
     if (!server->scratch || !server->end_scratch || !server->counts)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    return make_devices(server, error);
+    r = make_devices(server, error);
+    if (r < 0)
+        return r;
+    return gb_quotas_set(&server->store.users.quotas, &config->limits, config->quotas,
+                         config->quota_count, server->devices, server->device_count, error);
 }
 
 static void on_signal(uv_signal_t *handle, int signum)

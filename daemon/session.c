@@ -58,19 +58,16 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
 static void end_hung_up(struct gb_server *server, struct gb_session *current);
 
 /* Says why a session is turned away, as far as one write goes. */
-static int turn_away(struct gb_session *session, const char *limit, uint64_t value,
-                     const char *text)
+static int turn_away(struct gb_session *session, const struct gb_error *error)
 {
     struct gb_writer *writer = &session->server->event_writer;
-    struct gb_error error;
 
-    gb_fail_limit(&error, limit, (long long)value, text);
     gb_writer_reset(writer);
-    gb_rpc_write_error(writer, (struct gb_json){0}, &error);
+    gb_rpc_write_error(writer, (struct gb_json){0}, error);
     if (!writer->failed &&
         gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
         gb_conn_flush(&session->conn);
-    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("limit", limit),
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("limit", error->limit),
            GB_LOG_NUMBER("pid", session->pid));
     return GPUBUF_E_LIMIT;
 }
@@ -79,6 +76,7 @@ static int admit(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     const struct gb_limits *limits = &server->config->limits;
+    struct gb_error error;
     uid_t uid;
 
     if (read_credentials(session, &uid) < 0)
@@ -87,12 +85,14 @@ static int admit(struct gb_session *session)
     if (!session->user)
         return GPUBUF_E_NO_MEMORY;
     if (server->session_count >= limits->sessions ||
-        session->user->sessions >= limits->user_sessions)
+        session->user->sessions >= session->user->quota->sessions)
         end_hung_up(server, NULL); /* who has gone leaves room */
-    if (server->session_count >= limits->sessions)
-        return turn_away(session, "sessions", limits->sessions, "sessions of the daemon");
-    if (session->user->sessions >= limits->user_sessions)
-        return turn_away(session, "user_sessions", limits->user_sessions, "sessions of a user");
+    if (server->session_count >= limits->sessions) {
+        gb_fail_limit(&error, "sessions", (long long)limits->sessions, "sessions of the daemon");
+        return turn_away(session, &error);
+    }
+    if (gb_user_may_have(session->user, GB_QUOTA_SESSIONS, NULL, 1, &error) < 0)
+        return turn_away(session, &error);
     return 0;
 }
 

@@ -50,10 +50,10 @@ static uint64_t retained_limit(const struct gb_device *device)
 void gb_store_init(struct gb_store *store)
 {
     memset(store, 0, sizeof(*store));
+    gb_users_init(&store->users);
     gb_list_init(&store->empties);
     gb_list_init(&store->making);
     store->next_segment = 1;
-    store->user_segments = GB_LIMIT(user_segments);
     store->retire_after_ms = UINT64_MAX;
 }
 
@@ -138,7 +138,6 @@ static void charge(struct gb_segment *segment, struct gb_user *user)
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
     user->segments++;
-    user->bytes += segment->charged;
     device->allocated += segment->charged;
     device->segments++;
     device->segments_created++;
@@ -208,7 +207,6 @@ static void given_back(struct gb_job *job)
     device->segments_destroyed++;
     device->space_changed = true;
     segment->user->segments--;
-    segment->user->bytes -= segment->charged;
     gb_user_unref(segment->user);
     free(segment);
 }
@@ -369,6 +367,15 @@ static struct gb_storage *storage_new(struct gb_device *device, enum gb_share sh
     return storage;
 }
 
+/* Bytes count for whoever made the storage, once, until the last of its objects has gone. */
+static void charge_bytes(struct gb_storage *storage, struct gb_user *user, uint64_t bytes)
+{
+    storage->user = gb_user_ref(user);
+    storage->charged = bytes;
+    storage->charged_on = storage->device->index;
+    user->bytes[storage->charged_on] += bytes;
+}
+
 struct gb_storage *gb_storage_ref(struct gb_storage *storage)
 {
     storage->references++;
@@ -392,6 +399,9 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     if (!storage || --storage->references > 0)
         return;
     gb_recent_leave(&storage->recent);
+    if (storage->user)
+        storage->user->bytes[storage->charged_on] -= storage->charged;
+    gb_user_unref(storage->user);
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     free(storage);
@@ -441,9 +451,9 @@ static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
 
     if (!make_room(store, device, bytes, shortfall))
         return GB_PLACE_FULL;
-    if (user->segments + gb_making_count(store, user) >= store->user_segments)
-        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
-                             "segments of a user");
+    r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1, error);
+    if (r < 0)
+        return r;
     if (device->mover)
         return gb_making_begin(store, key, kind, user, bytes, job, error);
     r = device->ops->create(device, key->share, bytes, &memory, error);
@@ -563,6 +573,8 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
                    struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = key->device;
+    bool own = bytes > gb_store_largest_shared(device) / 4;
+    uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
     struct gb_storage *storage;
     int r = 0;
 
@@ -570,10 +582,13 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         return gb_fail(error, GPUBUF_E_NO_SPACE,
                        "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
                        bytes, device->id, device->capacity);
+    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
+    if (r < 0)
+        return r;
     storage = storage_new(device, key->share, 1);
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    if (bytes > gb_store_largest_shared(device) / 4)
+    if (own)
         r = place_own(store, key, user, bytes, storage, shortfall, job, error);
     else if (bytes > 0)
         r = place_shared(store, key, user, bytes, storage, shortfall, job, error);
@@ -581,6 +596,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         gb_storage_unref(store, storage);
         return r;
     }
+    charge_bytes(storage, user, rounded);
     *out = storage;
     return 0;
 }
@@ -613,6 +629,7 @@ static int store_adopted(struct gb_store *store, struct gb_device *device, struc
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
+    charge_bytes(storage, user, storage->bytes);
     *out = storage;
     return 0;
 }
@@ -623,6 +640,7 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
                           struct gb_error *error)
 {
     uint64_t total = 0;
+    int r;
 
     for (unsigned i = 0; i < count; i++) {
         uint64_t bytes =
@@ -633,12 +651,12 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
                            "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
                            device->id, device->capacity);
     }
+    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, total, error);
+    if (r < 0)
+        return r;
     if (!make_room(store, device, total, shortfall))
         return GB_PLACE_FULL;
-    if (user->segments + count > store->user_segments)
-        return gb_fail_limit(error, "user_segments", (long long)store->user_segments,
-                             "segments of a user");
-    return 0;
+    return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
 }
 
 int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,

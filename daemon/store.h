@@ -71,6 +71,9 @@ struct gb_storage {
     struct gb_link objects; /* of the registry's */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
     uint64_t bytes;         /* that it occupies */
+    struct gb_user *user;   /* whose quota they count for; NULL: nobody's yet */
+    uint64_t charged;       /* there: what was asked for, rounded up, wherever it is now … */
+    unsigned charged_on;    /* … on the device that it was made for, by index */
     struct gb_device *device;
     enum gb_share share;
     bool adopted;
@@ -102,7 +105,6 @@ struct gb_store {
     struct gb_link empties; /* empty segments that are kept, oldest first */
     struct gb_link making;  /* struct gb_making_job: segments on their way */
     uint64_t next_segment;
-    uint64_t user_segments;   /* the limit */
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     /* Told when a mapper should unmap a segment. */
     void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);

@@ -28,7 +28,8 @@
     X(sessions, 16384, "sessions of the daemon")                                                   \
     X(user_sessions, 12288, "sessions of a user")                                                  \
     X(user_objects, 4194304, "objects of a user")                                                  \
-    X(user_segments, 65536, "segments of a user")
+    X(user_segments, 65536, "segments of a user")                                                  \
+    X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")
 
 /* Integer constant expressions (a long for `integer`, by GNU C). */
 enum gb_limit {

@@ -80,9 +80,9 @@ def test_which_limits_can_be_changed(daemon_factory):
     changeable = [name for name, star in rows if star]
     options = []
     for name in changeable:
-        options += ["--limit", f"{name}=100000"]
+        options += ["--limit", f"{name}=3000000"]
     limits = daemon_factory(*options).connect().call("hello", protocol=1)["limits"]
-    assert {n for n in limits if limits[n] == 100000} == set(changeable)
+    assert {n for n in limits if limits[n] == 3000000} == set(changeable)
     for name, star in rows:
         if not star:
             with pytest.raises(AssertionError, match="cannot be changed"):

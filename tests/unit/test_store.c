@@ -131,7 +131,8 @@ static void begin(uint64_t capacity)
 static void check(void)
 {
     const struct gb_device *device = &world.device;
-    uint64_t used = 0, bytes = 0, retiring = 0, segments = 0, user_bytes = 0, user_segments = 0;
+    uint64_t used = 0, charged = 0, bytes = 0, retiring = 0, segments = 0, user_bytes = 0,
+             user_segments = 0;
     struct gb_placement all[MOST * 4];
     unsigned placements = 0, mappings = 0;
 
@@ -153,6 +154,7 @@ static void check(void)
             own += one->bytes;
         }
         assert_int_equal(storage->bytes, own);
+        charged += storage->charged;
         used += own;
     }
     for (uint64_t id = 1; id < world.store.next_segment; id++) {
@@ -179,7 +181,7 @@ static void check(void)
                              mapping->segment);
         }
     for (unsigned i = 0; i < 2; i++) {
-        user_bytes += world.users[i]->bytes;
+        user_bytes += world.users[i]->bytes[0];
         user_segments += world.users[i]->segments;
     }
     assert_int_equal(device->used, used);
@@ -188,7 +190,8 @@ static void check(void)
     assert_int_equal(device->segments, segments);
     assert_int_equal(world.store.segments.count, segments);
     assert_int_equal(world.store.mappings.count, mappings);
-    assert_int_equal(user_bytes, bytes);
+    assert_int_equal(user_bytes, charged);
+    assert_true(charged <= used);
     assert_int_equal(user_segments, segments);
     assert_int_equal(fake.live, segments);
     assert_int_equal(fake.live_bytes, bytes);
@@ -455,7 +458,7 @@ static void test_adopt(void **state)
     assert_int_equal(adopt_some(1, 4096, 16), 0);
     assert_int_equal(world.storages[0]->placement_count, 16);
     assert_true(world.storages[0]->adopted);
-    assert_int_equal(world.users[1]->bytes, 16 * 4096);
+    assert_int_equal(world.users[1]->bytes[0], 16 * 4096);
     map(0, 0, GB_ACCESS_READ);
     check();
     give_up(0); /* never kept: it is nobody's domain */
@@ -496,7 +499,7 @@ static void test_user_limit(void **state)
 {
     (void)state;
     begin(1024 * MIB);
-    world.store.user_segments = 3;
+    world.store.users.quotas.standard.segments = 3;
     assert_int_equal(place(0, 20 * MIB), 0);
     assert_int_equal(adopt_some(0, 4096, 3), GPUBUF_E_LIMIT);
     assert_int_equal(adopt_some(0, 4096, 2), 0);
@@ -506,6 +509,38 @@ static void test_user_limit(void **state)
     check();
     give_up(0);
     assert_int_equal(place(0, 19 * MIB), 0); /* what is there may be used */
+    end();
+}
+
+static void test_bytes_of_a_user(void **state)
+{
+    (void)state;
+    begin(1024 * MIB);
+    world.store.users.quotas.standard.bytes[0] = 50 * MIB;
+    assert_int_equal(place(0, 1), 0);
+    assert_int_equal(place(0, 256), 0);
+    assert_int_equal(place(0, 257), 0);
+    assert_int_equal(world.users[0]->bytes[0], 4 * 256);
+    assert_int_equal(place(0, 29 * MIB), 0); /* a segment of its own: even MiB */
+    assert_int_equal(world.users[0]->bytes[0], 4 * 256 + 30 * MIB);
+    assert_int_equal(place(1, 20 * MIB), GPUBUF_E_LIMIT);
+    assert_int_equal(place(1, 19 * MIB), GPUBUF_E_LIMIT);
+    assert_int_equal(adopt_some(0, 5 * MIB, 4), GPUBUF_E_LIMIT);
+    assert_int_equal(place(1, 18 * MIB), 0);
+    assert_int_equal(place(0, 2 * MIB - 4 * 256), 0); /* to the last byte */
+    assert_int_equal(place(0, 1), GPUBUF_E_LIMIT);
+    assert_int_equal(place(0, 0), 0); /* nothing is free of charge */
+    assert_int_equal(adopt_some(1, 25 * MIB, 2), 0);
+    assert_int_equal(place(2, 1), GPUBUF_E_LIMIT);
+    check();
+    gb_storage_ref(world.storages[3]); /* an alias */
+    gb_storage_unref(&world.store, world.storages[3]);
+    assert_int_equal(place(0, 1), GPUBUF_E_LIMIT);
+    give_up(3);
+    assert_int_equal(world.users[0]->bytes[0], 20 * MIB);
+    assert_int_equal(place(0, 26 * MIB), 0); /* the segment of 30 MiB would do: 26 count */
+    assert_int_equal(world.users[0]->bytes[0], 46 * MIB);
+    check();
     end();
 }
 
@@ -637,7 +672,8 @@ static void test_random_operations(void **state)
         struct test_random random = {seed};
 
         begin(capacities[seed % 5] * MIB);
-        world.store.user_segments = seed < 5 ? 65536 : 12;
+        world.store.users.quotas.standard.segments = seed < 5 ? 65536 : 12;
+        world.store.users.quotas.standard.bytes[0] = seed % 2 ? 1024 * MIB : 48 * MIB;
         world.store.retire_after_ms = 100;
         for (unsigned step = 0; step < 1500; step++) {
             random_step(&random, 1 + step);
@@ -650,13 +686,21 @@ static void test_random_operations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_own),        cmocka_unit_test(test_own_small_device),
-        cmocka_unit_test(test_full),       cmocka_unit_test(test_retained),
-        cmocka_unit_test(test_trim),       cmocka_unit_test(test_mappings),
-        cmocka_unit_test(test_adopt),      cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_user_limit), cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_own),
+        cmocka_unit_test(test_own_small_device),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_retained),
+        cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_mappings),
+        cmocka_unit_test(test_adopt),
+        cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_user_limit),
+        cmocka_unit_test(test_bytes_of_a_user),
+        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_random_operations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
