@@ -177,6 +177,57 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
     return r;
 }
 
+/* Whether a socket's option has that value. */
+static bool has_option(int fd, int option, int expected)
+{
+    socklen_t length = sizeof(int);
+    int value;
+
+    return getsockopt(fd, SOL_SOCKET, option, &value, &length) == 0 && value == expected;
+}
+
+static int check_handed_over(int fd, const char *path, struct sockaddr_un *address,
+                             struct gb_error *error)
+{
+    socklen_t length = sizeof(*address) - 1; /* a path may fill it, without a byte at its end */
+    int flags;
+
+    if (!has_option(fd, SO_DOMAIN, AF_UNIX) || !has_option(fd, SO_TYPE, SOCK_STREAM) ||
+        !has_option(fd, SO_ACCEPTCONN, 1))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the service manager handed over a descriptor to listen on that is no "
+                       "listening unix stream socket");
+    if (getsockname(fd, (struct sockaddr *)address, &length) < 0)
+        return gb_fail_errno(error, "cannot ask for the socket's address");
+    if (path && strcmp(path, address->sun_path) != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the service manager listens on %s, but the socket is to be %s; say it once",
+                       address->sun_path, path);
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return gb_fail_errno(error, "cannot make the socket non-blocking");
+    return 0;
+}
+
+int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
+                      struct gb_error *error)
+{
+    struct sockaddr_un address = {0};
+    int r = check_handed_over(fd, path, &address, error);
+
+    *listener = (struct gb_listener){.fd = -1, .lock_fd = -1};
+    if (r == 0) {
+        listener->path = strdup(address.sun_path[0] ? address.sun_path : "(abstract)");
+        if (!listener->path)
+            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    if (r < 0)
+        close(fd);
+    else
+        listener->fd = fd;
+    return r;
+}
+
 void gb_listener_close(struct gb_listener *listener)
 {
     if (!listener->path)

@@ -10,7 +10,7 @@
 struct gb_listener {
     char *path;  /* owned */
     int fd;      /* listening, non-blocking; -1: none */
-    int lock_fd; /* of PATH.lock, held as long as we serve; -1: none */
+    int lock_fd; /* of PATH.lock, held as long as we serve; -1: none, the file is not ours */
 };
 
 /*
@@ -20,6 +20,13 @@ struct gb_listener {
  */
 int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mode,
                      struct gb_error *error);
+/*
+ * Listens on `fd`, which somebody else listens on for us, and takes it, also on failure
+ * (GPUBUF_E_INVALID: no listening unix stream socket, or elsewhere than at `path`, which may be
+ * NULL). The file stays when we stop.
+ */
+int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
+                      struct gb_error *error);
 /* Stops listening and removes the socket and its lock. Fine on one that is not open. */
 void gb_listener_close(struct gb_listener *listener);
 

@@ -43,11 +43,12 @@ static int probe(const struct gb_server *server)
     return r;
 }
 
-static int serve(struct gb_server *server, struct gb_error *error)
+static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_error *error)
 {
     uv_loop_t loop;
     int status = EXIT_OK;
 
+    server->notify = notify;
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     if (uv_loop_init(&loop) < 0) {
@@ -67,6 +68,7 @@ static int serve(struct gb_server *server, struct gb_error *error)
 int main(int argc, char **argv)
 {
     static struct gb_server server;
+    struct gb_notify notify = GB_NOTIFY_NONE;
     struct gb_config config;
     struct gb_error error;
     int status;
@@ -79,6 +81,8 @@ int main(int argc, char **argv)
     } else if (config.version) {
         printf("gpubufd %s\n", GPUBUF_VERSION);
         status = EXIT_OK;
+    } else if (!config.probe && gb_notify_begin(&notify, &error) < 0) {
+        status = refuse(&error); /* before anything takes the numbers of what was handed over */
     } else if (gb_server_init(&server, &config, &error) < 0) {
         gb_server_end(&server);
         status = refuse(&error);
@@ -88,9 +92,10 @@ int main(int argc, char **argv)
             status = probe(&server);
             gb_server_end(&server);
         } else {
-            status = serve(&server, &error);
+            status = serve(&server, &notify, &error);
         }
     }
+    gb_notify_end(&notify);
     gb_config_end(&config);
     return status;
 }

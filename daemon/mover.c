@@ -11,6 +11,7 @@ struct gb_mover {
     uv_async_t finished;        /* wakes the loop */
     struct gb_link queue, done; /* guarded by lock */
     bool stop;                  /* guarded by lock: once the queue is empty */
+    uint64_t begun; /* guarded by lock: when the job at hand was, by uv_hrtime; 0: none */
 };
 
 static struct gb_job *take_first(struct gb_link *list)
@@ -32,9 +33,11 @@ static void run(void *arg)
         struct gb_job *job = take_first(&mover->queue);
 
         if (job) {
+            mover->begun = uv_hrtime();
             uv_mutex_unlock(&mover->lock);
             job->work(job);
             uv_mutex_lock(&mover->lock);
+            mover->begun = 0;
             gb_list_append(&mover->done, &job->link);
             uv_async_send(&mover->finished);
         } else if (mover->stop) {
@@ -113,6 +116,18 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
     gb_list_append(&mover->queue, &job->link);
     uv_cond_signal(&mover->wake);
     uv_mutex_unlock(&mover->lock);
+}
+
+uint64_t gb_mover_busy_ms(struct gb_mover *mover)
+{
+    uint64_t begun;
+
+    if (!mover)
+        return 0;
+    uv_mutex_lock(&mover->lock);
+    begun = mover->begun;
+    uv_mutex_unlock(&mover->lock);
+    return begun ? (uv_hrtime() - begun) / 1000000 : 0;
 }
 
 void gb_mover_end(struct gb_mover *mover)

@@ -24,6 +24,8 @@ struct gb_mover;
 int gb_mover_new(uv_loop_t *loop, struct gb_mover **mover);
 /* `mover` NULL: works and is done before this returns. */
 void gb_mover_submit(struct gb_mover *mover, struct gb_job *job);
+/* For how long the job at hand has been worked on; 0: there is none, or no mover. */
+uint64_t gb_mover_busy_ms(struct gb_mover *mover);
 /* Finishes every job, also those that finishing brings, stops the thread. The loop must run once
    more for the mover's memory to go. NULL is fine. */
 void gb_mover_end(struct gb_mover *mover);

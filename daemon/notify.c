@@ -372,6 +372,16 @@ int gb_notify_unstore(struct gb_notify *notify, const char *name)
     return send_message(notify, text, -1);
 }
 
+void gb_notify_drop(struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        if (notify->fds[i].fd < 0)
+            continue;
+        close(gb_notify_take_at(notify, i));
+        gb_notify_unstore(notify, notify->fds[i].name);
+    }
+}
+
 int gb_notify_wait(struct gb_notify *notify, int timeout_ms)
 {
     struct pollfd entry = {.fd = notify->socket, .events = POLLOUT};

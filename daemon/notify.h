@@ -55,6 +55,8 @@ void gb_notify_end(struct gb_notify *notify);
    (left). All of them: walk over `fds` and gb_notify_take_at(). */
 int gb_notify_take(struct gb_notify *notify, const char *name);
 int gb_notify_take_at(struct gb_notify *notify, unsigned i);
+/* Closes what nobody took, and has the manager forget it, so that it is not handed over for ever. */
+void gb_notify_drop(struct gb_notify *notify);
 
 /*
  * Each sends one message: 0 if it was queued, or if there is no manager; GB_NOTIFY_FULL;
@@ -72,7 +74,9 @@ int gb_notify_status(struct gb_notify *notify, const char *format, ...)
 int gb_notify_main_pid(struct gb_notify *notify, int pid);
 /* Has the manager keep a duplicate of `fd`, for whoever is started after us, until it is removed;
    not even what polls as hung up is dropped before. Several may have the same name, which is
-   GPUBUF_E_INVALID if empty, too long, or with a colon or what is no printable ASCII. */
+   GPUBUF_E_INVALID if empty, too long, or with a colon or what is no printable ASCII. Keep names
+   short: all of them together come back in one variable, and no program is started with one of more
+   than 128 KiB. */
 int gb_notify_store(struct gb_notify *notify, const char *name, int fd);
 /* Forgets all that are kept under that name. */
 int gb_notify_unstore(struct gb_notify *notify, const char *name);

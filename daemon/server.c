@@ -369,14 +369,25 @@ static int start_handles(struct gb_server *server, struct gb_error *error)
     return 0;
 }
 
+/* On the socket that the service manager handed over, if it did; else on one of our own. */
+static int open_listener(struct gb_server *server, struct gb_error *error)
+{
+    int fd = server->notify ? gb_notify_take(server->notify, "gpubufd.socket") : -1;
+
+    if (fd < 0 && server->notify)
+        fd = gb_notify_take(server->notify, "listen");
+    if (fd >= 0)
+        return gb_listener_adopt(&server->listener, fd, server->config->socket, error);
+    return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
+}
+
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
     int r = make_instance(server, error);
 
     server->loop = loop;
     if (r == 0)
-        r = gb_listener_open(&server->listener, server->config->socket, server->config->mode,
-                             error);
+        r = open_listener(server, error);
     if (r < 0)
         return r;
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -413,7 +424,11 @@ static void say_shutdown(struct gb_server *server)
 
 void gb_server_run(struct gb_server *server)
 {
+    if (server->notify)
+        gb_heartbeat_begin(&server->heartbeat, server, server->notify);
     uv_run(server->loop, UV_RUN_DEFAULT);
+    if (server->notify)
+        gb_heartbeat_stop(&server->heartbeat);
     say_shutdown(server);
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),

@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "config.h"
+#include "heartbeat.h"
 #include "listener.h"
 #include "registry.h"
 #include "wait.h"
@@ -36,7 +37,9 @@ struct gb_method_count {
 struct gb_server {
     const struct gb_config *config;
     uv_loop_t *loop;
-    char instance[33]; /* random, lowercase hex: this run of the daemon */
+    char instance[33];        /* random, lowercase hex: this run of the daemon */
+    struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */
+    struct gb_heartbeat heartbeat;
     struct gb_listener listener;
     uv_poll_t listen_poll;
     uv_check_t serve_check;
@@ -76,10 +79,11 @@ struct gb_server {
 uint64_t gb_now_ms(void);
 int64_t gb_wall_ms(void);
 
-/* Makes the devices. The server keeps `config`. */
+/* Makes the devices. The server keeps `config`. Whoever has a service manager sets `notify` after
+   this. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    struct gb_error *error);
-/* Binds and listens: a failure is a sentence for the person who started us. */
+/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
 /* Runs until SIGTERM or SIGINT; then ends every session and removes the socket. */
 void gb_server_run(struct gb_server *server);

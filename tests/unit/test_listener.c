@@ -340,6 +340,38 @@ static void test_default_places(void **state)
     open_refused(NULL, GPUBUF_E_INVALID, "--socket");
 }
 
+/* Somebody else's socket: served, and left where it is. */
+static void test_adopt(void **state)
+{
+    const char *path = in_directory("s");
+    struct gb_listener listener;
+    struct gb_error error;
+    int fd = bound_socket(path);
+
+    (void)state;
+    assert_int_equal(gb_listener_adopt(&listener, dup(fd), NULL, &error), GPUBUF_E_INVALID);
+    assert_non_null(strstr(error.message, "no listening unix stream socket"));
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(gb_listener_adopt(&listener, dup(fd), "/elsewhere", &error), GPUBUF_E_INVALID);
+    assert_non_null(strstr(error.message, path));
+    assert_non_null(strstr(error.message, "/elsewhere"));
+    assert_null(listener.path);
+    gb_listener_close(&listener); /* fine */
+    assert_int_equal(gb_listener_adopt(&listener, -1, NULL, &error), GPUBUF_E_INVALID);
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gb_listener_adopt(&listener, dup(fd), i ? path : NULL, &error), 0);
+        assert_string_equal(listener.path, path);
+        assert_true(fcntl(listener.fd, F_GETFL) & O_NONBLOCK);
+        assert_int_equal(connect_to(path), 0);
+        gb_listener_close(&listener);
+        assert_true(exists(path));
+        assert_false(exists(in_directory("s.lock")));
+    }
+    close(fd);
+    unlink(path);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -348,7 +380,7 @@ int main(void)
         TEST(test_open_and_close), TEST(test_stale),       TEST(test_live),
         TEST(test_live_stranger),  TEST(test_two_at_once), TEST(test_in_the_way),
         TEST(test_path_lengths),   TEST(test_directories), TEST(test_cleared_under_us),
-        TEST(test_default_places),
+        TEST(test_default_places), TEST(test_adopt),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

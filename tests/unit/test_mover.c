@@ -131,6 +131,21 @@ static void test_does_not_block(void **state)
     run_until(2);
 }
 
+/* How long it has been at it, from outside. */
+static void test_busy(void **state)
+{
+    (void)state;
+    assert_int_equal(gb_mover_busy_ms(NULL), 0);
+    assert_int_equal(gb_mover_busy_ms(world.mover), 0);
+    submit(job_new(0, wait_work));
+    while (gb_mover_busy_ms(world.mover) < 5)
+        uv_run(&world.loop, UV_RUN_NOWAIT);
+    uv_sem_post(&world.gate);
+    run_until(1);
+    while (gb_mover_busy_ms(world.mover) > 0)
+        uv_run(&world.loop, UV_RUN_NOWAIT);
+}
+
 /* What was submitted is done, and ended, before the mover is. */
 static void test_end_finishes(void **state)
 {
@@ -201,6 +216,7 @@ int main(void)
         TEST(test_in_order),     TEST(test_does_not_block),
         TEST(test_end_finishes), TEST(test_end_finishes_what_comes),
         TEST(test_none),         TEST(test_many_movers),
+        TEST(test_busy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -438,6 +438,22 @@ static void test_take_unnamed(void **state)
     with_fds(2, takes_unnamed);
 }
 
+static bool drops_the_rest(struct gb_notify *notify, int r, struct gb_error *error)
+{
+    int taken = gb_notify_take(notify, "a");
+
+    (void)error;
+    gb_notify_drop(notify);
+    return r == 0 && is_open(taken) && !is_open(4) && gb_notify_take(notify, "b") == -1;
+}
+
+static void test_drop(void **state)
+{
+    (void)state;
+    hand_over("self", "2", "a:b");
+    with_fds(2, drops_the_rest);
+}
+
 /* Neither taken nor closed. */
 static bool takes_none(struct gb_notify *notify, int r, struct gb_error *error)
 {
@@ -600,6 +616,7 @@ int main(void)
         TEST(test_manager_restarts),
         TAKING(test_take),
         TAKING(test_take_unnamed),
+        TAKING(test_drop),
         TAKING(test_take_what_is_for_others),
         TAKING(test_take_by_inode),
         TAKING(test_contradictions),
