@@ -453,12 +453,12 @@ gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OU
 
 # ---- lint ----
 
-.PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell format
+.PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd format
 LINT := $(BUILD)/lint
-SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* 2>/dev/null)
+SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* debian/* 2>/dev/null)
 CHECK_FLAGS := -std=gnu11 -D_GNU_SOURCE -Iinclude -I.
 
-lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell ## formatting, warnings as errors, static analysis
+lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd ## formatting, warnings as errors, static analysis
 
 lint-format:
 	$(call say,FORMAT,'all C files')
@@ -512,6 +512,12 @@ lint-shell:
 	$(call say,SHELL,$(SHELL_SCRIPTS))
 	@$(SHELLCHECK) $(SHELL_SCRIPTS)
 
+# The units as they are installed. 10 of 100 is what systemd itself calls safe.
+SYSTEMD_ANALYZE ?= systemd-analyze
+lint-systemd:
+	$(call say,SYSTEMD,'systemd/*')
+	@tests/packaging/check-units '$(SYSTEMD_ANALYZE)' 10
+
 format: ## rewrite the C files as .clang-format says
 	$(CLANG_FORMAT) -i $(SOURCES) $(HEADERS) $(NODE_SOURCES) $(NODE_HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
@@ -523,7 +529,9 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+USERUNITDIR ?= $(PREFIX)/lib/systemd/user
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 COMPLETIONDIR ?= $(DATADIR)/bash-completion/completions
@@ -541,11 +549,12 @@ $(B)/completion/gpubufctl: $(B)/bin/gpubufctl
 
 below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
+fill_unit = sed -e 's|@bindir@|$(BINDIR)|' -e 's|@sysconfdir@|$(SYSCONFDIR)|' $(1)
 
 install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local), staged in DESTDIR
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
-		$(call to,$(UNITDIR)) $(call to,$(SYSUSERSDIR)) $(call to,$(TMPFILESDIR)) \
-		$(call to,$(COMPLETIONDIR))
+		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
+		$(call to,$(TMPFILESDIR)) $(call to,$(COMPLETIONDIR)) $(call to,$(SYSCONFDIR))
 	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(call to,$(BINDIR)/)
 	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
 	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
@@ -556,8 +565,12 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 		-e 's|@includedir@|$(call below_prefix,$(INCLUDEDIR))|' \
 		-e 's|@version@|$(VERSION)|' client/lib/gpubuf.pc.in \
 		>$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
-	sed 's|@bindir@|$(BINDIR)|' systemd/gpubufd.service.in \
-		>$(call to,$(UNITDIR)/gpubufd.service)
+	$(call fill_unit,systemd/gpubufd.service.in) >$(call to,$(UNITDIR)/gpubufd.service)
+	$(call fill_unit,systemd/user/gpubufd.service.in) >$(call to,$(USERUNITDIR)/gpubufd.service)
+	install -m 644 systemd/gpubufd.socket $(call to,$(UNITDIR)/)
+	install -m 644 systemd/user/gpubufd.socket $(call to,$(USERUNITDIR)/)
+	test -e $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
+		install -m 644 systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/)
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
@@ -565,11 +578,15 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 		install -D -m 644 "$$page" "$(call to,$(MANDIR))/man$${page##*.}/$${page##*/}"; \
 	done
 
-uninstall: ## remove what install put there
+uninstall: ## remove what install put there; a configuration that was changed stays
+	@! cmp -s systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
+		rm $(call to,$(SYSCONFDIR)/gpubufd.conf)
 	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
-		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(SYSUSERSDIR)/gpubufd.conf) \
+		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \
+		$(call to,$(USERUNITDIR)/gpubufd.service) $(call to,$(USERUNITDIR)/gpubufd.socket) \
+		$(call to,$(SYSUSERSDIR)/gpubufd.conf) \
 		$(call to,$(TMPFILESDIR)/gpubufd.conf) $(call to,$(COMPLETIONDIR)/gpubufctl)
 	@for page in $(notdir $(MAN_PAGES)); do \
 		rm -f "$(call to,$(MANDIR))/man$${page##*.}/$$page"; \
