@@ -396,7 +396,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
-		$(filter %.a,$^) -lm
+		$(filter %.a,$^) $(DAEMON_LIBS) -lm
 
 # ---- running and testing ----
 

@@ -466,6 +466,23 @@ static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
     return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
 }
 
+/* Whether so many bytes are free or become so without asking anybody: nobody maps them. */
+static bool room_is_near(const struct gb_store *store, const struct gb_device *device,
+                         uint64_t bytes)
+{
+    uint64_t near = gb_device_free_bytes(device) + device->freeing;
+
+    GB_LIST_EACH(&store->empties, link) {
+        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (near >= bytes)
+            break;
+        if (segment->device == device && gb_list_empty(&segment->mappings))
+            near += segment->charged;
+    }
+    return near >= bytes;
+}
+
 /* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
  */
 static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, bool any)
@@ -509,7 +526,7 @@ static int place_own(struct gb_store *store, const struct gb_domain_key *key, st
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    segment = find_spare(domain, rounded, gb_device_free_bytes(key->device) < rounded);
+    segment = find_spare(domain, rounded, !room_is_near(store, key->device, rounded));
     domain_release(store, domain);
     if (!segment)
         r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,

@@ -1,37 +1,82 @@
 /*
- * How well and how fast the arena places objects. Replays a million operations: half a million
- * objects of 1 KiB to 256 MiB, log-uniform, whose lifetimes follow Zipf's law (the chance to live
- * for more than n further objects is proportional to 1/n, from LIFE_MIN on). Segments are added as
- * the daemon does it, doubling from 2 MiB to 1 GiB, whenever nothing fits, and kept.
+ * How well and how fast memory is placed: the daemon's store, with its arenas, its doubling shared
+ * segments, its segments for large objects, and its spares, over a device that makes nothing.
  *
- * Prints one line of JSON:
- *   waste          the part of the occupied bytes that nobody asked for (mean over the run)
- *   fragmentation  the part of all segments that was free when most was in use
- *   ns_per_op      processor time of one alloc or free, adding segments included (best of RUNS)
+ *     bench_arena [TRACE]
+ *
+ * The mix is a million operations: half a million objects of 1 KiB to 256 MiB, log-uniform, whose
+ * lifetimes follow Zipf's law (the chance to live for more than n further objects is proportional
+ * to 1/n, from LIFE_MIN on), on a device of 80 GiB, where all of it fits, and on one of 16 GiB,
+ * where it does not: then the least recently used objects go until there is room, as in the daemon.
+ * A trace (record_trace.py) is replayed on a device that holds a good part of it.
+ *
+ * Prints a line of JSON for each:
+ *   waste          bytes that objects occupy and nobody asked for, of those asked for (mean of all
+ *                  moments after a creation)
+ *   fragmentation  bytes of segments that were in no object, of all bytes in segments: when most was
+ *                  in use, or, where something had to go, whenever it had to (mean)
+ *   ns_per_op      processor time of one creation or deletion, with evictions (best of RUNS)
+ *   evicted        objects that had to go
  */
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#include "daemon/arena.h"
+#include "daemon/store.h"
 
-enum { OBJECTS = 500000, OPERATIONS = 2 * OBJECTS, LIFE_MIN = 256, RUNS = 5 };
+enum { OBJECTS = 500000, LIFE_MIN = 256, RUNS = 5 };
+
+#define GIB ((uint64_t)1 << 30)
+#define TRACE_CAPACITY ((uint64_t)64 << 20)
 
 static const double size_min = 1024.0, size_max = 268435456.0;
-static const uint64_t segment_min = UINT64_C(2) << 20, segment_max = UINT64_C(1) << 30;
 
-struct object {
-    struct gb_range *range;
-    uint64_t bytes;
-    uint32_t next; /* of those that die at the same time, plus one */
+/* ---- workloads ---- */
+
+enum what { CREATE, OPEN, DELETE };
+
+struct operation {
+    uint32_t what, object;
+    uint64_t bytes; /* CREATE */
 };
 
-struct mix {
-    struct object *objects;
-    int32_t *operations; /* i: allocate object i; -1 - i: free it */
+struct workload {
+    const char *name;
+    uint64_t capacity; /* of the device */
+    struct operation *operations;
+    size_t count, room, objects;
 };
+
+static void die(const char *why)
+{
+    fprintf(stderr, "bench_arena: %s\n", why);
+    exit(EXIT_FAILURE);
+}
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+
+    if (!memory)
+        die("out of memory");
+    return memory;
+}
+
+static void add(struct workload *workload, enum what what, uint32_t object, uint64_t bytes)
+{
+    if (workload->count == workload->room) {
+        workload->room = workload->room ? workload->room * 2 : 4096;
+        workload->operations =
+            realloc(workload->operations, workload->room * sizeof(*workload->operations));
+        if (!workload->operations)
+            die("out of memory");
+    }
+    workload->operations[workload->count++] = (struct operation){what, object, bytes};
+    if (object >= workload->objects)
+        workload->objects = object + 1;
+}
 
 /* SplitMix64, as a number from 0 to just below 1. */
 static double draw(uint64_t *state)
@@ -44,88 +89,207 @@ static double draw(uint64_t *state)
     return (double)(x >> 11) * 0x1p-53;
 }
 
-/* Draws sizes and lifetimes, and puts all births and deaths in order. False if memory is out. */
-static bool make_mix(struct mix *mix)
+/* Draws sizes and lifetimes, and puts all births and deaths in order. */
+static void make_mix(struct workload *mix)
 {
-    uint32_t *dying = calloc(OBJECTS + 1, sizeof *dying); /* heads of lists by time, plus one */
+    uint32_t *dying = allocate(OBJECTS + 1, sizeof *dying); /* heads of lists by time, plus one */
+    uint32_t *next = allocate(OBJECTS, sizeof *next);       /* of those that die at the same time */
     uint64_t state = 1;
-    size_t count = 0;
 
-    mix->objects = calloc(OBJECTS, sizeof *mix->objects);
-    mix->operations = calloc(OPERATIONS, sizeof *mix->operations);
-    if (!dying || !mix->objects || !mix->operations) {
-        free(dying);
-        return false;
-    }
     for (uint32_t now = 0; now <= OBJECTS; now++) {
         double life, death;
+        uint64_t bytes;
 
-        for (uint32_t i = dying[now]; i; i = mix->objects[i - 1].next)
-            mix->operations[count++] = -(int32_t)i;
+        for (uint32_t i = dying[now]; i; i = next[i - 1])
+            add(mix, DELETE, i - 1, 0);
         if (now == OBJECTS)
             break;
-        mix->operations[count++] = (int32_t)now;
-        mix->objects[now].bytes = (uint64_t)(size_min * pow(size_max / size_min, draw(&state)));
+        bytes = (uint64_t)(size_min * pow(size_max / size_min, draw(&state)));
+        add(mix, CREATE, now, bytes);
         life = LIFE_MIN / (1.0 - draw(&state));
         death = fmin(floor(now + life), OBJECTS);
-        mix->objects[now].next = dying[(uint32_t)death];
+        next[now] = dying[(uint32_t)death];
         dying[(uint32_t)death] = now + 1;
     }
     free(dying);
-    return count == OPERATIONS;
+    free(next);
 }
 
-static bool grow(struct gb_arena *arena, uint64_t *segment, uint64_t bytes)
+/* Lines `MS OP NAME [BYTES]`. */
+static void read_trace(struct workload *trace, const char *path)
 {
-    while (*segment < bytes)
-        *segment *= 2;
-    if (!gb_arena_add(arena, *segment, NULL))
-        return false;
-    if (*segment < segment_max)
-        *segment *= 2;
-    return true;
+    FILE *file = fopen(path, "re");
+    char line[128];
+
+    if (!file)
+        die("cannot read the trace");
+    while (fgets(line, sizeof(line), file)) {
+        unsigned long long bytes = 0;
+        unsigned name;
+        char what;
+
+        if (*line == '#' || sscanf(line, "%*u %c %u %llu", &what, &name, &bytes) < 2)
+            continue;
+        if (what == 'c' || what == 'd')
+            add(trace, what == 'c' ? CREATE : DELETE, name, bytes);
+        if (what == 'o')
+            add(trace, OPEN, name, 0);
+    }
+    fclose(file);
 }
 
-struct quality {
-    double waste; /* summed up over the objects placed */
-    uint64_t most_used, requested;
+/* ---- a device that makes nothing ---- */
+
+static int create_nothing(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                          struct gb_memory *memory, struct gb_error *error)
+{
+    (void)device;
+    (void)share;
+    (void)bytes;
+    (void)error;
+    *memory = (struct gb_memory){.write_fd = -1, .read_fd = -1};
+    return 0;
+}
+
+static void destroy_nothing(struct gb_device *device, struct gb_memory *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
+static const struct gb_device_ops nothing = {.create = create_nothing, .destroy = destroy_nothing};
+
+/* ---- running ---- */
+
+struct object {
+    struct gb_link recent; /* the least recently used first */
+    struct gb_storage *storage;
+    uint64_t bytes; /* asked for, the last time */
 };
 
-static void observe(struct quality *quality, const struct gb_arena *arena)
-{
-    struct gb_arena_stats stats;
+struct world {
+    struct gb_device device;
+    struct gb_store store;
+    struct gb_user *user;
+    struct gb_domain_key key;
+    struct gb_link recency;
+    struct object *objects;
+    uint64_t asked; /* bytes of the objects that there are */
+    size_t evicted, changes;
+};
 
-    gb_arena_stats(arena, &stats);
-    if (stats.used > quality->most_used)
-        quality->most_used = stats.used;
-    quality->waste += 1.0 - (double)quality->requested / (double)stats.used;
+struct quality {
+    double waste; /* summed up over the creations */
+    size_t creations;
+    double fragmentation; /* at the peak, or summed up over what had to go */
+    uint64_t most_used;
+    size_t full;
+};
+
+static void begin(struct world *world, const struct workload *workload)
+{
+    memset(world, 0, sizeof(*world));
+    world->device = (struct gb_device){.ops = &nothing,
+                                       .capacity = workload->capacity,
+                                       .granularity = (uint64_t)2 << 20,
+                                       .id = "nothing"};
+    gb_store_init(&world->store);
+    world->user = gb_user_get(&world->store.users, 0);
+    world->key = (struct gb_domain_key){.device = &world->device, .mode = 0600};
+    world->objects = allocate(workload->objects, sizeof(*world->objects));
+    gb_list_init(&world->recency);
+    if (!world->user)
+        die("out of memory");
 }
 
-/* Runs all operations; with `quality`, slower, looks at the arena after each allocation. */
-static bool replay(const struct mix *mix, struct gb_arena *arena, struct quality *quality)
+static void drop(struct world *world, struct object *object)
 {
-    uint64_t segment = segment_min;
+    if (!object->storage)
+        return;
+    gb_storage_unref(&world->store, object->storage);
+    object->storage = NULL;
+    gb_list_remove(&object->recent);
+    world->asked -= object->bytes;
+    world->changes++;
+}
 
-    for (size_t i = 0; i < OPERATIONS; i++) {
-        int32_t operation = mix->operations[i];
-        struct object *object = &mix->objects[operation < 0 ? -1 - operation : operation];
-        int result;
+static void end(struct world *world, const struct workload *workload)
+{
+    for (size_t i = 0; i < workload->objects; i++)
+        drop(world, &world->objects[i]);
+    gb_store_clear(&world->store);
+    gb_user_unref(world->user);
+    gb_store_end(&world->store);
+    free(world->objects);
+}
 
-        if (operation < 0) {
-            gb_range_free(arena, object->range);
-            if (quality)
-                quality->requested -= object->bytes;
-            continue;
-        }
-        while ((result = gb_arena_alloc(arena, object->bytes, &object->range)))
-            if (result < 0 || !grow(arena, &segment, object->bytes))
-                return false;
+static double share_in_no_object(const struct gb_device *device)
+{
+    return 1.0 - (double)device->used / (double)device->allocated;
+}
+
+static void create(struct world *world, struct object *object, struct quality *quality)
+{
+    struct gb_making_job *job;
+    struct gb_error error;
+    uint64_t shortfall;
+    int r;
+
+    while ((r = gb_store_place(&world->store, &world->key, world->user, object->bytes,
+                               &object->storage, &shortfall, &job, &error)) == GB_PLACE_FULL) {
         if (quality) {
-            quality->requested += object->bytes;
-            observe(quality, arena);
+            quality->fragmentation += share_in_no_object(&world->device);
+            quality->full++;
+        }
+        if (gb_list_empty(&world->recency))
+            die("the store is full of nothing");
+        drop(world, GB_CONTAINER(world->recency.next, struct object, recent));
+        world->evicted++;
+    }
+    if (r < 0)
+        die(error.message);
+    gb_list_append(&world->recency, &object->recent);
+    world->asked += object->bytes;
+    world->changes++;
+}
+
+static void observe(struct quality *quality, const struct world *world)
+{
+    const struct gb_device *device = &world->device;
+
+    if (world->asked) {
+        quality->waste += (double)(device->used - world->asked) / (double)world->asked;
+        quality->creations++;
+    }
+    if (device->used > quality->most_used) {
+        quality->most_used = device->used;
+        if (!quality->full)
+            quality->fragmentation = share_in_no_object(device);
+    }
+}
+
+/* Runs all operations; with `quality`, slower, looks at the store after each creation. */
+static void replay(const struct workload *workload, struct world *world, struct quality *quality)
+{
+    for (size_t i = 0; i < workload->count; i++) {
+        const struct operation *operation = &workload->operations[i];
+        struct object *object = &world->objects[operation->object];
+
+        if (operation->what == CREATE) {
+            drop(world, object); /* replaced */
+            object->bytes = operation->bytes;
+        }
+        if (operation->what == DELETE) {
+            drop(world, object);
+        } else if (object->storage) {
+            gb_list_remove(&object->recent);
+            gb_list_append(&world->recency, &object->recent);
+        } else {
+            create(world, object, quality);
+            if (quality)
+                observe(quality, world);
         }
     }
-    return true;
 }
 
 static double seconds(void)
@@ -136,39 +300,48 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static bool bench(const struct mix *mix)
+static void bench(const struct workload *workload)
 {
     struct quality quality = {0};
-    struct gb_arena_stats stats;
+    struct world world;
     double best = INFINITY;
+    size_t evicted = 0;
 
     for (int run = 0; run <= RUNS; run++) {
-        struct gb_arena *arena = gb_arena_new();
-        double start = seconds(), taken;
+        double start, taken;
 
-        if (!arena || !replay(mix, arena, run ? NULL : &quality)) {
-            gb_arena_free(arena);
-            return false;
-        }
-        taken = seconds() - start;
+        begin(&world, workload);
+        start = seconds();
+        replay(workload, &world, run ? NULL : &quality);
+        taken = (seconds() - start) / (double)world.changes;
         if (run && taken < best)
             best = taken;
-        gb_arena_stats(arena, &stats);
-        gb_arena_free(arena);
+        evicted = world.evicted;
+        end(&world, workload);
     }
-    printf("{\"waste\":%.6f,\"fragmentation\":%.4f,\"ns_per_op\":%.1f}\n", quality.waste / OBJECTS,
-           1.0 - (double)quality.most_used / (double)stats.bytes, best * 1e9 / OPERATIONS);
-    return true;
+    if (quality.full)
+        quality.fragmentation /= (double)quality.full;
+    printf("{\"workload\":\"%s\",\"waste\":%.6f,\"fragmentation\":%.4f,\"ns_per_op\":%.1f,"
+           "\"evicted\":%zu}\n",
+           workload->name, quality.waste / (double)quality.creations, quality.fragmentation,
+           best * 1e9, evicted);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    struct mix mix = {0};
-    bool fine = make_mix(&mix) && bench(&mix);
+    struct workload mix = {.name = "mix", .capacity = 80 * GIB};
+    struct workload trace = {.name = "trace", .capacity = TRACE_CAPACITY};
 
-    free(mix.objects);
+    make_mix(&mix);
+    bench(&mix);
+    mix.name = "mix_full";
+    mix.capacity = 16 * GIB;
+    bench(&mix);
     free(mix.operations);
-    if (!fine)
-        fputs("bench_arena: out of memory\n", stderr);
-    return fine ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (argc > 1) {
+        read_trace(&trace, argv[1]);
+        bench(&trace);
+        free(trace.operations);
+    }
+    return EXIT_SUCCESS;
 }

@@ -360,6 +360,30 @@ static void test_own_small_device(void **state)
     end();
 }
 
+/* On a full device a spare that is far too large is given back for one that fits, unless somebody
+   maps it: then it is used as it is, and nobody has to be asked. */
+static void test_large_spares(void **state)
+{
+    (void)state;
+    begin(128 * MIB);
+    assert_int_equal(place(0, 60 * MIB), 0);
+    assert_int_equal(place(0, 60 * MIB), 0);
+    give_up(1);
+    assert_int_equal(place(0, 20 * MIB), 0);
+    assert_int_equal(segment_of(1)->bytes, 20 * MIB);
+    assert_int_equal(world.device.segments_destroyed, 1);
+    check();
+    map(0, 0, GB_ACCESS_READ);
+    give_up(0); /* and the 20 MiB are the first */
+    assert_int_equal(place(0, 40 * MIB), 0);
+    assert_int_equal(segment_of(1)->bytes, 40 * MIB); /* there was room for it */
+    assert_int_equal(place(0, 30 * MIB), 0);
+    assert_int_equal(segment_of(2)->bytes, 60 * MIB);
+    assert_int_equal(world.retired, 0);
+    check();
+    end();
+}
+
 /* What cannot ever fit, and what does not fit now. */
 static void test_full(void **state)
 {
@@ -690,6 +714,7 @@ int main(void)
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_own),
         cmocka_unit_test(test_own_small_device),
+        cmocka_unit_test(test_large_spares),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_retained),
         cmocka_unit_test(test_trim),
