@@ -129,7 +129,8 @@ HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
-PROTOCOL := $(B)/obj/gen/protocol_json.o
+PAGE := $(wildcard daemon/page/*)
+PROTOCOL := $(B)/obj/gen/protocol_json.o $(B)/obj/gen/page.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
 LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
@@ -209,7 +210,7 @@ $(OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
-$(PROTOCOL): $(B)/gen/protocol_json.c $(B)/flags
+$(PROTOCOL): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
@@ -227,6 +228,31 @@ $(B)/gen/protocol_json.c: proto/protocol.json
 		sed 's/^ *//' $< | tr -d '\n' | od -An -v -tx1 | sed "s/ *\([0-9a-f][0-9a-f]\)/'\\\\x\1',/g"; \
 		echo '0};'; \
 		echo 'const size_t gb_protocol_json_length = sizeof(gb_protocol_json) - 1;'; \
+	} >$@
+
+# The files of the page as arrays, with their types and what tells one version from another.
+$(B)/gen/page.c: $(PAGE) Makefile
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q){ \
+		echo '/* Made from daemon/page by the Makefile. */'; \
+		echo '#include "daemon/http.h"'; \
+		i=0; for file in $(PAGE); do \
+			echo "static const unsigned char file$$i[] = {"; \
+			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
+			echo '0};'; i=$$((i + 1)); \
+		done; \
+		echo 'const struct gb_page_file gb_page_files[] = {'; \
+		i=0; for file in $(PAGE); do \
+			name=$${file##*/}; case $$name in \
+			*.html) type=text/html ;; *.css) type=text/css ;; *.js) type=text/javascript ;; \
+			*.svg) type=image/svg+xml ;; *) type=application/octet-stream ;; esac; \
+			[ "$$name" != index.html ] || name=; \
+			echo "{\"/$$name\", \"$$type; charset=utf-8\", \"\\\"$$(cksum <"$$file" | tr ' ' -)\\\"\"," \
+				"file$$i, sizeof(file$$i) - 1},"; i=$$((i + 1)); \
+		done; \
+		echo '};'; \
+		echo 'const size_t gb_page_file_count = sizeof(gb_page_files) / sizeof(gb_page_files[0]);'; \
 	} >$@
 
 -include $(OBJECTS:.o=.d) $(PYTHON_OBJECTS:.o=.d)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http.h"
 #include "quota.h"
 
 struct option_info {
@@ -247,6 +248,62 @@ static int set_log_format(struct gb_config *config, const char *value, struct gb
     return 0;
 }
 
+static int set_http(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    char host[64];
+    unsigned port;
+
+    if (!gb_http_address(value, host, sizeof(host), &port))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\" is no address and port such as 127.0.0.1:9464", value);
+    return set_string(&config->http, value, error);
+}
+
+static int set_http_token_file(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (!*value)
+        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
+    return set_string(&config->http_token_file, value, error);
+}
+
+static int add_string(char **list, unsigned *count, const char *value, struct gb_error *error)
+{
+    int r;
+
+    if (*count == GB_CONFIG_NAMES)
+        return gb_fail(error, GPUBUF_E_INVALID, "more than %d of them", GB_CONFIG_NAMES);
+    r = set_string(&list[*count], value, error);
+    if (r == 0)
+        (*count)++;
+    return r;
+}
+
+static int set_http_name(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (!*value || strpbrk(value, ":/ "))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\" is no host name; expected one without a port", value);
+    return add_string(config->http_names, &config->http_name_count, value, error);
+}
+
+static int set_events(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (strncmp(value, "ipc:///", 7) != 0 && strncmp(value, "tcp://", 6) != 0 &&
+        strncmp(value, "ws://", 5) != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\" is no URL such as ipc:///run/gpubufd/events.sock, "
+                       "tcp://127.0.0.1:9465 or ws://127.0.0.1:9466",
+                       value);
+    return add_string(config->events, &config->event_count, value, error);
+}
+
+static int set_trace(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (!*value)
+        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
+    return set_string(&config->trace, value, error);
+}
+
 static int set_probe(struct gb_config *config, const char *value, struct gb_error *error)
 {
     (void)value;
@@ -300,6 +357,20 @@ static const struct option_info options[] = {
      true, set_retire_after},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
+    {"events", "URL",
+     "publish events by NNG: ipc:///PATH, tcp://127.0.0.1:PORT or\n"
+     "                          ws://127.0.0.1:PORT; may be given often",
+     true, set_events},
+    {"http", "ADDR:PORT",
+     "serve metrics and a page: 127.0.0.1:9464; other than loopback only\n"
+     "                          with --http-token-file (default: off)",
+     true, set_http},
+    {"http-token-file", "FILE", "ask for the token in FILE's first line with every request", true,
+     set_http_token_file},
+    {"http-name", "HOST", "a host name under which the page is reached; may be given often", true,
+     set_http_name},
+    {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)", true,
+     set_trace},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      false, NULL},
     {"probe", NULL, "print the devices as JSON and exit", false, set_probe},
@@ -466,5 +537,12 @@ void gb_config_end(struct gb_config *config)
 {
     free(config->socket);
     free(config->quotas);
+    free(config->http);
+    free(config->http_token_file);
+    free(config->trace);
+    for (unsigned i = 0; i < GB_CONFIG_NAMES; i++) {
+        free(config->http_names[i]);
+        free(config->events[i]);
+    }
     drop_devices(config);
 }

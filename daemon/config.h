@@ -19,6 +19,7 @@ struct gb_limits {
 };
 
 #define GB_CONFIG_DEVICES 16
+#define GB_CONFIG_NAMES 8 /* of options that may be given often */
 
 /* One --device: which, and how much of it. */
 struct gb_device_spec {
@@ -41,6 +42,11 @@ struct gb_config {
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     enum gb_log_level log_level;
     bool log_json;
+    char *http, *http_token_file;           /* owned; NULL: none */
+    char *http_names[GB_CONFIG_NAMES + 1];  /* owned; ended by NULL */
+    char *events[GB_CONFIG_NAMES];          /* owned URLs */
+    unsigned http_name_count, event_count;
+    char *trace;                            /* owned path; NULL: none */
     bool probe, help, version; /* print and exit */
 };
 

@@ -66,6 +66,7 @@ struct gb_device {
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
 
+    struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
     struct gb_recency recency; /* what may be evicted */
     struct gb_link waits;      /* requests that wait for space: wait.h */
     struct gb_link expecting;  /* requests that wait for its driver */

@@ -382,6 +382,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     gb_recency_init(&device->base.recency);
     gb_list_init(&device->base.waits);
     gb_list_init(&device->base.expecting);
+    gb_list_init(&device->base.segment_list);
     r = describe(device, ordinal, error);
     if (r < 0) {
         free(device);

@@ -145,5 +145,6 @@ struct gb_device *gb_device_host_new(uint64_t capacity)
     gb_recency_init(&device->recency);
     gb_list_init(&device->waits);
     gb_list_init(&device->expecting);
+    gb_list_init(&device->segment_list);
     return device;
 }

@@ -11,6 +11,7 @@ void gb_mapper_init(struct gb_mapper *mapper, uint64_t id)
 {
     mapper->id = id;
     gb_list_init(&mapper->mappings);
+    mapper->bytes = 0;
 }
 
 struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,
@@ -48,6 +49,7 @@ int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_se
         return GPUBUF_E_NO_MEMORY;
     }
     gb_list_append(&mapper->mappings, &mapping->of_mapper);
+    mapper->bytes += segment->bytes;
     gb_list_append(&segment->mappings, &mapping->of_segment);
     return 0;
 }
@@ -56,6 +58,7 @@ void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)
 {
     struct gb_segment *segment = mapping->segment;
 
+    mapping->mapper->bytes -= segment->bytes;
     gb_list_remove(&mapping->of_mapper);
     gb_list_remove(&mapping->of_segment);
     gb_hash_remove(&store->mappings, &mapping->link);

@@ -193,7 +193,8 @@ struct no_params {
     char nothing;
 };
 
-static void write_device_stats(struct gb_writer *writer, const struct gb_device *device)
+void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
+                             bool segments)
 {
     const struct {
         const char *name;
@@ -215,10 +216,10 @@ static void write_device_stats(struct gb_writer *writer, const struct gb_device 
         {"evicted_bytes", device->evicted_bytes},
     };
 
-    gb_write_format(writer, "{\"id\":\"%s\"", device->id);
+    gb_write_format(writer, "\"id\":\"%s\"", device->id);
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
-    gb_write_char(writer, '}');
+        if (segments || strcmp(figures[i].name, "segments") != 0)
+            gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
 }
 
 static void write_totals(struct gb_call *call)
@@ -292,9 +293,9 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
     write_totals(call);
     GB_WRITE_LITERAL(writer, ",\"devices\":[");
     for (unsigned i = 0; i < server->device_count; i++) {
-        if (i > 0)
-            gb_write_char(writer, ',');
-        write_device_stats(writer, server->devices[i]);
+        gb_write_text(writer, i > 0 ? ",{" : "{");
+        gb_device_write_figures(writer, server->devices[i], true);
+        gb_write_char(writer, '}');
     }
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");

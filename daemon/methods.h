@@ -141,6 +141,10 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms);
 
+/* "id":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
+void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
+                             bool segments);
+
 extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_settle,
     gb_method_abort, gb_method_open, gb_method_release, gb_method_register, gb_method_alias,
     gb_method_delete, gb_method_list, gb_method_stat, gb_method_pin, gb_method_unpin,

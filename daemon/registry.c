@@ -68,7 +68,7 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
     object_free(registry, object);
 }
 
-static const char *evict_name(enum gb_evict evict)
+const char *gb_evict_name(enum gb_evict evict)
 {
     return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
 }
@@ -94,7 +94,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
     gb_write_int(writer, object->ttl_ms);
     GB_WRITE_LITERAL(writer, ",\"evict\":\"");
-    gb_write_text(writer, evict_name(object->evict));
+    gb_write_text(writer, gb_evict_name(object->evict));
     gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
                                              : "\",\"producer\":\"daemon\"");
 }
@@ -126,14 +126,19 @@ int gb_object_render(struct gb_object *object, const struct gb_layout *layout, u
     return 0;
 }
 
+const char *gb_object_tier(const struct gb_object *object)
+{
+    return strcmp(object->storage->device->id, "host") == 0 ? "host" : "device";
+}
+
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
 {
     gb_write_char(writer, '{');
     gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
     gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
-    gb_write_text(writer, strcmp(object->storage->device->id, "host") == 0
-                              ? ",\"tier\":\"host\",\"leases\":"
-                              : ",\"tier\":\"device\",\"leases\":");
+    GB_WRITE_LITERAL(writer, ",\"tier\":\"");
+    gb_write_text(writer, gb_object_tier(object));
+    GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, object->lease_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->ready)
@@ -182,10 +187,11 @@ static void drop_pin(struct gb_storage *storage)
 }
 
 /* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
-static void gain_name(struct gb_object *object)
+static void gain_name(struct gb_registry *registry, struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
 
+    registry->private_names += !(object->mode & 4);
     object->named = true;
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
@@ -196,6 +202,7 @@ static void gain_name(struct gb_object *object)
 static void lose_name(struct gb_registry *registry, struct gb_object *object)
 {
     object->named = false;
+    registry->private_names -= !(object->mode & 4);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);
     if (object->evict == GB_EVICT_KEEP)
@@ -236,7 +243,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     }
     object->version = registry->next_version++;
-    gain_name(object);
+    gain_name(registry, object);
     if (former)
         lose_name(registry, former);
     if (registry->on_event)
@@ -313,6 +320,7 @@ void gb_holder_init(struct gb_holder *holder)
 {
     gb_list_init(&holder->leases);
     holder->count = 0;
+    holder->bytes = 0;
 }
 
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
@@ -335,7 +343,9 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     gb_list_append(&object->leases, &lease->of_object);
     gb_list_append(&holder->leases, &lease->of_holder);
     holder->count++;
+    holder->bytes += object->bytes;
     object->lease_count++;
+    object->storage->used_ms = now_ms;
     hold_lease(object->storage);
     return lease;
 }
@@ -385,7 +395,9 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);
     lease->holder->count--;
+    lease->holder->bytes -= object->bytes;
     object->lease_count--;
+    object->storage->used_ms = registry->now_ms;
     drop_lease(object->storage);
     gb_unsealed_free(lease->unsealed);
     free(lease);

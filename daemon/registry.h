@@ -59,6 +59,7 @@ struct gb_object {
 struct gb_holder {
     struct gb_link leases;
     uint64_t count;
+    uint64_t bytes; /* of the objects of its leases */
 };
 
 struct gb_lease {
@@ -86,6 +87,8 @@ struct gb_registry {
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
     uint64_t objects;
+    uint64_t private_names; /* of objects that not everybody may open */
+    uint64_t now_ms; /* the time of this turn, set by the server */
     /* Told after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;
@@ -111,6 +114,8 @@ int gb_object_render(struct gb_object *object, const struct gb_layout *layout, u
                      struct gb_error *error);
 
 /* Writes the object as replies have it: its members in braces, with or without the layout. */
+const char *gb_evict_name(enum gb_evict evict);                /* "spill", "drop", "keep" */
+const char *gb_object_tier(const struct gb_object *object); /* "device", "host" */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
 
 /*

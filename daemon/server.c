@@ -16,6 +16,7 @@
 #include "watch.h"
 
 #define ACCEPT_BATCH 64
+#define TICK_MS 1000
 
 /* ---- time ---- */
 
@@ -143,6 +144,7 @@ static void serve(struct gb_server *server)
 {
     struct gb_link turn;
 
+    server->registry.now_ms = uv_now(server->loop);
     /* Those that become ready meanwhile have to wait for the next turn. */
     gb_list_init(&turn);
     while (!gb_list_empty(&server->ready)) {
@@ -166,6 +168,7 @@ static void serve(struct gb_server *server)
         retire_idle(server);
         flush_dirty(server);
     } while (may_go_on(server));
+    gb_events_flush(&server->event_feed);
 }
 
 static void on_check(uv_check_t *handle)
@@ -216,6 +219,14 @@ static void on_listen(uv_poll_t *handle, int status, int events)
 }
 
 /* ---- beginning ---- */
+
+static void on_event(void *arg, enum gb_event event, struct gb_object *object)
+{
+    struct gb_server *server = arg;
+
+    gb_watches_event(server, event, object);
+    gb_events_note(&server->event_feed, event, object);
+}
 
 struct gb_device *gb_server_device(const struct gb_server *server, const char *id)
 {
@@ -305,6 +316,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
     server->retire_at = UINT64_MAX;
+    gb_events_init(&server->event_feed);
+    gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
     gb_list_init(&server->dirty);
@@ -318,7 +331,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->store.retire = on_retire;
     server->store.retire_arg = server;
     gb_registry_init(&server->registry, &server->store);
-    server->registry.on_event = gb_watches_event;
+    server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
     server->scratch = malloc(GB_SCRATCH_BYTES);
     server->end_scratch = malloc(GB_SCRATCH_BYTES);
@@ -381,6 +394,29 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
     return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
 }
 
+static void on_tick(uv_timer_t *handle)
+{
+    gb_events_tick(handle->data);
+}
+
+/* What looks at us from outside, as far as it is asked for. */
+static int start_observers(struct gb_server *server, struct gb_error *error)
+{
+    int r = 0;
+
+    if (server->config->http) {
+        r = gb_http_new(server, &server->http, error);
+        if (r == 0)
+            gb_events_attach(&server->event_feed, gb_http_outlet(server->http));
+    }
+    if (r == 0 && server->event_feed.outlet_count > 0) {
+        uv_timer_init(server->loop, &server->tick);
+        server->tick.data = server;
+        uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS);
+    }
+    return r;
+}
+
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
     int r = make_instance(server, error);
@@ -397,6 +433,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     r = start_handles(server, error);
     if (r == 0)
         r = start_movers(server, error);
+    if (r == 0)
+        r = start_observers(server, error);
     if (r < 0)
         return r;
     gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
@@ -459,11 +497,14 @@ static void end_store(struct gb_server *server)
 
 void gb_server_end(struct gb_server *server)
 {
+    gb_http_stop(server->http);
     end_store(server);
     if (server->loop) {
         uv_walk(server->loop, close_handle, NULL);
         uv_run(server->loop, UV_RUN_DEFAULT);
     }
+    gb_http_free(server->http);
+    gb_events_end(&server->event_feed);
     gb_listener_close(&server->listener);
     gb_deadlines_end(&server->timers);
     if (server->ends_fd >= 0)

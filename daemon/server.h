@@ -14,7 +14,9 @@
 #include <uv.h>
 
 #include "config.h"
+#include "events.h"
 #include "heartbeat.h"
+#include "http.h"
 #include "listener.h"
 #include "registry.h"
 #include "wait.h"
@@ -54,6 +56,7 @@ struct gb_server {
     struct gb_link sessions;
     struct gb_link ready; /* with something to receive or room to send */
     struct gb_link dirty; /* with output to send at the end of the turn */
+    struct gb_link walks; /* struct gb_walk: over the sessions */
     uint64_t session_count, next_session;
 
     struct gb_deadlines timers; /* of struct gb_timer */
@@ -71,6 +74,9 @@ struct gb_server {
     char *scratch, *end_scratch; /* received bytes; of a session that has ended */
 
     uint64_t started_ms;
+    struct gb_events event_feed;
+    struct gb_http *http; /* NULL: not served */
+    uv_timer_t tick;      /* of figures for those who listen */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */
 };

@@ -186,6 +186,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_holder_end(&server->registry, &session->holder);
     gb_mapper_end(&server->store, &session->mapper);
     gb_timer_cancel(server, &session->half_line);
+    gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);
     gb_list_remove(&session->dirty);

@@ -53,6 +53,7 @@ void gb_store_init(struct gb_store *store)
     gb_users_init(&store->users);
     gb_list_init(&store->empties);
     gb_list_init(&store->making);
+    gb_list_init(&store->walks);
     store->next_segment = 1;
     store->retire_after_ms = UINT64_MAX;
 }
@@ -178,6 +179,7 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
         gb_list_append(&store->empties, &segment->empties);
         domain->segments++;
     }
+    gb_list_append(&segment->device->segment_list, &segment->of_device);
     charge(segment, user);
     return segment;
 
@@ -219,6 +221,8 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     assert(segment->empty && gb_list_empty(&segment->mappings));
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
+    gb_walks_leave(&store->walks, &segment->of_device);
+    gb_list_remove(&segment->of_device);
     if (segment->block)
         gb_arena_remove(domain->arena, segment->block);
     gb_hash_remove(&store->segments, &segment->link);

@@ -17,6 +17,7 @@
 #include "device.h"
 #include "mover.h"
 #include "user.h"
+#include "walk.h"
 
 struct gb_domain_key {
     struct gb_device *device;
@@ -42,6 +43,7 @@ struct gb_segment {
     struct gb_link place;     /* in the domain's list of shared ones or spares */
     struct gb_link empties;   /* in the store's list of empty segments, oldest first */
     uint64_t empty_since_ms;  /* there; 0: not yet noted */
+    struct gb_link of_device; /* in its device's list of all of them */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
@@ -74,6 +76,7 @@ struct gb_storage {
     struct gb_user *user;   /* whose quota they count for; NULL: nobody's yet */
     uint64_t charged;       /* there: what was asked for, rounded up, wherever it is now … */
     unsigned charged_on;    /* … on the device that it was made for, by index */
+    uint64_t used_ms;       /* when it was last opened or given back */
     struct gb_device *device;
     enum gb_share share;
     bool adopted;
@@ -85,6 +88,7 @@ struct gb_storage {
 struct gb_mapper {
     uint64_t id;
     struct gb_link mappings;
+    uint64_t bytes; /* of the segments that it maps */
 };
 
 /* Who may write may read: a handle for writing is not followed by one for reading. */
@@ -104,6 +108,7 @@ struct gb_store {
     struct gb_hash_table domains, segments, mappings;
     struct gb_link empties; /* empty segments that are kept, oldest first */
     struct gb_link making;  /* struct gb_making_job: segments on their way */
+    struct gb_link walks;   /* struct gb_walk: over devices' lists of segments */
     uint64_t next_segment;
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     /* Told when a mapper should unmap a segment. */

@@ -11,6 +11,11 @@ static const char *const kinds[] = {"sealed",   "deleted",   "evicted", "spilled
                                     "restored", "withdrawn", "synced"};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
+const char *gb_event_kind(enum gb_event event)
+{
+    return kinds[event];
+}
+
 struct gb_watch {
     struct gb_link of_session, of_server;
     struct gb_session *session;

@@ -11,6 +11,8 @@
 void gb_watches_event(void *arg, enum gb_event event, struct gb_object *object);
 /* Goes on telling the session's new watches what exists, as far as it reads what it is told. */
 void gb_watches_pump(struct gb_session *session);
+/* "sealed", … Static. */
+const char *gb_event_kind(enum gb_event event);
 void gb_watches_end_session(struct gb_session *session);
 
 #endif

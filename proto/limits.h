@@ -29,7 +29,8 @@
     X(user_sessions, 12288, "sessions of a user")                                                  \
     X(user_objects, 4194304, "objects of a user")                                                  \
     X(user_segments, 65536, "segments of a user")                                                  \
-    X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")
+    X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")              \
+    X(http_connections, 64, "connections to the HTTP server")
 
 /* Integer constant expressions (a long for `integer`, by GNU C). */
 enum gb_limit {

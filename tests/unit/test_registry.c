@@ -49,6 +49,7 @@ static void begin(void)
     world.device.capacity = UINT64_MAX / 2;
     gb_recency_init(&world.device.recency);
     gb_list_init(&world.device.waits);
+    gb_list_init(&world.device.segment_list);
     gb_store_init(&world.store);
     gb_registry_init(&world.registry, &world.store);
     world.registry.on_event = on_event;

@@ -113,6 +113,7 @@ static void begin(uint64_t capacity)
     world.device.granularity = 2 * MIB;
     gb_recency_init(&world.device.recency);
     gb_list_init(&world.device.waits);
+    gb_list_init(&world.device.segment_list);
     gb_store_init(&world.store);
     world.store.retire = on_retire;
     world.store.retire_arg = &world;

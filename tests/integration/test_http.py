@@ -1,0 +1,633 @@
+"""The HTTP server, as docs/HTTP.md describes it: the API, who may see what, hostile requests, limits,
+and the live events. What the page draws from it is tested elsewhere."""
+
+import base64
+import json
+import os
+import socket
+import stat
+import time
+
+import pytest
+
+from http_client import Connection, Live, get, port_of
+from peer import DEADLINE
+
+TOKEN = "an operator's secret, long enough".replace(" ", "_")
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def served(daemon_factory):
+    """A daemon without a token; its port is `served.port`."""
+    daemon = daemon_factory("--http", "127.0.0.1:0")
+    daemon.port = port_of(daemon)
+    return daemon
+
+
+@pytest.fixture
+def guarded(daemon_factory, directory):
+    """A daemon with a token."""
+    path = os.path.join(directory, "token")
+    with open(path, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+        file.write(TOKEN + "\n")
+    daemon = daemon_factory("--http", "127.0.0.1:0", "--http-token-file", path)
+    daemon.port = port_of(daemon)
+    return daemon
+
+
+def pipelined(peer, requests):
+    """Sends many at a time, then takes their replies."""
+    requests = list(requests)
+    for first in range(0, len(requests), 500):
+        idents = [peer.request(method, **params) for method, params in requests[first:first + 500]]
+        for ident in idents:
+            peer.reply(ident)
+
+
+def aliases(peer, names, **params):
+    """That many objects, public, over the memory of one."""
+    peer.put("base", mode="0604")
+    pipelined(peer, (("alias", dict(name=name, of="base", mode="0604", **params)) for name in names))
+
+
+def objects(port, query="", headers=()):
+    answer = get(port, f"/api/objects{query}", headers=headers).json()
+    return [dict(zip(answer["fields"], row)) for row in answer["objects"]], answer
+
+
+# ---- the API -----------------------------------------------------------------------------------
+
+
+def test_the_page_is_there(served):
+    reply = get(served.port, "/")
+    assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert "gpubufd" in reply.text
+    assert "default-src 'self'" in reply.headers["content-security-policy"]
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    again = get(served.port, "/", headers={"If-None-Match": reply.headers["etag"]})
+    assert again.status == 304 and again.body == b""
+    assert get(served.port, "/", headers={"If-None-Match": '"other"'}).status == 200
+    for path, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        assert get(served.port, path).headers["content-type"].startswith(kind)
+
+
+def test_nothing_elsewhere(served):
+    for path in ("/nix", "/api", "/api/", "/metrics/", "/../etc/passwd", "/%2e%2e/"):
+        assert get(served.port, path).status == 404, path
+
+
+def test_read_only(served):
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "POST"):
+        reply = get(served.port, "/api/snapshot", method=method)
+        assert reply.status == 405 and reply.headers["allow"] == "GET, HEAD"
+
+
+def test_head(served):
+    with Connection(served.port) as connection:
+        for path in ("/", "/metrics", "/api/snapshot", "/api/objects", "/nix"):
+            reply = connection.request(path, method="HEAD")
+            assert reply.body == b"" and reply.status in (200, 404)
+        assert connection.request("/api/snapshot").status == 200  # still in step
+
+
+def test_snapshot(guarded):
+    peer = guarded.connect()
+    peer.call("hello", protocol=1, client="a \"client\"")
+    peer.put("a", b"1" * 1000, keep=True)
+    peer.put("b", b"2" * 1000, mode="0604")
+    snapshot = get(guarded.port, "/api/snapshot", headers=BEARER).json()
+    stats = peer.call("stats")
+    for shown, known in zip(snapshot["devices"], stats["devices"]):
+        segments = shown["segments"]
+        assert {name: shown[name] for name in known if name != "segments"} == {
+            name: known[name] for name in known if name != "segments"}
+        assert sum(s["used"] for s in segments) == known["used"]
+        assert len(segments) == known["segments"]
+    domains = {(s["domain"]["uid"], s["domain"]["mode"]) for s in segments}
+    assert domains == {(os.getuid(), "0600"), (os.getuid(), "0604")}
+    assert {s["state"] for s in segments} == {"used"}
+    (session,) = [s for s in snapshot["sessions"] if s["client"]]
+    assert session["client"] == 'a "client"' and session["pid"] == os.getpid()
+    assert session["uid"] == os.getuid() and session["leases"] == 1 and session["bytes"] == 1000
+    assert session["mapped_bytes"] == sum(s["bytes"] for s in segments)
+    assert snapshot["objects"] == 2 and snapshot["private_objects"] == 1
+    assert snapshot["leases"] == 1 and snapshot["seq"] == 2
+    assert abs(snapshot["now_ms"] - time.time() * 1000) < 60_000
+    peer.call("delete", names=["a", "b"])
+    assert {
+        s["state"] for d in get(guarded.port, "/api/snapshot", headers=BEARER).json()["devices"]
+        for s in d["segments"]
+    } <= {"empty", "used", "retiring"}
+
+
+def test_objects(guarded):
+    peer = guarded.connect()
+    peer.put("sales/price", b"1" * 800, mode="0644", keep=True)
+    peer.put("sales/ünit \"x\"", b"1" * 300, evict="keep")
+    peer.call("pin", name="sales/price")
+    rows, answer = objects(guarded.port, headers=BEARER)
+    assert [row["name"] for row in rows] == ["sales/price", "sales/ünit \"x\""]
+    price, unit = rows
+    known = peer.call("stat", name="sales/price")["object"]
+    for name in ("version", "bytes", "tier", "device", "uid", "mode", "leases", "pinned", "evict"):
+        assert price[name] == known[name], name
+    assert price["leases"] == 1 and price["pinned"] and price["idle_ms"] == 0
+    assert 0 <= price["age_ms"] < 60_000
+    assert unit["evict"] == "keep" and unit["mode"] == "0600"
+    data = known["layout"]["data"]
+    ((segment, offset, length),) = price["placements"]
+    assert (segment, offset) == (data["segment"], data["offset"]) and length >= 800
+    assert answer["cursor"] is None
+
+
+def test_objects_in_parts(served):
+    peer = served.connect()
+    names = sorted(f"n/{i:03}" for i in range(95))
+    for name in names:
+        peer.put(name, mode="0604")
+    peer.put("n/050x")  # private: neither shown nor counted
+    seen, query = [], "?limit=10"
+    while query:
+        rows, answer = objects(served.port, query)
+        assert len(rows) == min(10, 95 - len(seen))
+        seen += [row["name"] for row in rows]
+        query = answer["cursor"] and f"?after={answer['cursor'].replace('/', '%2F')}&limit=10"
+    assert seen == names
+    for bad in ("limit=0", "limit=x", "limit=10001", "limit=-1", "after=%zz", "after=%00",
+                "after=" + "x" * 256):
+        assert get(served.port, f"/api/objects?{bad}").status == 400, bad
+
+
+def test_many_objects_come_in_slices(served):
+    """More than one slice holds, while others come and go."""
+    peer = served.connect()
+    aliases(peer, (f"o/{i:05}" for i in range(6000)))
+    with Connection(served.port) as connection:
+        connection.send(f"GET /api/objects HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+        pipelined(peer, (("delete", {"name": f"o/{i:05}"}) for i in range(0, 6000, 2)))
+        reply = connection.reply()
+        assert reply.headers["transfer-encoding"] == "chunked"
+        names = [row[0] for row in reply.json()["objects"]]
+        assert connection.request("/api/stats").json()["kind"] == "stats"
+    assert names == sorted(set(names))
+    assert {f"o/{i:05}" for i in range(1, 6000, 2)} | {"base"} <= set(names)
+
+
+def test_a_reader_that_goes_in_the_middle(served):
+    peer = served.connect()
+    aliases(peer, (f"{i:04}{'x' * 240}" for i in range(3000)))
+    for path in ("/api/objects", "/api/snapshot"):
+        for _ in range(5):
+            connection = Connection(served.port)
+            connection.send(f"GET {path} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+            connection.take(1)
+            connection.socket.setsockopt(  # a reset, with data under way
+                socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            connection.close()
+    assert get(served.port, "/api/stats").json()["objects"] == 3001
+
+
+def test_old_http_and_close(served):
+    peer = served.connect()
+    aliases(peer, (f"{i:04}" for i in range(3000)))
+    with Connection(served.port) as connection:
+        connection.send(f"GET /api/objects HTTP/1.0\r\nHost: {connection.host}\r\n\r\n".encode())
+        reply = connection.reply()  # no chunks: until the end
+        assert "transfer-encoding" not in reply.headers and len(reply.json()["objects"]) == 3001
+    with Connection(served.port) as connection:
+        assert connection.request("/", headers={"Connection": "close"}).status == 200
+        assert connection.ended()
+
+
+def test_pipelined_requests(served):
+    with Connection(served.port) as connection:
+        one = f"GET /api/stats HTTP/1.1\r\nHost: {connection.host}\r\n\r\n"
+        connection.send((one * 20).encode())
+        for _ in range(20):
+            assert connection.reply().status == 200
+
+
+# ---- who may see what --------------------------------------------------------------------------
+
+
+def test_private_objects_are_counted_only(served):
+    peer = served.connect()
+    peer.put("secret/plan", b"x" * 5000, keep=True)
+    peer.put("shown", mode="0604")
+    rows, _ = objects(served.port)
+    assert [row["name"] for row in rows] == ["shown"]
+    for path in ("/metrics", "/api/snapshot", "/api/objects", "/api/stats", "/"):
+        assert b"secret" not in get(served.port, path).body, path
+    snapshot = get(served.port, "/api/snapshot").json()
+    assert snapshot["private_objects"] == 1 and snapshot["objects"] == 2
+    # Not by a cursor that stands before it either.
+    _, answer = objects(served.port, "?after=secret&limit=1")
+    assert [row[0] for row in answer["objects"]] == ["shown"] and answer["cursor"] is None
+
+
+def test_group_readable_is_private_here(served):
+    served.connect().put("for/us", mode="0640")
+    assert objects(served.port)[0] == []
+
+
+def test_the_token(guarded):
+    guarded.connect().put("secret")
+    for path in ("/", "/metrics", "/api/snapshot", "/api/objects", "/api/stats", "/api/live", "/nix",
+                 "/page.js"):
+        for headers in ({}, {"Authorization": "Bearer " + TOKEN[:-1]},
+                        {"Authorization": "Bearer " + TOKEN + "x"},
+                        {"Authorization": "Basic " + TOKEN}, {"Authorization": TOKEN},
+                        {"Cookie": "gpubufd="}, {"Cookie": "gpubufd=" + "0" * 32},
+                        {"Cookie": "gpubufd=" + TOKEN}):
+            reply = get(guarded.port, path, headers=headers)
+            assert reply.status == 401 and reply.headers["www-authenticate"] == "Bearer"
+            assert b"secret" not in reply.body
+    assert objects(guarded.port, headers=BEARER)[0][0]["name"] == "secret"
+
+
+def sign_in(port, token):
+    return get(port, "/login", method="POST", body=b"token=" + token.encode(),
+               headers={"Content-Type": "application/x-www-form-urlencoded"})
+
+
+def test_signing_in_by_the_form(guarded):
+    assert "<form" in get(guarded.port, "/").text
+    assert sign_in(guarded.port, "wrong" * 10).status == 401
+    reply = sign_in(guarded.port, TOKEN.replace("_", "%5F"))
+    assert reply.status == 303 and reply.headers["location"] == "/"
+    cookie, *attributes = reply.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(attributes)
+    assert TOKEN not in cookie
+    assert get(guarded.port, "/", headers={"Cookie": f"a=b; {cookie}; c=d"}).status == 200
+
+
+def test_other_sites_are_refused(guarded, served):
+    for port, headers in ((guarded.port, BEARER), (served.port, {})):
+        for host in ("evil.example", f"evil.example:{port}", f"localhost:{port + 1}",
+                     f"127.0.0.1.evil.example:{port}", "localhost", "", f"a@127.0.0.1:{port}",
+                     f"[::1:{port}", f"127.0.0.1:{port}0", "127.0.0.1:"):
+            assert get(port, "/api/stats", host=host or " ", headers=headers).status in (400, 421)
+        for host in (f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}", f"127.0.0.1:{port}"):
+            assert get(port, "/api/stats", host=host, headers=headers).status == 200
+        for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port + 1}",
+                       f"http://localhost:{port}", "file://", f"http://127.0.0.1:{port}.evil"):
+            reply = get(port, "/api/stats", headers={"Origin": origin, **headers})
+            assert reply.status == 403, origin
+            assert Live(port, headers={"Origin": origin, **headers}).handshake.status == 403
+        own = {"Origin": f"http://127.0.0.1:{port}", **headers}
+        assert get(port, "/api/stats", headers=own).status == 200
+    assert sign_in(served.port, "x" * 20).status == 401  # no token, no way in
+    with Connection(guarded.port) as connection:
+        reply = connection.request("/login", method="POST", body=b"token=" + TOKEN.encode(),
+                                   headers={"Origin": "http://evil.example"})
+        assert reply.status == 403
+
+
+def test_names_of_ones_own(daemon_factory):
+    daemon = daemon_factory("--http", "127.0.0.1:0", "--http-name", "gpu7.example")
+    port = port_of(daemon)
+    for host, status in (("gpu7.example", 200), ("GPU7.example:8443", 200), ("gpu8.example", 421)):
+        assert get(port, "/api/stats", host=host).status == status
+    reply = get(port, "/api/stats", host="gpu7.example", headers={"Origin": "https://gpu7.example"})
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (["--http", "0.0.0.0:0"], "give --http-token-file"),
+        (["--http", "[::]:0"], "give --http-token-file"),
+        (["--http", "9464"], "is no address and port"),
+        (["--http", "localhost"], "is no address and port"),
+        (["--http", "example.org:80"], "is no IP address"),
+        (["--http", "127.0.0.1:65536"], "is no address and port"),
+        (["--http", "192.0.2.1:1", "--http-token-file", "TOKEN"], "cannot listen"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "/nonexistent"], "cannot read the token"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "SHORT"], "at least 16 characters"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "OPEN"], "say chmod 600"),
+        (["--http-name", "a:1"], "is no host name"),
+    ],
+)
+def test_what_is_refused_at_the_start(daemon_factory, directory, options, sentence):
+    files = {"TOKEN": (TOKEN, 0o600), "SHORT": ("short", 0o600), "OPEN": (TOKEN, 0o644)}
+    for i, option in enumerate(options):
+        if option in files:
+            text, mode = files[option]
+            options[i] = os.path.join(directory, option)
+            with open(options[i], "w") as file:
+                file.write(text)
+            os.chmod(options[i], mode)
+    with pytest.raises(AssertionError, match=sentence):
+        daemon_factory(*options)
+
+
+def test_other_addresses_with_a_token(daemon_factory, directory):
+    path = os.path.join(directory, "token")
+    with open(path, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+        file.write(TOKEN)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    port = port_of(daemon_factory("--http", "0.0.0.0:0", "--http-token-file", path))
+    assert get(port, "/api/stats").status == 401
+    assert get(port, "/api/stats", headers=BEARER).status == 200
+
+
+def test_off_by_default(daemon):
+    assert "serving http" not in daemon.stderr()
+    with open(f"/proc/{daemon.pid}/net/tcp") as file:
+        listening = {line.split()[9] for line in file if line.split()[3] == "0A"}
+    sockets = {os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in os.listdir(
+        f"/proc/{daemon.pid}/fd")}
+    assert not {f"socket:[{inode}]" for inode in listening} & sockets
+
+
+# ---- hostile requests --------------------------------------------------------------------------
+
+GOOD = b"GET /api/stats HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw, status",
+    [
+        (b"\r\n\r\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET /\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 505),
+        (b"GET / HTTP/1.12\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\nHost: H\r\n\r\n", 400),
+        (b"GET http://H/ HTTP/1.1\r\nHost: H\r\n\r\n", 400),
+        (b"GET * HTTP/1.1\r\nHost: H\r\n\r\n", 400),
+        (b"GET /\x01 HTTP/1.1\r\nHost: H\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET / HTTP/1.1\r\nHost: H\r\nHost: H\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nOrigin: a\r\norigin: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: 1e3\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: 1025\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nHost: H\r\n folded: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nname : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\na: \x00\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: H\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: H\r\n" + b"a: b\r\n" * 65 + b"\r\n", 431),
+        (b"GET /" + b"x" * 8200 + b" HTTP/1.1\r\nHost: H\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: H\r\na: " + b"x" * 20000, 431),
+    ],
+)
+def test_malformed_requests(shared_served, raw, status):
+    with Connection(shared_served.port) as connection:
+        connection.send(raw.replace(b"H\r\n", connection.host.encode() + b"\r\n", 1)
+                        if b"Host: H\r\n" in raw else raw)
+        reply = connection.reply()
+        assert reply.status == status and reply.headers["connection"] == "close"
+        assert connection.ended()
+    assert get(shared_served.port, "/api/stats").status == 200
+
+
+@pytest.fixture(scope="module")
+def shared_served(request):
+    """One daemon for the cases above."""
+    import shutil
+    import tempfile
+
+    import conftest
+
+    path = tempfile.mkdtemp(prefix="gpubuf-")
+    daemon = conftest.Daemon(path, ["--http", "127.0.0.1:0"])
+    daemon.port = port_of(daemon)
+    yield daemon
+    try:
+        daemon.stop()
+    finally:
+        daemon.kill()
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def test_a_request_in_every_split(shared_served):
+    raw = GOOD % shared_served.port
+    for cut in range(1, len(raw)):
+        with Connection(shared_served.port) as connection:
+            connection.send(raw[:cut])
+            connection.send(raw[cut:])
+            assert connection.reply().status == 200
+
+
+def test_a_body_is_passed_over(shared_served):
+    with Connection(shared_served.port) as connection:
+        assert connection.request("/api/stats", body=b"x" * 1024).status == 200
+        assert connection.request("/api/stats").status == 200
+
+
+def test_connections_are_limited(daemon_factory):
+    daemon = daemon_factory("--http", "127.0.0.1:0", "--limit", "http_connections=4")
+    port = port_of(daemon)
+    busy = []
+    for _ in range(4):
+        connection = Connection(port)
+        connection.send(b"GET / HT")  # a request has begun: it does not have to go
+        busy.append(connection)
+    refused = Connection(port).reply()
+    assert refused.status == 503
+    busy.pop().close()
+    assert poll(lambda: try_get(port) == 200)
+    for connection in busy:  # they were not harmed
+        connection.send(f"TP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+        assert connection.reply().status == 200
+    # Now they are idle: the oldest makes room.
+    others = [Connection(port) for _ in range(4)]
+    assert [other.request("/api/stats").status for other in others] == [200] * 4
+    assert busy[0].ended()
+    # The daemon itself has not noticed.
+    daemon.connect().put("fine")
+
+
+def try_get(port):
+    return get(port, "/api/stats").status
+
+
+def poll(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return True
+
+
+def test_half_a_request_does_not_stay(served):
+    """Ten seconds, by a clock; what is tested is a clock."""
+    connection = Connection(served.port)
+    connection.send(b"GET /")
+    start = time.monotonic()
+    assert connection.ended()
+    assert 9 < time.monotonic() - start < DEADLINE
+
+
+# ---- live --------------------------------------------------------------------------------------
+
+
+def test_live_events(guarded):
+    peer = guarded.connect()
+    live = Live(guarded.port, headers=BEARER)
+    peer.put("a", b"123")
+    peer.put("b", mode="0604")
+    peer.call("delete", name="a")
+    first, second, third = (live.event() for _ in range(3))
+    assert (first["kind"], first["object"]["name"], first["seq"]) == ("sealed", "a", 1)
+    assert (second["kind"], second["object"]["name"], second["seq"]) == ("sealed", "b", 2)
+    assert (third["kind"], third["object"]["name"], third["seq"]) == ("deleted", "a", 3)
+    stat_of_b = peer.call("stat", name="b")["object"]
+    data = stat_of_b["layout"]["data"]
+    del stat_of_b["layout"]
+    assert {**second["object"], "leases": 0} == {**stat_of_b, "leases": 0}
+    assert second["placements"][0][:2] == [data["segment"], data["offset"]]
+    assert abs(second["time_ms"] - time.time() * 1000) < 60_000
+    stats = live.message()
+    assert stats["kind"] == "stats" and stats["seq"] == 3 and stats["objects"] == 1
+    assert stats["devices"][0]["used"] == peer.call("stats")["devices"][0]["used"]
+
+
+def test_live_events_of_private_objects(served):
+    peer = served.connect()
+    live = Live(served.port)
+    peer.put("secret")
+    peer.put("shown", mode="0604")
+    hidden, shown = live.event(), live.event()
+    device = peer.call("stat", name="shown")["object"]["device"]
+    del hidden["time_ms"]
+    assert hidden == {"seq": 1, "kind": "sealed", "private": True, "device": device}
+    assert shown["seq"] == 2 and shown["object"]["name"] == "shown"
+
+
+def test_gathered_events(served):
+    peer = served.connect()
+    live = Live(served.port, "/api/live?gather=20")
+    for i in range(500):
+        peer.put(f"n/{i}", mode="0604")
+    events, messages = [], 0
+    while len(events) < 500:
+        message = live.message()
+        assert isinstance(message, list) and message
+        messages += 1
+        events += [event for event in message if event["kind"] == "sealed"]
+    assert [event["seq"] for event in events] == list(range(1, 501))
+    assert messages < 500
+    for bad in ("gather=1", "gather=19", "gather=10001", "gather=x"):
+        assert Live(served.port, f"/api/live?{bad}").handshake.status == 400
+
+
+def test_who_does_not_read_loses_and_sees_it(served):
+    """More than every buffer between us holds; the daemon goes on, and so does the rest."""
+    peer = served.connect()
+    live = Live(served.port)
+    live.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.put("base", mode="0604")
+    name = "x" * 250
+    count = 0
+    while dropped(served.port) == 0:
+        pipelined(peer, [("alias", {"name": name, "of": "base", "mode": "0604",
+                                    "replace": True})] * 2000)
+        count += 2000
+        assert count < 400_000
+    last = get(served.port, "/api/stats").json()["seq"]
+    seen, gaps = 0, 0
+    while seen < last:
+        event = live.message()
+        if event["kind"] == "stats":
+            assert event["seq"] >= seen
+            seen = event["seq"]
+        else:
+            gaps += event["seq"] != seen + 1
+            seen = event["seq"]
+    assert gaps > 0
+
+
+def dropped(port):
+    for line in get(port, "/metrics").text.splitlines():
+        if line.startswith("gpubufd_http_events_dropped_total "):
+            return int(line.split()[1])
+    raise AssertionError("no such metric")
+
+
+def test_websocket_frames(served):
+    live = Live(served.port)
+    live.send_frame(9, b"are you there")
+    assert until(live, 10) == b"are you there"
+    live.send_frame(1, b"this is ignored")
+    live.send_frame(2, b"x" * 1024)
+    live.send_frame(9, b"")
+    assert until(live, 10) == b""
+    live.send_frame(8, b"\x03\xe8bye")
+    assert until(live, 8)[:2] == b"\x03\xe8"
+    assert live.ended()
+
+
+def until(live, wanted):
+    while True:
+        opcode, payload = live.frame()
+        if opcode == wanted:
+            return payload
+        assert opcode in (1, 9)
+
+
+@pytest.mark.parametrize(
+    "raw, code",
+    [
+        (b"\x81\x01x", 1002),  # not masked
+        (b"\xc1\x81\0\0\0\0x", 1002),  # reserved bit
+        (b"\x83\x80\0\0\0\0", 1002),  # reserved opcode
+        (b"\x09\x80\0\0\0\0", 1002),  # a ping in parts
+        (b"\x89\xfe\x00\x7e", 1002),  # a long ping
+        (b"\x82\xfe\x04\x01", 1009),
+        (b"\x82\xff" + b"\0" * 8, 1009),
+    ],
+)
+def test_hostile_frames(shared_served, raw, code):
+    live = Live(shared_served.port)
+    live.send(raw)
+    assert until(live, 8) == code.to_bytes(2, "big")
+    assert live.ended()
+
+
+def test_handshakes_that_are_none(shared_served):
+    good = {
+        "Upgrade": "websocket", "Connection": "keep-alive, Upgrade",
+        "Sec-WebSocket-Key": base64.b64encode(b"x" * 16).decode(), "Sec-WebSocket-Version": "13",
+    }
+    assert get(shared_served.port, "/api/live", headers=good).status == 101
+    for name, value in (("Upgrade", "h2c"), ("Connection", "close"), ("Sec-WebSocket-Key", "short"),
+                        ("Sec-WebSocket-Version", "8")):
+        reply = get(shared_served.port, "/api/live", headers={**good, name: value})
+        assert reply.status == 426 and reply.headers["upgrade"] == "websocket"
+
+
+def test_stopping_with_everything_under_way(daemon_factory):
+    """SIGTERM while pages are live, half read and half asked for; the fixture checks the rest."""
+    daemon = daemon_factory("--http", "127.0.0.1:0")
+    port = port_of(daemon)
+    peer = daemon.connect()
+    aliases(peer, (f"{i:04}{'x' * 240}" for i in range(3000)))
+    open_ones = [Live(port) for _ in range(3)]
+    for path in ("/api/objects", "/api/snapshot", "/metrics"):
+        connection = Connection(port)
+        connection.send(f"GET {path} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+        open_ones.append(connection)
+    connection = Connection(port)
+    connection.send(b"GET")
+    open_ones.append(connection)
+    open_ones[3].take(1)
+    daemon.stop()
+    for connection in open_ones:
+        connection.close()
+
+
+def test_json_of_hostile_names(served):
+    peer = served.connect()
+    name = "a\\b\"c</script>\u2028é"
+    peer.put(name, mode="0604")
+    live = Live(served.port)
+    peer.call("delete", name=name)
+    assert live.event()["object"]["name"] == name
+    assert json.loads(get(served.port, "/api/objects").body)["objects"] == []
