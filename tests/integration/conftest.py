@@ -167,7 +167,14 @@ class Daemon:
             peer.call("trim")
             peer.wait_until_given_back()
             assert [d["used"] for d in peer.call("stats")["devices"] if d["used"]] == []
-            assert self.fds() == self.baseline
+            self._wait_for_descriptors()
+
+    def _wait_for_descriptors(self):
+        """Connections to the HTTP server end when its thread has seen that they have."""
+        end = time.monotonic() + DEADLINE
+        while self.fds() != self.baseline and time.monotonic() < end:
+            time.sleep(0.005)
+        assert self.fds() == self.baseline
 
     def stop(self, status=0):
         """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left."""
