@@ -477,6 +477,15 @@ gpu-check: all ## check the promises on the GPUs of this machine, if there are a
 gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OUT (build/gpu)
 	@tests/gpu/bench.py --build $(BUILD) --out $(OUT)/bench --only '$(ONLY)'
 
+# ---- packages ----
+
+.PHONY: check-hardening
+HARDENING_DEVICE ?= host:256M
+check-hardening: daemon library gpubufctl ## what the systemd unit withholds, tried line by line; HARDENING_DEVICE=cuda:0:2G
+	@mkdir -p $(BUILD)
+	@tests/packaging/try-hardening --build $(B) --device $(HARDENING_DEVICE) \
+		--out $(BUILD)/hardening.json
+
 # ---- lint ----
 
 .PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd format
