@@ -717,6 +717,14 @@ GPUBUF_API int gpubuf_register_parts(struct gpubuf_client *client, const char *n
                                      const char *layout_json,
                                      const struct gpubuf_create_options *options);
 
+/* As gpubuf_register_parts, without waiting for the daemon; the arguments are not kept. See
+   gpubuf_call_async for `callback` and `request`. */
+GPUBUF_API int gpubuf_register_parts_async(struct gpubuf_client *client, const char *name,
+                                           const struct gpubuf_part *parts, size_t count,
+                                           const char *layout_json,
+                                           const struct gpubuf_create_options *options,
+                                           gpubuf_call_cb callback, void *arg, uint64_t *request);
+
 /* The Arrow C Device Data Interface
    (https://arrow.apache.org/docs/format/CDeviceDataInterface.html). */
 #ifndef ARROW_C_DEVICE_DATA_INTERFACE

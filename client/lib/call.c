@@ -180,6 +180,36 @@ int gpubuf_call(struct gpubuf_client *client, const char *method, const char *pa
     return gb_call(client, method, write_value, &value, timeout_ms, result);
 }
 
+int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
+                           const void *arg, const int *fds, unsigned fd_count,
+                           gpubuf_call_cb callback, void *callback_arg, uint64_t *request)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    int copies[GB_LIMIT(fds)];
+    struct call *call = calloc(1, sizeof(*call));
+    if (!call) {
+        r = gb_report_memory(client);
+        gb_leave(client);
+        return r;
+    }
+    call->callback = callback;
+    call->arg = callback_arg;
+    struct gb_error error;
+    r = copy_fds(fds, fd_count, copies, &error);
+    if (r == 0)
+        r = start(client, call, method, write, arg, copies, fd_count, &error);
+    if (r < 0) {
+        free(call);
+        (void)gb_report(client, &error);
+    } else if (request) {
+        *request = call->base.id;
+    }
+    gb_leave(client);
+    return r;
+}
+
 int gpubuf_call_async(struct gpubuf_client *client, const char *method, const char *params,
                       gpubuf_call_cb callback, void *arg, uint64_t *request)
 {
@@ -187,24 +217,6 @@ int gpubuf_call_async(struct gpubuf_client *client, const char *method, const ch
     int r = check_call(client, method, params, &value);
     if (r < 0)
         return r;
-    r = gb_enter(client);
-    if (r < 0)
-        return r;
-    struct call *call = calloc(1, sizeof(*call));
-    if (!call) {
-        r = gb_report_memory(client);
-    } else {
-        call->callback = callback;
-        call->arg = arg;
-        struct gb_error error;
-        r = start(client, call, method, write_value, &value, NULL, 0, &error);
-        if (r < 0) {
-            free(call);
-            (void)gb_report(client, &error);
-        } else if (request) {
-            *request = call->base.id;
-        }
-    }
-    gb_leave(client);
-    return r;
+    return gb_call_async_with_fds(client, method, write_value, &value, NULL, 0, callback, arg,
+                                  request);
 }

@@ -380,7 +380,15 @@ static int note_regions(const struct gpubuf_client *client, const struct registr
     return 0;
 }
 
-static int send_registration(struct gpubuf_client *client, struct registration *registration)
+/* Calls `register`, and waits for the answer unless there is an `after`. */
+struct after {
+    gpubuf_call_cb callback;
+    void *arg;
+    uint64_t *request;
+};
+
+static int send_registration(struct gpubuf_client *client, struct registration *registration,
+                             const struct after *after)
 {
     int fds[REGIONS_MAX];
     unsigned fd_count = 0;
@@ -395,52 +403,77 @@ static int send_registration(struct gpubuf_client *client, struct registration *
     int r = note_regions(client, registration);
     if (r < 0)
         return r;
+    if (after)
+        return gb_call_async_with_fds(client, "register", write_register, registration, fds,
+                                      fd_count, after->callback, after->arg, after->request);
     return gb_call_with_fds(client, "register", write_register, registration, fds, fd_count,
                             gb_answer_timeout(client, 0), NULL);
 }
 
+static int register_parts(struct gpubuf_client *client, struct registration *registration,
+                          const char *layout_json, const struct gpubuf_create_options *given,
+                          const struct after *after)
+{
+    struct gb_pool pool = {0};
+    struct gb_layout layout;
+    struct gb_error error;
+    int r = check_arguments(client, registration);
+    if (r == 0)
+        r = gb_read_create_options(client, given, &registration->options);
+    if (r < 0)
+        return r;
+
+    registration->regions_of = calloc(registration->part_count, sizeof(*registration->regions_of));
+    if (!registration->regions_of)
+        return gb_report_memory(client);
+    r = read_layout(layout_json, registration, &pool, &layout, &error);
+    for (size_t i = 0; r == 0 && i < registration->part_count; i++)
+        r = add_region(registration, i, &error);
+    if (r < 0) {
+        (void)gb_report(client, &error);
+    } else {
+        (void)gb_layout_each(&layout, move_buffer, registration);
+        registration->layout = &layout;
+        r = send_registration(client, registration, after);
+    }
+    for (unsigned i = 0; i < registration->region_count; i++)
+        end_region(&registration->regions[i]);
+    free(registration->regions_of);
+    gb_pool_end(&pool);
+    return r;
+}
+
 int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
                           const struct gpubuf_part *parts, size_t count, const char *layout_json,
-                          const struct gpubuf_create_options *given)
+                          const struct gpubuf_create_options *options)
 {
     int r = gb_enter_blocking(client);
     if (r < 0)
         return r;
     gb_leave(client); /* what follows takes no lock of it */
     struct registration registration = {.name = name, .parts = parts, .part_count = count};
-    struct gb_pool pool = {0};
-    struct gb_layout layout;
-    struct gb_error error;
-    r = check_arguments(client, &registration);
-    if (r == 0)
-        r = gb_read_create_options(client, given, &registration.options);
+    return register_parts(client, &registration, layout_json, options, NULL);
+}
+
+int gpubuf_register_parts_async(struct gpubuf_client *client, const char *name,
+                                const struct gpubuf_part *parts, size_t count,
+                                const char *layout_json,
+                                const struct gpubuf_create_options *options,
+                                gpubuf_call_cb callback, void *arg, uint64_t *request)
+{
+    int r = gb_enter(client);
     if (r < 0)
         return r;
-
-    registration.regions_of = calloc(count, sizeof(*registration.regions_of));
-    if (!registration.regions_of)
-        return gb_report_memory(client);
-    r = read_layout(layout_json, &registration, &pool, &layout, &error);
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = add_region(&registration, i, &error);
-    if (r < 0) {
-        (void)gb_report(client, &error);
-    } else {
-        (void)gb_layout_each(&layout, move_buffer, &registration);
-        registration.layout = &layout;
-        r = send_registration(client, &registration);
-    }
-    for (unsigned i = 0; i < registration.region_count; i++)
-        end_region(&registration.regions[i]);
-    free(registration.regions_of);
-    gb_pool_end(&pool);
-    return r;
+    gb_leave(client);
+    struct registration registration = {.name = name, .parts = parts, .part_count = count};
+    const struct after after = {callback, arg, request};
+    return register_parts(client, &registration, layout_json, options, &after);
 }
 
 int gpubuf_register_device(struct gpubuf_client *client, const char *name, const void *pointer,
                            uint64_t bytes, const char *layout_json,
-                           const struct gpubuf_create_options *given)
+                           const struct gpubuf_create_options *options)
 {
     struct gpubuf_part part = {pointer, bytes};
-    return gpubuf_register_parts(client, name, &part, 1, layout_json, given);
+    return gpubuf_register_parts(client, name, &part, 1, layout_json, options);
 }

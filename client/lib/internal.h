@@ -276,6 +276,10 @@ int gb_call(struct gpubuf_client *client, const char *method, gb_write_params wr
 int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
                      const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
                      char **result);
+/* As that, without waiting; see gpubuf_call_async for the callback. `arg` is not kept. */
+int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
+                           const void *arg, const int *fds, unsigned fd_count,
+                           gpubuf_call_cb callback, void *callback_arg, uint64_t *request);
 
 /* Writes checked JSON text with the line breaks between its tokens turned into spaces. */
 void gb_write_json(struct gb_writer *writer, struct gb_json value);

@@ -182,6 +182,15 @@ static CUdeviceptr map_one(int device)
     return map(create(device, 2 * MB), 2 * MB, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+static void on_registered(struct gpubuf_client *client, int status, const char *text, size_t length,
+                          void *arg)
+{
+    (void)client;
+    (void)text;
+    (void)length;
+    *(int *)arg = status;
+}
+
 static void produce_parts(int socket)
 {
     struct gpubuf_client *client = new_client();
@@ -190,6 +199,19 @@ static void produce_parts(int socket)
     fill_parts(parts, allocate(MB), allocate(MB));
     WORKS(client, gpubuf_register_parts(client, "legacy", parts, 3, PARTS, NULL));
     check_parts(client, "legacy");
+    int status = 99;
+    WORKS(client, gpubuf_register_parts_async(client, "later", parts, 3, PARTS, NULL, on_registered,
+                                              &status, NULL));
+    WORKS(client, gpubuf_call(client, "stats", NULL, 10000, NULL));
+    CHECK(status == 0);
+    check_parts(client, "later");
+    WORKS(client, gpubuf_register_parts_async(client, "later", parts, 3, PARTS, NULL, on_registered,
+                                              &status, NULL));
+    WORKS(client, gpubuf_call(client, "stats", NULL, 10000, NULL));
+    CHECK(status == GPUBUF_E_EXISTS);
+    RETURNS(GPUBUF_E_INVALID, client,
+            gpubuf_register_parts_async(client, "x", parts, 2, PARTS, NULL, on_registered, &status,
+                                        NULL));
     begin(0);
     for (size_t i = 0; i < 17; i++)
         many[i] = (struct gpubuf_part){(void *)(uintptr_t)map_one(0), 1024};
