@@ -45,6 +45,18 @@ Stream._fields_ = [
     ("release", CFUNCTYPE(None, POINTER(Stream))), ("private_data", c_void_p),
 ]
 
+class DeviceStream(Structure):
+    pass
+
+
+DeviceStream._fields_ = [
+    ("device_type", c_int32),
+    ("get_schema", CFUNCTYPE(c_int, POINTER(DeviceStream), POINTER(Schema))),
+    ("get_next", CFUNCTYPE(c_int, POINTER(DeviceStream), POINTER(DeviceArray))),
+    ("get_last_error", CFUNCTYPE(c_char_p, POINTER(DeviceStream))),
+    ("release", CFUNCTYPE(None, POINTER(DeviceStream))), ("private_data", c_void_p),
+]
+
 _get = ctypes.pythonapi.PyCapsule_GetPointer
 _get.restype, _get.argtypes = c_void_p, [ctypes.py_object, c_char_p]
 _new = ctypes.pythonapi.PyCapsule_New
@@ -106,6 +118,10 @@ def _content(schema, array, format_):
         data = bytes_at(array.buffers[2], ends[-1] if ends else 0)
         pieces = [data[a:b] for a, b in zip(ends, ends[1:])]
         return [p.decode() for p in pieces] if format_ in "uU" else pieces
+    if format_.startswith("+w:"):
+        size = int(format_[3:])
+        items = values(schema.children[0][0], array.children[0][0])
+        return [items[i * size : i * size + size] for i in range(at, at + n)]
     if format_ == "+s":
         names = [schema.children[i][0].name.decode() for i in range(schema.n_children)]
         fields = [values(schema.children[i][0], array.children[i][0])[at : at + n]
@@ -272,3 +288,105 @@ class StreamProducer(Producer):
         stream.get_last_error = self._keep(CFUNCTYPE(c_char_p, POINTER(Stream))(lambda _: None))
         stream.release = self._on_release(Stream)
         return _new(ctypes.addressof(stream), b"arrow_array_stream", None)
+
+
+# ---- on devices ----
+
+
+def read_device(owner):
+    """Values by `__arrow_c_device_array__`, of memory that this process can read."""
+    schema, array = owner.__arrow_c_device_array__()
+    return values(struct_of(schema, Schema), struct_of(array, DeviceArray).array)
+
+
+class OnlyDevice:
+    """Nothing but Arrow's device form of what another has; `table`: it has columns."""
+
+    def __init__(self, owner, table=False):
+        self.owner = owner
+        if table:
+            self.num_columns = len(owner.names)
+
+    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+        return self.owner.__arrow_c_device_array__()
+
+
+class DeviceStreamOf:
+    """Offers what others have, of one schema, as the batches of `__arrow_c_device_stream__`."""
+
+    def __init__(self, first, *others, device_type=2, dtype=None):
+        self.owners = (first, *others)
+        self.device_type = device_type
+        self.keep = []
+        if dtype:  # it is a column
+            self.dtype = dtype
+
+    def __arrow_c_device_stream__(self, requested_schema=None, **keywords):
+        stream, waiting = DeviceStream(device_type=self.device_type), list(self.owners)
+
+        def move(kind, name, out, capsule):
+            theirs = kind.from_address(_get(capsule, name))
+            ctypes.memmove(out, ctypes.addressof(theirs), ctypes.sizeof(kind))
+            ctypes.memset(ctypes.addressof(theirs) + kind.release.offset if kind is Schema
+                          else ctypes.addressof(theirs) + Array.release.offset, 0, 8)
+
+        def get_schema(_, out):
+            move(Schema, b"arrow_schema", out, self.owners[0].__arrow_c_schema__())
+            return 0
+
+        def get_next(_, out):
+            if not waiting:
+                ctypes.memset(out, 0, ctypes.sizeof(DeviceArray))
+                return 0
+            move(DeviceArray, b"arrow_device_array", out, waiting.pop(0).__arrow_c_device_array__()[1])
+            return 0
+
+        types = {name: kind for name, kind in DeviceStream._fields_}
+        stream.get_schema = types["get_schema"](get_schema)
+        stream.get_next = types["get_next"](get_next)
+        stream.get_last_error = types["get_last_error"](lambda _: None)
+        stream.release = types["release"](lambda pointer: None)
+        self.keep.append((stream, get_schema, get_next))
+        return _new(ctypes.addressof(stream), b"arrow_device_array_stream", None)
+
+
+class DeviceColumn:
+    """A column over device memory as pylibcudf has it: bases, and an offset and a length.
+
+    `buffers`: addresses, or None, in Arrow's order; `children` are DeviceColumns.
+    """
+
+    def __init__(self, format_, length, buffers, offset=0, null_count=0, children=(), device=0, name=""):
+        self.format, self.length, self.buffers, self.offset = format_, length, buffers, offset
+        self.null_count, self.children, self.device, self.name = null_count, children, device, name
+        self.keep = []
+
+    def _keep(self, value):
+        self.keep.append(value)
+        return value
+
+    def _schema(self):
+        schema = self._keep(Schema(format=self.format.encode(), name=self.name.encode(), flags=2))
+        children = self._keep((POINTER(Schema) * max(len(self.children), 1))())
+        for i, child in enumerate(self.children):
+            children[i] = ctypes.pointer(child._schema())
+        schema.n_children, schema.children = len(self.children), ctypes.cast(children, POINTER(POINTER(Schema)))
+        schema.release = self._keep(CFUNCTYPE(None, POINTER(Schema))(lambda pointer: None))
+        return schema
+
+    def _array(self):
+        pointers = self._keep((c_void_p * max(len(self.buffers), 1))(*self.buffers))
+        array = self._keep(Array(length=self.length, null_count=self.null_count, offset=self.offset,
+                                 n_buffers=len(self.buffers)))
+        array.buffers = ctypes.cast(pointers, POINTER(c_void_p))
+        children = self._keep((POINTER(Array) * max(len(self.children), 1))())
+        for i, child in enumerate(self.children):
+            children[i] = ctypes.pointer(child._array())
+        array.n_children, array.children = len(self.children), ctypes.cast(children, POINTER(POINTER(Array)))
+        array.release = self._keep(CFUNCTYPE(None, POINTER(Array))(lambda pointer: None))
+        return array
+
+    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+        device = self._keep(DeviceArray(array=self._array(), device_id=self.device, device_type=2))
+        return (_new(ctypes.addressof(self._schema()), b"arrow_schema", None),
+                _new(ctypes.addressof(device), b"arrow_device_array", None))

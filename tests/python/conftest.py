@@ -91,3 +91,70 @@ def np():
 @pytest.fixture
 def pd():
     return pytest.importorskip("pandas")
+
+
+# ---- GPUs ----
+
+REAL_GPU = os.environ.get("GPUBUF_TEST_DEVICE") == "real"
+FAKE_GPU = BUILD / "fakecuda"
+needs_gpu = pytest.mark.skipif(
+    not REAL_GPU and not (FAKE_GPU / "libcuda.so.1").exists(), reason="needs a GPU, or tests/fakecuda"
+)
+fake_only = pytest.mark.skipif(REAL_GPU, reason="looks at, or holds up, the fake driver")
+needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="needs NumPy")
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """A daemon with 64 MiB of GPU 0, and the environment of its clients."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-py-gpu-")
+    env = {}
+    if not REAL_GPU:
+        os.chmod(directory, 0o755)
+        devices = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
+        env = {"LD_LIBRARY_PATH": str(FAKE_GPU), "FAKECUDA_DIR": devices}
+    daemon = Daemon(directory, device=["cuda:0:64M", "host:64M"], env=env)
+    daemon.client_env = env
+    try:
+        yield daemon
+        daemon.check_no_leaks()
+        daemon.stop()
+    finally:
+        daemon.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+        if not REAL_GPU:
+            shutil.rmtree(devices, ignore_errors=True)
+
+
+GPU_HEAD = f"""
+import ctypes, gc, sys, numpy as np, gpubufd
+from gpubufd import cuda
+sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+client = gpubufd.connect()
+
+def raises(error, work):
+    try:
+        work()
+    except error as caught:
+        return str(caught)
+    raise AssertionError("nothing was raised")
+"""
+
+
+@pytest.fixture
+def gpu_run(gpu):
+    """gpu_run(code): a Python program of its own, after GPU_HEAD, that finds a daemon with a GPU."""
+
+    def run(code, timeout=60, head=GPU_HEAD, **variables):
+        env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, **gpu.client_env, **variables)
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", head + textwrap.dedent(code)], env=env,
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    yield run
+    with gpubufd.connect(gpu.path) as client:
+        client.delete(*(info.name for info in client.list()), missing_ok=True)

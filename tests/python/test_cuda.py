@@ -1,78 +1,20 @@
 """GPUs: on the driver of tests/fakecuda, each test in a process of its own (its device pointers are
-addresses that the tests may read); on a real GPU with GPUBUF_TEST_DEVICE=real."""
+addresses that the tests may read); on a real GPU with GPUBUF_TEST_DEVICE=real. See conftest.gpu_run."""
 
-import importlib.util
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 
 import pytest
-from conftest import BUILD, PACKAGE, Daemon
+from conftest import GPU_HEAD, PACKAGE, REAL_GPU, needs_gpu, needs_numpy
 
-REAL = os.environ.get("GPUBUF_TEST_DEVICE") == "real"
-FAKE = BUILD / "fakecuda"
-
-pytestmark = pytest.mark.skipif(
-    not REAL and not (FAKE / "libcuda.so.1").exists(), reason="needs a GPU, or tests/fakecuda"
-)
-needs_numpy = pytest.mark.skipif(
-    importlib.util.find_spec("numpy") is None, reason="needs NumPy"
-)
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    """A daemon with 64 MiB of GPU 0, and the environment of its clients."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-py-gpu-")
-    env = {}
-    if not REAL:
-        os.chmod(directory, 0o755)
-        devices = tempfile.mkdtemp(prefix="gpubuf-gpu-", dir="/dev/shm")
-        env = {"LD_LIBRARY_PATH": str(FAKE), "FAKECUDA_DIR": devices}
-    daemon = Daemon(directory, device=["cuda:0:64M", "host:64M"], env=env)
-    daemon.client_env = env
-    try:
-        yield daemon
-        daemon.check_no_leaks()
-        daemon.stop()
-    finally:
-        daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-        if not REAL:
-            shutil.rmtree(devices, ignore_errors=True)
-
-
-HEAD = """
-import ctypes, gc, numpy as np, gpubufd
-from gpubufd import cuda
-client = gpubufd.connect()
-
-def raises(error, work):
-    try:
-        work()
-    except error as caught:
-        return str(caught)
-    raise AssertionError("nothing was raised")
-"""
+pytestmark = needs_gpu
 
 
 @pytest.fixture
-def run(gpu):
-    def run(code, timeout=60, head=HEAD):
-        env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, **gpu.client_env)
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
-        program = head + textwrap.dedent(code) + "\nclient.delete(*(i.name for i in client.list()))\n"
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", program], env=env, capture_output=True,
-            text=True, timeout=timeout, check=False,
-        )
-        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
-
-    return run
+def run(gpu_run):
+    return gpu_run
 
 
 @needs_numpy
@@ -155,7 +97,9 @@ def test_nothing_of_the_host_is_offered(run):
         assert t["x"].copy_to_host()[2] == 3
         raises(BufferError, lambda: t["x"].__dlpack__())
         assert t["x"].validity.bits.__cuda_array_interface__["typestr"] == "|u1"
-        assert "x, s" in repr(t)
+        assert t.copy_to_host()["s"].tolist() == ["a", "b", "c"]
+        assert "<gpubufd.Table 't': 3 rows × 2 columns, on cuda:0>" in repr(t) and "null" in repr(t)
+        assert "'b'" in repr(t) and "'b'" in repr(t["s"]) and "<svg" in t._repr_html_()
         """
     )
 
@@ -197,95 +141,6 @@ def test_put_from_the_gpu(run):
         assert t.device == a.device and t["y"].copy_to_host().tolist() == [0, 1, 2, 3, 4]
         client.put("host", mine, device="host")
         assert (client["host"].to_numpy() == values).all()
-
-        class Series:  # as cuDF's: the mask is a bitmap, typestr "<t1"
-            def __init__(self, data, mask, typestr="<t1"):
-                self.data, self.mask, self.typestr = data, mask, typestr
-            @property
-            def __cuda_array_interface__(self):
-                cai = dict(self.data.__cuda_array_interface__)
-                class Mask:
-                    __cuda_array_interface__ = dict(
-                        shape=cai["shape"], typestr=self.typestr, version=3,
-                        data=(self.mask.handle, True))
-                cai["mask"] = Mask()
-                return cai
-
-        bits = cuda.to_device(np.array([0b10101], "u1"))
-        client.put("m", Series(cuda.to_device(np.arange(5)), bits))
-        m = client["m"]
-        assert m.dtype == "int64" and m.copy_to_host().tolist() == [0, 1, 2, 3, 4]
-        got = np.empty(1, "u1")
-        m._read(1, 0, got.ctypes.data, 1, 0)
-        assert got[0] & 31 == 0b10101
-        assert "nobody knows" in raises(ValueError, lambda: client.put(
-            "n", Series(cuda.to_device(np.arange(5)), bits, "|b1")))
-        """
-    )
-
-
-@needs_numpy
-def test_put_arrow_from_the_gpu(run):
-    """Another's Arrow arrays on a GPU (here: what this package itself exports), sliced at odd places."""
-    run(
-        """
-        rows = 50
-        values = {
-            "i": [None if i % 7 == 3 else i for i in range(rows)], "f": [i / 2 for i in range(rows)],
-            "b": [None if i % 5 == 1 else i % 3 == 0 for i in range(rows)],
-            "s": [None if i % 4 == 2 else f"s{i}" for i in range(rows)],
-        }
-        client.put("host", values, device="host")
-        client.put("gpu", values, device="cuda:0")
-
-        class Arrow:  # nothing but Arrow's device form
-            def __init__(self, held):
-                self.held = held
-            num_columns = property(lambda self: len(self.held.names))
-            def __arrow_c_device_array__(self, requested_schema=None, **keywords):
-                return self.held.__arrow_c_device_array__()
-
-        class Column(Arrow):
-            num_columns = property()
-
-        def check(name, expected):
-            got = client[name]
-            assert got.device.startswith("GPU-") and got.shape == expected.shape
-            for mine, theirs in zip(got, expected):
-                for which in (0, 1, 2):
-                    a, b = mine._buffer(which), theirs._buffer(which)
-                    assert (a is None) == (b is None), (theirs.column, which)
-                    if a is None:
-                        continue
-                    bytes_ = np.empty(a.nbytes, "u1")
-                    if a.nbytes:
-                        mine._read(which, 0, bytes_.ctypes.data, a.nbytes, 0)
-                    buffers.setdefault(theirs.column, {})[which] = bytes_
-                rebuilt = rebuild(mine, buffers[theirs.column])
-                assert rebuilt == theirs.tolist(), (theirs.column, rebuilt)
-
-        def rebuild(column, parts):
-            o, n = column.offset, len(column)
-            bit = lambda data, i: bool(data[i >> 3] >> (i & 7) & 1)
-            if column.dtype == "bool":
-                found = [bit(parts[0], o + i) for i in range(n)]
-            elif column.dtype == "utf8":
-                ends = parts[2].view("i4")
-                found = [parts[0][ends[o + i] : ends[o + i + 1]].tobytes().decode() for i in range(n)]
-            else:
-                found = parts[0].view("i8" if column.dtype == "int64" else "f8")[o : o + n].tolist()
-            return [v if 1 not in parts or bit(parts[1], o + i) else None for i, v in enumerate(found)]
-
-        for a, b in ((0, rows), (3, 41), (8, 16), (49, 50), (10, 10)):
-            buffers = {}
-            client.put("copy", Arrow(client["gpu"][a:b]), replace=True)
-            check("copy", client["host"][a:b])
-            client.put("copy", client["gpu"][a:b], replace=True)
-            check("copy", client["host"][a:b])
-        client.put("column", client["gpu"]["i"][5:9])
-        assert client["column"].dtype == "int64" and len(client["column"]) == 4
-        client.put("nested", {"l": [[1], [2]]}, device="cuda:0")
-        assert "'l'" in raises(TypeError, lambda: client.put("x", client["nested"]))
         """
     )
 
@@ -427,13 +282,13 @@ def test_at_exit_and_in_a_child(run):
 
 
 def test_without_a_driver():
-    program = HEAD.replace("client = gpubufd.connect()", "") + textwrap.dedent(
+    program = GPU_HEAD.replace("client = gpubufd.connect()", "") + textwrap.dedent(
         """
         assert not cuda.is_available()
         assert "driver" in raises(gpubufd.Unsupported, cuda.devices)
         """
     )
-    if REAL:
+    if REAL_GPU:
         pytest.skip("there is one")
     env = dict(os.environ, PYTHONPATH=str(PACKAGE))
     subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60)

@@ -310,7 +310,7 @@ def test_reprs(client, np):
     html = t._repr_html_()
     assert "<svg" in html and "from 0 to 99" in html and "&lt;s&gt;" in html and "<s>" not in html
     assert "int64 × 100" in repr(t["x"])
-    assert "<polyline" in t["x"]._repr_html_()
+    assert "<path" in t["x"]._repr_html_()
     client.put("n", [float("nan"), None, 1e308, -1e308])
     assert "<svg" in client["n"]._repr_html_() and "null" in repr(client["n"])
     with client.create("new", int, 3) as new:

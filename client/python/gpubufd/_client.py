@@ -9,13 +9,14 @@ import os
 import select
 import time
 import weakref
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _convert, _core, _errors, _nodes
-from ._objects import DATA, MASK, Array, Bytes, Column, Held, Table
+from ._objects import DATA, MASK, Array, Bytes, Column, Table, handle_of
 
 EVICT = {"spill": 0, "drop": 1, "keep": 2}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
+HOST = _nodes.HOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,10 @@ class Info:
     share: str = ""
     evict: str = ""
     producer: str = ""
-    layout: Optional[dict] = None
+    layout: Optional[Dict[str, Any]] = None
 
     @classmethod
-    def _of(cls, record: dict) -> "Info":
+    def _of(cls, record: Dict[str, Any]) -> "Info":
         return cls(
             name=record["name"],
             version=record["version"],
@@ -114,7 +115,7 @@ def _mode(mode: Union[int, str, None]) -> int:
 def options(
     device: Optional[str], share: Optional[str], mode: Union[int, str, None],
     ttl: Optional[float], evict: str, replace: bool, timeout: Optional[float],
-) -> tuple:
+) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(EVICT)}")
@@ -132,7 +133,7 @@ def dtype_name(dtype: Any) -> str:
     return _convert._native(numpy.empty(0, dtype), "")[1]
 
 
-def layout_of(dtype: Any, shape: Any, nulls: bool) -> tuple:
+def layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_layout_spec."""
     if isinstance(dtype, Mapping):
         rows = int(shape)
@@ -148,6 +149,93 @@ def layout_of(dtype: Any, shape: Any, nulls: bool) -> tuple:
     return (KIND_ARRAY, 0, dtype_name(dtype), extents, nulls, None)
 
 
+# ---- what is put ----
+
+
+def named_errors(names: Sequence[str], results: List[Any], errors: str) -> List[Any]:
+    """What get_many() returns: errors say which name they are about, or the first is raised."""
+    for name, result in zip(names, results):
+        if isinstance(result, _errors.Error):
+            result.args = (f"{name!r}: {result}",)
+            if errors == "raise":
+                raise result
+    return results
+
+
+def place_of(plan: _convert.Plan, device: Optional[str]) -> Optional[str]:
+    """The device to put it on: the one that was asked for, else where the value is if that is a GPU."""
+    if device is not None or plan.device is None:
+        return device
+    from . import cuda
+
+    return cuda.Device(plan.device).uuid
+
+
+def wait_for(stream: int, device: Optional[int]) -> None:
+    from . import cuda
+
+    cuda.Stream.of(stream, device or 0).synchronize()
+
+
+def wait_for_streams(plan: _convert.Plan, stream: Optional[int]) -> None:
+    """Waits for what the value is being made on."""
+    streams = set(plan.streams) if stream is None else {stream, *plan.streams}
+    for one in streams:
+        wait_for(one, plan.device)
+    for event, ordinal in plan.events:
+        from . import cuda
+
+        cuda.wait_for_event(event, ordinal)
+
+
+def queue_of(plan: _convert.Plan, stream: Optional[int]) -> int:
+    """The stream to copy on, behind what makes the value. 0: each copy is done at once."""
+    streams = set(plan.streams)
+    if stream is None and len(streams) == 1 and not plan.events:
+        return streams.pop()
+    queue = stream or 0
+    plan.streams = [one for one in streams if one != queue]
+    wait_for_streams(plan, None)
+    return queue
+
+
+def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...], List[_nodes.Copy]]:
+    """What is to be created for an array on a GPU, or one with nulls, or for columns; and its copies."""
+    if plan.kind != "array":
+        return plan.build(stream)
+    layout = (KIND_ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, None)
+    count = 1
+    for extent in plan.shape:
+        count *= extent
+    copies: List[_nodes.Copy] = []
+    if plan.mask is not None:
+        if plan.strides is not None:
+            raise ValueError("it has nulls and is not contiguous: copy it first")
+        address, bit = plan.mask
+        bits = _nodes.Node("bool", count, offset=bit, device=HOST if plan.device is None else plan.device,
+                           data=address, keep=plan)
+        copies += [copy._replace(which=MASK) for copy in _nodes.bits(bits, stream)]
+    size = _convert.itemsize_of(plan.dtype) * count
+    if size:
+        copies.append(_nodes.Copy((), DATA, 0, plan.address, size, plan))
+    return layout, copies
+
+
+def memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int], ...]]:
+    """The layout of `register` for a value, and the parts of memory that it is about."""
+    if plan.kind == "columns":
+        layout, parts = plan.share()
+    elif plan.kind == "array" and 0 in plan.shape:
+        layout, parts = {}, []
+    elif plan.kind == "array" and plan.device is not None and plan.mask is None:
+        layout, parts = _convert.share_array(plan)
+    else:
+        raise TypeError("it is not on a GPU, whose memory share_mine() is for: put() copies it")
+    if not parts:
+        raise ValueError("there are no elements to share: put() it")
+    return layout, tuple(parts)
+
+
 class Watch(Iterator[Event]):
     """Events, in order, as an iterator. `with`, close() and del end it.
 
@@ -158,12 +246,12 @@ class Watch(Iterator[Event]):
     def __init__(self, client: "Client", prefix: Optional[str], timeout: Optional[float]):
         self._client = client
         self._timeout = timeout
-        self._events: collections.deque = collections.deque()
+        self._events: Deque[Event] = collections.deque()
         read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._read_end = read_end
         events = self._events
 
-        def on_event(*fields):  # in whichever thread dispatches
+        def on_event(*fields: Any) -> None:  # in whichever thread dispatches
             events.append(_event(*fields))
             try:
                 os.write(write_end, b"!")
@@ -217,7 +305,7 @@ class Watch(Iterator[Event]):
         self.close()
 
 
-def _end_watch(client: "Client", watches: list, read_end: int, write_end: int) -> None:
+def _end_watch(client: "Client", watches: List[Any], read_end: int, write_end: int) -> None:
     for watch in watches:
         client._unwatch(watch)
     os.close(read_end)
@@ -234,13 +322,21 @@ class Client(_core.Client):
     Times are in seconds. A `timeout` of None means not to wait at all.
     """
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        self._mine: Dict[str, Any] = {}  # what share_mine() shares, by name
+
+    def close(self) -> None:
+        """Ends it, and releases what Python holds of it. More than once is fine."""
+        super().close()
+        self._mine.clear()
+
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         raise TypeError("a Client cannot be pickled: connect() in the other process")
 
     def __repr__(self) -> str:
@@ -249,7 +345,7 @@ class Client(_core.Client):
         return f"<gpubufd.Client, session {self.session}>"
 
     def call(
-        self, method: str, params: Optional[dict] = None, *, timeout: Optional[float] = 60.0
+        self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = 60.0
     ) -> Any:
         """Any method of the protocol that carries no descriptors; its result as Python values.
 
@@ -293,19 +389,14 @@ class Client(_core.Client):
             raise ValueError('errors is "raise" or "return"')
         asked = tuple(names)
         results = self._open_many(asked, _ms(timeout))
-        for name, result in zip(asked, results):
-            if isinstance(result, _errors.Error):
-                result.args = (f"{name!r}: {result}",)
-                if errors == "raise":
-                    raise result
-        return results
+        return named_errors(asked, results, errors)
 
     # ---- publishing ----
 
     def put(
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
-        replace: bool = False, stream: Optional[int] = None, timeout: Optional[float] = None,
+        replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
     ) -> None:
         """Publishes a copy of a value under a name.
 
@@ -324,83 +415,28 @@ class Client(_core.Client):
         TypeError, ValueError: the value cannot be published; the sentence names the column and says what
         to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
-        plan = _convert.plan(value)
-        self._settle_source(plan, stream)
-        if device is None and plan.device is not None:
-            from . import cuda
-
-            device = cuda.Device(plan.device).uuid
-        opts = options(device, share, mode, ttl, evict, replace, timeout)
+        on = None if stream is None else handle_of(stream)
+        plan = _convert.plan(value, on)
+        opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout)
         if plan.kind == "bytes":
             self._put_bytes(name, plan.buffer, opts)
-        elif plan.kind == "array":
-            self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
         elif plan.kind == "arrow":
+            wait_for_streams(plan, on)
             self._put_arrow(name, plan.source, plan.table, opts)
-        elif plan.kind == "device_arrow":
-            self._put_nodes(name, plan.source, plan.table, opts)
+        elif plan.kind == "array" and (plan.strides is not None or plan.device is None) and not plan.mask:
+            wait_for_streams(plan, on)
+            self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
         else:
-            self._put_from_gpu(name, plan.columns, device, opts)
-
-    @staticmethod
-    def _settle_source(plan: Any, stream: Optional[int]) -> None:
-        """What the value is being made on must be done before it is copied."""
-        for one in {stream, plan.stream} - {None}:
-            from . import cuda
-
-            cuda.Stream.of(int(one)).synchronize()
-
-    def _put_from_gpu(
-        self, name: str, columns: Dict[str, Any], device: Optional[str], opts: tuple
-    ) -> None:
-        """Columns that lie on a GPU, each copied there; {"": column}: one column."""
-        from . import cuda
-
-        specs, sources, rows = [], [], None
-        for key, value in columns.items():
-            try:
-                array = _convert.CudaArray(value, key)
-            except AttributeError as error:
-                raise TypeError(f"column {key!r}: {error}") from None
-            if len(array.shape) != 1:
-                raise ValueError(f"column {key!r}: a column has one axis, not {len(array.shape)}")
-            if array.strides is not None:
-                raise ValueError(f"column {key!r}: it is not contiguous: copy it first")
-            if rows not in (None, array.shape[0]):
-                raise ValueError(f"column {key!r} has {array.shape[0]} rows, those before it {rows}")
-            rows = array.shape[0]
-            if isinstance(value, Held) and value._has_mask and value._null_count != 0:
-                raise TypeError(f"column {key!r} is published already and has nulls: use alias()")
-            mask = array.bitmap(key)
-            specs.append(
-                (key or None, array.dtype, rows, 0, -1 if mask else 0, bool(mask), 0, (), None)
-            )
-            sources.append((array, mask))
-            if array.stream is not None:
-                cuda.Stream.of(array.stream).synchronize()
-            if device is None and array.pointer:
-                ordinal = cuda.pointer_device(array.pointer)
-                device = None if ordinal is None else cuda.Device(ordinal).uuid
-        opts = (device,) + opts[1:]
-        single = list(columns) == [""]
-        top = specs[0] if single else (None, "struct", rows or 0, 0, 0, False, 0, tuple(specs), None)
-        kind = KIND_COLUMN if single else KIND_TABLE
-        with self._create(name, (kind, 0, None, (), False, top), opts) as made:
-            for i, (array, mask) in enumerate(sources):
-                column = made if single else made._child(i)
-                if mask and mask.nbytes:
-                    column._write(MASK, 0, mask.pointer, mask.nbytes, 0)
-                if array.nbytes:
-                    column._write(DATA, 0, array.pointer, array.nbytes, 0)
-            made._seal(None, 0)
-
-    def _put_nodes(self, name: str, node: tuple, table: bool, opts: tuple) -> None:
-        """An Arrow array on a GPU, copied there buffer by buffer."""
-        top, copies = _nodes.table_spec(node) if table else _nodes.column_spec(node, None)
-        kind = KIND_TABLE if table else KIND_COLUMN
-        with self._create(name, (kind, 0, None, (), False, top), opts) as made:
-            _nodes.fill(made, copies)
-            made._seal(None, 0)
+            queue = queue_of(plan, on)
+            layout, copies = layout_and_copies(plan, queue)
+            with self._create(name, layout, opts) as made:
+                if queue and made._ordinal not in (HOST, plan.device):
+                    wait_for(queue, plan.device)  # it is of no use on another GPU
+                    queue = 0
+                _nodes.fill(made, copies, queue)
+                if queue:
+                    wait_for(queue, plan.device)
+                made._seal(None, 0)
 
     def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
@@ -423,29 +459,28 @@ class Client(_core.Client):
 
     def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,
-        ttl: Optional[float] = None, replace: bool = False, stream: Optional[int] = None,
+        ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
     ) -> None:
         """Publishes GPU memory of the caller's own without copying it.
 
-        `value` is contiguous and has a `__cuda_array_interface__`. Unless its memory can be exported
-        (cuMemCreate), it must be kept, and left unchanged, until the object is deleted. Unsupported:
-        managed memory and memory of a stream-ordered pool.
-        """
-        array = _convert.CudaArray(value)
-        if array.strides is not None:
-            raise ValueError("the value is not contiguous: put() copies it")
-        if array.mask is not None:
-            raise ValueError("a value with a mask cannot be shared in place: put() copies it")
-        for one in {stream, array.stream, 1} - {None}:
-            from . import cuda
+        `value` is anything on a GPU that put() takes: an array with `__cuda_array_interface__` or DLPack, a
+        column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
+        sliced one is shared as it lies. Its memory is in one allocation or in at most 16.
 
-            cuda.Stream.of(int(one)).synchronize()
-        layout = {
-            "kind": "array", "dtype": array.dtype, "shape": list(array.shape),
-            "data": {"handle": 0, "offset": 0, "bytes": array.nbytes},
-        }
+        It must be left unchanged until the object is deleted and its readers are gone. The client holds it
+        until the name is deleted or shared anew through this client, or the client is closed. Unless
+        the memory can be exported (cuMemCreate) the object goes with the client.
+
+        Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: its elements do not
+        lie as a layout can say, or it is several batches; put() copies it.
+        """
+        on = None if stream is None else handle_of(stream)
+        plan = _convert.plan(value, on)
+        wait_for_streams(plan, on)
+        layout, parts = memory_of(plan)
         opts = options(None, None, mode, ttl, "spill", replace, None)
-        self._register_device(name, array.pointer, array.nbytes, json.dumps(layout), opts)
+        self._register(name, parts, json.dumps(layout), opts)
+        self._mine[name] = plan  # which holds the value
 
     # ---- names ----
 
@@ -467,6 +502,7 @@ class Client(_core.Client):
     def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
         for name in names:
+            self._mine.pop(name, None)
             try:
                 self.call("delete", {"name": name})
             except _errors.NotFound:
@@ -493,15 +529,15 @@ class Client(_core.Client):
         """
         self.call("alias", _alias(name, of, rows, columns, mode, replace))
 
-    def leases(self, name: Optional[str] = None) -> List[dict]:
+    def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """Who holds what: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
         return self.call("leases", {"name": name} if name else {})["leases"]
 
-    def stats(self) -> dict:
+    def stats(self) -> Dict[str, Any]:
         """The daemon's counters; do not rely on their being complete."""
         return self.call("stats")
 
-    def devices(self) -> List[dict]:
+    def devices(self) -> List[Dict[str, Any]]:
         """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
         return self.stats()["devices"]
 
@@ -514,7 +550,10 @@ class Client(_core.Client):
         return Watch(self, prefix or None, timeout)
 
 
-def _alias(name, of, rows, columns, mode, replace) -> dict:
+def _alias(
+    name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
+    mode: Union[int, str, None], replace: bool,
+) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name, "of": of}
     if rows is not None:
         start, stop = rows

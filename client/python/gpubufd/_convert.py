@@ -1,4 +1,4 @@
-"""What users publish, taken apart: arrays by address and strides, columns as Arrow sources.
+"""What users publish, taken apart: arrays by address and strides, columns as Arrow sources or Nodes.
 
 A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsules]), or
 (format, length, null_count, buffers, children, dictionary).
@@ -6,33 +6,35 @@ A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsul
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Mapping
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core
+from . import _core, _gpu, _nodes
+from ._gpu import NUMPY_UNITS, CudaArray, is_on_gpu
 from ._lists import at_column, list_source
-from ._objects import CPU, CUDA, DATA, Array, Bytes, Column, Held, Table
+from ._objects import CPU, CUDA, DATA, MASK, Array, Bytes, Column, Held, Table
 
 ADVICE = (
     "Things that can be put: NumPy arrays, anything with DLPack, Arrow, the buffer protocol or "
     "__cuda_array_interface__, pandas frames, a dict of columns, a list of values"
 )
 
+Columns = List[Tuple[str, List[_nodes.Piece]]]
+
 
 class Plan:
     """What is to be done for a value. `keep` holds what the rest points to.
 
     `kind` says which members mean something: "array" (dtype, shape in elements, strides in bytes or None,
-    address), "bytes" (buffer), "arrow" (source, table), "device_arrow" (a node as source, table),
-    "device_table" (columns; {"": value} is a column).
+    address, mask), "bytes" (buffer), "arrow" (source, table: all on the host), "columns" (columns, rows,
+    table: some of them on a GPU; a column has the name "").
     """
 
     def __init__(
         self, kind: str, keep: Any, *, dtype: str = "", shape: Tuple[int, ...] = (),
         strides: Optional[Tuple[int, ...]] = None, address: int = 0, buffer: Any = None,
-        source: tuple = (), table: bool = False, columns: Optional[Dict[str, Any]] = None,
-        stream: Optional[int] = None,
+        source: Tuple[Any, ...] = (), table: bool = False,
     ):
         self.kind = kind
         self.keep = keep
@@ -40,16 +42,69 @@ class Plan:
         self.shape = shape
         self.strides = strides
         self.address = address
+        self.mask: Optional[Tuple[int, int]] = None  # (address, first bit)
         self.buffer = buffer
         self.source = source
         self.table = table
-        self.columns = columns or {}
-        self.stream = stream  # what the value is being made on
+        self.columns: Columns = []
+        self.pieces: List[_nodes.Piece] = []  # structs that the columns are to be taken out of
+        self.rows = 0
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
+        self.streams: List[int] = []  # on which it may still be being made
+        self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
+
+    def take(self, name: str, found: _gpu.Found) -> None:
+        """Adds a column."""
+        self.columns.append((name, found.pieces))
+        self.streams += found.streams
+        self.events += found.events
+        if self.device is None and found.device >= 0:
+            self.device = found.device
+
+    def into_columns(self) -> None:
+        """From "arrow": the same, taken apart. _nodes.Joined if that cannot be."""
+        source = self.source
+        if self.table and len(source) == 6:
+            self.columns = [(name, _nodes.pieces_of(child)) for name, child in source[4]]
+            self.rows = source[1]
+        else:
+            self.take("", _gpu.Found(_nodes.pieces_of(source)))
+            if self.table:
+                self.open_structs()
+        self.kind = "columns"
+
+    def open_structs(self) -> None:
+        """Makes a table of the only column. Its columns are taken out when what makes it is waited for."""
+        self.pieces = self.columns.pop()[1]
+        self.rows = sum(piece.rows for piece in self.pieces)
+
+    def settled(self) -> Columns:
+        """The columns, once what they are made on has been waited for."""
+        if self.pieces:
+            self.columns = _nodes.columns_of(self.pieces)
+        return self.columns
+
+    def build(self, stream: int) -> Tuple[Tuple[Any, ...], List[_nodes.Copy]]:
+        """Of "columns": what is to be created, and what is to be copied into it."""
+        building = _nodes.Building(stream)
+        if self.table:
+            layout = building.table(self.settled(), self.rows)
+        else:
+            layout = building.column(self.columns[0][1])
+        return layout, building.copies
+
+    def share(self) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
+        """Of "columns": the layout of `register`, and the parts of memory that it is about."""
+        sharing = _nodes.Sharing()
+        if self.table:
+            layout = sharing.table(self.settled(), self.rows)
+        else:
+            layout = sharing.column(self.columns[0][1])
+        return layout, sharing.parts
 
 
-def plan(value: Any) -> Plan:
-    """What a value is to become: an array, a column, a table or bytes."""
+def plan(value: Any, stream: Optional[int] = None) -> Plan:
+    """What a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, Held):
         return _plan_held(value)
@@ -62,18 +117,17 @@ def plan(value: Any) -> Plan:
     if isinstance(value, (bytes, bytearray, memoryview)) and _is_plain_bytes(value):
         return Plan("bytes", value, buffer=value)
     if module == "cudf" and hasattr(value, "columns"):
-        columns = {name: value[name] for name in value.columns}
-        if columns and all(_is_on_gpu(column) for column in columns.values()):
-            return _plan_dict(columns)
-    if _is_on_gpu(value):
+        _check_index(value)
+        return _plan_dict({name: value[name] for name in value.columns})
+    if hasattr(value, "to_pylibcudf"):
+        return _plan_found(value, _gpu.column_on_gpu(value, ""))
+    if is_on_gpu(value):
         return _plan_cuda(value)
-    if hasattr(value, "__arrow_c_device_array__"):
-        return _plan_device(value)
-    source, table = _arrow_of(value)
+    source = _gpu.arrow_source(value)
     if source:
-        return Plan("arrow", value, source=source, table=table)
+        return _plan_source(value, source)
     if hasattr(value, "__dlpack__"):
-        return _plan_view(_from_dlpack(value), value)
+        return _plan_view(_from_dlpack(value, stream), value)
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return _plan_numpy(_numpy().asarray(value))
     if isinstance(value, (list, tuple, range)):
@@ -94,7 +148,7 @@ def _is_numpy(value: Any) -> bool:
     return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
-def _numpy():
+def _numpy() -> Any:
     import numpy
 
     return numpy
@@ -107,19 +161,46 @@ def _is_plain_bytes(value: Any) -> bool:
 
 
 def _plan_held(value: Held) -> Plan:
-    if isinstance(value, (Table, Column)):
-        if value._ordinal >= 0:
-            return _plan_device(value)
-        return Plan("arrow", value, source=_capsules(value), table=isinstance(value, Table))
-    if value._has_mask:
-        raise TypeError(f"{value.name!r} is an array with nulls: use alias()")
     if isinstance(value, Bytes) and value._ordinal < 0:
         whole: Any = value
         return Plan("bytes", value, buffer=memoryview(whole))
-    return _plan_view(value._view(), value)
+    if isinstance(value, (Table, Column)) and value._ordinal < 0:
+        return Plan("arrow", value, source=_capsules(value), table=isinstance(value, Table))
+    if isinstance(value, Table):
+        schema, array = value.__arrow_c_device_array__()
+        return _plan_source(value, (schema, [array]))
+    if isinstance(value, Column):
+        return _plan_found(value, _gpu.column_on_gpu(value, ""))
+    made = _plan_view(value._view(), value)
+    if value._has_mask and value._null_count != 0:
+        made.mask = value._buffer(MASK).pointer, value._offset
+    value._wait_ready(0)
+    return made
 
 
-def _plan_view(view, keep: Any) -> Plan:
+def _plan_found(keep: Any, found: Optional[_gpu.Found]) -> Plan:
+    """Of a column on a GPU."""
+    assert found is not None
+    made = Plan("columns", (keep, found))
+    made.take("", found)
+    return made
+
+
+def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
+    """Of Arrow's capsules, on the host or on a GPU."""
+    table = _is_table(value, source)
+    if not _gpu.is_gpu_source(source):
+        return Plan("arrow", value, source=source, table=table)
+    found = _gpu.of_capsules(source, value)
+    if not table:
+        return _plan_found(value, found)
+    made = Plan("columns", (value, found), table=True)
+    made.take("", found)
+    made.open_structs()
+    return made
+
+
+def _plan_view(view: Any, keep: Any) -> Plan:
     """Of a View: its own memory, here or on a GPU."""
     kind, ordinal = view.device
     if kind not in (CPU, CUDA, 3, 13):
@@ -133,12 +214,13 @@ def _plan_view(view, keep: Any) -> Plan:
     return made
 
 
-def _from_dlpack(value: Any):
-    stream = {} if value.__dlpack_device__()[0] == CPU else {"stream": 1}
+def _from_dlpack(value: Any, stream: Optional[int] = None) -> Any:
+    """A View. The producer makes the stream (None: the legacy default one) wait for the memory."""
+    where = {} if value.__dlpack_device__()[0] == CPU else {"stream": stream or 1}
     try:
-        capsule = value.__dlpack__(max_version=(1, 0), **stream)
+        capsule = value.__dlpack__(max_version=(1, 0), **where)
     except TypeError:  # older than max_version
-        capsule = value.__dlpack__(**stream)
+        capsule = value.__dlpack__(**where)
     return _core.from_dlpack(capsule)
 
 
@@ -150,7 +232,7 @@ BUFFER_DTYPES = {
 }
 
 
-def _plan_buffer(view, keep: Any) -> Plan:
+def _plan_buffer(view: Any, keep: Any) -> Plan:
     format_ = view.format
     if format_[:1] in "@=<" and len(format_) > 1:
         format_ = format_[1:]
@@ -166,10 +248,7 @@ def _plan_buffer(view, keep: Any) -> Plan:
 
 # ---- NumPy ----
 
-NUMPY_UNITS = ("s", "ms", "us", "ns")
-
-
-def _time_array(array, where: str):
+def _time_array(array: Any, where: str) -> Tuple[Any, str]:
     """(array of int64 or int32, dtype) of datetime64 and timedelta64 in any unit."""
     numpy = _numpy()
     unit, count = numpy.datetime_data(array.dtype)
@@ -194,7 +273,7 @@ def _time_array(array, where: str):
     return seconds.view("<i8"), f"{kind}[s]"
 
 
-def _native(array, where: str):
+def _native(array: Any, where: str) -> Tuple[Any, str]:
     """The array with elements that we know how to name, and their dtype."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -253,12 +332,12 @@ FORMATS = {
 TIME_LETTERS = {"s": "s", "ms": "m", "us": "u", "ns": "n"}
 
 
-def _bitmap(valid) -> Any:
+def _bitmap(valid: Any) -> Any:
     numpy = _numpy()
     return numpy.packbits(valid, bitorder="little")
 
 
-def _numpy_source(array: Any, where: str, nulls: Any = None) -> tuple:
+def _numpy_source(array: Any, where: str, nulls: Any = None) -> Tuple[Any, ...]:
     """The source of an array of one axis; `nulls`: an array of bool, or None."""
     numpy = _numpy()
     if array.ndim != 1:
@@ -302,63 +381,30 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> tuple:
 # ---- columns ----
 
 
-def _capsules(held: Held) -> tuple:
+def _capsules(held: Held) -> Tuple[Any, ...]:
     schema, array = held.__arrow_c_array__()
     return schema, [array]
 
 
-def _arrow_of(value: Any) -> Tuple[Optional[tuple], bool]:
-    """(source, whether it is a table) of what speaks Arrow and lies on the host; else (None, False)."""
-    if hasattr(value, "__arrow_c_stream__"):
-        source = _core.read_stream(value.__arrow_c_stream__())
-    elif hasattr(value, "__arrow_c_array__"):
-        schema, array = value.__arrow_c_array__()
-        source = (schema, [array])
-    elif hasattr(value, "__arrow_c_device_array__"):
-        schema, array = value.__arrow_c_device_array__()
-        source = (schema, [array])
-    else:
-        return None, False
-    return source, _is_table(value, source)
-
-
-def _plan_device(value: Any) -> Plan:
-    """Of what has Arrow's device form: on a GPU, or on the host all the same."""
-    capsules = value.__arrow_c_device_array__()
-    kind, ordinal, event, node = _core.device_nodes(*capsules)
-    source = (capsules[0], [capsules[1]])
-    table = isinstance(value, Table) or _is_table(value, source)
-    if kind == CPU:
-        return Plan("arrow", value, source=source, table=table)
-    if kind != CUDA:
-        raise TypeError(f"an Arrow array on a device of type {kind} cannot be put")
-    if event:
-        from . import cuda
-
-        cuda.wait_for_event(event, ordinal)
-    made = Plan("device_arrow", (value, capsules), source=node, table=table)
-    made.device = ordinal
-    return made
-
-
-def _is_table(value: Any, source: tuple) -> bool:
+def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
     """Structs are tables where what they come from has columns; a column of structs has not."""
+    if isinstance(value, Held):
+        return isinstance(value, Table)
     if hasattr(value, "column_names") or hasattr(value, "num_columns"):
         return True
     if type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch", "RecordBatchReader"):
         return True
     # Nothing is known of it: a stream of structs is what the specification calls a table.
-    return hasattr(value, "__arrow_c_stream__") and _core.schema_format(source[0]) == "+s" and not (
+    streams = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_device_stream__")
+    return streams and _core.schema_format(source[0]) == "+s" and not (
         hasattr(value, "type") or hasattr(value, "dtype")
     )
 
 
-def column_source(value: Any, where: str) -> tuple:
+def column_source(value: Any, where: str) -> Tuple[Any, ...]:
     """The source of anything that can be a column of a table."""
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, (Column, Array)):
-        if value._ordinal >= 0:
-            raise TypeError(f"{at_column(where)}it is on a GPU; a table lies on one device")
         if isinstance(value, Array):
             return _numpy_source(_numpy().asarray(value.to_numpy(masked=value._has_mask)), where)
         return _capsules(value)
@@ -366,7 +412,7 @@ def column_source(value: Any, where: str) -> tuple:
         return _pandas_source(value, where)
     if _is_numpy(value):
         return _numpy_source(_numpy().asanyarray(value), where)
-    source, _ = _arrow_of(value)
+    source = _gpu.arrow_source(value)
     if source:
         return source
     if isinstance(value, (str, bytes, Mapping)):
@@ -376,7 +422,10 @@ def column_source(value: Any, where: str) -> tuple:
     if hasattr(value, "__dlpack__"):
         view = _from_dlpack(value)
         if view.device[0] == CUDA:
-            raise TypeError(f"{at_column(where)}it is on a GPU, and other columns are not")
+            raise TypeError(
+                f"{at_column(where)}it is on a GPU and has neither __cuda_array_interface__ nor Arrow's device "
+                "form: make it an array of CuPy's or PyTorch's"
+            )
         return _numpy_source(view.to_numpy(), where)
     try:
         return _numpy_source(_numpy().asarray(value), where)
@@ -384,12 +433,13 @@ def column_source(value: Any, where: str) -> tuple:
         raise TypeError(f"{at_column(where)}{type(value).__name__} cannot be a column: {error}") from None
 
 
-def _plan_dict(value: Mapping) -> Plan:
+def _plan_dict(value: Mapping[Any, Any]) -> Plan:
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
-    if value and all(_is_on_gpu(column) for column in value.values()):
-        return Plan("device_table", value, columns=dict(value))
+    found = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
+    if any(found.values()):
+        return _plan_mixed(value, found)
     children, length = [], None
     for name, column in value.items():
         source = column_source(column, name)
@@ -402,16 +452,37 @@ def _plan_dict(value: Mapping) -> Plan:
     return Plan("arrow", value, source=source, table=True)
 
 
+def _plan_mixed(value: Mapping[Any, Any], found: Mapping[Any, Any]) -> Plan:
+    """A dict of columns, some of which are on a GPU, where the table then lies."""
+    made = Plan("columns", (value, found), table=True)
+    for name, column in value.items():
+        there = found[name]
+        if there is None:
+            source = column_source(column, name)
+            there = _gpu.Found(_nodes.pieces_of(source), keep=source)
+        made.take(name, there)
+    made.rows = sum(piece.rows for piece in made.columns[0][1])
+    return made
+
+
 def _plan_list(value: Any) -> Plan:
     """A list of record batches is a table, any other a column."""
-    if value and all(hasattr(item, "__arrow_c_array__") for item in value):
-        capsules = [item.__arrow_c_array__() for item in value]
-        formats = {_core.schema_text(schema) for schema, _ in capsules}
-        if len(formats) > 1:
-            raise ValueError("the record batches have different schemas")
-        source = (capsules[0][0], [array for _, array in capsules])
-        return Plan("arrow", value, source=source, table=_is_table(value[0], source))
+    names = ("__arrow_c_array__", "__arrow_c_device_array__")
+    if value and all(any(hasattr(item, name) for name in names) for item in value):
+        if not any(isinstance(item, Held) for item in value):
+            return _plan_batches(value)
     return Plan("arrow", value, source=list_source(list(value), ""), table=False)
+
+
+def _plan_batches(value: Any) -> Plan:
+    sources = [_gpu.arrow_source(item) for item in value]
+    if len({_core.schema_text(source[0]) for source in sources if source}) > 1:
+        raise ValueError("the record batches have different schemas")
+    arrays = [array for source in sources if source for array in source[1]]
+    source = (sources[0][0], arrays) if sources[0] else ()
+    made = _plan_source(value[0], source)
+    made.keep = (value, sources, made.keep)
+    return made
 
 
 # ---- pandas ----
@@ -444,7 +515,7 @@ def _plan_pandas(value: Any) -> Plan:
     return Plan("arrow", value, source=_pandas_source(value, ""), table=False)
 
 
-def _pandas_source(value: Any, where: str) -> tuple:
+def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     """Of a Series, Index or extension array."""
     numpy = _numpy()
     import pandas
@@ -478,7 +549,7 @@ def _pandas_source(value: Any, where: str) -> tuple:
     raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it with astype()")
 
 
-def _category_source(series: Any, nulls: Any, where: str) -> tuple:
+def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
     codes = series.cat.codes.to_numpy()
     indices = _numpy_source(_numpy().where(nulls, 0, codes).astype(codes.dtype), where, nulls)
     return indices[:5] + (column_source(series.cat.categories, where),)
@@ -487,102 +558,75 @@ def _category_source(series: Any, nulls: Any, where: str) -> tuple:
 # ---- GPUs ----
 
 
-def _is_on_gpu(value: Any) -> bool:
-    if isinstance(value, Held):
-        return value._ordinal >= 0
-    try:
-        return value.__cuda_array_interface__ is not None
-    except Exception:  # no such attribute; or, of strings in cuDF and the like, none that can be had
-        return False
-
-
-CUDA_DTYPES = {
-    "b1": "bool8", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8",
-    "u2": "uint16", "u4": "uint32", "u8": "uint64", "f2": "float16", "f4": "float32",
-    "f8": "float64", "c8": "complex64", "c16": "complex128",
-}
-
-
-class CudaArray:
-    """What a `__cuda_array_interface__` says, checked. Shapes in elements, strides in bytes."""
-
-    def __init__(self, value: Any, where: str = ""):
-        interface = value.__cuda_array_interface__
-        typestr = interface["typestr"]
-        self.keep = value
-        self.shape = tuple(int(extent) for extent in interface["shape"])
-        self.pointer = int(interface["data"][0] or 0)
-        self.stream = interface.get("stream")
-        self.mask = interface.get("mask")
-        kind, rest = typestr[1:2], typestr[1:]
-        if typestr[:1] == ">" and rest not in ("b1", "i1", "u1"):
-            raise TypeError(f"{at_column(where)}big-endian elements ({typestr}) cannot be put")
-        if kind in "Mm" and "[" in rest and rest[3:-1] in NUMPY_UNITS:
-            self.dtype = f"{'timestamp' if kind == 'M' else 'duration'}[{rest[3:-1]}]"
-            self.itemsize = 8
-        elif rest in CUDA_DTYPES:
-            self.dtype = CUDA_DTYPES[rest]
-            self.itemsize = int(rest[1:])
-        elif rest == "V2" and str(getattr(value, "dtype", "")).endswith("bfloat16"):
-            self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
-        else:
-            raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
-        strides = interface.get("strides")
-        self.strides = None if strides is None else tuple(int(s) for s in strides)
-        if self.stream == 0:
-            raise ValueError(f"{at_column(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
-        if self.strides is not None and self._is_c_order():
-            self.strides = None
-
-    def _is_c_order(self) -> bool:
-        step = self.itemsize
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides or ())):
-            if extent != 1 and stride != step:
-                return False
-            step *= extent
-        return True
-
-    @property
-    def nbytes(self) -> int:
-        count = self.itemsize
-        for extent in self.shape:
-            count *= extent
-        return count
-
-    def bitmap(self, where: str) -> Optional["CudaMask"]:
-        """The mask, if it is a bitmap; ValueError if it is of a kind that says not enough."""
-        return None if self.mask is None else CudaMask(self.mask, self.shape, where)
-
-
-class CudaMask:
-    """A bitmap of valid elements, as cuDF gives it: typestr "<t1", one bit for each element."""
-
-    def __init__(self, value: Any, shape: tuple, where: str):
-        interface = value.__cuda_array_interface__
-        if interface["typestr"][1:2] != "t" or tuple(interface["shape"]) != shape:
-            raise ValueError(
-                f"{at_column(where)}the mask of its __cuda_array_interface__ is not a bitmap of its elements, "
-                "and whether True is valid or null nobody knows: put the values, and write the "
-                "validity with create()"
-            )
-        self.keep = value
-        self.pointer = int(interface["data"][0])
-        self.nbytes = (shape[0] + 7) // 8
-
-
 def _plan_cuda(value: Any) -> Plan:
     from . import cuda
 
     array = CudaArray(value)
     if array.mask is not None:
-        return Plan("device_table", value, columns={"": value})
+        return _plan_found(value, _gpu.column_on_gpu(value, ""))
     made = Plan(
         "array", (array, value), dtype=array.dtype, shape=array.shape, strides=array.strides,
-        address=array.pointer, stream=array.stream,
+        address=array.pointer,
     )
+    made.streams = [] if array.stream is None else [array.stream]
     if array.pointer:
         made.device = cuda.pointer_device(array.pointer)
     return made
+
+
+def itemsize_of(dtype: str) -> int:
+    """Bytes of an element of an array's dtype."""
+    return _core.itemsize(dtype)
+
+
+def strided_copies(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
+    """An array that is not in C order, in runs that are: on a GPU as they lie, else collected."""
+    size = itemsize_of(made.dtype)
+    if 0 in made.shape:
+        return
+    if made.device is None:
+        yield from _collected(made, limit)
+        return
+    shape, strides = list(made.shape), list(made.strides or ())
+    run = size
+    while shape and (strides[-1] == run or shape[-1] == 1):
+        run *= shape.pop()
+        strides.pop()
+    at = 0
+    for place in itertools.product(*(range(extent) for extent in shape)):
+        address = made.address + sum(i * stride for i, stride in zip(place, strides))
+        yield _nodes.Copy((), DATA, at, address, run, made)
+        at += run
+
+
+def _collected(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
+    """An array on the host, in parts of about `limit` bytes that are in C order."""
+    numpy = _numpy()
+    array = made.keep if _is_numpy(made.keep) else made.keep[0].to_numpy()
+    rows = max(1, limit // max(array.nbytes // len(array), 1))
+    at = 0
+    for start in range(0, len(array), rows):
+        part = numpy.ascontiguousarray(array[start : start + rows])
+        yield _nodes.Copy((), DATA, at, part.__array_interface__["data"][0], part.nbytes, part)
+        at += part.nbytes
+
+
+def share_array(made: Plan) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
+    """The layout of `register` for an array on a GPU as it lies."""
+    size = itemsize_of(made.dtype)
+    count = size if 0 not in made.shape else 0
+    layout: Dict[str, Any] = {"kind": "array", "dtype": made.dtype, "shape": list(made.shape)}
+    if made.strides is None:
+        for extent in made.shape:
+            count *= extent
+    elif count:
+        if any(stride < 0 or stride % size for stride in made.strides):
+            raise ValueError("its elements lie backwards or across one another: put() copies it")
+        layout["strides"] = list(made.strides)
+        count += sum((extent - 1) * stride for extent, stride in zip(made.shape, made.strides))
+    sharing = _nodes.Sharing()
+    layout["data"] = sharing.buffer(made.address, count)
+    return layout, sharing.parts
 
 
 def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
@@ -590,7 +634,7 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     view = target._view()
     at = (target._offset if isinstance(target, Column) else 0) + offset
     keep: Any
-    if _is_on_gpu(values):
+    if is_on_gpu(values):
         there = CudaArray(values)
         if there.strides is not None:
             raise ValueError("the values are not contiguous: copy them first")

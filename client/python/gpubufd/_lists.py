@@ -6,7 +6,7 @@ import datetime
 import decimal
 import math
 import struct
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._values import EPOCH
 
@@ -19,13 +19,13 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
 
 
-def _mask_of(values: list) -> Tuple[Optional[bytes], int]:
+def _mask_of(values: List[Any]) -> Tuple[Optional[bytes], int]:
     missing = [_is_missing(v) for v in values]
     count = sum(missing)
     return (_pack([not m for m in missing]) if count else None), count
 
 
-def _pack(bits: list) -> bytes:
+def _pack(bits: List[Any]) -> bytes:
     out = bytearray((len(bits) + 7) // 8)
     for i, bit in enumerate(bits):
         if bit:
@@ -33,7 +33,7 @@ def _pack(bits: list) -> bytes:
     return bytes(out)
 
 
-def _fixed(format_: str, letter: str, values: list, zero: Any = 0) -> tuple:
+def _fixed(format_: str, letter: str, values: List[Any], zero: Any = 0) -> Tuple[Any, ...]:
     mask, count = _mask_of(values)
     present = (zero if _is_missing(v) else v for v in values)
     try:
@@ -43,7 +43,7 @@ def _fixed(format_: str, letter: str, values: list, zero: Any = 0) -> tuple:
     return (format_, len(values), count, (mask, data), (), None)
 
 
-def _text_source(values: list, formats: str, encode) -> tuple:
+def _text_source(values: List[Any], formats: str, encode: Callable[[Any], bytes]) -> Tuple[Any, ...]:
     mask, count = _mask_of(values)
     pieces = [b"" if _is_missing(v) else encode(v) for v in values]
     ends, at = [0], 0
@@ -55,7 +55,7 @@ def _text_source(values: list, formats: str, encode) -> tuple:
     return (formats[wide], len(values), count, (mask, offsets, b"".join(pieces)), (), None)
 
 
-def _integer_source(values: list, where: str) -> tuple:
+def _integer_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     present = [int(v) for v in values if not _is_missing(v)]
     low, high = min(present), max(present)
     values = [None if _is_missing(v) else int(v) for v in values]
@@ -70,7 +70,7 @@ def _micros(delta: datetime.timedelta) -> int:
     return (delta.days * 86400 + delta.seconds) * 10**6 + delta.microseconds
 
 
-def _datetime_source(values: list, where: str) -> tuple:
+def _datetime_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     zones = {v.tzinfo is not None for v in values if not _is_missing(v)}
     if len(zones) > 1:
         raise TypeError(f"{at_column(where)}times with and without a time zone are mixed")
@@ -80,7 +80,7 @@ def _datetime_source(values: list, where: str) -> tuple:
     return _fixed("tsu:UTC" if aware else "tsu:", "q", micros)
 
 
-def _decimal_source(values: list, where: str) -> tuple:
+def _decimal_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     present = [v for v in values if not _is_missing(v)]
     if not all(v.is_finite() for v in present):
         raise ValueError(f"{at_column(where)}a decimal that is not finite cannot be put")
@@ -97,7 +97,7 @@ def _decimal_source(values: list, where: str) -> tuple:
     return (format_, len(values), count, (mask, data), (), None)
 
 
-def _nested_source(values: list, where: str) -> tuple:
+def _nested_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     mask, count = _mask_of(values)
     items, ends = [], [0]
     for value in values:
@@ -109,7 +109,7 @@ def _nested_source(values: list, where: str) -> tuple:
     return ("+l", len(values), count, (mask, offsets), (("item", child),), None)
 
 
-def _struct_source(values: list, where: str) -> tuple:
+def _struct_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     mask, count = _mask_of(values)
     names = list(dict.fromkeys(key for v in values if not _is_missing(v) for key in v))
     if not all(isinstance(name, str) for name in names):
@@ -146,7 +146,7 @@ def _kind(value: Any, where: str, row: int) -> str:
     raise TypeError(f"{at_column(where)}row {row} is a {type(value).__name__}, which cannot be put")
 
 
-def list_source(values: list, where: str) -> tuple:
+def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     """The source of a list of Python values, None where there is none."""
     values = [_unwrap(v) for v in values]
     values = [v.tolist() if hasattr(v, "tolist") else v for v in values]  # arrays in a list
@@ -173,14 +173,14 @@ def list_source(values: list, where: str) -> tuple:
     return _SOURCES[kinds.pop()](values, where)
 
 
-def _bool_source(values: list, where: str) -> tuple:
+def _bool_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     mask, count = _mask_of(values)
     bits = _pack([not _is_missing(v) and v for v in values])
     return ("b", len(values), count, (mask, bits), (), None)
 
 
-def _time_source(values: list, where: str) -> tuple:
-    def micros(v):
+def _time_source(values: List[Any], where: str) -> Tuple[Any, ...]:
+    def micros(v: datetime.time) -> int:
         if v.tzinfo is not None:
             raise TypeError(f"{at_column(where)}a time of day with a time zone cannot be put")
         return ((v.hour * 60 + v.minute) * 60 + v.second) * 10**6 + v.microsecond

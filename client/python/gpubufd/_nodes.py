@@ -1,113 +1,521 @@
-"""Arrow arrays on a GPU: what is to be created for them, and which of their bytes go where.
+"""Columns taken apart: where each buffer lies, on the host or on a GPU, and how they are put together.
 
-A node is what `_core.device_nodes` tells: (format, name, length, offset, null_count, addresses of the
-buffers, children, dictionary). A copy is (path, which, address, bytes), path being the children's numbers
-from the top.
+A Node is a column that somebody has. A Piece is a range of its elements. What is published is made of one
+or more pieces, such as the batches of a stream, which become one column: build() says what is to be
+created for them, and which bytes go where. share() describes a Node as it lies, to be registered.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+import ctypes
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ._objects import DATA, MASK, OFFSETS
+from . import _core
+from ._lists import at_column
+from ._objects import CPU, CUDA, DATA, MASK, OFFSETS
 
-WIDTHS = {
-    "c": ("int8", 1), "C": ("uint8", 1), "s": ("int16", 2), "S": ("uint16", 2), "i": ("int32", 4),
-    "I": ("uint32", 4), "l": ("int64", 8), "L": ("uint64", 8), "e": ("float16", 2),
-    "f": ("float32", 4), "g": ("float64", 8), "tdD": ("date32", 4), "tdm": ("date64", 8),
-    "tts": ("time32[s]", 4), "ttm": ("time32[ms]", 4), "ttu": ("time64[us]", 8),
-    "ttn": ("time64[ns]", 8),
+KIND_COLUMN, KIND_TABLE = 2, 3
+HOST = -1
+FORMATS = {
+    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
+    "I": "uint32", "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
+    "u": "utf8", "U": "large_utf8", "z": "binary", "Z": "large_binary", "tdD": "date32",
+    "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
+    "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
 }
-STRINGS = {"u": ("utf8", 4), "z": ("binary", 4), "U": ("large_utf8", 8), "Z": ("large_binary", 8)}
 UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
+# Bytes of an element, by the dtype or what is before its parameters.
+WIDTHS = {
+    "bool8": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
+    "uint32": 4, "float32": 4, "date32": 4, "time32": 4, "int64": 8, "uint64": 8, "float64": 8,
+    "date64": 8, "time64": 8, "timestamp": 8, "duration": 8, "complex64": 8, "complex128": 16,
+    "decimal128": 16,
+}
+OFFSET_WIDTHS = {
+    "utf8": 4, "binary": 4, "list": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,
+}
 
-Copies = List[Tuple[Tuple[int, ...], int, int, int]]
 
-
-def _fixed(format_: str) -> Optional[Tuple[str, int]]:
-    """(dtype, bytes of an element)"""
-    if format_ in WIDTHS:
-        return WIDTHS[format_]
-    if format_[:2] == "ts":
+def dtype_of(format_: str) -> Optional[str]:
+    """The protocol's dtype for one of Arrow's formats; None: there is none."""
+    if format_ in FORMATS:
+        return FORMATS[format_]
+    if format_[:2] == "ts" and format_[3:4] == ":":
         zone = f",{format_[4:]}" if format_[4:] else ""
-        return f"timestamp[{UNITS[format_[2]]}{zone}]", 8
+        return f"timestamp[{UNITS[format_[2]]}{zone}]"
     if format_[:2] == "tD":
-        return f"duration[{UNITS[format_[2]]}]", 8
+        return f"duration[{UNITS[format_[2]]}]"
     if format_[:2] == "w:":
-        return f"fixed_binary({format_[2:]})", int(format_[2:])
-    if format_[:2] == "d:" and format_.count(",") == 1:
-        return f"decimal128({format_[2:]})", 16
+        return f"fixed_binary({format_[2:]})"
+    if format_[:3] == "+w:":
+        return f"fixed_list({format_[3:]})"
+    if format_[:2] == "d:":
+        digits = format_[2:].split(",")
+        if digits[2:] in ([], ["128"]):
+            return f"decimal128({digits[0]},{digits[1]})"
     return None
 
 
-def column_spec(
-    node: tuple, name: Optional[str], path: Tuple[int, ...] = (), start: int = 0,
-    rows: Optional[int] = None,
-) -> Tuple[tuple, Copies]:
-    """A column's specification, and its copies. `start`, `rows`: the part of it that a table shows."""
-    format_, own_name, length, offset, null_count, buffers, children, dictionary = node
-    if rows is not None and (start, rows) != (0, length):
-        null_count = 0 if null_count == 0 else -1
-        length = rows
-    first = offset + start
-    keep = first % 8  # so that bitmaps begin at a byte
-    first -= keep
-    total = keep + length
-    mask = len(buffers) > 0 and buffers[0] != 0 and null_count != 0
-    copies: Copies = []
-    if mask:
-        copies.append((path, MASK, buffers[0] + first // 8, (total + 7) // 8))
-    if dictionary is not None:
-        plain = (format_, own_name, length, offset + start, null_count, buffers, (), None)
-        indices, copies = column_spec(plain, None, path + (0,))
-        values, more = column_spec(dictionary, None, path + (1,))
-        spec = (name, "dictionary", length, 0, null_count, False, 0, (indices, values), None)
-        return spec, copies + more
-    data_bytes = 0
-    fixed = _fixed(format_)
-    if format_ == "b":
-        dtype = "bool"
-        copies.append((path, DATA, buffers[1] + first // 8, (total + 7) // 8))
-    elif fixed:
-        dtype, width = fixed
-        copies.append((path, DATA, buffers[1] + first * width, total * width))
-    elif format_ in STRINGS:
-        dtype, width = STRINGS[format_]
-        if length:
-            from . import cuda
-
-            data_bytes = cuda.read_integer(buffers[1] + (first + total) * width, width)
-            copies.append((path, OFFSETS, buffers[1] + first * width, (total + 1) * width))
-            copies.append((path, DATA, buffers[2], data_bytes))
-    else:
-        what = f"column {own_name!r}" if own_name else "it"
-        raise TypeError(
-            f"{what} is on a GPU and of Arrow format {format_!r}; nested columns are put from the host "
-            "alone: copy it there"
-        )
-    if length == 0:
-        keep, copies = 0, []
-    return (name, dtype, length, keep, null_count, mask, data_bytes, (), None), copies
+def _head(dtype: str) -> str:
+    return dtype.partition("[")[0].partition("(")[0]
 
 
-def table_spec(node: tuple) -> Tuple[tuple, Copies]:
-    """As column_spec, of a struct array that is a table."""
-    format_, _, length, offset, null_count, _, children, _ = node
-    if format_ != "+s" or null_count > 0:
-        raise TypeError("only a struct array without nulls of its own can become a table")
-    specs, copies = [], []
-    for i, child in enumerate(children):
-        spec, more = column_spec(child, child[1], (i,), offset, length)
-        specs.append(spec)
-        copies += more
-    return (None, "struct", length, 0, 0, False, 0, tuple(specs), None), copies
+def _parameter(dtype: str) -> int:
+    return int(dtype.partition("(")[2][:-1])
 
 
-def fill(made: Any, copies: Copies) -> None:
-    """Copies what belongs into an unsealed object."""
-    for path, which, address, count in copies:
-        target = made
-        for i in path:
-            target = target._child(i)
+class Node:
+    """A column somewhere. An address is 0 where there is no such buffer."""
+
+    __slots__ = (
+        "dtype", "name", "length", "offset", "null_count", "device", "data", "mask", "offsets",
+        "children", "metadata", "keep",
+    )
+
+    def __init__(
+        self, dtype: str, length: int, *, name: str = "", offset: int = 0, null_count: int = 0,
+        device: int = HOST, data: int = 0, mask: int = 0, offsets: int = 0,
+        children: Sequence["Node"] = (), metadata: Optional[Tuple[bytes, ...]] = None, keep: Any = None,
+    ):
+        self.dtype = dtype
+        self.name = name
+        self.length = length
+        self.offset = offset  # in elements, of all its buffers
+        self.null_count = null_count  # -1: unknown
+        self.device = device  # a GPU's ordinal, or HOST
+        self.data = data
+        self.mask = mask
+        self.offsets = offsets
+        self.children = list(children)  # of a dictionary: indices, values
+        self.metadata = metadata
+        self.keep = keep  # holds the memory
+
+    def read(self, address: int, count: int, stream: int) -> bytearray:
+        """Bytes of one of its buffers."""
+        if self.device == HOST:
+            return bytearray(ctypes.string_at(address, count))
+        from . import cuda
+
+        return cuda.read_bytes(address, count, self.device, stream)
+
+    def offset_at(self, i: int, stream: int) -> int:
+        """The i-th of its offsets."""
+        width = OFFSET_WIDTHS[self.dtype]
+        return int.from_bytes(self.read(self.offsets + i * width, width, stream), "little", signed=True)
+
+
+class Piece(NamedTuple):
+    """Elements [start, start + rows) of a Node."""
+
+    node: Node
+    start: int
+    rows: int
+
+    @property
+    def first(self) -> int:
+        """The place of its first element in the buffers."""
+        return self.node.offset + self.start
+
+
+def whole(node: Node) -> Piece:
+    return Piece(node, 0, node.length)
+
+
+# ---- what others have, as Nodes ----
+
+
+def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
+    """What `_core.nodes` tells of an Arrow array."""
+    format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
+    dtype = dtype_of(format_)
+    if dtype is None:
+        raise TypeError(f"{at_column(name)}Arrow's format {format_!r} is not supported: cast it first")
+    if length < 0 or offset < 0 or null_count < -1:
+        raise ValueError(f"{at_column(name)}the Arrow array has a negative length or offset")
+    node = Node(
+        dtype, length, name=name, offset=offset, null_count=null_count, device=device, keep=keep,
+        metadata=_text_pairs(metadata), children=[of_arrow(child, device, keep) for child in children],
+    )
+    if len(buffers) > 0 and dtype != "null":
+        node.mask = buffers[0]
+    if dtype in OFFSET_WIDTHS and len(buffers) > 1:
+        node.offsets = buffers[1]
+    if len(buffers) > 1 and not format_.startswith("+"):
+        node.data = buffers[-1]
+    if dictionary is None:
+        return node
+    node.name, node.metadata, pairs = "", None, node.metadata
+    values = of_arrow(dictionary, device, keep)
+    return Node("dictionary", length, name=name, null_count=null_count, device=device,
+                children=[node, values], metadata=pairs, keep=keep)
+
+
+def _text_pairs(pairs: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[bytes, ...]]:
+    """The metadata that a layout has room for: UTF-8 without NUL."""
+    if not pairs:
+        return None
+    kept: List[bytes] = []
+    for key, value in zip(pairs[::2], pairs[1::2]):
+        try:
+            if b"\0" not in key + value and (key + value).decode() is not None:
+                kept += (key, value)
+        except UnicodeDecodeError:
+            pass
+    return tuple(kept) or None
+
+
+class Joined(Exception):
+    """A source that must be put as a whole: a child of it is in several pieces."""
+
+
+def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
+    """A source that Python put together: see _convert."""
+    if len(source) != 6:
+        pieces = pieces_of(source)
+        if len(pieces) != 1:
+            raise Joined
+        pieces[0].node.name = name
+        return pieces[0].node
+    format_, length, null_count, buffers, children, dictionary = source
+    addresses = [0 if b is None else _core.address(b)[0] for b in buffers]
+    told = (format_, name, length, 0, null_count, addresses, (), None, None)
+    node = of_arrow(told, HOST, source)
+    node.children = [of_parts(child, child_name) for child_name, child in children]
+    if dictionary is None:
+        return node
+    node.name = ""
+    return Node("dictionary", length, name=name, null_count=null_count,
+                children=[node, of_parts(dictionary)], keep=source)
+
+
+def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
+    """A source as pieces of one type; there is at least one."""
+    if len(source) == 6:
+        return [whole(of_parts(source))]
+    schema, arrays = source
+    nodes = []
+    for capsule in arrays or [None]:
+        kind, ordinal, _ = (CPU, HOST, 0) if capsule is None else _core.array_device(capsule)
+        if kind not in (CPU, CUDA):
+            raise TypeError(f"an Arrow array on a device of type {kind} cannot be put: copy it to the host")
+        told = _core.nodes(schema, capsule)
+        nodes.append(of_arrow(told, HOST if kind == CPU else ordinal, (schema, capsule)))
+    return [whole(node) for node in nodes]
+
+
+def columns_of(pieces: List[Piece]) -> List[Tuple[str, List[Piece]]]:
+    """The columns of struct pieces that are a table."""
+    for node, _, _ in pieces:
+        if node.dtype != "struct" or (node.mask and node.null_count != 0 and _has_nulls(node)):
+            raise TypeError("only a struct array without nulls of its own can become a table")
+    return [
+        (child.name, [Piece(p.node.children[i], p.first, p.rows) for p in pieces])
+        for i, child in enumerate(pieces[0].node.children)
+    ]
+
+
+def _has_nulls(node: Node) -> bool:
+    if node.null_count > 0 or node.length == 0:
+        return node.length > 0
+    bits = node.read(node.mask, (node.offset + node.length + 7) // 8, 0)
+    return _core.count_nulls(_core.address(bits)[0], node.offset, node.length) > 0
+
+
+# ---- copies ----
+
+
+class Copy(NamedTuple):
+    """Bytes to be written into an unsealed object; `path` are numbers of children from the top."""
+
+    path: Tuple[int, ...]
+    which: int
+    at: int
+    address: int
+    size: int
+    keep: Any
+
+
+class Building:
+    """What is to be created, and what is copied into it. `stream`: what was written to be read in order."""
+
+    def __init__(self, stream: int = 0):
+        self.stream = stream
+        self.copies: List[Copy] = []
+
+    def table(self, columns: List[Tuple[str, List[Piece]]], rows: int) -> Tuple[Any, ...]:
+        """The layout of a table; as `_core` takes it."""
+        specs = []
+        for i, (name, pieces) in enumerate(columns):
+            found = sum(piece.rows for piece in pieces)
+            if found != rows:
+                raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
+            specs.append(self._column(pieces, name, (i,)))
+        top = (None, "struct", rows, 0, 0, False, 0, tuple(specs), None)
+        return (KIND_TABLE, 0, None, (), False, top)
+
+    def column(self, pieces: List[Piece]) -> Tuple[Any, ...]:
+        """The layout of a column."""
+        return (KIND_COLUMN, 0, None, (), False, self._column(pieces, None, ()))
+
+    def _column(self, pieces: List[Piece], name: Optional[str], path: Tuple[int, ...]) -> Tuple[Any, ...]:
+        node = pieces[0].node
+        where = name or node.name
+        for piece in pieces[1:]:
+            if piece.node.dtype != node.dtype or len(piece.node.children) != len(node.children):
+                raise ValueError(f"{at_column(where)}the batches have different types")
+        for piece in pieces:
+            self._check(piece, where)
+        rows = sum(piece.rows for piece in pieces)
+        masked, null_count = self._nulls(pieces)
+        head, data_bytes = _head(node.dtype), 0
+        specs: List[Tuple[Any, ...]] = []
+        if masked:
+            self._bits(pieces, path, MASK, rows)
+        if head == "null":
+            null_count = rows
+        elif head == "dictionary":
+            specs = self._dictionary(pieces, path, where)
+            null_count = specs[0][4]
+        elif head == "struct":
+            for i, child in enumerate(node.children):
+                inner = [Piece(p.node.children[i], p.first, p.rows) for p in pieces]
+                specs.append(self._column(inner, child.name, path + (i,)))
+        elif head == "fixed_list":
+            size = _parameter(node.dtype)
+            inner = [Piece(p.node.children[0], p.first * size, p.rows * size) for p in pieces]
+            specs = [self._column(inner, None, path + (0,))]
+        elif node.dtype in OFFSET_WIDTHS:
+            inner = self._offsets(pieces, path, rows, where)
+            if head.endswith("list"):
+                specs = [self._column(inner, None, path + (0,))]
+            else:
+                data_bytes = self._characters(inner, path)
+        elif head == "bool":
+            self._bits(pieces, path, DATA, rows)
+        else:
+            self._fixed(pieces, path)
+        return (name, node.dtype, rows, 0, null_count, masked, data_bytes, tuple(specs), node.metadata)
+
+    @staticmethod
+    def _check(piece: Piece, where: str) -> None:
+        node = piece.node
+        if piece.start < 0 or piece.start + piece.rows > node.length:
+            raise ValueError(f"{at_column(where)}an Arrow child is shorter than its parent")
+        head = _head(node.dtype)
+        needs_data = head == "bool" or head in WIDTHS or head == "fixed_binary"
+        if piece.rows and (needs_data and not node.data or head in OFFSET_WIDTHS and not node.offsets):
+            raise ValueError(f"{at_column(where)}the Arrow array has no data")
+
+    @staticmethod
+    def _nulls(pieces: List[Piece]) -> Tuple[bool, int]:
+        """(whether a mask is needed, how many nulls there are; -1: unknown)"""
+        total, known = 0, True
+        for piece in pieces:
+            node = piece.node
+            if not node.mask or node.null_count == 0 or not piece.rows:
+                continue
+            if node.device == HOST:
+                total += _core.count_nulls(node.mask, piece.first, piece.rows)
+            elif node.null_count > 0 and piece.rows == node.length:
+                total += node.null_count
+            else:
+                known = False
+        return total > 0 or not known, total if known else -1
+
+    def _add(self, path: Tuple[int, ...], which: int, at: int, address: int, count: int, keep: Any) -> None:
         if count:
-            target._write(which, 0, address, count, 0)
+            self.copies.append(Copy(path, which, at, address, count, keep))
+
+    def _staged(self, path: Tuple[int, ...], which: int, data: bytearray) -> None:
+        self._add(path, which, 0, _core.address(data)[0], len(data), data)
+
+    def _bits(self, pieces: List[Piece], path: Tuple[int, ...], which: int, rows: int) -> None:
+        """Bitmaps; such as do not lie at whole bytes are shifted on the host."""
+        full = [piece for piece in pieces if piece.rows]
+        if not full:
+            return
+        node = full[0].node
+        if len(full) == 1 and full[0].first % 8 == 0:
+            address = (node.mask if which == MASK else node.data) + full[0].first // 8
+            self._add(path, which, 0, address, (rows + 7) // 8, node)
+            return
+        target, at = bytearray((rows + 7) // 8), 0
+        for piece in full:
+            node, first = piece.node, piece.first
+            address = node.mask if which == MASK else node.data
+            count = (first % 8 + piece.rows + 7) // 8
+            if which == MASK and (not address or node.null_count == 0):
+                source = bytearray(b"\xff" * count)
+            else:
+                source = node.read(address + first // 8, count, self.stream)
+            _core.copy_bits(target, at, source, first % 8, piece.rows)
+            at += piece.rows
+        self._staged(path, which, target)
+
+    def _fixed(self, pieces: List[Piece], path: Tuple[int, ...]) -> None:
+        dtype = pieces[0].node.dtype
+        head = _head(dtype)
+        width = _parameter(dtype) if head == "fixed_binary" else WIDTHS[head]
+        at = 0
+        for piece in pieces:
+            count = piece.rows * width
+            self._add(path, DATA, at, piece.node.data + piece.first * width, count, piece.node)
+            at += count
+
+    def _offsets(
+        self, pieces: List[Piece], path: Tuple[int, ...], rows: int, where: str
+    ) -> List[Piece]:
+        """Offsets, counted from 0; the pieces of what is behind them."""
+        dtype = pieces[0].node.dtype
+        width = OFFSET_WIDTHS[dtype]
+        full = [piece for piece in pieces if piece.rows]
+        if not full:
+            self._staged(path, OFFSETS, bytearray(width))
+            return [self._behind(piece.node, 0, 0) for piece in pieces[:1]]
+        staged, behind, base = bytearray(), [], 0
+        for piece in full:
+            node, first = piece.node, piece.first
+            begin = node.offset_at(first, self.stream)
+            end = node.offset_at(first + piece.rows, self.stream)
+            if begin < 0 or end < begin:
+                raise ValueError(f"{at_column(where)}an Arrow array's offsets go backwards")
+            behind.append(self._behind(node, begin, end - begin))
+            if len(full) == 1 and begin == 0:
+                self._add(path, OFFSETS, 0, node.offsets + first * width, (rows + 1) * width, node)
+                return behind
+            if width == 4 and base + end - begin > 2**31 - 1:
+                raise ValueError(
+                    f"{at_column(where)}the batches together have more than 2**31 - 1 characters or items: "
+                    "cast to a large_ type first"
+                )
+            part = node.read(node.offsets + first * width, (piece.rows + 1) * width, self.stream)
+            _core.add_to_integers(part, width, base - begin)
+            staged += part[width if staged else 0 :]
+            base += end - begin
+        self._staged(path, OFFSETS, staged)
+        return behind
+
+    @staticmethod
+    def _behind(node: Node, start: int, count: int) -> Piece:
+        """Items of a list; characters, as a node of bytes."""
+        if node.children:
+            return Piece(node.children[0], start, count)
+        characters = Node("uint8", start + count, device=node.device, data=node.data, keep=node)
+        return Piece(characters, start, count)
+
+    def _characters(self, pieces: List[Piece], path: Tuple[int, ...]) -> int:
+        at = 0
+        for piece in pieces:
+            self._add(path, DATA, at, piece.node.data + piece.start, piece.rows, piece.node)
+            at += piece.rows
+        return at
+
+    def _dictionary(self, pieces: List[Piece], path: Tuple[int, ...], where: str) -> List[Tuple[Any, ...]]:
+        indices = [Piece(p.node.children[0], p.first, p.rows) for p in pieces]
+        values = [p.node.children[1] for p in pieces]
+        if any(not _same(values[0], other) for other in values[1:]):
+            raise ValueError(
+                f"{at_column(where)}the batches have different dictionaries; unify them first (of a pyarrow "
+                "table: unify_dictionaries())"
+            )
+        return [
+            self._column(indices, None, path + (0,)),
+            self._column([whole(values[0])], None, path + (1,)),
+        ]
+
+
+def bits(node: Node, stream: int) -> List[Copy]:
+    """The copies of a column of bits."""
+    building = Building(stream)
+    building.column([whole(node)])
+    return building.copies
+
+
+def _same(a: Node, b: Node) -> bool:
+    """Whether two dictionaries lie in the same memory."""
+    return (
+        (a.length, a.offset, a.data, a.offsets, a.mask) == (b.length, b.offset, b.data, b.offsets, b.mask)
+        and len(a.children) == len(b.children)
+        and all(_same(x, y) for x, y in zip(a.children, b.children))
+    )
+
+
+def target_of(made: Any, path: Tuple[int, ...], found: Dict[Tuple[int, ...], Any]) -> Any:
+    """The part of an unsealed object at a path; `found` has those that were looked for before."""
+    if path not in found:
+        found[path] = target_of(made, path[:-1], found)._child(path[-1]) if path else made
+    return found[path]
+
+
+def fill(made: Any, copies: List[Copy], stream: int) -> None:
+    """Makes the copies; with a stream they are queued there."""
+    found: Dict[Tuple[int, ...], Any] = {}
+    for path, which, at, address, count, _ in copies:
+        target_of(made, path, found)._write(which, at, address, count, stream)
+
+
+# ---- as they lie ----
+
+
+class Sharing:
+    """Nodes on one GPU as they lie: the layout of `register`, and the parts that its handles are."""
+
+    def __init__(self) -> None:
+        self.parts: List[Tuple[int, int]] = []
+
+    def table(self, columns: List[Tuple[str, List[Piece]]], rows: int) -> Dict[str, Any]:
+        described = []
+        for name, pieces in columns:
+            if len(pieces) != 1:
+                raise ValueError(f"{at_column(name)}it lies in several batches: put() joins them")
+            if pieces[0].rows != rows:
+                raise ValueError(f"{at_column(name)}it has {pieces[0].rows} rows, the columns before it {rows}")
+            described.append({"name": name, **self._column(pieces[0], name)})
+        return {"kind": "table", "length": rows, "columns": described}
+
+    def column(self, pieces: List[Piece]) -> Dict[str, Any]:
+        if len(pieces) != 1:
+            raise ValueError("it lies in several batches: put() joins them")
+        return {"kind": "column", **self._column(pieces[0], "")}
+
+    def buffer(self, address: int, count: int) -> Dict[str, Any]:
+        """A buffer of so many bytes."""
+        if not count:
+            return {"handle": 0, "offset": 0, "bytes": 0}
+        self.parts.append((address, count))
+        return {"handle": len(self.parts) - 1, "offset": 0, "bytes": count}
+
+    def _column(self, piece: Piece, where: str) -> Dict[str, Any]:
+        node, end = piece.node, piece.first + piece.rows
+        if node.device == HOST:
+            raise TypeError(f"{at_column(where)}it is on the host: share_mine() is for GPU memory, put() copies")
+        Building._check(piece, where)
+        masked = bool(node.mask) and node.null_count != 0
+        is_whole = piece.start == 0 and piece.rows == node.length
+        said: Dict[str, Any] = {"dtype": node.dtype, "length": piece.rows, "offset": piece.first}
+        head = _head(node.dtype)
+        if masked or head == "dictionary":
+            said["null_count"] = node.null_count if is_whole else -1
+        if masked:
+            said["mask"] = self.buffer(node.mask, (end + 7) // 8)
+        width = OFFSET_WIDTHS.get(node.dtype)
+        if width and not node.offsets or end and not piece.rows and not (node.data or node.children):
+            raise ValueError(f"{at_column(where)}it has no memory to be shared: put() it")
+        if width:
+            said["offsets"] = self.buffer(node.offsets, (end + 1) * width)
+        if head in WIDTHS or head == "fixed_binary":
+            size = _parameter(node.dtype) if head == "fixed_binary" else WIDTHS[head]
+            said["data"] = self.buffer(node.data, end * size)
+        elif head == "bool":
+            said["data"] = self.buffer(node.data, (end + 7) // 8)
+        elif width and not node.children:
+            said["data"] = self.buffer(node.data, node.offset_at(end, 0) if piece.rows else 0)
+        if node.children:
+            said["children"] = [
+                dict(self._column(whole(child), where), **({"name": child.name} if head == "struct" else {}))
+                for child in node.children
+            ]
+        if node.metadata:
+            pairs = [text.decode() for text in node.metadata]
+            said["metadata"] = dict(zip(pairs[::2], pairs[1::2]))
+        return said

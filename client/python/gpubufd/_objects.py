@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from . import _core
+
+_Self = TypeVar("_Self", bound="Held")
 
 DATA, MASK, OFFSETS = 0, 1, 2
 CPU, CUDA = 1, 2
 
 
+def handle_of(stream: Any) -> int:
+    """A CUDA stream's handle: of a number, of CuPy's, PyTorch's, numba's, cuda.core's or ours; None: 0."""
+    if stream is None:
+        return 0
+    if isinstance(stream, int):
+        return stream
+    from . import cuda
+
+    return cuda.handle_of(stream)
+
+
 class _HostOnly:
     """A method that objects on a GPU do not have, so that nobody who looks for it calls it."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.__doc__ = function.__doc__
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
         if instance._ordinal >= 0:
@@ -27,13 +39,16 @@ class _HostOnly:
         return self.function.__get__(instance, owner)
 
 
-def _refuse_keywords(keywords):
+def _refuse_keywords(keywords: Dict[str, Any]) -> None:
     for key, value in keywords.items():
         if value is not None:
             raise NotImplementedError(f"{key}={value!r} is not supported")
 
 
-def _dlpack(view, owner, stream, max_version, dl_device, copy):
+def _dlpack(
+    view: Any, owner: Any, stream: Optional[int], max_version: Optional[Tuple[int, int]],
+    dl_device: Optional[Tuple[int, int]], copy: Optional[bool],
+) -> Any:
     """`__dlpack__` of a Buffer, on behalf of what `owner` is (None: nothing to wait for)."""
     versioned = max_version is not None and tuple(max_version) >= (1, 0)
     device = view.device
@@ -61,7 +76,7 @@ def _dlpack(view, owner, stream, max_version, dl_device, copy):
     return view.dlpack(versioned, False)
 
 
-def _cuda_interface(view):
+def _cuda_interface(view: Any) -> Dict[str, Any]:
     if view.device[0] != CUDA:
         raise AttributeError("__cuda_array_interface__: it is on the host")
     if not view.typestr:
@@ -89,10 +104,13 @@ class Buffer(_core.View):
         return self.shape[0] if self.shape else 0
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
         return _cuda_interface(self)
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+    ) -> Any:
         if copy and self.device[0] != CPU:
             raise BufferError("no copy is made on a GPU: copy what you took with your own library")
         return _dlpack(self, None, stream, max_version, dl_device, copy)
@@ -100,13 +118,13 @@ class Buffer(_core.View):
     def __dlpack_device__(self) -> Tuple[int, int]:
         return self.device
 
-    def to_numpy(self):
+    def to_numpy(self) -> Any:
         """A NumPy array over the memory; nothing is copied. Host only."""
         from . import _values
 
         return _values.buffer_to_numpy(self)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         from . import _values
 
         return _values.as_asked(self.to_numpy(), dtype, copy, True)
@@ -119,7 +137,7 @@ class Buffer(_core.View):
         where = "host" if self.device[0] == CPU else f"cuda:{self.device[1]}"
         return f"<gpubufd.Buffer {self.dtype} {self.shape} on {where} at {self.pointer:#x}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         raise TypeError("a Buffer cannot be pickled: send the object's name, and open it there")
 
 
@@ -150,13 +168,13 @@ class Validity:
         bits: Any = self.bits
         return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
 
-    def to_numpy(self):
+    def to_numpy(self) -> Any:
         """A new array of bool, True where the element is valid. Host only."""
         from . import _values
 
         return _values.bits_to_numpy(self.bits, self.offset, self.length).reshape(self._shape)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         from . import _values
 
         return _values.as_asked(self.to_numpy(), dtype, copy, False)
@@ -184,28 +202,28 @@ class Held(_core.Object):
         """The GPU's number in this process, as CUDA counts them; -1 on the host."""
         return self._ordinal
 
-    def wait_ready(self, stream: Optional[int] = None) -> None:
+    def wait_ready(self, stream: Any = None) -> None:
         """Makes a CUDA stream (None: this thread) wait until what was published is there.
 
         Costs nothing on the host, or if it was there when it was opened.
         """
-        self._wait_ready(0 if stream is None else int(stream))
+        self._wait_ready(handle_of(stream))
 
-    def release_on(self, stream: int) -> None:
+    def release_on(self, stream: Any) -> None:
         """Releases it once the work queued on a CUDA stream so far is done."""
-        self._release_on(int(stream))
+        self._release_on(handle_of(stream))
 
     def close(self) -> None:
         """The same as release()."""
         self.release()
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self.release()
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled: send its name, and open it in the other process"
         )
@@ -222,40 +240,41 @@ class Held(_core.Object):
 
     # ---- slicing ----
 
-    def _range(self, key: slice, count: int):
+    def _range(self: _Self, key: slice, count: int) -> _Self:
         start, stop, step = key.indices(count)
         if step != 1:
             raise ValueError("a slice without a copy has step 1; take every n-th of to_numpy()")
-        return self._slice(start, max(stop - start, 0))
+        part: _Self = self._slice(start, max(stop - start, 0))
+        return part
 
     # ---- Arrow ----
 
-    def _check_arrow(self):
+    def _check_arrow(self) -> None:
         pass
 
-    def __arrow_c_schema__(self):
+    def __arrow_c_schema__(self) -> Any:
         """A capsule of Arrow's C schema."""
         return self._arrow_schema()
 
     @_HostOnly
-    def __arrow_c_array__(self, requested_schema=None):
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Tuple[Any, Any]:
         """Capsules of Arrow's C schema and array, with nothing copied."""
         self._check_arrow()
         return self._arrow_schema(), self._arrow_array()
 
     @_HostOnly
-    def __arrow_c_stream__(self, requested_schema=None):
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """A capsule of an Arrow C stream that has this as its only array."""
         self._check_arrow()
         return self._arrow_stream()
 
-    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+    def __arrow_c_device_array__(self, requested_schema: Any = None, **keywords: Any) -> Tuple[Any, Any]:
         """Capsules of Arrow's C schema and device array: on the host and on a GPU, nothing copied."""
         _refuse_keywords(keywords)
         self._check_arrow()
         return self._arrow_schema(), self._arrow_device_array()
 
-    def to_pyarrow(self):
+    def to_pyarrow(self) -> Any:
         """A pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
         import pyarrow
 
@@ -323,7 +342,7 @@ class _Sequence(Held):
             )
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
         if self._ordinal < 0:
             raise AttributeError("__cuda_array_interface__: it is on the host")
         try:
@@ -333,7 +352,10 @@ class _Sequence(Held):
         self._wait_ready(0)
         return interface
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+    ) -> Any:
         """A DLPack capsule; read-only, if the consumer asks for a version that can say so.
 
         BufferError: there are nulls, or it is of strings or of a type that DLPack has not.
@@ -344,7 +366,7 @@ class _Sequence(Held):
     def __dlpack_device__(self) -> Tuple[int, int]:
         return (CPU, 0) if self._ordinal < 0 else (CUDA, self._ordinal)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         from . import _values
 
         if self._ordinal >= 0:
@@ -352,7 +374,7 @@ class _Sequence(Held):
         array = self.to_numpy()
         return _values.as_asked(array, dtype, copy, not array.flags.writeable)
 
-    def to_numpy(self, *, fill: Any = None, masked: bool = False):
+    def to_numpy(self, *, fill: Any = None, masked: bool = False) -> Any:
         """A NumPy array; of numbers, dates and times without nulls one over the same memory, read-only.
 
         Nulls: of floats and times they become NaN and NaT in a copy; of other types say `fill`, the
@@ -363,7 +385,7 @@ class _Sequence(Held):
 
         return _values.to_numpy(self, fill, masked)
 
-    def tolist(self) -> list:
+    def tolist(self) -> List[Any]:
         """A list of Python values, None for nulls. Host only."""
         from . import _values
 
@@ -371,18 +393,18 @@ class _Sequence(Held):
 
     to_pylist = tolist
 
-    def copy_to_host(self, stream: Optional[int] = None):
+    def copy_to_host(self, stream: Any = None) -> Any:
         """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
 
-        With a `stream` (a CUDA stream's handle) the copy is queued there and must not be looked at
-        before the stream is done; the memory behind a null is copied as it is. BufferError for strings,
-        bits and nested types.
+        With a `stream` (a CUDA stream or its handle) the copy is queued there and must not be looked at
+        before the stream is done. What is behind a null is copied as it is. Strings and nested columns
+        become an array of Python objects, with None for nulls; with a stream they are a BufferError.
         """
         from . import _values
 
-        return _values.copy_to_host(self, stream)
+        return _values.copy_to_host(self, None if stream is None else handle_of(stream))
 
-    def to_cupy(self):
+    def to_cupy(self) -> Any:
         """A CuPy array over the same memory. GPU only."""
         import cupy
 
@@ -391,7 +413,7 @@ class _Sequence(Held):
         self._no_nulls("CuPy")
         return cupy.asarray(self)
 
-    def to_numba(self):
+    def to_numba(self) -> Any:
         """A numba device array over the same memory. GPU only."""
         import numba.cuda
 
@@ -400,26 +422,26 @@ class _Sequence(Held):
         self._no_nulls("numba")
         return numba.cuda.as_cuda_array(self)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """A PyTorch tensor over the same memory. Do not write to it: that ends in a fault."""
         import torch
 
         return torch.from_dlpack(self)
 
-    def to_jax(self):
+    def to_jax(self) -> Any:
         """A JAX array over the same memory."""
         import jax.dlpack
 
         return jax.dlpack.from_dlpack(self)
 
-    def to_cudf(self):
+    def to_cudf(self) -> Any:
         """A cuDF Series over the same memory. GPU only."""
         import cudf
         import pylibcudf
 
         return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """A pandas Series; numbers without nulls lie over the same memory."""
         from . import _values
 
@@ -430,7 +452,7 @@ class _Sequence(Held):
 
     # ---- while it is being written ----
 
-    def write(self, values: Any, *, offset: int = 0, stream: Optional[int] = None) -> None:
+    def write(self, values: Any, *, offset: int = 0, stream: Any = None) -> None:
         """Copies contiguous `values` in, from element `offset` on, before seal().
 
         From NumPy or the buffer protocol, or from GPU memory (`__cuda_array_interface__`). With a
@@ -438,15 +460,15 @@ class _Sequence(Held):
         """
         from . import _convert
 
-        _convert.write(self, values, offset, stream)
+        _convert.write(self, values, offset, None if stream is None else handle_of(stream))
 
-    def seal(self, null_count: Optional[int] = None, *, stream: Optional[int] = None) -> None:
+    def seal(self, null_count: Optional[int] = None, *, stream: Any = None) -> None:
         """Publishes what was created. Afterwards it is as if it had been opened by get().
 
         With a CUDA `stream`: without waiting for the work queued there; readers' streams do.
         """
         counts = None if null_count is None else (null_count,)
-        self._seal(counts, 0 if stream is None else int(stream))
+        self._seal(counts, handle_of(stream))
 
 
 class Array(_Sequence):
@@ -472,7 +494,7 @@ class Array(_Sequence):
         """Bytes of one element."""
         return self._view().itemsize
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         """A slice of the first axis (an Array, nothing copied); else what NumPy makes of the key."""
         shape = self._shape
         if isinstance(key, slice) and shape:
@@ -487,7 +509,7 @@ class Array(_Sequence):
             return self._slice(i, 1).tolist()[0]
         return self.to_numpy()[key]
 
-    def _check_arrow(self):
+    def _check_arrow(self) -> None:
         if self._dtype_head() in ("timestamp", "duration") and self._ordinal < 0:
             view = memoryview(self._view())
             if view.nbytes and self.ndim == 1:
@@ -499,7 +521,7 @@ class Array(_Sequence):
                         'column instead, put(name, {"x": array})'
                     )
 
-    def _dtype_head(self):
+    def _dtype_head(self) -> str:
         return self.dtype.partition("[")[0]
 
 
@@ -538,7 +560,7 @@ class Column(_Sequence):
         """Columns of a nested one: items, fields, or the indices and values of a dictionary."""
         return [self._child(i) for i in range(self._child_count)]
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null)."""
         if isinstance(key, slice):
             return self._range(key, self._length)
@@ -568,13 +590,14 @@ class Bytes(_Sequence):
         """A copy. Host only."""
         return bytes(self)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self._range(key, self._length)
-        return memoryview(self)[_index(key, self._length)]
+        whole: Any = self
+        return memoryview(whole)[_index(key, self._length)]
 
 
-class Columns(Mapping):
+class Columns(Mapping[str, Column]):
     """A table's columns by name; each is opened when it is asked for."""
 
     __slots__ = ("_table",)
@@ -639,8 +662,11 @@ class Table(Held):
         """The columns' names; with this, dict(table) has the columns by name."""
         return self.names
 
-    def __getitem__(self, key):
-        """A column by name or number, or a range of rows (a Table); nothing is copied."""
+    def __getitem__(self, key: Any) -> Any:
+        """A column by name or number; a Table of some columns or of a range of rows. Nothing is copied.
+
+        `t["price"]`, `t[0]`, `t[["day", "price"]]`, `t[100:200]`.
+        """
         if isinstance(key, str):
             try:
                 return self._column(key)
@@ -651,38 +677,53 @@ class Table(Held):
             return self._range(key, self._length)
         if hasattr(key, "__index__"):
             return self._child(_index(key, self._child_count))
-        raise TypeError(f"{key!r}: expected a column's name or number, or a range of rows")
+        if isinstance(key, (list, tuple)) and all(isinstance(name, str) for name in key):
+            return self.select(*key)
+        raise TypeError(f"{key!r}: expected a column's name or number, a list of names, or a range of rows")
 
-    def to_pandas(self):
+    def select(self, *names: str) -> "Table":
+        """A Table of some of the columns, in that order; nothing is copied. KeyError."""
+        try:
+            return self._select(names)
+        except KeyError as error:
+            missing = [name for name in names if name not in self.names]
+            error.args = (f"there is no column {missing[0]!r}; there are {', '.join(self.names)}",)
+            raise
+
+    def to_pandas(self) -> Any:
         """A pandas DataFrame; numbers without nulls lie over the same memory until they are changed."""
         from . import _values
 
         return _values.to_frame(self)
 
-    def to_numpy(self) -> dict:
+    def to_numpy(self) -> Dict[str, Any]:
         """A dict of NumPy arrays, one for each column: Column.to_numpy()."""
         return {name: self[name].to_numpy() for name in self.names}
 
-    def tolist(self) -> List[dict]:
+    def copy_to_host(self) -> Dict[str, Any]:
+        """A dict of new NumPy arrays, one for each column, from a GPU or the host: Column.copy_to_host()."""
+        return {name: self[name].copy_to_host() for name in self.names}
+
+    def tolist(self) -> List[Dict[str, Any]]:
         """A list of dicts, one for each row. Host only."""
         names = self.names
         return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self))]
 
     to_pylist = tolist
 
-    def to_cudf(self):
+    def to_cudf(self) -> Any:
         """A cuDF DataFrame over the same memory. GPU only."""
         import cudf
 
         return cudf.DataFrame({name: self[name].to_cudf() for name in self.names})
 
-    def seal(self, null_counts=None, *, stream: Optional[int] = None) -> None:
+    def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
         """Publishes what was created; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
-        self._seal(counts, 0 if stream is None else int(stream))
+        self._seal(counts, handle_of(stream))
 
 
-def _index(key, count: int) -> int:
+def _index(key: Any, count: int) -> int:
     i = operator.index(key)
     if i < 0:
         i += count
@@ -691,12 +732,12 @@ def _index(key, count: int) -> int:
     return i
 
 
-def _bytes_of(column) -> int:
+def _bytes_of(column: Any) -> int:
     own = (column._buffer(which) for which in (DATA, MASK, OFFSETS))
     return sum(b.nbytes for b in own if b is not None) + sum(_bytes_of(c) for c in column.children)
 
 
-def _what(held) -> str:
+def _what(held: Any) -> str:
     """For messages: which column of what."""
     column = held._column_name
     return f"column {column!r} of {held.name!r}" if column else repr(held.name)

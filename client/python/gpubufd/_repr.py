@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html as _html
 import math
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
+from . import _fetch
 from ._objects import Array, Bytes, Column, Table
 
 ROWS = 5  # shown at each end
 COLUMNS = 12
 PLOT_POINTS = 60
+PLOT_ALL = 1 << 20  # values on the host that are all looked at for a plot
+MATRIX_BYTES = 65536  # of an array on a GPU, fetched to be shown
 
 
 def _size(count: float) -> str:
@@ -21,12 +24,12 @@ def _size(count: float) -> str:
     return ""
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, quote: Callable[[Any], str] = repr) -> str:
     if value is None:
         return "null"
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(value) if not isinstance(value, (str, bytes)) else repr(value)
+    text = quote(value) if isinstance(value, (str, bytes)) else str(value)
     return text if len(text) <= 32 else text[:31] + "…"
 
 
@@ -40,7 +43,8 @@ def _title(held: Any) -> str:
     if held._column_name:
         name += f"[{held._column_name!r}]"
     if isinstance(held, Table):
-        what = f"{len(held):,} rows × {held._child_count} columns"
+        many = "" if held._child_count == 1 else "s"
+        what = f"{len(held):,} rows × {held._child_count} column{many}"
     elif isinstance(held, Bytes):
         what = _size(held._length)
     elif isinstance(held, Array):
@@ -56,34 +60,41 @@ def _title(held: Any) -> str:
 def _ends(held: Any, length: int) -> List[Any]:
     """Values at both ends, Ellipsis between them."""
     if length <= 2 * ROWS:
-        return held.tolist()
-    head = held._slice(0, ROWS).tolist()
-    return head + [...] + held._slice(length - ROWS, ROWS).tolist()
+        return _fetch.to_list(held)
+    head = _fetch.to_list(held._slice(0, ROWS))
+    return head + [...] + _fetch.to_list(held._slice(length - ROWS, ROWS))
 
 
-def _cells(column: Any) -> List[str]:
+def _cells(column: Any, quote: Callable[[Any], str] = repr) -> List[str]:
     try:
         values = _ends(column, column._length)
     except Exception as error:  # a repr must not fail: it says what is wrong instead
         return [f"<{error}>"]
-    return ["…" if value is ... else _value(value) for value in values]
+    return ["…" if value is ... else _value(value, quote) for value in values]
 
 
 def text(held: Any) -> str:
     if held.released:
         return f"<gpubufd.{type(held).__name__}, released>"
     title = _title(held)
-    if held._ordinal >= 0 or isinstance(held, Bytes) or not held._length or not held.version:
+    if isinstance(held, Bytes) or not held._length or not held.version:
         names = "\n  " + ", ".join(held.names[:COLUMNS]) if isinstance(held, Table) else ""
         return f"<{title}>{names}"
     if isinstance(held, Table):
         return f"<{title}>\n" + _grid(held)
     if isinstance(held, Array) and held.ndim != 1:
-        try:
-            return f"<{title}>\n{held.to_numpy()}"
-        except (ImportError, TypeError, ValueError):
-            return f"<{title}>"
+        return f"<{title}>{_matrix(held)}"
     return f"<{title}>\n  [" + ", ".join(_cells(held)) + "]"
+
+
+def _matrix(held: Array) -> str:
+    """An array of other than one axis, as NumPy shows it; of a large one on a GPU nothing."""
+    try:
+        if held._ordinal < 0:
+            return f"\n{held.to_numpy()}"
+        return f"\n{held.copy_to_host()}" if held.nbytes <= MATRIX_BYTES else ""
+    except Exception:  # a repr must not fail
+        return ""
 
 
 def _shown(table: Table) -> List[Optional[Column]]:
@@ -114,6 +125,28 @@ def _grid(table: Table) -> str:
 
 # ---- notebooks ----
 
+WIDTH, HEIGHT = 120, 28
+CELL = "padding:2px 10px;white-space:nowrap"
+
+
+def _is_numeric(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint", "float", "decimal"))
+
+
+def _all_values(column: Any) -> Optional[Any]:
+    """A numeric column's values as an array of float64, NaN where there is none; None: too many."""
+    if column._ordinal >= 0 or column._length > PLOT_ALL or not column.dtype.startswith(("int", "uint", "float")):
+        return None
+    try:
+        import numpy
+    except ImportError:
+        return None
+    values = numpy.array(column._view().to_numpy(), dtype="f8")
+    if column._has_mask and column._null_count != 0:
+        values[~column.validity.to_numpy()] = numpy.nan
+    values[~numpy.isfinite(values)] = numpy.nan
+    return values
+
 
 def _sample(column: Any) -> List[float]:
     """Some of a numeric column's values, evenly spread; NaN where there is none."""
@@ -122,71 +155,103 @@ def _sample(column: Any) -> List[float]:
     values = []
     for i in range(count):
         at = i * (length - 1) // max(count - 1, 1)
-        value = column._slice(at, 1).tolist()[0]
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
-        values.append(float(value) if good and math.isfinite(value) else math.nan)
+        value = _fetch.to_list(column._slice(at, 1))[0]
+        good = value is not None and math.isfinite(value)
+        values.append(float(value) if good else math.nan)
     return values
 
 
+def _bands(column: Any) -> List[Tuple[float, float]]:
+    """(least, greatest) of each of at most PLOT_POINTS stretches of a column, or of samples of it."""
+    values = _all_values(column)
+    if values is None or len(values) <= PLOT_POINTS:
+        return [(value, value) for value in (_sample(column) if values is None else values.tolist())]
+    import numpy
+
+    count = len(values)
+    ends = [i * count // PLOT_POINTS for i in range(PLOT_POINTS + 1)]
+    bands = []
+    for begin, end in zip(ends, ends[1:]):
+        part = values[begin:end]
+        part = part[~numpy.isnan(part)]
+        bands.append((float(part.min()), float(part.max())) if len(part) else (math.nan, math.nan))
+    return bands
+
+
 def plot(column: Any) -> str:
-    """A small line plot as SVG; empty if the column is not numeric or has nothing to show."""
-    if not column.dtype.startswith(("int", "uint", "float")) or column._ordinal >= 0:
+    """A small plot as SVG, and the range of what it shows; empty if there are no numbers to show."""
+    if not _is_numeric(column.dtype) or not column._length:
         return ""
-    values = _sample(column)
-    finite = [v for v in values if not math.isnan(v)]
+    try:
+        bands = _bands(column)
+    except Exception:  # a repr must not fail
+        return ""
+    finite = [value for band in bands for value in band if not math.isnan(value)]
     if len(finite) < 2:
         return ""
     low, high = min(finite), max(finite)
-    width, height = 120, 28
-    lines: List[List[str]] = [[]]
-    for i, value in enumerate(values):
-        if math.isnan(value):
-            lines.append([])
-            continue
-        x = 1 + i * (width - 2) / max(len(values) - 1, 1)
+
+    def y(value: float) -> str:
         share = 0.5 if high == low else (value / 2 - low / 2) / (high / 2 - low / 2)
-        lines[-1].append(f"{x:.1f},{height - 2 - share * (height - 4):.1f}")
-    paths = "".join(
-        f'<polyline points="{" ".join(line)}" fill="none" stroke="currentColor"/>'
-        for line in lines
-        if line
-    )
+        return f"{HEIGHT - 2 - share * (HEIGHT - 4):.1f}"
+
+    path, drawing = [], False
+    for i, (least, greatest) in enumerate(bands):
+        if math.isnan(least):
+            drawing = False
+            continue
+        x = f"{1 + i * (WIDTH - 2) / max(len(bands) - 1, 1):.1f}"
+        path.append(f"{'L' if drawing else 'M'}{x},{y(least)}")
+        path.append(f"V{y(greatest)}" if greatest != least else "" if drawing else "h0.1")
+        drawing = True
     label = _html.escape(f"from {low:.6g} to {high:.6g}")
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">'
-        f"<title>{label}</title>{paths}</svg>"
+        f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
+        f'<title>{label}</title><path d="{"".join(path)}" fill="none" stroke="currentColor" '
+        'stroke-linejoin="round"/></svg>'
+        f'<br><small style="opacity:.6">{low:.4g} … {high:.4g}</small>'
     )
 
 
-def _row(cells: List[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+def _cell(tag: str, content: str, style: str) -> str:
+    return f'<{tag} style="{CELL};{style}">{content}</{tag}>'
+
+
+def _row(cells: List[str]) -> str:
+    return "<tr>" + "".join(cells) + "</tr>"
+
+
+def _body(cell: str, align: str) -> str:
+    faint = ";opacity:.45" if cell in ("null", "…") else ""
+    return _cell("td", _html.escape(cell), f"text-align:{align}{faint}")
 
 
 def html(held: Any) -> str:
     if held.released:
         return _html.escape(text(held))
     title = f"<p><b>{_html.escape(_title(held))}</b></p>"
-    if isinstance(held, Bytes) or held._ordinal >= 0 or not held.version:
+    if isinstance(held, Bytes) or not held.version:
         return title
     if isinstance(held, Array) and held.ndim != 1:
-        return f"{title}<pre>{_html.escape(text(held).partition(chr(10))[2])}</pre>"
-    columns = _shown(held) if isinstance(held, Table) else [held]
+        return f"{title}<pre>{_html.escape(_matrix(held)[1:])}</pre>"
     heads: List[str] = []
     plots: List[str] = []
     bodies: List[List[str]] = []
-    for column in columns:
+    for column in _shown(held) if isinstance(held, Table) else [held]:
         if column is None:
-            heads.append("…")
-            plots.append("")
+            heads.append(_cell("th", "…", ""))
+            plots.append(_cell("td", "", ""))
             bodies.append([])
             continue
+        align = "right" if _is_numeric(column.dtype) else "left"
         name = _html.escape(column._column_name or column.name)
-        heads.append(f"{name}<br><small>{_html.escape(column.dtype)}</small>")
-        plots.append(plot(column))
-        bodies.append([_html.escape(cell) for cell in _cells(column)])
+        dtype = f'<small style="font-weight:normal;opacity:.6">{_html.escape(column.dtype)}</small>'
+        heads.append(_cell("th", f"{name}<br>{dtype}", f"text-align:{align}"))
+        plots.append(_cell("td", plot(column), f"text-align:{align};border-bottom:1px solid"))
+        bodies.append([_body(cell, align) for cell in _cells(column, str)])
     height = max((len(body) for body in bodies), default=0)
-    rows = [_row(heads, "th")]
-    if any(plots):
-        rows.append(_row(plots, "td"))
-    rows += [_row([body[i] if i < len(body) else "" for body in bodies], "td") for i in range(height)]
-    return f"{title}<table>{''.join(rows)}</table>"
+    empty = _cell("td", "", "")
+    rows = [_row(heads), _row(plots)]
+    rows += [_row([body[i] if i < len(body) else empty for body in bodies]) for i in range(height)]
+    style = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+    return f'{title}<table style="{style}">{"".join(rows)}</table>'

@@ -6,10 +6,10 @@ import datetime
 import decimal
 import re
 import struct
-from typing import Any
+from typing import Any, List
 
 from . import _core
-from ._objects import DATA, OFFSETS, Array, Column, _what
+from ._objects import DATA, OFFSETS, Array, Bytes, Column, _what
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -22,13 +22,13 @@ def head(dtype: str) -> str:
     return re.split(r"[\[(]", dtype, maxsplit=1)[0]
 
 
-def arguments(dtype: str) -> list:
+def arguments(dtype: str) -> List[Any]:
     """ "timestamp[us,UTC]" → ["us", "UTC"] """
     match = re.search(r"[\[(](.*)[\])]$", dtype)
     return match[1].split(",") if match else []
 
 
-def _host(held) -> None:
+def _host(held: Any) -> None:
     if held._ordinal >= 0:
         raise TypeError(f"{_what(held)} is on a GPU: use copy_to_host()")
 
@@ -36,7 +36,7 @@ def _host(held) -> None:
 # ---- NumPy ----
 
 
-def buffer_to_numpy(buffer):
+def buffer_to_numpy(buffer: Any) -> Any:
     """An array over a Buffer on the host."""
     import numpy
 
@@ -56,7 +56,7 @@ def buffer_to_numpy(buffer):
     return array
 
 
-def bits_to_numpy(bits, offset: int, length: int):
+def bits_to_numpy(bits: Any, offset: int, length: int) -> Any:
     """Bits [offset, offset + length) of a Buffer as a new array of bool."""
     import numpy
 
@@ -64,7 +64,7 @@ def bits_to_numpy(bits, offset: int, length: int):
     return numpy.unpackbits(data, bitorder="little")[offset & 7 :][:length].astype(bool)
 
 
-def as_asked(array, dtype, copy, shared: bool):
+def as_asked(array: Any, dtype: Any, copy: Any, shared: bool) -> Any:
     """What `__array__(dtype, copy)` is to return; `shared`: the array lies over our memory."""
     if dtype is not None and array.dtype != dtype:
         if copy is False:
@@ -75,7 +75,7 @@ def as_asked(array, dtype, copy, shared: bool):
     return array.copy() if copy and shared else array
 
 
-def has_nat(buffer) -> bool:
+def has_nat(buffer: Any) -> bool:
     """Whether times in a Buffer have a NaT."""
     try:
         return bool((buffer_to_numpy(buffer).view("<i8") == NAT).any())
@@ -83,7 +83,7 @@ def has_nat(buffer) -> bool:
         return NAT in memoryview(buffer).tolist()
 
 
-def _plain(column):
+def _plain(column: Any) -> Any:
     """The column's elements as an array that takes no notice of nulls; None: not in one piece."""
     import numpy
 
@@ -101,7 +101,7 @@ def _plain(column):
     return numpy.asarray(buffer_to_numpy(view))
 
 
-def to_numpy(held, fill: Any, masked: bool):
+def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
     import numpy
 
     _host(held)
@@ -111,10 +111,10 @@ def to_numpy(held, fill: Any, masked: bool):
             raise TypeError(f"{_what(held)}: fill and masked are for numbers and times")
         return _objects_array(held.tolist())
     if not held._has_mask or held._null_count == 0:
-        return numpy.ma.MaskedArray(array) if masked else array
+        return _masked(array, numpy.ma.nomask) if masked else array
     nulls = ~held.validity.to_numpy()
     if masked:
-        return numpy.ma.MaskedArray(array, mask=nulls)
+        return _masked(array, nulls)
     if fill is None:
         if array.dtype.kind in "fc":
             fill = numpy.nan
@@ -130,7 +130,14 @@ def to_numpy(held, fill: Any, masked: bool):
     return array
 
 
-def _objects_array(values: list):
+def _masked(array: Any, nulls: Any) -> Any:
+    import numpy
+
+    make: Any = numpy.ma.MaskedArray
+    return make(array, mask=nulls)
+
+
+def _objects_array(values: List[Any]) -> Any:
     import numpy
 
     array = numpy.empty(len(values), dtype=object)
@@ -139,10 +146,19 @@ def _objects_array(values: list):
     return array
 
 
-def copy_to_host(held, stream):
+def copy_to_host(held: Any, stream: Any) -> Any:
     import numpy
 
-    view = held._view()
+    try:
+        view = held._view()
+    except BufferError:
+        if stream is not None:
+            raise
+        from . import _fetch  # strings, bits, nested columns
+
+        there = held if held._ordinal < 0 else _fetch.fetch(held)
+        array = _plain(there)
+        return _objects_array(to_list(there)) if array is None else array
     array = numpy.empty(view.nbytes, dtype="u1")
     address, count = _core.address(array)
     at = held._offset * view.itemsize if isinstance(held, Column) else 0
@@ -160,12 +176,12 @@ def copy_to_host(held, stream):
 # ---- Python values ----
 
 
-def _bit_list(buffer, offset: int, length: int) -> list:
+def _bit_list(buffer: Any, offset: int, length: int) -> List[Any]:
     bits = memoryview(buffer)
     return [bool(bits[i >> 3] >> (i & 7) & 1) for i in range(offset, offset + length)]
 
 
-def _number_list(view) -> list:
+def _number_list(view: Any) -> List[Any]:
     if view.format in ("Zf", "Zd"):
         pairs = [v for v in struct.iter_unpack("<2" + view.format[1], bytes(view))]
         return [complex(*pair) for pair in pairs]
@@ -177,7 +193,7 @@ def _number_list(view) -> list:
     return memoryview(view).tolist()
 
 
-def _timestamp(value: int, unit: str, zone):
+def _timestamp(value: int, unit: str, zone: Any) -> Any:
     per_us = UNITS[unit] // 10**6 or 1
     if UNITS[unit] > 10**6 and value % per_us:
         try:
@@ -201,7 +217,7 @@ def _timestamp(value: int, unit: str, zone):
     return naive.replace(tzinfo=datetime.timezone.utc).astimezone(_zone(zone))
 
 
-def _zone(name: str):
+def _zone(name: str) -> Any:
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", name)
     if match:
         minutes = int(match[2]) * 60 + int(match[3])
@@ -213,7 +229,7 @@ def _zone(name: str):
     return zoneinfo.ZoneInfo(name)
 
 
-def _duration(value: int, unit: str):
+def _duration(value: int, unit: str) -> Any:
     if UNITS[unit] > 10**6 and value % 1000:
         try:
             import pandas
@@ -226,12 +242,12 @@ def _duration(value: int, unit: str):
     return datetime.timedelta(microseconds=value * 10**6 // UNITS[unit])
 
 
-def _time(value: int, unit: str):
+def _time(value: int, unit: str) -> Any:
     us = value * 10**6 // UNITS[unit]
     return (EPOCH + datetime.timedelta(microseconds=us)).time()
 
 
-def _meaning(dtype: str):
+def _meaning(dtype: str) -> Any:
     """A function from the stored number to a Python value; None: the number is the value."""
     kind, args = head(dtype), arguments(dtype)
     if kind == "timestamp":
@@ -248,7 +264,7 @@ def _meaning(dtype: str):
     return None
 
 
-def _decimals(column) -> list:
+def _decimals(column: Any) -> List[Any]:
     scale = int(arguments(column.dtype)[1])
     data = bytes(column.values)
     with decimal.localcontext() as context:
@@ -259,7 +275,7 @@ def _decimals(column) -> list:
         ]
 
 
-def _strings(column) -> list:
+def _strings(column: Any) -> List[Any]:
     kind = head(column.dtype)
     wide = kind.startswith("large")
     offsets = memoryview(column._buffer(OFFSETS)).cast("q" if wide else "i")
@@ -273,7 +289,7 @@ def _strings(column) -> list:
     return pieces
 
 
-def _lists(column) -> list:
+def _lists(column: Any) -> List[Any]:
     offsets = memoryview(column._buffer(OFFSETS))
     offsets = offsets.cast("q" if column.dtype.startswith("large") else "i")
     start, length = column._offset, column._length
@@ -284,7 +300,7 @@ def _lists(column) -> list:
     return [items[a - ends[0] : b - ends[0]] for a, b in zip(ends, ends[1:])]
 
 
-def _column_list(column) -> list:
+def _column_list(column: Any) -> List[Any]:
     """Values, without regard to nulls."""
     dtype, kind, length = column.dtype, head(column.dtype), column._length
     if kind == "null":
@@ -315,9 +331,9 @@ def _column_list(column) -> list:
     return [meaning(v) for v in numbers] if meaning else numbers
 
 
-def to_list(held) -> list:
+def to_list(held: Any) -> List[Any]:
     _host(held)
-    if not isinstance(held, Column) and not held._has_mask:
+    if isinstance(held, (Array, Bytes)) and not held._has_mask:
         view = held._view()
         meaning = _meaning(held.dtype)
         if meaning is None and view.format not in ("Zf", "Zd", "e") and view.dtype != "bfloat16":
@@ -340,7 +356,7 @@ def to_list(held) -> list:
     return [v if ok else None for v, ok in zip(values, valid)]
 
 
-def _valid_values(column) -> list:
+def _valid_values(column: Any) -> List[Any]:
     """As _column_list where there are nulls: what lies under them need not mean anything."""
     try:
         return _column_list(column)
@@ -352,7 +368,7 @@ def _valid_values(column) -> list:
 # ---- pandas ----
 
 
-def to_series(held):
+def to_series(held: Any) -> Any:
     """A pandas Series."""
     import pandas
 
@@ -385,11 +401,11 @@ def to_series(held):
     return pandas.Series(held.to_numpy(), name=name, copy=False)
 
 
-def _pandas_zone(name: str):
+def _pandas_zone(name: str) -> Any:
     return _zone(name) if re.match(r"[+-]\d\d", name) else name
 
 
-def to_frame(table):
+def to_frame(table: Any) -> Any:
     """A pandas DataFrame."""
     import pandas
 
@@ -398,7 +414,7 @@ def to_frame(table):
     return pandas.DataFrame(columns, index=pandas.RangeIndex(len(table)), copy=False)
 
 
-def _host_table(table) -> None:
+def _host_table(table: Any) -> None:
     if table._ordinal >= 0:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf()")
 

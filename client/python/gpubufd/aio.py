@@ -6,9 +6,9 @@
         async for event in client.watch("sales/"):
             ...
 
-What waits for somebody else (get, create, list, stat, watch …) never blocks the loop. put() allocates and
-seals without blocking, too, where the value becomes an array or bytes; of tables and columns it blocks
-for the copy and two round trips. A client belongs to the loop that it was connected in.
+No call waits for the daemon or for a GPU while the loop stands still. What is copied from or to the host is
+copied in the loop's thread, 16 MiB at a time, other tasks in between. A client belongs to the loop that
+it was connected in.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from __future__ import annotations
 import asyncio
 import json
 import select
-from typing import Any, AsyncIterator, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+import weakref
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Union
 
-from . import _client, _convert, _core, _errors
+from . import _client, _convert, _core, _errors, _nodes
 from ._client import Event, Info
+from ._objects import handle_of
 
+CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 
 class Client:
     """A connection for asyncio; made by `await connect()`. The calls are those of gpubufd.Client."""
@@ -30,7 +34,8 @@ class Client:
         self._loop = loop
         self._fd = client.fileno()
         self._writing = False
-        self._queues: List[asyncio.Queue] = []
+        self._queues: "List[asyncio.Queue[Optional[Event]]]" = []
+        self._copying: Dict[int, Any] = {}  # a stream for each GPU
         loop.add_reader(self._fd, self._ready)
 
     # ---- the loop ----
@@ -67,7 +72,7 @@ class Client:
         """What a request answers. If the waiting task is cancelled, so is the request."""
         future = self._loop.create_future()
 
-        def settle(error, result):
+        def settle(error: Optional[BaseException], result: Any) -> None:
             if future.done():
                 return  # cancelled: what came all the same is released with `result`
             if error is not None:
@@ -75,7 +80,7 @@ class Client:
             else:
                 future.set_result(result)
 
-        def done(error, result):  # in whichever thread dispatches
+        def done(error: Optional[BaseException], result: Any) -> None:  # in whichever thread dispatches
             if self._loop.is_closed():
                 return
             self._loop.call_soon_threadsafe(settle, error, result)
@@ -96,6 +101,20 @@ class Client:
     def closed(self) -> bool:
         """Whether it was closed here."""
         return self._client.closed
+
+    @property
+    def instance(self) -> str:
+        """The daemon's identity of this run, hexadecimal."""
+        return self._client.instance
+
+    @property
+    def session(self) -> int:
+        """The number of this connection."""
+        return self._client.session
+
+    def fileno(self) -> int:
+        """The socket, which the loop polls."""
+        return self._client.fileno()
 
     @property
     def sync(self) -> _client.Client:
@@ -121,10 +140,18 @@ class Client:
 
     # ---- calls ----
 
-    async def call(self, method: str, params: Optional[dict] = None) -> Any:
-        """Any method of the protocol that carries no descriptors."""
+    async def call(
+        self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = None
+    ) -> Any:
+        """Any method of the protocol that carries no descriptors. `timeout`: in seconds; None: for ever."""
         text = None if params is None else json.dumps(params)
-        return json.loads(await self._request(self._client._call_async, method, text))
+        answer = self._request(self._client._call_async, method, text)
+        try:
+            return json.loads(await asyncio.wait_for(answer, timeout))
+        except asyncio.TimeoutError as error:
+            if isinstance(error, _errors.Error):
+                raise
+            raise _errors.make(-32006, "timeout", f"{method} was not answered in {timeout} s") from None
 
     async def get(self, name: str, timeout: Optional[float] = None, *, version: int = 0) -> Any:
         """Opens what was published under a name; see gpubufd.Client.get."""
@@ -134,12 +161,12 @@ class Client:
     async def get_many(
         self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
     ) -> List[Any]:
-        """Opens many objects at once, in the order of `names`."""
+        """Opens many objects in one round trip, in the order of `names`; see gpubufd.Client.get_many."""
         if errors not in ("raise", "return"):
             raise ValueError('errors is "raise" or "return"')
-        return await asyncio.gather(
-            *(self.get(name, timeout) for name in names), return_exceptions=errors == "return"
-        )
+        asked = tuple(names)
+        results = await self._request(self._client._open_many_async, asked, _client._ms(timeout))
+        return _client.named_errors(asked, results, errors)
 
     async def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
@@ -152,38 +179,93 @@ class Client:
         layout = _client.layout_of(dtype, shape, nulls)
         return await self._request(self._client._create_async, name, layout, opts)
 
-    async def seal(self, created: Any) -> None:
-        """Publishes what create() made."""
-        await self._request(self._client._seal_async, created)
+    async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
+        """Publishes what create() made; of a table `null_counts` has one count for each column."""
+        counts = None if null_counts is None else tuple(null_counts)
+        await self._request(self._client._seal_async, created, counts)
 
     async def put(
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
-        replace: bool = False, stream: Optional[int] = None, timeout: Optional[float] = None,
+        replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
     ) -> None:
-        """Publishes a copy of a value; see gpubufd.Client.put. `timeout` holds for arrays and bytes."""
-        plan = _convert.plan(value)
-        simple = plan.kind == "array" and plan.strides is None and plan.device is None
-        if plan.kind != "bytes" and not simple:
-            self._client.put(
-                name, value, device=device, share=share, mode=mode, ttl=ttl, evict=evict,
-                replace=replace, stream=stream,
-            )
-            self._arm()
-            return
-        opts = _client.options(device, share, mode, ttl, evict, replace, timeout)
-        if plan.kind == "bytes":
-            address, count = _core.address(plan.buffer)
-            layout: Tuple = (_client.KIND_BYTES, count, None, (), False, None)
-        else:
-            address = plan.address
-            layout = (_client.KIND_ARRAY, 0, plan.dtype, tuple(plan.shape), False, None)
-        with await self._request(self._client._create_async, name, layout, opts) as made:
-            size = made._view().nbytes
-            if size:
-                made._write(0, 0, address, size, 0)
+        """Publishes a copy of a value; see gpubufd.Client.put."""
+        on = None if stream is None else handle_of(stream)
+        plan = _convert.plan(value, on)
+        await self._settle(plan, on)
+        opts = _client.options(
+            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout
+        )
+        if plan.kind == "arrow":
+            try:
+                plan.into_columns()
+            except _nodes.Joined:  # a dictionary in several pieces, which only the library joins
+                self._client._put_arrow(name, plan.source, plan.table, opts)
+                return
+        layout, copies = _layout_and_copies(plan)
+        made = await self._request(self._client._create_async, name, layout, opts)
+        try:
+            await self._fill(made, plan, copies)
             await self.seal(made)
-        del plan
+        finally:
+            made.release()
+
+    async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
+        """Waits for what the value is being made on."""
+        if not (plan.streams or plan.events or stream is not None):
+            return
+        from . import cuda
+
+        device = plan.device or 0
+        streams = set(plan.streams) if stream is None else {stream, *plan.streams}
+        waiting = [cuda.Stream.of(one, device).record() for one in streams]
+        waiting += [cuda.Event.at(event, ordinal) for event, ordinal in plan.events]
+        for event in waiting:
+            await _reached(event)
+
+    async def _fill(self, made: Any, plan: _convert.Plan, copies: Iterable[_nodes.Copy]) -> None:
+        """Makes the copies, on a stream of its own where a GPU can make them by itself."""
+        queue = None
+        if plan.device is not None and made._ordinal in (_nodes.HOST, plan.device):
+            from . import cuda
+
+            if plan.device not in self._copying:
+                self._copying[plan.device] = cuda.Stream(plan.device)
+            queue = self._copying[plan.device]
+        found: Dict[Tuple[int, ...], Any] = {}
+        keep, done = [], 0
+        try:
+            for path, which, at, address, count, kept in copies:
+                target = _nodes.target_of(made, path, found)
+                for start in range(0, count, CHUNK):
+                    part = min(CHUNK, count - start)
+                    target._write(which, at + start, address + start, part, queue.handle if queue else 0)
+                    done += part + 4096
+                    if done >= CHUNK:
+                        await asyncio.sleep(0)
+                        done = 0
+                if queue:
+                    keep.append(kept)
+            if queue:
+                await _reached(queue.record())
+        except BaseException:
+            if queue:  # nothing is given back that is still being copied
+                queue.synchronize()
+            raise
+        del keep
+
+    async def share_mine(
+        self, name: str, value: Any, *, mode: Union[int, str, None] = None,
+        ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
+    ) -> None:
+        """Publishes GPU memory of the caller's own without copying it; see gpubufd.Client.share_mine."""
+        on = None if stream is None else handle_of(stream)
+        plan = _convert.plan(value, on)
+        await self._settle(plan, on)
+        layout, parts = _client.memory_of(plan)
+        opts = _client.options(None, None, mode, ttl, "spill", replace, None)
+        await self._request(self._client._register_async, name, parts, json.dumps(layout), opts)
+        self._client._mine[name] = plan
 
     async def list(self, prefix: str = "") -> List[Info]:
         """What is published under names that begin with `prefix`, in the order of names."""
@@ -203,6 +285,7 @@ class Client:
     async def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names. NotFound, unless `missing_ok`."""
         for name in names:
+            self._client._mine.pop(name, None)
             try:
                 await self.call("delete", {"name": name})
             except _errors.NotFound:
@@ -225,35 +308,111 @@ class Client:
         """Gives an object, or a part of it, another name."""
         await self.call("alias", _client._alias(name, of, rows, columns, mode, replace))
 
-    async def leases(self, name: Optional[str] = None) -> List[dict]:
+    async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """Who holds what."""
         return (await self.call("leases", {"name": name} if name else {}))["leases"]
 
-    async def stats(self) -> dict:
+    async def stats(self) -> Dict[str, Any]:
         """The daemon's counters."""
         return await self.call("stats")
 
-    async def watch(self, prefix: str = "") -> AsyncIterator[Event]:
-        """What happens to names that begin with `prefix`: what exists first, then "synced"."""
-        queue: asyncio.Queue = asyncio.Queue()
-        loop = self._loop
+    async def devices(self) -> List[Dict[str, Any]]:
+        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
+        return (await self.stats())["devices"]
 
-        def on_event(*fields):  # in whichever thread dispatches
+    def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
+        """What happens to names that begin with `prefix`: what exists first, then "synced".
+
+        To be used with `async for`, in an `async with` if it is to end before it is collected. With a
+        `timeout` the iteration ends when nothing has happened for so long.
+        """
+        return Watch(self, prefix or None, timeout)
+
+
+class Watch(AsyncIterator[Event]):
+    """Events, in order. `async with`, close() and del end it."""
+
+    def __init__(self, client: Client, prefix: Optional[str], timeout: Optional[float]):
+        self._client = client
+        self._prefix = prefix
+        self._timeout = timeout
+        self._queue: "asyncio.Queue[Optional[Event]]" = asyncio.Queue()
+        self._watches: List[int] = []
+        self._begun = False
+        client._queues.append(self._queue)
+        self._finalize = weakref.finalize(self, _end_watch, client, self._queue, self._watches)
+        self._finalize.atexit = False
+
+    def __aiter__(self) -> "Watch":
+        return self
+
+    async def _begin(self) -> None:
+        client, queue = self._client, self._queue
+        loop = client._loop
+
+        def on_event(*fields: Any) -> None:  # in whichever thread dispatches
             if not loop.is_closed():
                 loop.call_soon_threadsafe(queue.put_nowait, _client._event(*fields))
 
-        watch = self._client._watch(prefix or None, on_event)
-        self._arm()
-        self._queues.append(queue)
+        self._begun = True
+        begin = client._client._watch_async
+        self._watches.append(await client._request(begin, self._prefix, on_event))
+
+    async def __anext__(self) -> Event:
+        if not self._begun and self._finalize.alive:
+            await self._begin()
+        if not self._finalize.alive and self._queue.empty():
+            raise StopAsyncIteration
         try:
-            while True:
-                event = await queue.get()
-                if event is None:
-                    return
-                yield event
-        finally:
-            self._queues.remove(queue)
-            self._client._unwatch(watch)
+            event = await asyncio.wait_for(self._queue.get(), self._timeout)
+        except asyncio.TimeoutError:
+            raise StopAsyncIteration from None
+        if event is None:  # the client is closed, or its connection lost
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    def close(self) -> None:
+        """Ends it."""
+        self._finalize()
+
+    async def aclose(self) -> None:
+        """Ends it."""
+        self._finalize()
+
+    async def __aenter__(self) -> "Watch":
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        self._finalize()
+
+
+def _end_watch(client: Client, queue: "asyncio.Queue[Optional[Event]]", watches: List[int]) -> None:
+    if queue in client._queues:
+        client._queues.remove(queue)
+    for watch in watches:
+        client._client._unwatch(watch)
+    if not client._loop.is_closed():
+        client._loop.call_soon_threadsafe(queue.put_nowait, None)
+
+
+async def _reached(event: Any) -> None:
+    """Waits for a CUDA event, which tells nobody: looks, and again after a while."""
+    pause = 0.0
+    while not event.done():
+        await asyncio.sleep(pause)
+        pause = min(pause + 0.0001, 0.002)
+
+
+def _layout_and_copies(plan: _convert.Plan) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
+    if plan.kind == "bytes":
+        address, count = _core.address(plan.buffer)
+        layout: Tuple[Any, ...] = (_client.KIND_BYTES, count, None, (), False, None)
+        return layout, [_nodes.Copy((), 0, 0, address, count, plan)] if count else []
+    if plan.kind == "array" and plan.strides is not None and plan.mask is None:
+        layout = (_client.KIND_ARRAY, 0, plan.dtype, tuple(plan.shape), False, None)
+        return layout, _convert.strided_copies(plan, CHUNK)
+    return _client.layout_and_copies(plan, 0)
 
 
 def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:

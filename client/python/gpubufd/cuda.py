@@ -20,9 +20,9 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
-from ._convert import CudaArray
+from ._gpu import CudaArray
 from ._errors import DeviceError, Error, Unsupported, make
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
@@ -49,12 +49,13 @@ def _unsupported(message: str) -> Error:
 class _Driver:
     """libcuda, loaded once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pid = 0
         self.lock = threading.Lock()
-        self.contexts = {}
+        self.contexts: Dict[int, ctypes.c_void_p] = {}
+        self.library: Any = None
 
-    def load(self):
+    def load(self) -> Any:
         if self.pid == os.getpid():
             return self.library
         with self.lock:
@@ -77,7 +78,7 @@ class _Driver:
             raise _error(self.library, status, name)
 
 
-def _error(library, status: int, function: str) -> CudaError:
+def _error(library: Any, status: int, function: str) -> CudaError:
     name, text = ctypes.c_char_p(), ctypes.c_char_p()
     library.cuGetErrorName(status, ctypes.byref(name))
     library.cuGetErrorString(status, ctypes.byref(text))
@@ -225,6 +226,9 @@ def defer_cleanup() -> Iterator[None]:
             _free(*entry)
 
 
+_Self = TypeVar("_Self", bound="_Owned")
+
+
 class _Owned:
     """Something of the driver's that goes with its last reference, or by close()."""
 
@@ -239,7 +243,7 @@ class _Owned:
         """Frees it now."""
         self._end()
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -249,7 +253,7 @@ class _Owned:
 # ---- streams and events ----
 
 
-def _handle_of(stream: Any) -> int:
+def handle_of(stream: Any) -> int:
     """A stream's handle, from anybody's stream or a number; None is the legacy default stream."""
     if stream is None:
         return LEGACY_STREAM
@@ -276,7 +280,7 @@ class Stream(_Owned):
     def of(cls, stream: Any, device: int = 0) -> "Stream":
         """Somebody else's stream (an object or a handle), which stays theirs."""
         made = cls.__new__(cls)
-        made.device, made.handle = device, _handle_of(stream)
+        made.device, made.handle = device, handle_of(stream)
         made._end = lambda: None
         return made
 
@@ -323,10 +327,18 @@ class Event(_Owned):
             _call("cuEventCreate", ctypes.byref(handle), 0 if timing else _EVENT_NO_TIMING)
         super().__init__(device, "cuEventDestroy_v2", handle.value or 0)
 
+    @classmethod
+    def at(cls, pointer: int, device: int) -> "Event":
+        """Somebody else's, to which an Arrow device array's sync_event points."""
+        made = cls.__new__(cls)
+        made.device, made.handle = device, ctypes.c_void_p.from_address(pointer).value or 0
+        made._end = lambda: None
+        return made
+
     def record(self, stream: Any = None) -> None:
         """Puts it behind what is queued on a stream so far."""
         with Device(self.device):
-            _call("cuEventRecord", _pointer(self.handle), _pointer(_handle_of(stream)))
+            _call("cuEventRecord", _pointer(self.handle), _pointer(handle_of(stream)))
 
     def synchronize(self) -> None:
         """Waits until it is reached."""
@@ -355,20 +367,22 @@ class Event(_Owned):
 
 def wait_for_event(pointer: int, device: int) -> None:
     """Waits for the event that an Arrow device array's sync_event points to."""
-    event = ctypes.c_void_p.from_address(pointer)
-    with Device(device):
-        _call("cuEventSynchronize", event)
+    Event.at(pointer, device).synchronize()
 
 
 # ---- memory ----
 
 
-def read_integer(address: int, size: int) -> int:
-    """One little-endian signed integer of `size` bytes on a GPU."""
-    value = (ctypes.c_ubyte * size)()
-    with Device(pointer_device(address) or 0):
-        _call("cuMemcpyDtoH_v2", value, ctypes.c_uint64(address), _size(size))
-    return int.from_bytes(bytes(value), "little", signed=True)
+def read_bytes(address: int, count: int, device: int, stream: int = 0) -> bytearray:
+    """Bytes from a GPU, behind what is queued on a stream (0: on the legacy default one)."""
+    data = bytearray(count)
+    if count:
+        target = (ctypes.c_ubyte * count).from_buffer(data)
+        on = _pointer(stream or LEGACY_STREAM)
+        with Device(device):
+            _call("cuMemcpyDtoHAsync_v2", target, ctypes.c_uint64(address), _size(count), on)
+            _call("cuStreamSynchronize", on)
+    return data
 
 
 def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
@@ -395,7 +409,7 @@ class DeviceArray(_Owned):
         super().__init__(device, "cuMemFree_v2", pointer.value)
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
         return {
             "shape": self.shape, "typestr": self.dtype.str, "strides": None, "stream": None,
             "data": (self.handle if self.nbytes else 0, False), "version": 3,
@@ -477,7 +491,7 @@ def copy(target: Any, source: Any, *, stream: Any = None) -> None:
     if there is None and here is None:
         ctypes.memmove(to, from_, count)
         return
-    on = _pointer(_handle_of(stream))
+    on = _pointer(handle_of(stream))
     with Device(there if there is not None else here or 0):
         if there is None:
             _call("cuMemcpyDtoHAsync_v2", _pointer(to), ctypes.c_uint64(from_), _size(count), on)

@@ -250,29 +250,47 @@ failed:
 
 /* ---- reading a stream ---- */
 
-static int raise_stream(struct ArrowArrayStream *stream, int error)
+struct ArrowDeviceArrayStream {
+    ArrowDeviceType device_type;
+    int (*get_schema)(struct ArrowDeviceArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowDeviceArrayStream *, struct ArrowDeviceArray *out);
+    const char *(*get_last_error)(struct ArrowDeviceArrayStream *);
+    void (*release)(struct ArrowDeviceArrayStream *);
+    void *private_data;
+};
+
+/* A stream of either kind. */
+struct reader {
+    struct ArrowArrayStream *host;
+    struct ArrowDeviceArrayStream *device; /* if there is no `host` */
+};
+
+static int raise_stream(const struct reader *reader, int error)
 {
-    const char *why = stream->get_last_error(stream);
+    const char *why = reader->host ? reader->host->get_last_error(reader->host)
+                                   : reader->device->get_last_error(reader->device);
     PyErr_Format(PyExc_ValueError, "the Arrow stream failed: %s", why ? why : strerror(error));
     return -1;
 }
 
 /* The next array of a stream at the end of `list`. 1 at the end of the stream, -1 on failure. */
-static int read_next(struct ArrowArrayStream *stream, PyObject *list)
+static int read_next(const struct reader *reader, PyObject *list)
 {
-    struct ArrowArray *array = calloc(1, sizeof(*array));
+    struct ArrowDeviceArray *array = calloc(1, sizeof(*array)); /* it begins with an ArrowArray */
     if (!array) {
         PyErr_NoMemory();
         return -1;
     }
-    int error = stream->get_next(stream, array);
-    if (error || !array->release) {
+    int error = reader->host ? reader->host->get_next(reader->host, &array->array)
+                             : reader->device->get_next(reader->device, array);
+    if (error || !array->array.release) {
         free(array);
-        return error ? raise_stream(stream, error) : 1;
+        return error ? raise_stream(reader, error) : 1;
     }
-    PyObject *capsule = PyCapsule_New(array, "arrow_array", end_array);
+    PyObject *capsule = reader->host ? PyCapsule_New(array, "arrow_array", end_array)
+                                     : PyCapsule_New(array, "arrow_device_array", end_device_array);
     if (!capsule) {
-        array->release(array);
+        array->array.release(&array->array);
         free(array);
         return -1;
     }
@@ -281,37 +299,47 @@ static int read_next(struct ArrowArrayStream *stream, PyObject *list)
     return r;
 }
 
-PyObject *core_read_stream(PyObject *module, PyObject *capsule)
+static PyObject *read_schema(const struct reader *reader)
 {
-    (void)module;
-    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
-    if (!stream)
-        return NULL;
-    if (!stream->release) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow stream has been released");
-        return NULL;
-    }
     struct ArrowSchema *schema = calloc(1, sizeof(*schema));
     if (!schema)
         return PyErr_NoMemory();
-    int error = stream->get_schema(stream, schema);
+    int error = reader->host ? reader->host->get_schema(reader->host, schema)
+                             : reader->device->get_schema(reader->device, schema);
     if (error) {
         free(schema);
-        raise_stream(stream, error);
+        raise_stream(reader, error);
         return NULL;
     }
-    PyObject *head = PyCapsule_New(schema, "arrow_schema", end_schema);
-    if (!head) {
+    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", end_schema);
+    if (!capsule) {
         schema->release(schema);
         free(schema);
+    }
+    return capsule;
+}
+
+PyObject *core_read_stream(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    struct reader reader = {NULL, NULL};
+    if (PyCapsule_IsValid(capsule, "arrow_device_array_stream"))
+        reader.device = PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
+    else
+        reader.host = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (!reader.host && !reader.device)
+        return NULL;
+    if (reader.host ? !reader.host->release : !reader.device->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow stream has been released");
         return NULL;
     }
-    PyObject *list = PyList_New(0);
+    PyObject *head = read_schema(&reader);
+    PyObject *list = head ? PyList_New(0) : NULL;
     int r = list ? 0 : -1;
     while (r == 0)
-        r = read_next(stream, list);
+        r = read_next(&reader, list);
     if (r < 0) {
-        Py_DECREF(head);
+        Py_XDECREF(head);
         Py_XDECREF(list);
         return NULL;
     }
@@ -357,73 +385,151 @@ PyObject *core_schema_text(PyObject *module, PyObject *capsule)
     return schema ? schema_text(schema) : NULL;
 }
 
-/* ---- arrays on a GPU, to be copied by Python ---- */
+/* ---- arrays taken apart, to be copied by Python ---- */
+
+static int32_t next_int32(const char **at)
+{
+    int32_t value;
+    memcpy(&value, *at, sizeof(value));
+    *at += sizeof(value);
+    return value;
+}
+
+/* A node's metadata as (key, value, …), each bytes; None if there are none. */
+static PyObject *metadata_of(const struct ArrowSchema *schema)
+{
+    const char *at = schema->metadata;
+    int32_t count = at ? next_int32(&at) : 0;
+    if (count <= 0)
+        return new_ref(Py_None);
+    PyObject *pairs = PyTuple_New((Py_ssize_t)count * 2);
+    for (int32_t i = 0; pairs && i < count * 2; i++) {
+        int32_t length = next_int32(&at);
+        PyObject *text = PyBytes_FromStringAndSize(at, length);
+        if (!text || PyTuple_SetItem(pairs, i, text) < 0)
+            Py_CLEAR(pairs);
+        at += length;
+    }
+    return pairs;
+}
 
 static PyObject *node_of(const struct ArrowSchema *schema, const struct ArrowArray *array);
 
 static PyObject *nodes_of(const struct ArrowSchema *schema, const struct ArrowArray *array)
 {
-    if (schema->n_children != array->n_children) {
+    if (array && (schema->n_children != array->n_children ||
+                  (schema->dictionary != NULL) != (array->dictionary != NULL))) {
         PyErr_SetString(PyExc_ValueError, "an Arrow array does not fit its schema");
         return NULL;
     }
-    PyObject *children = PyTuple_New((Py_ssize_t)array->n_children);
-    for (int64_t i = 0; children && i < array->n_children; i++) {
-        PyObject *child = node_of(schema->children[i], array->children[i]);
+    PyObject *children = PyTuple_New((Py_ssize_t)schema->n_children);
+    for (int64_t i = 0; children && i < schema->n_children; i++) {
+        PyObject *child = node_of(schema->children[i], array ? array->children[i] : NULL);
         if (!child || PyTuple_SetItem(children, (Py_ssize_t)i, child) < 0)
             Py_CLEAR(children);
     }
     return children;
 }
 
-/* (format, name, length, offset, null_count, addresses of the buffers, children, dictionary) */
+static PyObject *addresses_of(const struct ArrowArray *array)
+{
+    Py_ssize_t count = array ? (Py_ssize_t)array->n_buffers : 0;
+    PyObject *buffers = PyTuple_New(count);
+    for (Py_ssize_t i = 0; buffers && i < count; i++) {
+        PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)array->buffers[i]);
+        if (!address || PyTuple_SetItem(buffers, i, address) < 0)
+            Py_CLEAR(buffers);
+    }
+    return buffers;
+}
+
+/* (format, name, length, offset, null_count, addresses of the buffers, children, dictionary,
+   metadata); of a schema alone without elements and buffers. */
 static PyObject *node_of(const struct ArrowSchema *schema, const struct ArrowArray *array)
 {
     if (Py_EnterRecursiveCall(" in an Arrow array"))
         return NULL;
-    PyObject *buffers = PyTuple_New((Py_ssize_t)array->n_buffers);
-    for (int64_t i = 0; buffers && i < array->n_buffers; i++) {
-        PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)array->buffers[i]);
-        if (!address || PyTuple_SetItem(buffers, (Py_ssize_t)i, address) < 0)
-            Py_CLEAR(buffers);
-    }
     PyObject *children = nodes_of(schema, array);
-    PyObject *dictionary = schema->dictionary && array->dictionary
-                               ? node_of(schema->dictionary, array->dictionary)
-                               : new_ref(Py_None);
+    PyObject *buffers = children ? addresses_of(array) : NULL;
+    PyObject *metadata = buffers ? metadata_of(schema) : NULL;
+    PyObject *dictionary = NULL;
+    if (metadata)
+        dictionary = schema->dictionary
+                         ? node_of(schema->dictionary, array ? array->dictionary : NULL)
+                         : new_ref(Py_None);
     Py_LeaveRecursiveCall();
-    if (!buffers || !children || !dictionary) {
-        Py_XDECREF(buffers);
+    if (!dictionary) {
         Py_XDECREF(children);
-        Py_XDECREF(dictionary);
+        Py_XDECREF(buffers);
+        Py_XDECREF(metadata);
         return NULL;
     }
-    return Py_BuildValue("(ssLLLNNN)", schema->format, schema->name ? schema->name : "",
-                         (long long)array->length, (long long)array->offset,
-                         (long long)array->null_count, buffers, children, dictionary);
+    return Py_BuildValue("(ssLLLNNNN)", schema->format, schema->name ? schema->name : "",
+                         array ? (long long)array->length : 0, array ? (long long)array->offset : 0,
+                         array ? (long long)array->null_count : 0, buffers, children, dictionary,
+                         metadata);
 }
 
-/* device_nodes(schema capsule, device array capsule) -> (device type, device, sync event, node) */
-PyObject *core_device_nodes(PyObject *module, PyObject *args)
+/* The array in a capsule, and where it is. */
+static const struct ArrowArray *find_array(PyObject *capsule, int *device, long long *ordinal,
+                                           void **event)
 {
-    (void)module;
-    PyObject *head, *body;
-    if (!PyArg_ParseTuple(args, "OO:device_nodes", &head, &body))
-        return NULL;
-    const struct ArrowSchema *schema = PyCapsule_GetPointer(head, "arrow_schema");
-    const struct ArrowDeviceArray *array =
-        schema ? PyCapsule_GetPointer(body, "arrow_device_array") : NULL;
-    if (!array)
-        return NULL;
-    if (!schema->release || !array->array.release) {
+    const struct ArrowArray *array = NULL;
+    *device = ARROW_DEVICE_CPU;
+    *ordinal = -1;
+    *event = NULL;
+    if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
+        const struct ArrowDeviceArray *there = PyCapsule_GetPointer(capsule, "arrow_device_array");
+        *device = there->device_type;
+        *ordinal = (long long)there->device_id;
+        *event = there->sync_event;
+        array = &there->array;
+    } else {
+        array = PyCapsule_GetPointer(capsule, "arrow_array");
+    }
+    if (array && !array->release) {
         PyErr_SetString(PyExc_ValueError, "the Arrow array has been released");
         return NULL;
     }
-    PyObject *node = node_of(schema, &array->array);
-    if (!node)
+    return array;
+}
+
+/* array_device(array capsule of either kind) -> (device type, device, sync event) */
+PyObject *core_array_device(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    int device;
+    long long ordinal;
+    void *event;
+    if (!find_array(capsule, &device, &ordinal, &event))
         return NULL;
-    return Py_BuildValue("(iLNN)", (int)array->device_type, (long long)array->device_id,
-                         PyLong_FromVoidPtr(array->sync_event), node);
+    return Py_BuildValue("(iLN)", device, ordinal, PyLong_FromVoidPtr(event));
+}
+
+/* nodes(schema capsule, array capsule of either kind, or None for the schema alone) -> node */
+PyObject *core_nodes(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *head, *body;
+    if (!PyArg_ParseTuple(args, "OO:nodes", &head, &body))
+        return NULL;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(head, "arrow_schema");
+    if (!schema)
+        return NULL;
+    if (!schema->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow schema has been released");
+        return NULL;
+    }
+    const struct ArrowArray *array = NULL;
+    if (body != Py_None) {
+        int device;
+        long long ordinal;
+        void *event;
+        array = find_array(body, &device, &ordinal, &event);
+        if (!array)
+            return NULL;
+    }
+    return node_of(schema, array);
 }
 
 /* ---- sources: what put_arrow is given ---- */
@@ -642,9 +748,6 @@ static int build(struct sources *sources, PyObject *source, struct ArrowSchema *
 
 PyObject *client_put_arrow(PyObject *self, PyObject *args)
 {
-    struct client_head { /* as in client.c */
-        PyObject_HEAD struct link *link;
-    };
     const char *name;
     PyObject *source, *options_tuple;
     int as_table;
@@ -652,7 +755,7 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "sOpO:put_arrow", &name, &source, &as_table, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct link *link = ((struct client_head *)self)->link;
+    struct link *link = ((struct client *)self)->link;
     if (link_check(link) < 0)
         return NULL;
     (void)link_get(link);

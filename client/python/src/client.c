@@ -5,126 +5,7 @@
 
 #include "core.h"
 
-struct client {
-    PyObject_HEAD struct link *link;
-};
-
 PyTypeObject *client_type;
-
-/* ---- requests under way ---- */
-
-/* A request or a watch. Its end, or the Client's, unlinks and frees it. */
-struct pending {
-    struct link *link; /* no reference: it must not keep the connection */
-    struct pending *previous, *next;
-    uint64_t id;
-    bool watch;
-    PyObject *callable;
-};
-
-static struct pending *pending_new(struct link *link, PyObject *callable)
-{
-    struct pending *pending = calloc(1, sizeof(*pending));
-    if (!pending) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    pending->link = link;
-    pending->callable = new_ref(callable);
-    pending->next = link->pending;
-    if (pending->next)
-        pending->next->previous = pending;
-    link->pending = pending;
-    return pending;
-}
-
-static void pending_end(struct pending *pending)
-{
-    if (pending->previous)
-        pending->previous->next = pending->next;
-    else
-        pending->link->pending = pending->next;
-    if (pending->next)
-        pending->next->previous = pending->previous;
-    Py_DECREF(pending->callable);
-    free(pending);
-}
-
-/* Calls callable(error, result); steals `result`, which is NULL where `status` says why. */
-static void pending_answer(struct pending *pending, int status, const char *message,
-                           PyObject *result)
-{
-    PyObject *error = status < 0 ? make_error(status, message) : new_ref(Py_None);
-    if (error && status >= 0 && !result) { /* no memory for the result */
-        PyObject *type, *traceback;
-        Py_DECREF(error);
-        PyErr_Fetch(&type, &error, &traceback);
-        PyErr_NormalizeException(&type, &error, &traceback);
-        Py_XDECREF(type);
-        Py_XDECREF(traceback);
-    }
-    PyObject *returned = NULL;
-    if (error)
-        returned =
-            PyObject_CallFunctionObjArgs(pending->callable, error, result ? result : Py_None, NULL);
-    if (!returned)
-        PyErr_WriteUnraisable(pending->callable);
-    Py_XDECREF(returned);
-    Py_XDECREF(error);
-    Py_XDECREF(result);
-    pending_end(pending);
-}
-
-static void on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
-                      void *arg)
-{
-    struct pending *pending = arg;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *result = status < 0 ? NULL : object_wrap(pending->link, object);
-    pending_answer(pending, status, gpubuf_errmsg(client), result);
-    PyGILState_Release(state);
-}
-
-static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
-                      void *arg)
-{
-    struct pending *pending = arg;
-    gpubuf_release(object); /* the caller has its own */
-    PyGILState_STATE state = PyGILState_Ensure();
-    pending_answer(pending, status, gpubuf_errmsg(client), status < 0 ? NULL : new_ref(Py_None));
-    PyGILState_Release(state);
-}
-
-static void on_call(struct gpubuf_client *client, int status, const char *text, size_t length,
-                    void *arg)
-{
-    struct pending *pending = arg;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *result =
-        status < 0 ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
-    pending_answer(pending, status, gpubuf_errmsg(client), result);
-    PyGILState_Release(state);
-}
-
-static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
-                     void *arg)
-{
-    (void)client;
-    struct pending *pending = arg;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *returned =
-        info ? PyObject_CallFunction(
-                   pending->callable, "ssKKsssIIILKOL", kind, info->name,
-                   (unsigned long long)info->version, (unsigned long long)info->bytes, info->device,
-                   info->state, info->tier, info->mode, (unsigned)info->uid, (unsigned)info->gid,
-                   (long long)info->created_ms, (unsigned long long)info->leases,
-                   info->pinned ? Py_True : Py_False, (long long)info->ttl_ms)
-             : PyObject_CallFunction(pending->callable, "s", kind);
-    if (!returned)
-        PyErr_WriteUnraisable(pending->callable);
-    Py_XDECREF(returned);
-    PyGILState_Release(state);
-}
 
 /* ---- the life of a Client ---- */
 
@@ -206,8 +87,7 @@ static PyObject *client_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* A reference for the length of a call, or NULL with Closed raised. */
-static struct link *enter(PyObject *self)
+struct link *client_enter(PyObject *self)
 {
     struct link *link = ((struct client *)self)->link;
     return link_check(link) < 0 ? NULL : link_get(link);
@@ -314,7 +194,7 @@ static PyObject *client_call(PyObject *self, PyObject *args)
     int timeout_ms;
     if (!PyArg_ParseTuple(args, "szi:call", &method, &params, &timeout_ms))
         return NULL;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     char *text = NULL;
@@ -334,7 +214,7 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     long long wait_ms;
     if (!PyArg_ParseTuple(args, "sKL:open", &name, &version, &wait_ms))
         return NULL;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     struct gpubuf_open_options options = {
@@ -354,6 +234,23 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
 }
 
+const char **parse_names(PyObject *tuple)
+{
+    size_t count = (size_t)PyTuple_Size(tuple);
+    const char **texts = calloc(count + 1, sizeof(*texts));
+    if (!texts) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(tuple, (Py_ssize_t)i), "s;a name is a str", &texts[i])) {
+            free(texts);
+            return NULL;
+        }
+    }
+    return texts;
+}
+
 /* open_many(names, wait_ms) -> [Object or exception] */
 static PyObject *client_open_many(PyObject *self, PyObject *args)
 {
@@ -362,20 +259,17 @@ static PyObject *client_open_many(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!L:open_many", &PyTuple_Type, &names, &wait_ms))
         return NULL;
     size_t count = (size_t)PyTuple_Size(names);
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     PyObject *list = NULL;
-    const char **texts = calloc(count + 1, sizeof(*texts));
+    const char **texts = parse_names(names);
     struct gpubuf_object **objects = calloc(count + 1, sizeof(*objects));
     int *errors = calloc(count + 1, sizeof(*errors));
     if (!texts || !objects || !errors) {
-        PyErr_NoMemory();
+        if (texts)
+            PyErr_NoMemory();
         goto out;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!PyArg_Parse(PyTuple_GetItem(names, (Py_ssize_t)i), "s;a name is a str", &texts[i]))
-            goto out;
     }
     struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
     int status;
@@ -384,16 +278,7 @@ static PyObject *client_open_many(PyObject *self, PyObject *args)
         raise_status(link, status);
         goto out;
     }
-    list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; i < count; i++) {
-        if (!list) {
-            gpubuf_release(objects[i]);
-            continue;
-        }
-        PyObject *entry = objects[i] ? object_wrap(link, objects[i]) : make_error(errors[i], NULL);
-        if (!entry || PyList_SetItem(list, (Py_ssize_t)i, entry) < 0)
-            Py_CLEAR(list);
-    }
+    list = object_list(link, objects, errors, count);
 out:
     free(texts);
     free(objects);
@@ -415,7 +300,7 @@ static PyObject *client_create(PyObject *self, PyObject *args)
     if (parse_create_options(options_tuple, &options) < 0 ||
         parse_layout(layout_tuple, &layout, &arena) < 0)
         return NULL;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link) {
         layout_free(arena);
         return NULL;
@@ -459,7 +344,7 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     }
     if (PyErr_Occurred())
         return NULL;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     int status;
@@ -479,7 +364,7 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "sOO:put_bytes", &name, &exporter, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     if (PyObject_GetBuffer(exporter, &buffer, PyBUF_SIMPLE) < 0) {
@@ -493,23 +378,45 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
 }
 
-/* register_device(name, address, bytes, layout_json, options) */
-static PyObject *client_register_device(PyObject *self, PyObject *args)
+struct gpubuf_part *parse_parts(PyObject *tuple)
+{
+    size_t count = (size_t)PyTuple_Size(tuple);
+    struct gpubuf_part *parts = calloc(count + 1, sizeof(*parts));
+    if (!parts) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        unsigned long long address, bytes;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, (Py_ssize_t)i), "KK:part", &address, &bytes)) {
+            free(parts);
+            return NULL;
+        }
+        parts[i] = (struct gpubuf_part){(void *)(uintptr_t)address, bytes};
+    }
+    return parts;
+}
+
+/* register(name, ((address, bytes), …), layout_json, options) */
+static PyObject *client_register(PyObject *self, PyObject *args)
 {
     const char *name, *layout;
-    unsigned long long address, bytes;
-    PyObject *options_tuple;
+    PyObject *parts_tuple, *options_tuple;
     struct gpubuf_create_options options;
-    if (!PyArg_ParseTuple(args, "sKKsO:register_device", &name, &address, &bytes, &layout,
+    if (!PyArg_ParseTuple(args, "sO!sO:register", &name, &PyTuple_Type, &parts_tuple, &layout,
                           &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct link *link = enter(self);
-    if (!link)
+    struct gpubuf_part *parts = parse_parts(parts_tuple);
+    struct link *link = parts ? client_enter(self) : NULL;
+    if (!link) {
+        free(parts);
         return NULL;
+    }
     int status;
-    WITHOUT_GIL(status = gpubuf_register_device(link->client, name, (void *)(uintptr_t)address,
-                                                bytes, layout, &options));
+    size_t count = (size_t)PyTuple_Size(parts_tuple);
+    WITHOUT_GIL(status = gpubuf_register_parts(link->client, name, parts, count, layout, &options));
+    free(parts);
     return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
 }
 
@@ -536,174 +443,12 @@ static PyObject *client_events(PyObject *self, PyObject *unused)
 static PyObject *client_dispatch(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct link *link = enter(self);
+    struct link *link = client_enter(self);
     if (!link)
         return NULL;
     int status;
     WITHOUT_GIL(status = gpubuf_dispatch(link->client));
     return finish(link, status, status < 0 ? NULL : PyLong_FromLong(status));
-}
-
-/* The end of each …_async: `status` says whether the request has begun. */
-static PyObject *begun(struct link *link, int status, struct pending *pending, uint64_t id)
-{
-    if (status < 0) {
-        raise_status(link, status);
-        pending_end(pending);
-        leave(link);
-        return NULL;
-    }
-    leave(link);
-    return PyLong_FromUnsignedLongLong(id);
-}
-
-/* call_async(method, params, callback) -> id */
-static PyObject *client_call_async(PyObject *self, PyObject *args)
-{
-    const char *method, *params;
-    PyObject *callable;
-    if (!PyArg_ParseTuple(args, "szO:call_async", &method, &params, &callable))
-        return NULL;
-    struct link *link = enter(self);
-    struct pending *pending = link ? pending_new(link, callable) : NULL;
-    if (!pending) {
-        if (link)
-            leave(link);
-        return NULL;
-    }
-    /* The GIL is held, so no callback runs before the id is noted. */
-    int status = gpubuf_call_async(link->client, method, params, on_call, pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
-
-/* open_async(name, version, wait_ms, callback) -> id */
-static PyObject *client_open_async(PyObject *self, PyObject *args)
-{
-    const char *name;
-    unsigned long long version;
-    long long wait_ms;
-    PyObject *callable;
-    if (!PyArg_ParseTuple(args, "sKLO:open_async", &name, &version, &wait_ms, &callable))
-        return NULL;
-    struct link *link = enter(self);
-    struct pending *pending = link ? pending_new(link, callable) : NULL;
-    if (!pending) {
-        if (link)
-            leave(link);
-        return NULL;
-    }
-    struct gpubuf_open_options options = {
-        .size = sizeof(options),
-        .version = version,
-        .wait_ms = wait_ms,
-    };
-    int status = gpubuf_open_async(link->client, name, &options, on_object, pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
-
-/* create_async(name, layout, options, callback) -> id */
-static PyObject *client_create_async(PyObject *self, PyObject *args)
-{
-    const char *name;
-    PyObject *layout_tuple, *options_tuple, *callable;
-    struct gpubuf_layout_spec layout;
-    struct gpubuf_create_options options;
-    struct layout_arena *arena;
-    if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
-                          &callable))
-        return NULL;
-    if (parse_create_options(options_tuple, &options) < 0 ||
-        parse_layout(layout_tuple, &layout, &arena) < 0)
-        return NULL;
-    struct link *link = enter(self);
-    struct pending *pending = link ? pending_new(link, callable) : NULL;
-    if (!pending) {
-        if (link)
-            leave(link);
-        layout_free(arena);
-        return NULL;
-    }
-    int status = gpubuf_create_async(link->client, name, &layout, &options, on_object, pending,
-                                     &pending->id);
-    layout_free(arena);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
-
-/* seal_async(object, callback) -> id */
-static PyObject *client_seal_async(PyObject *self, PyObject *args)
-{
-    PyObject *object, *callable;
-    if (!PyArg_ParseTuple(args, "O!O:seal_async", object_type, &object, &callable))
-        return NULL;
-    struct gpubuf_object *mine = object_use((struct object *)object);
-    struct link *link = mine ? enter(self) : NULL;
-    struct pending *pending = link ? pending_new(link, callable) : NULL;
-    if (!pending) {
-        if (link)
-            leave(link);
-        return NULL;
-    }
-    int status = gpubuf_seal_async(mine, NULL, on_sealed, pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
-
-static PyObject *client_cancel(PyObject *self, PyObject *id)
-{
-    unsigned long long request = PyLong_AsUnsignedLongLong(id);
-    struct link *link = PyErr_Occurred() ? NULL : enter(self);
-    if (!link)
-        return NULL;
-    int status;
-    WITHOUT_GIL(status = gpubuf_cancel(link->client, request));
-    leave(link);
-    return PyBool_FromLong(status == 0);
-}
-
-/* ---- watching ---- */
-
-/* watch(prefix, callback) -> id; the callback gets the kind and what gpubuf_info has. */
-static PyObject *client_watch(PyObject *self, PyObject *args)
-{
-    const char *prefix;
-    PyObject *callable;
-    if (!PyArg_ParseTuple(args, "zO:watch", &prefix, &callable))
-        return NULL;
-    struct link *link = enter(self);
-    struct pending *pending = link ? pending_new(link, callable) : NULL;
-    if (!pending) {
-        if (link)
-            leave(link);
-        return NULL;
-    }
-    pending->watch = true;
-    int status;
-    WITHOUT_GIL(status = gpubuf_watch(link->client, prefix, on_event, pending, &pending->id));
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
-
-static PyObject *client_unwatch(PyObject *self, PyObject *id)
-{
-    unsigned long long watch = PyLong_AsUnsignedLongLong(id);
-    struct link *link = ((struct client *)self)->link;
-    if (PyErr_Occurred())
-        return NULL;
-    if (!link) /* closed, and the watch with it */
-        Py_RETURN_NONE;
-    struct pending *pending = link->pending;
-    while (pending && !(pending->watch && pending->id == watch))
-        pending = pending->next;
-    if (!pending)
-        Py_RETURN_NONE;
-    (void)link_get(link);
-    WITHOUT_GIL((void)gpubuf_unwatch(link->client, watch));
-    for (pending = link->pending; pending; pending = pending->next) {
-        if (pending->watch && pending->id == watch) {
-            pending_end(pending);
-            break;
-        }
-    }
-    leave(link);
-    Py_RETURN_NONE;
 }
 
 /* ---- the type ---- */
@@ -745,12 +490,15 @@ static PyMethodDef methods[] = {
     {"_put_array", client_put_array, METH_VARARGS, NULL},
     {"_put_bytes", client_put_bytes, METH_VARARGS, NULL},
     {"_put_arrow", client_put_arrow, METH_VARARGS, NULL},
-    {"_register_device", client_register_device, METH_VARARGS, NULL},
+    {"_register", client_register, METH_VARARGS, NULL},
     {"fileno", client_fileno, METH_NOARGS, "The socket, to be polled and never read."},
     {"_events", client_events, METH_NOARGS, NULL},
     {"_dispatch", client_dispatch, METH_NOARGS, NULL},
     {"_call_async", client_call_async, METH_VARARGS, NULL},
     {"_open_async", client_open_async, METH_VARARGS, NULL},
+    {"_open_many_async", client_open_many_async, METH_VARARGS, NULL},
+    {"_register_async", client_register_async, METH_VARARGS, NULL},
+    {"_watch_async", client_watch_async, METH_VARARGS, NULL},
     {"_create_async", client_create_async, METH_VARARGS, NULL},
     {"_seal_async", client_seal_async, METH_VARARGS, NULL},
     {"_cancel", client_cancel, METH_O, NULL},

@@ -108,27 +108,6 @@ static int64_t width_of(const char *format)
     return 0;
 }
 
-static bool bit_at(const unsigned char *bits, int64_t i)
-{
-    return bits[i / 8] >> (i % 8) & 1;
-}
-
-static void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
-                      int64_t length)
-{
-    if (at % 8 == 0 && start % 8 == 0) {
-        memcpy(to + at / 8, from + start / 8, (size_t)(length / 8));
-        int64_t done = length - length % 8;
-        at += done;
-        start += done;
-        length -= done;
-    }
-    for (int64_t i = 0; i < length; i++) {
-        if (bit_at(from, start + i))
-            to[(at + i) / 8] |= (unsigned char)(1u << ((at + i) % 8));
-    }
-}
-
 /* ---- joining ---- */
 
 static int join(const struct ArrowSchema *schema, const struct span *spans, size_t count,

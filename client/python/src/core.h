@@ -80,10 +80,61 @@ PyObject *make_error(int status, const char *message);
 int link_check(const struct link *link);
 extern PyObject *error_factory; /* callable(code, kind, message) */
 
-/* ---- client.c ---- */
+/* ---- pending.c: requests under way, and watches ---- */
+
+/* One of them. Its end, or the Client's, unlinks and frees it. */
+struct pending {
+    struct link *link; /* no reference: it must not keep the connection */
+    struct pending *previous, *next;
+    uint64_t id;
+    bool watch;
+    PyObject *callable; /* callable(error or None, result); a watch's: callable(kind, …) */
+    PyObject *done;     /* of a watch under way: callable(error or None, its number); else NULL */
+};
+
+struct pending *pending_new(struct link *link, PyObject *callable);
+void pending_end(struct pending *pending);
+/* What libgpubuf calls; `arg` is the pending. */
+void pending_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                    void *arg);
+void pending_objects(struct gpubuf_client *client, int status, struct gpubuf_object *const *objects,
+                     const int *errors, size_t count, void *arg);
+void pending_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                    void *arg);
+void pending_call(struct gpubuf_client *client, int status, const char *text, size_t length,
+                  void *arg);
+void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg);
+void pending_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                   void *arg);
+/* [Object or exception], of which each object is taken over; NULL with an exception raised. */
+PyObject *object_list(struct link *link, struct gpubuf_object *const *objects, const int *errors,
+                      size_t count);
+
+/* ---- client.c, async.c ---- */
+
+struct client {
+    PyObject_HEAD struct link *link; /* NULL once it is closed */
+};
 
 extern PyTypeObject *client_type;
 int client_setup(PyObject *module);
+/* A reference for the length of a call on a Client, or NULL with Closed raised. */
+struct link *client_enter(PyObject *client);
+/* [parts] (address, bytes) -> an array to be freed; NULL with an exception raised. */
+struct gpubuf_part *parse_parts(PyObject *tuple);
+/* Names out of a tuple, which they are borrowed from: an array to be freed. */
+const char **parse_names(PyObject *tuple);
+
+PyObject *client_call_async(PyObject *self, PyObject *args);
+PyObject *client_open_async(PyObject *self, PyObject *args);
+PyObject *client_open_many_async(PyObject *self, PyObject *args);
+PyObject *client_create_async(PyObject *self, PyObject *args);
+PyObject *client_seal_async(PyObject *self, PyObject *args);
+PyObject *client_register_async(PyObject *self, PyObject *args);
+PyObject *client_watch(PyObject *self, PyObject *args);
+PyObject *client_unwatch(PyObject *self, PyObject *id);
+PyObject *client_watch_async(PyObject *self, PyObject *args);
+PyObject *client_cancel(PyObject *self, PyObject *id);
 
 /* ---- options.c: arguments that are structs ---- */
 
@@ -112,6 +163,8 @@ PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
 void object_drop(struct object *self);
 /* The Object's gpubuf_object, or NULL with Closed raised. */
 struct gpubuf_object *object_use(const struct object *self);
+/* From None or a tuple with an entry for each column: *out is NULL or to be freed. */
+int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out);
 
 /* ---- element.c: types of elements ---- */
 
@@ -151,6 +204,7 @@ struct view {
 
 extern PyTypeObject *view_type;
 int view_setup(PyObject *module);
+PyObject *core_itemsize(PyObject *module, PyObject *dtype);
 /* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are none. */
 PyObject *view_of_object(struct object *self);
 /* A whole buffer, as bytes; None if the object has no such buffer. */
@@ -166,11 +220,23 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_stream(PyObject *self, PyObject *unused);
 /* Client.put_arrow(name, source, as_table, options). */
 PyObject *client_put_arrow(PyObject *self, PyObject *args);
-PyObject *core_device_nodes(PyObject *module, PyObject *args);
+PyObject *core_nodes(PyObject *module, PyObject *args);
+PyObject *core_array_device(PyObject *module, PyObject *capsule);
 PyObject *core_schema_format(PyObject *module, PyObject *capsule);
 PyObject *core_schema_text(PyObject *module, PyObject *capsule);
-/* stream capsule -> (schema capsule, [array capsules]) */
+/* stream capsule, of the host or of a device -> (schema capsule, [array capsules]) */
 PyObject *core_read_stream(PyObject *module, PyObject *capsule);
+/* ---- bits.c ---- */
+
+/* Nulls among elements [offset, offset + length) of a bitmap. */
+uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length);
+/* ORs bits [start, start + length) into those from `at` on, which are 0. */
+void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
+               int64_t length);
+/* The same on buffers, for Python; see _core.pyi. */
+PyObject *core_copy_bits(PyObject *module, PyObject *args);
+PyObject *core_count_nulls(PyObject *module, PyObject *args);
+PyObject *core_add_to_integers(PyObject *module, PyObject *args);
 
 /* Joins arrays of one schema into `out`, whose memory is its own. 0, or -1 with an exception. */
 int concat_arrays(const struct ArrowSchema *schema, const struct ArrowArray *const *arrays,

@@ -24,10 +24,15 @@ static PyObject *core_address(PyObject *module, PyObject *exporter)
 static PyMethodDef functions[] = {
     {"set_error_factory", core_set_error_factory, METH_O, NULL},
     {"address", core_address, METH_O, NULL},
+    {"itemsize", core_itemsize, METH_O, NULL},
     {"read_stream", core_read_stream, METH_O, NULL},
-    {"device_nodes", core_device_nodes, METH_VARARGS, NULL},
+    {"nodes", core_nodes, METH_VARARGS, NULL},
+    {"array_device", core_array_device, METH_O, NULL},
     {"schema_format", core_schema_format, METH_O, NULL},
     {"schema_text", core_schema_text, METH_O, NULL},
+    {"copy_bits", core_copy_bits, METH_VARARGS, NULL},
+    {"count_nulls", core_count_nulls, METH_VARARGS, NULL},
+    {"add_to_integers", core_add_to_integers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

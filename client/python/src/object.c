@@ -136,22 +136,6 @@ GETTER(strides, numbers_of(object, true))
 
 /* ---- nulls ---- */
 
-/* Nulls among elements [offset, offset + length) of a bitmap. */
-static uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length)
-{
-    uint64_t nulls = 0, i = offset, end = offset + length;
-    for (; i < end && i % 64 != 0; i++)
-        nulls += !(bits[i / 8] >> (i % 8) & 1);
-    for (; i + 64 <= end; i += 64) {
-        uint64_t word;
-        memcpy(&word, bits + i / 8, sizeof(word));
-        nulls += (uint64_t)__builtin_popcountll(~word);
-    }
-    for (; i < end; i++)
-        nulls += !(bits[i / 8] >> (i % 8) & 1);
-    return nulls;
-}
-
 static uint64_t element_count(const struct gpubuf_object *object)
 {
     if (gpubuf_kind(object) != GPUBUF_KIND_ARRAY)
@@ -233,6 +217,32 @@ static PyObject *object_slice(PyObject *self, PyObject *args)
     struct gpubuf_object *view = NULL;
     int status = gpubuf_slice(object, offset, length, &view);
     return part(self, status, view);
+}
+
+/* select(names): a table of some of its columns. */
+static PyObject *object_select(PyObject *self, PyObject *names)
+{
+    USE(object, self);
+    if (!PyTuple_Check(names)) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of names");
+        return NULL;
+    }
+    size_t count = (size_t)PyTuple_Size(names);
+    const char **texts = calloc(count + 1, sizeof(*texts));
+    if (!texts)
+        return PyErr_NoMemory();
+    PyObject *result = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(names, (Py_ssize_t)i), "s;a column's name is a str",
+                         &texts[i]))
+            goto out;
+    }
+    struct gpubuf_object *view = NULL;
+    int status = gpubuf_select(object, texts, count, &view);
+    result = part(self, status, view);
+out:
+    free(texts);
+    return result;
 }
 
 /* A child's name is asked for without making a Python object of the child. */
@@ -360,6 +370,34 @@ static PyObject *object_release_on(PyObject *self, PyObject *stream)
 
 /* ---- sealing ---- */
 
+int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out)
+{
+    *out = NULL;
+    if (counts == Py_None)
+        return 0;
+    Py_ssize_t count = PyTuple_Size(counts);
+    size_t expected = gpubuf_kind(object) == GPUBUF_KIND_TABLE ? gpubuf_child_count(object) : 1;
+    if (count < 0)
+        return -1;
+    if ((size_t)count != expected) {
+        PyErr_Format(PyExc_ValueError, "expected %zu null counts, not %zd", expected, count);
+        return -1;
+    }
+    int64_t *null_counts = calloc((size_t)count + 1, sizeof(*null_counts));
+    if (!null_counts) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        null_counts[i] = PyLong_AsLongLong(PyTuple_GetItem(counts, i));
+    if (PyErr_Occurred()) {
+        free(null_counts);
+        return -1;
+    }
+    *out = null_counts;
+    return 0;
+}
+
 /* seal(null_counts, stream): null_counts is a tuple with an entry for each column, or None. */
 static PyObject *object_seal(PyObject *self, PyObject *args)
 {
@@ -368,26 +406,9 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     USE(object, self);
     if (!PyArg_ParseTuple(args, "OK:seal", &counts, &stream))
         return NULL;
-    int64_t *null_counts = NULL;
-    if (counts != Py_None) {
-        Py_ssize_t count = PyTuple_Size(counts);
-        size_t expected = gpubuf_kind(object) == GPUBUF_KIND_TABLE ? gpubuf_child_count(object) : 1;
-        if (count < 0)
-            return NULL;
-        if ((size_t)count != expected) {
-            PyErr_Format(PyExc_ValueError, "expected %zu null counts, not %zd", expected, count);
-            return NULL;
-        }
-        null_counts = calloc((size_t)count + 1, sizeof(*null_counts));
-        if (!null_counts)
-            return PyErr_NoMemory();
-        for (Py_ssize_t i = 0; i < count; i++)
-            null_counts[i] = PyLong_AsLongLong(PyTuple_GetItem(counts, i));
-        if (PyErr_Occurred()) {
-            free(null_counts);
-            return NULL;
-        }
-    }
+    int64_t *null_counts;
+    if (parse_null_counts(counts, object, &null_counts) < 0)
+        return NULL;
     struct link *link = link_get(((struct object *)self)->link);
     gpubuf_retain(object);
     int status;
@@ -493,6 +514,7 @@ static PyMethodDef methods[] = {
     {"_child", object_child, METH_O, NULL},
     {"_column", object_column, METH_O, NULL},
     {"_slice", object_slice, METH_VARARGS, NULL},
+    {"_select", object_select, METH_O, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
     {"_read", object_read, METH_VARARGS, NULL},

@@ -97,13 +97,10 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
     return view;
 }
 
-/* Bytes of an element: a column's stride says it; an array's may be 0 or wider. */
-static Py_ssize_t element_bytes(const struct gpubuf_object *object)
+/* Bytes of an element; 0: not so many whole bytes each. */
+static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
-    const char *dtype = gpubuf_dtype(object);
     struct element element;
-    if (gpubuf_kind(object) == GPUBUF_KIND_BYTES)
-        return 1;
     if (element_of_dtype(dtype, &element))
         return element.bits / 8;
     if (strncmp(dtype, "decimal128", 10) == 0)
@@ -111,6 +108,22 @@ static Py_ssize_t element_bytes(const struct gpubuf_object *object)
     if (strncmp(dtype, "fixed_binary(", 13) == 0)
         return (Py_ssize_t)strtoll(dtype + 13, NULL, 10);
     return 0;
+}
+
+/* itemsize(dtype): bytes of an element. */
+PyObject *core_itemsize(PyObject *module, PyObject *dtype)
+{
+    (void)module;
+    const char *text;
+    if (!PyArg_Parse(dtype, "s;a dtype is a str", &text))
+        return NULL;
+    return PyLong_FromSsize_t(bytes_of_dtype(text));
+}
+
+/* Of columns a stride would say it too; an array's may be 0 or wider. */
+static Py_ssize_t element_bytes(const struct gpubuf_object *object)
+{
+    return gpubuf_kind(object) == GPUBUF_KIND_BYTES ? 1 : bytes_of_dtype(gpubuf_dtype(object));
 }
 
 PyObject *view_of_object(struct object *self)

@@ -1,0 +1,215 @@
+"""Values on GPUs: `__cuda_array_interface__`, and the columns of cuDF and what is like it."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple
+
+from . import _core
+from ._lists import at_column
+from ._nodes import HOST, Node, Piece, pieces_of, whole
+from ._objects import CPU, CUDA, DATA, MASK, OFFSETS, Array, Held, Table
+
+NUMPY_UNITS = ("s", "ms", "us", "ns")
+
+
+def is_on_gpu(value: Any) -> bool:
+    if isinstance(value, Held):
+        return value._ordinal >= 0
+    try:
+        return value.__cuda_array_interface__ is not None
+    except Exception:  # no such attribute; or, of strings in cuDF and the like, none that can be had
+        return False
+
+
+CUDA_DTYPES = {
+    "b1": "bool8", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8",
+    "u2": "uint16", "u4": "uint32", "u8": "uint64", "f2": "float16", "f4": "float32",
+    "f8": "float64", "c8": "complex64", "c16": "complex128",
+}
+
+
+class CudaArray:
+    """What a `__cuda_array_interface__` says, checked. Shapes in elements, strides in bytes."""
+
+    def __init__(self, value: Any, where: str = ""):
+        interface = value.__cuda_array_interface__
+        typestr = interface["typestr"]
+        self.keep = value
+        self.shape = tuple(int(extent) for extent in interface["shape"])
+        self.pointer = int(interface["data"][0] or 0)
+        self.stream = interface.get("stream")
+        self.mask = interface.get("mask")
+        kind, rest = typestr[1:2], typestr[1:]
+        if typestr[:1] == ">" and rest not in ("b1", "i1", "u1"):
+            raise TypeError(f"{at_column(where)}big-endian elements ({typestr}) cannot be put")
+        if kind in "Mm" and "[" in rest and rest[3:-1] in NUMPY_UNITS:
+            self.dtype = f"{'timestamp' if kind == 'M' else 'duration'}[{rest[3:-1]}]"
+            self.itemsize = 8
+        elif rest in CUDA_DTYPES:
+            self.dtype = CUDA_DTYPES[rest]
+            self.itemsize = int(rest[1:])
+        elif rest == "V2" and str(getattr(value, "dtype", "")).endswith("bfloat16"):
+            self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
+        else:
+            raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
+        strides = interface.get("strides")
+        self.strides = None if strides is None else tuple(int(s) for s in strides)
+        if self.stream == 0:
+            raise ValueError(f"{at_column(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
+        if self.strides is not None and self._is_c_order():
+            self.strides = None
+
+    def _is_c_order(self) -> bool:
+        step = self.itemsize
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides or ())):
+            if extent != 1 and stride != step:
+                return False
+            step *= extent
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        count = self.itemsize
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    def node(self, where: str) -> Node:
+        """As a column."""
+        if len(self.shape) != 1:
+            raise ValueError(f"{at_column(where)}a column has one axis, not {len(self.shape)}")
+        if self.strides is not None:
+            raise ValueError(f"{at_column(where)}it is not contiguous: copy it first")
+        rows, mask, device = self.shape[0], 0, 0
+        if self.mask is not None:
+            mask = bitmap_of(self.mask, rows, where)
+        if self.pointer:
+            from . import cuda
+
+            found = cuda.pointer_device(self.pointer)
+            device = HOST if found is None else found
+        return Node(self.dtype, rows, null_count=-1 if mask else 0, device=device, data=self.pointer,
+                    mask=mask, keep=self)
+
+
+def bitmap_of(mask: Any, rows: int, where: str) -> int:
+    """The address of a `mask` as cuDF gives it: typestr "<t1", one bit for each element, 1 = valid.
+
+    Its shape is the number of elements, or of the bytes that were allocated for them. ValueError for a
+    mask of any other kind: whether its True is valid or null, nothing says.
+    """
+    interface = mask.__cuda_array_interface__
+    shape = tuple(interface["shape"])
+    if interface["typestr"][1:2] != "t" or len(shape) != 1 or shape[0] < (rows + 7) // 8:
+        raise ValueError(
+            f"{at_column(where)}the mask of its __cuda_array_interface__ is not a bitmap of its elements, "
+            "and whether True is valid or null nobody knows: put the values, and write the "
+            "validity with create()"
+        )
+    return int(interface["data"][0] or 0)
+
+
+class Found:
+    """A column or table that somebody has: its pieces, and what is to be waited for."""
+
+    def __init__(self, pieces: List[Piece], *, keep: Any = None) -> None:
+        self.pieces = pieces
+        self.keep = keep
+        self.streams: List[int] = []  # on which it may still be being made
+        self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
+
+    @property
+    def device(self) -> int:
+        """The GPU that it is on; HOST if that is where all of it is."""
+        return max((piece.node.device for piece in self.pieces), default=HOST)
+
+
+def of_capsules(source: Tuple[Any, ...], keep: Any = None) -> Found:
+    """What is in a schema capsule and array capsules, of the host or of a GPU."""
+    found = Found(pieces_of(source), keep=(source, keep))
+    for capsule in source[1]:
+        kind, ordinal, event = _core.array_device(capsule)
+        if kind == CUDA and event:
+            found.events.append((event, ordinal))
+    return found
+
+
+def arrow_source(value: Any) -> Optional[Tuple[Any, ...]]:
+    """(schema capsule, [array capsules]) of what speaks one of Arrow's interfaces; else None.
+
+    The device forms come first: they alone say where the memory is.
+    """
+    for name in ("__arrow_c_device_stream__", "__arrow_c_device_array__"):
+        if not hasattr(value, name):
+            continue
+        try:
+            given = getattr(value, name)()
+        except NotImplementedError:
+            continue
+        if name == "__arrow_c_device_stream__":
+            return _core.read_stream(given)
+        return given[0], [given[1]]
+    if hasattr(value, "__arrow_c_stream__"):
+        return _core.read_stream(value.__arrow_c_stream__())
+    if hasattr(value, "__arrow_c_array__"):
+        schema, array = value.__arrow_c_array__()
+        return schema, [array]
+    return None
+
+
+def is_gpu_source(source: Tuple[Any, ...]) -> bool:
+    """Whether Arrow's capsules hold memory of a GPU."""
+    return any(_core.array_device(capsule)[0] != CPU for capsule in source[1])
+
+
+def _of_held(value: Held) -> Found:
+    """What this package has opened."""
+    if isinstance(value, Table) or value._child_count:
+        schema, array = value.__arrow_c_device_array__()
+        return of_capsules((schema, [array]), value)
+    value._wait_ready(0)
+    buffers = [value._buffer(which) for which in (DATA, MASK, OFFSETS)]
+    if isinstance(value, Array):
+        if value.ndim != 1:
+            raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
+        buffers[0] = value._view()
+    data, mask, offsets = (0 if buffer is None else buffer.pointer for buffer in buffers)
+    at = value._offset
+    if isinstance(value, Array):  # whose data begin at its first element
+        data -= at * value._view().itemsize
+    node = Node(value.dtype, value._length, offset=at, null_count=value._null_count,
+                device=value._ordinal, data=data, mask=mask, offsets=offsets, keep=value)
+    return Found([whole(node)])
+
+
+def _of_cudf(value: Any, where: str) -> Found:
+    """Of a Series, Index or column: base, offset and length as they are."""
+    if str(getattr(value, "dtype", "")) == "category":
+        codes, values = _of_cudf(value.cat.codes, where), _of_cudf(value.cat.categories, where)
+        indices = codes.pieces[0].node
+        node = Node("dictionary", indices.length, null_count=indices.null_count, device=indices.device,
+                    children=[indices, values.pieces[0].node], keep=(codes, values, value))
+        made = Found([whole(node)])
+        made.streams, made.events = codes.streams + values.streams, codes.events + values.events
+        return made
+    column = value.to_pylibcudf()
+    column = column[0] if isinstance(column, tuple) else column
+    schema, array = column.__arrow_c_device_array__()
+    return of_capsules((schema, [array]), (value, column))
+
+
+def column_on_gpu(value: Any, where: str) -> Optional[Found]:
+    """Any one column that is on a GPU; None: it is not there."""
+    if isinstance(value, Held):
+        return _of_held(value) if value._ordinal >= 0 else None
+    if hasattr(value, "to_pylibcudf"):
+        return _of_cudf(value, where)
+    if is_on_gpu(value):
+        array = CudaArray(value, where)
+        found = Found([whole(array.node(where))])
+        found.streams = [] if array.stream is None else [array.stream]
+        return found
+    if hasattr(value, "__arrow_c_device_array__") or hasattr(value, "__arrow_c_device_stream__"):
+        source = arrow_source(value)
+        return of_capsules(source, value) if source and is_gpu_source(source) else None
+    return None

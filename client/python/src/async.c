@@ -1,0 +1,240 @@
+/* What Client does without waiting: each call takes a callback as its last argument, and returns the
+   number by which it is cancelled. */
+#include <stdlib.h>
+
+#include "core.h"
+
+static void leave(struct link *link)
+{
+    link_put(link);
+}
+
+/* What each begins with: a reference to the link, and what the answer will find. */
+static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
+{
+    struct link *link = client_enter(self);
+    struct pending *pending = link ? pending_new(link, callable) : NULL;
+    if (pending)
+        *out = link;
+    else if (link)
+        leave(link);
+    return pending;
+}
+
+/* The end of each …_async: `status` says whether the request has begun. */
+static PyObject *begun(struct link *link, int status, struct pending *pending, uint64_t id)
+{
+    if (status < 0) {
+        raise_status(link, status);
+        pending_end(pending);
+        leave(link);
+        return NULL;
+    }
+    leave(link);
+    return PyLong_FromUnsignedLongLong(id);
+}
+
+/* call_async(method, params, callback) -> id */
+PyObject *client_call_async(PyObject *self, PyObject *args)
+{
+    const char *method, *params;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "szO:call_async", &method, &params, &callable))
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending)
+        return NULL;
+    /* The GIL is held, so no callback runs before the id is noted. */
+    int status =
+        gpubuf_call_async(link->client, method, params, pending_call, pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* open_async(name, version, wait_ms, callback) -> id */
+PyObject *client_open_async(PyObject *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long version;
+    long long wait_ms;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "sKLO:open_async", &name, &version, &wait_ms, &callable))
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending)
+        return NULL;
+    struct gpubuf_open_options options = {
+        .size = sizeof(options),
+        .version = version,
+        .wait_ms = wait_ms,
+    };
+    int status =
+        gpubuf_open_async(link->client, name, &options, pending_object, pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* create_async(name, layout, options, callback) -> id */
+PyObject *client_create_async(PyObject *self, PyObject *args)
+{
+    const char *name;
+    PyObject *layout_tuple, *options_tuple, *callable;
+    struct gpubuf_layout_spec layout;
+    struct gpubuf_create_options options;
+    struct layout_arena *arena;
+    if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
+                          &callable))
+        return NULL;
+    if (parse_create_options(options_tuple, &options) < 0 ||
+        parse_layout(layout_tuple, &layout, &arena) < 0)
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending) {
+        layout_free(arena);
+        return NULL;
+    }
+    int status = gpubuf_create_async(link->client, name, &layout, &options, pending_object, pending,
+                                     &pending->id);
+    layout_free(arena);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* seal_async(object, null_counts, callback) -> id */
+PyObject *client_seal_async(PyObject *self, PyObject *args)
+{
+    PyObject *object, *counts, *callable;
+    if (!PyArg_ParseTuple(args, "O!OO:seal_async", object_type, &object, &counts, &callable))
+        return NULL;
+    struct gpubuf_object *mine = object_use((struct object *)object);
+    int64_t *null_counts;
+    if (!mine || parse_null_counts(counts, mine, &null_counts) < 0)
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending) {
+        free(null_counts);
+        return NULL;
+    }
+    int status = gpubuf_seal_async(mine, null_counts, pending_sealed, pending, &pending->id);
+    free(null_counts);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* open_many_async(names, wait_ms, callback) -> id; the result is as of open_many. */
+PyObject *client_open_many_async(PyObject *self, PyObject *args)
+{
+    PyObject *names, *callable;
+    long long wait_ms;
+    if (!PyArg_ParseTuple(args, "O!LO:open_many_async", &PyTuple_Type, &names, &wait_ms, &callable))
+        return NULL;
+    const char **texts = parse_names(names);
+    struct link *link;
+    struct pending *pending = texts ? begin(self, callable, &link) : NULL;
+    if (!pending) {
+        free(texts);
+        return NULL;
+    }
+    struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
+    int status = gpubuf_open_many_async(link->client, texts, (size_t)PyTuple_Size(names), &options,
+                                        pending_objects, pending, &pending->id);
+    free(texts);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* register_async(name, parts, layout_json, options, callback) -> id */
+PyObject *client_register_async(PyObject *self, PyObject *args)
+{
+    const char *name, *layout;
+    PyObject *parts_tuple, *options_tuple, *callable;
+    struct gpubuf_create_options options;
+    if (!PyArg_ParseTuple(args, "sO!sOO:register_async", &name, &PyTuple_Type, &parts_tuple,
+                          &layout, &options_tuple, &callable) ||
+        parse_create_options(options_tuple, &options) < 0)
+        return NULL;
+    struct gpubuf_part *parts = parse_parts(parts_tuple);
+    struct link *link;
+    struct pending *pending = parts ? begin(self, callable, &link) : NULL;
+    if (!pending) {
+        free(parts);
+        return NULL;
+    }
+    int status =
+        gpubuf_register_parts_async(link->client, name, parts, (size_t)PyTuple_Size(parts_tuple),
+                                    layout, &options, pending_call, pending, &pending->id);
+    free(parts);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+/* watch_async(prefix, callback of events, callback) -> id; the result is the watch's number. */
+PyObject *client_watch_async(PyObject *self, PyObject *args)
+{
+    const char *prefix;
+    PyObject *callable, *done;
+    if (!PyArg_ParseTuple(args, "zOO:watch_async", &prefix, &callable, &done))
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending)
+        return NULL;
+    pending->done = new_ref(done);
+    int status = gpubuf_watch_async(link->client, prefix, pending_event, pending_watch, pending,
+                                    &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+PyObject *client_cancel(PyObject *self, PyObject *id)
+{
+    unsigned long long request = PyLong_AsUnsignedLongLong(id);
+    struct link *link = PyErr_Occurred() ? NULL : client_enter(self);
+    if (!link)
+        return NULL;
+    int status;
+    WITHOUT_GIL(status = gpubuf_cancel(link->client, request));
+    leave(link);
+    return PyBool_FromLong(status == 0);
+}
+
+/* ---- watching ---- */
+
+/* watch(prefix, callback) -> id; the callback gets the kind and what gpubuf_info has. */
+PyObject *client_watch(PyObject *self, PyObject *args)
+{
+    const char *prefix;
+    PyObject *callable;
+    if (!PyArg_ParseTuple(args, "zO:watch", &prefix, &callable))
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending)
+        return NULL;
+    pending->watch = true;
+    int status;
+    WITHOUT_GIL(status = gpubuf_watch(link->client, prefix, pending_event, pending, &pending->id));
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+PyObject *client_unwatch(PyObject *self, PyObject *id)
+{
+    unsigned long long watch = PyLong_AsUnsignedLongLong(id);
+    struct link *link = ((struct client *)self)->link;
+    if (PyErr_Occurred())
+        return NULL;
+    if (!link) /* closed, and the watch with it */
+        Py_RETURN_NONE;
+    struct pending *pending = link->pending;
+    while (pending && !(pending->watch && pending->id == watch))
+        pending = pending->next;
+    if (!pending)
+        Py_RETURN_NONE;
+    (void)link_get(link);
+    WITHOUT_GIL((void)gpubuf_unwatch(link->client, watch));
+    for (pending = link->pending; pending; pending = pending->next) {
+        if (pending->watch && pending->id == watch) {
+            pending_end(pending);
+            break;
+        }
+    }
+    leave(link);
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,111 @@
+/* Bitmaps and offsets, as Arrow has them: those of the package's work that Python is too slow for. */
+#include <string.h>
+
+#include "core.h"
+
+uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length)
+{
+    uint64_t nulls = 0, i = offset, end = offset + length;
+    for (; i < end && i % 64 != 0; i++)
+        nulls += !(bits[i / 8] >> (i % 8) & 1);
+    for (; i + 64 <= end; i += 64) {
+        uint64_t word;
+        memcpy(&word, bits + i / 8, sizeof(word));
+        nulls += (uint64_t)__builtin_popcountll(~word);
+    }
+    for (; i < end; i++)
+        nulls += !(bits[i / 8] >> (i % 8) & 1);
+    return nulls;
+}
+
+static void copy_bit(unsigned char *to, int64_t at, const unsigned char *from, int64_t start)
+{
+    if (from[start / 8] >> (start % 8) & 1)
+        to[at / 8] |= (unsigned char)(1u << (at % 8));
+}
+
+void copy_bits(unsigned char *to, int64_t at, const unsigned char *from, int64_t start,
+               int64_t length)
+{
+    for (; length > 0 && at % 8 != 0; length--)
+        copy_bit(to, at++, from, start++);
+    unsigned shift = (unsigned)(start % 8);
+    if (shift == 0) {
+        memcpy(to + at / 8, from + start / 8, (size_t)(length / 8));
+        at += length - length % 8;
+        start += length - length % 8;
+        length %= 8;
+    }
+    for (; length >= 8; length -= 8, at += 8, start += 8) /* the next byte has bits of this eight */
+        to[at / 8] = (unsigned char)(from[start / 8] >> shift | from[start / 8 + 1] << (8 - shift));
+    for (; length > 0; length--)
+        copy_bit(to, at++, from, start++);
+}
+
+/* ---- for Python ---- */
+
+/* copy_bits(target, at, source, start, length) on buffers: `target` has zeros from bit `at` on. */
+PyObject *core_copy_bits(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer target, source;
+    long long at, start, length;
+    if (!PyArg_ParseTuple(args, "w*Ly*LL:copy_bits", &target, &at, &source, &start, &length))
+        return NULL;
+    bool fits = at >= 0 && start >= 0 && length >= 0 && length <= target.len * 8 - at &&
+                length <= source.len * 8 - start;
+    if (fits)
+        copy_bits(target.buf, at, source.buf, start, length);
+    PyBuffer_Release(&target);
+    PyBuffer_Release(&source);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "so many bits are not there");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* count_nulls(address, offset, length): 0 bits among those of a bitmap. */
+PyObject *core_count_nulls(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long address, offset, length;
+    if (!PyArg_ParseTuple(args, "KKK:count_nulls", &address, &offset, &length))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(
+        count_nulls((const unsigned char *)(uintptr_t)address, offset, length));
+}
+
+/* add_to_integers(buffer, width, delta): adds to each of the little-endian integers of 4 or 8 bytes.
+   ValueError if one is less than the one before, or negative afterwards. */
+PyObject *core_add_to_integers(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer buffer;
+    int width;
+    long long delta;
+    if (!PyArg_ParseTuple(args, "w*iL:add_to_integers", &buffer, &width, &delta))
+        return NULL;
+    char *at = buffer.buf, *end = at + buffer.len / width * width;
+    int64_t before = 0;
+    bool sound = true;
+    for (; sound && at < end; at += width) {
+        int32_t narrow = 0;
+        int64_t wide = 0;
+        memcpy(width == 8 ? (void *)&wide : (void *)&narrow, at, (size_t)width);
+        int64_t value;
+        sound = !__builtin_add_overflow(width == 8 ? wide : narrow, delta, &value) &&
+                value >= before && (width == 8 || value <= INT32_MAX);
+        if (!sound)
+            break;
+        before = value;
+        narrow = (int32_t)value;
+        memcpy(at, width == 8 ? (const void *)&value : (const void *)&narrow, (size_t)width);
+    }
+    PyBuffer_Release(&buffer);
+    if (!sound) {
+        PyErr_SetString(PyExc_ValueError, "an Arrow array's offsets go backwards");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,486 @@
+"""Columns and tables on a GPU: nested ones, batches, what cuDF is like, and memory that is shared in place.
+
+cuDF itself is not asked for: its Series and frames are stood in for by objects with the same interfaces and
+the same quirks (version 1, a mask that counts its allocation's bytes, slices as base, offset and length).
+"""
+
+import pytest
+from conftest import fake_only, needs_gpu, needs_numpy
+
+pytestmark = [needs_gpu, needs_numpy]
+
+NESTED = """
+import arrowc
+rows = 60
+values = {
+    "i": [None if i % 7 == 3 else i for i in range(rows)],
+    "f": [i / 2 for i in range(rows)],
+    "b": [None if i % 5 == 1 else i % 3 == 0 for i in range(rows)],
+    "s": [None if i % 4 == 2 else f"s{i}" for i in range(rows)],
+    "l": [None if i % 6 == 1 else list(range(i % 4)) for i in range(rows)],
+    "ls": [["x" * j for j in range(i % 3)] for i in range(rows)],
+    "st": [None if i % 8 == 5 else {"a": i, "b": None if i % 3 else f"b{i}"} for i in range(rows)],
+    "lst": [[{"n": j, "t": None if j % 2 else "t"} for j in range(i % 5)] for i in range(rows)],
+    "n": [None] * rows,
+}
+
+def rows_of(values, a, b):
+    return [dict(zip(values, row)) for row in zip(*(column[a:b] for column in values.values()))]
+"""
+
+
+@fake_only
+def test_nested_columns_both_ways(gpu_run):
+    gpu_run(
+        NESTED
+        + """
+client.put("t", values, device="cuda:0")
+t = client["t"]
+assert t.device.startswith("GPU-") and arrowc.read_device(t) == rows_of(values, 0, rows)
+for a, b in ((0, rows), (3, 41), (8, 16), (59, 60), (10, 10), (1, 60)):
+    expected = rows_of(values, a, b)
+    for source in (t[a:b], arrowc.OnlyDevice(t[a:b], table=True), arrowc.DeviceStreamOf(t[a:b]),
+                   [arrowc.OnlyDevice(t[a:b], table=True)]):
+        client.put("again", source, replace=True)
+        again = client["again"]
+        assert again.device == t.device and again.shape == (b - a, len(values)), again
+        assert arrowc.read_device(again) == expected
+    client.put("host", t[a:b], device="host", replace=True)
+    assert client["host"].tolist() == expected
+for name, column in values.items():
+    client.put("c", t[name][5:17], replace=True)
+    c = client["c"]
+    assert type(c).__name__ == "Column" and arrowc.read_device(c) == column[5:17], name
+    assert c.copy_to_host().shape == (12,)
+    client.put("c", arrowc.OnlyDevice(t[name][5:17]), replace=True)
+    assert arrowc.read_device(client["c"]) == column[5:17]
+assert t["s"].copy_to_host().tolist() == values["s"] and t["lst"].copy_to_host()[4] == values["lst"][4]
+found = t["b"][3:].copy_to_host().tolist()
+assert all(a == b for a, b in zip(found, values["b"][3:]) if b is not None)
+"""
+    )
+
+
+@fake_only
+def test_batches_on_a_gpu_are_joined(gpu_run):
+    gpu_run(
+        NESTED
+        + """
+client.put("t", values, device="cuda:0")
+t = client["t"]
+cuts = (0, 3, 3, 11, 24, 40, 60)
+parts = [t[a:b] for a, b in zip(cuts, cuts[1:])]
+for source in (arrowc.DeviceStreamOf(*parts), [arrowc.OnlyDevice(part, table=True) for part in parts]):
+    client.put("joined", source, replace=True)
+    joined = client["joined"]
+    assert type(joined).__name__ == "Table" and len(joined) == rows
+    assert arrowc.read_device(joined) == rows_of(values, 0, rows)
+for name, column in values.items():
+    source = arrowc.DeviceStreamOf(t[name][3:9], t[name][20:21], t[name][30:60], dtype="x")
+    client.put("c", source, replace=True)
+    assert type(client["c"]).__name__ == "Column"
+    assert arrowc.read_device(client["c"]) == column[3:9] + column[20:21] + column[30:60], name
+# A stream on the host by the device form.
+client.put("h", values, device="host")
+client.put("again", arrowc.DeviceStreamOf(client["h"][:30], client["h"][30:], device_type=1), device="host")
+assert client["again"].tolist() == rows_of(values, 0, rows)
+other = client["t"][["i"]]
+assert "schemas" in raises(ValueError, lambda: client.put("x", [
+    arrowc.OnlyDevice(t, table=True), arrowc.OnlyDevice(other, table=True)]))
+"""
+    )
+
+
+@fake_only
+def test_dictionaries_and_fixed_lists(gpu_run):
+    pytest.importorskip("pandas")
+    gpu_run(
+        """
+        import arrowc, pandas as pd
+        series = pd.Series(pd.Categorical(["x", "y", None, "x", "z", "y"] * 4))
+        expected = [None if value != value else value for value in series]
+        client.put("c", series, device="cuda:0")
+        c = client["c"]
+        assert c.dtype == "dictionary" and c.null_count == 4 and arrowc.read_device(c) == expected
+        for a, b in ((0, 24), (3, 9), (8, 24), (5, 5)):
+            client.put("again", c[a:b], replace=True)
+            assert arrowc.read_device(client["again"]) == expected[a:b]
+            assert client["again"].dtype == "dictionary"
+        client.put("again", arrowc.DeviceStreamOf(c[1:4], c[9:21], dtype="x"), replace=True)
+        assert arrowc.read_device(client["again"]) == expected[1:4] + expected[9:21]
+        client.put("d", series, device="cuda:0")
+        other = arrowc.DeviceStreamOf(c, client["d"], dtype="x")
+        assert "unify" in raises(ValueError, lambda: client.put("x", other))
+
+        mine = cuda.to_device(np.arange(30, dtype="i4"))
+        bits = cuda.to_device(np.array([0b11011010, 0xff], "u1"))
+        items = arrowc.DeviceColumn("i", 30, [None, mine.handle], name="item")
+        lists = arrowc.DeviceColumn("+w:3", 7, [bits.handle], offset=2, null_count=-1, children=(items,))
+        client.put("w", lists)
+        expected = [[3 * i, 3 * i + 1, 3 * i + 2] if 0b1111111111011010 >> i & 1 else None for i in range(2, 9)]
+        assert client["w"].dtype == "fixed_list(3)" and arrowc.read_device(client["w"]) == expected
+        """
+    )
+
+
+CUDF = """
+import arrowc
+
+class Mask:  # as cuDF's wrapper: the shape counts the bytes that were allocated
+    def __init__(self, address, rows):
+        self.__cuda_array_interface__ = dict(
+            shape=(-(-rows // 512) * 64,), typestr="<t1", data=(address, True), version=1)
+
+class Series:
+    def __init__(self, base, bits, offset, rows, format_="l"):
+        self.base, self.bits, self.offset, self.rows, self.format = base, bits, offset, rows, format_
+        self.dtype = base.dtype
+    def __len__(self):
+        return self.rows
+    def to_pylibcudf(self):
+        mask = None if self.bits is None else self.bits.handle
+        column = arrowc.DeviceColumn(self.format, self.rows, [mask, self.base.handle], self.offset,
+                                     -1 if mask else 0)
+        return column, {"name": None}
+
+class Old(Series):  # nothing but the CUDA Array Interface, with a mask that was copied for the slice
+    to_pylibcudf = property()
+    @property
+    def __cuda_array_interface__(self):
+        size = self.base.dtype.itemsize
+        interface = dict(shape=(self.rows,), strides=(size,), typestr=self.base.dtype.str, version=1,
+                         data=(self.base.handle + self.offset * size, False))
+        if self.bits is not None:
+            interface["mask"] = Mask(self.bits.handle, self.rows)
+        return interface
+
+class Strings(Series):
+    @property
+    def __cuda_array_interface__(self):
+        raise NotImplementedError("strings have none")
+
+base = cuda.to_device(np.arange(100))
+words = np.arange(64, dtype="u1") * 37
+bits = cuda.to_device(words)
+valid = np.unpackbits(words, bitorder="little").astype(bool)
+def expected(offset, rows):
+    return [offset + i if valid[offset + i] else None for i in range(rows)]
+"""
+
+
+def test_cudf_series(gpu_run):
+    gpu_run(
+        CUDF
+        + """
+from gpubufd import _fetch
+for offset, rows in ((0, 100), (5, 80), (8, 16), (99, 1), (33, 0)):
+    client.put("s", Series(base, bits, offset, rows), replace=True)
+    s = client["s"]
+    assert s.dtype == "int64" and len(s) == rows and _fetch.to_list(s) == expected(offset, rows)
+client.put("s", Series(base, None, 7, 20), replace=True)
+assert client["s"].copy_to_host().tolist() == list(range(7, 27)) and client["s"].null_count == 0
+client.put("o", Old(base, bits, 0, 50))
+assert _fetch.to_list(client["o"]) == expected(0, 50)
+client.put("o", Old(base, None, 10, 50), replace=True)
+assert client["o"].copy_to_host().tolist() == list(range(10, 60))
+
+class Byte:  # one byte for each element, as other libraries have it: what does True mean?
+    __cuda_array_interface__ = dict(shape=(100,), typestr="|b1", data=(bits.handle, True), version=3)
+class Masked:
+    __cuda_array_interface__ = dict(base.__cuda_array_interface__, mask=Byte())
+assert "nobody knows" in raises(ValueError, lambda: client.put("x", Masked()))
+assert "column 'c'" in raises(ValueError, lambda: client.put("x", {"c": Masked()}))
+
+class Frame:
+    class index:
+        dtype, name, nlevels = np.dtype("i8"), None, 1
+        to_numpy = staticmethod(lambda: np.arange(80))
+        def __len__(self):
+            return 80
+    index = index()
+    columns = ["a", "b"]
+    def __getitem__(self, name):
+        return {"a": Series(base, bits, 5, 80), "b": Old(base, None, 0, 80)}[name]
+Frame.__module__ = "cudf.core.dataframe"
+client.put("f", Frame())
+f = client["f"]
+assert f.names == ["a", "b"] and _fetch.to_list(f["a"]) == expected(5, 80)
+assert f["b"].copy_to_host().tolist() == list(range(80))
+Frame.index.to_numpy = staticmethod(lambda: np.arange(80)[::-1])
+assert "reset_index" in raises(ValueError, lambda: client.put("x", Frame()))
+
+class Category(Series):
+    dtype = "category"
+    def __init__(self):
+        self.codes = Series(cuda.to_device(np.array([0, 1, 0, 2], "i1")), None, 1, 3, "c")
+        self.categories = Series(cuda.to_device(np.array([10, 20, 30])), None, 0, 3)
+    cat = property(lambda self: self)
+client.put("c", Category())
+assert client["c"].dtype == "dictionary" and _fetch.to_list(client["c"]) == [20, 10, 30]
+"""
+    )
+
+
+def test_share_a_sliced_series(gpu_run):
+    """Exactly base, offset, length and mask; nothing is copied, and the lease outlives the name."""
+    gpu_run(
+        CUDF
+        + """
+from gpubufd import _fetch
+client.share_mine("s", Series(base, bits, 5, 80))
+s = client["s"]
+assert (s.offset, len(s), s.dtype) == (5, 80, "int64")
+layout = client.stat("s").layout
+assert (layout["offset"], layout["length"], layout["null_count"]) == (5, 80, -1)
+assert layout["data"]["bytes"] == 85 * 8 and layout["mask"]["bytes"] == 11
+# In this process it is the very same memory.
+assert s.data.pointer == base.handle and s.validity.bits.pointer == bits.handle
+assert s.__cuda_array_interface__["data"] == (base.handle + 40, True)
+assert _fetch.to_list(s) == expected(5, 80)
+cuda.copy(base, np.full(100, 7))
+assert s.copy_to_host()[0] == 7
+cuda.copy(base, np.arange(100))
+
+client.share_mine("o", Old(base, bits, 0, 64))
+assert client["o"].data.pointer == base.handle and _fetch.to_list(client["o"]) == expected(0, 64)
+
+more = [cuda.to_device(np.arange(100) * k) for k in range(3)]
+client.share_mine("t", {"a": Series(base, bits, 3, 90), "b": Old(more[1], None, 4, 90), "c": Old(more[2], bits, 0, 90)})
+t = client["t"]
+assert t.names == ["a", "b", "c"] and len(t) == 90
+assert _fetch.to_list(t["a"]) == expected(3, 90) and t["b"].copy_to_host()[0] == 4
+assert _fetch.to_list(t["c"][:3]) == [2 * v if v is not None else None for v in expected(0, 3)]
+del s, t
+
+# The client holds the memory until the name is gone.
+import weakref
+own = cuda.to_device(np.arange(10.0))
+client.share_mine("own", own)
+gone = weakref.ref(own)
+del own
+gc.collect()
+assert gone() is not None and client["own"].copy_to_host().tolist() == list(range(10))
+client.delete("own")
+gc.collect()
+assert gone() is None
+
+assert "put() copies" in raises(TypeError, lambda: client.share_mine("x", np.arange(3)))
+assert "column 'h'" in raises(TypeError, lambda: client.share_mine("x", {"g": Old(base, None, 0, 3), "h": [1, 2, 3]}))
+assert "no elements" in raises(ValueError, lambda: client.share_mine("x", cuda.empty(0)))
+lots = {f"c{i}": cuda.to_device(np.arange(5)) for i in range(17)}
+assert "16 allocations" in raises(gpubufd.Limit, lambda: client.share_mine("x", lots))
+"""
+    )
+
+
+@fake_only
+def test_share_nested_and_strided(gpu_run):
+    gpu_run(
+        """
+        import arrowc
+        offsets, items = cuda.to_device(np.array([0, 2, 2, 5, 9], "i4")), cuda.to_device(np.arange(9, dtype="i2"))
+        text = cuda.to_device(np.frombuffer(b"onetwothree", "u1"))
+        ends = cuda.to_device(np.array([0, 3, 6, 11, 11], "i4"))
+        bits = cuda.to_device(np.array([0b0111], "u1"))
+        lists = arrowc.DeviceColumn("+l", 3, [None, offsets.handle], offset=1, name="l", children=(
+            arrowc.DeviceColumn("s", 9, [None, items.handle], name="item"),))
+        strings = arrowc.DeviceColumn("u", 3, [bits.handle, ends.handle, text.handle], offset=1, null_count=1,
+                                      name="s")
+        client.share_mine("l", lists)
+        assert arrowc.read_device(client["l"]) == [[], [2, 3, 4], [5, 6, 7, 8]]
+        assert client["l"].offsets.pointer == offsets.handle and client["l"].children[0].data.pointer == items.handle
+        client.share_mine("s", strings)
+        assert arrowc.read_device(client["s"]) == ["two", "three", None] and client["s"].null_count == 1
+        whole = arrowc.DeviceColumn("+s", 3, [None], children=(
+            arrowc.DeviceColumn("+l", 4, [None, offsets.handle], name="l", children=lists.children), strings))
+        whole.num_columns = 2
+        client.share_mine("t", whole)
+        assert arrowc.read_device(client["t"]) == [
+            {"l": [0, 1], "s": "two"}, {"l": [], "s": "three"}, {"l": [2, 3, 4], "s": None}]
+        assert client["t"]["s"].data.pointer == text.handle
+
+        mine = cuda.to_device(np.arange(24, dtype="i4").reshape(4, 6))
+        class Fortran:
+            __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(6, 4), strides=(4, 24))
+        client.share_mine("f", Fortran())
+        f = client["f"]
+        assert f.shape == (6, 4) and f.strides == (4, 24) and f.values.pointer == mine.handle
+        assert f.__cuda_array_interface__["strides"] == (4, 24)
+        class Backwards:
+            __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(6,), strides=(-4,))
+        assert "put() copies" in raises(ValueError, lambda: client.share_mine("x", Backwards()))
+        """
+    )
+
+
+def test_columns_of_several_places(gpu_run):
+    gpu_run(
+        """
+        from gpubufd import _fetch
+        mine = cuda.to_device(np.arange(3))
+        client.put("t", {"gpu": mine, "names": ["a", None, "c"], "flags": np.array([True, False, True]),
+                         "there": [1.5, None, 2.5]})
+        t = client["t"]
+        assert t.device == cuda.Device(0).uuid
+        assert _fetch.to_list(t) == [
+            {"gpu": 0, "names": "a", "flags": True, "there": 1.5},
+            {"gpu": 1, "names": None, "flags": False, "there": None},
+            {"gpu": 2, "names": "c", "flags": True, "there": 2.5}]
+        client.put("u", {"x": t["gpu"], "s": t["names"][:], "more": mine})
+        assert _fetch.to_list(client["u"]["s"]) == ["a", None, "c"]
+        assert "column 'short'" in raises(ValueError, lambda: client.put("x", {"gpu": mine, "short": [1]}))
+        client.put("h", {"gpu": mine, "names": ["a", None, "c"]}, device="host")
+        assert client["h"].tolist()[1] == {"gpu": 1, "names": None}
+        """
+    )
+
+
+def test_arrays_with_nulls_are_put_again(gpu_run):
+    gpu_run(
+        """
+        for device in ("cuda:0", "host"):
+            with client.create("a", "int16", (4, 5), nulls=True, device=device) as a:
+                a.write(np.arange(20, dtype="i2"))
+                bits = np.array([0b10110101, 0b01100110, 0b1111], "u1")
+                a._write(1, 0, bits.ctypes.data, 3, 0)
+                a.seal()
+            a = client["a"]
+            for part, first in ((a, 0), (a[1:3], 5), (a[3:], 15)):
+                client.put("b", part, device=device, replace=True)
+                b = client["b"]
+                assert b.shape == part.shape and b.device == a.device
+                assert (b.copy_to_host() == np.arange(20, dtype="i2").reshape(4, 5)[first // 5:][:len(part)]).all()
+                got = np.zeros(3, "u1")
+                b._read(1, 0, got.ctypes.data, (part.size + 7) // 8, 0)
+                want = np.unpackbits(bits, bitorder="little")[first : first + part.size]
+                assert (np.unpackbits(got, bitorder="little")[: part.size] == want).all()
+            client.delete("a", "b")
+        """
+    )
+
+
+def test_put_on_a_stream(gpu_run):
+    """What is queued on the user's stream is waited for, in each form that a stream has."""
+    gpu_run(
+        """
+        stream = cuda.Stream()
+        class Foreign:  # as cuda.core's
+            def __cuda_stream__(self):
+                return 0, stream.handle
+        class Pointer:  # as CuPy's
+            ptr = stream.handle
+        target = cuda.empty(1 << 20, "i4")
+        for i, on in enumerate((stream, stream.handle, Foreign(), Pointer())):
+            staging = cuda.pinned(1 << 20, "i4")
+            staging[:] = i + 1
+            cuda.copy(target, staging, stream=stream)
+            client.put("a", target, stream=on, replace=True)
+            assert client["a"].copy_to_host()[-1] == i + 1
+            client.put("t", {"x": target}, stream=on, replace=True)
+            assert client["t"]["x"].copy_to_host()[-1] == i + 1
+        class OnStream:
+            __cuda_array_interface__ = dict(target.__cuda_array_interface__, stream=stream.handle)
+        staging = cuda.pinned(1 << 20, "i4")
+        staging[:] = 99
+        cuda.copy(target, staging, stream=stream)
+        client.put("a", OnStream(), replace=True)
+        assert client["a"].copy_to_host()[-1] == 99
+        """,
+        FAKECUDA_STREAM_DELAY="20",
+    )
+
+
+def test_gets_and_puts_leave_nothing(gpu_run):
+    gpu_run(
+        CUDF
+        + """
+import os
+client.put("t", {"x": np.arange(100), "s": ["a"] * 100}, device="cuda:0")
+def work(count):
+    for i in range(count):
+        t = client["t"]
+        t["x"].__cuda_array_interface__, t[["x"]][1:].__arrow_c_device_array__(), t["x"].__dlpack__()
+        if i % 10 == 0:
+            client.put("again", t[3:50], replace=True)
+            client.share_mine("mine", Series(base, bits, 5, 80), replace=True)
+def fds():
+    return len(os.listdir("/proc/self/fd"))
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+work(300)
+before, files = rss(), fds()
+free = cuda.Device(0).memory_info()[0]
+work(3000)
+gc.collect()
+assert client.leases() == [] and fds() == files
+assert cuda.Device(0).memory_info()[0] == free
+if "asan" not in os.environ.get("GPUBUF_BUILD", ""):
+    assert rss() - before < 2 << 20, rss() - before
+"""
+    )
+
+
+@fake_only
+def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
+    """While a stream that the value is made on is held, other tasks of the loop go on."""
+    gpu_run(
+        """
+        import asyncio, arrowc, gpubufd.aio
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.fakecuda_wait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        target, flag = cuda.to_device(np.arange(1000)), ctypes.c_int(0)
+
+        async def main():
+            async with await gpubufd.aio.connect() as c:
+                for put in (lambda s: c.put("a", target, stream=s, replace=True),
+                            lambda s: c.put("a", {"x": target, "s": ["t"] * 1000}, stream=s, replace=True),
+                            lambda s: c.share_mine("a", {"x": target}, stream=s, replace=True)):
+                    stream = cuda.Stream()
+                    flag.value = 0
+                    with cuda.Device(0):
+                        assert driver.fakecuda_wait(ctypes.addressof(flag), stream.handle) == 0
+                    task = asyncio.ensure_future(put(stream))
+                    for _ in range(20):
+                        await c.stats()
+                    assert not task.done()
+                    flag.value = 1
+                    await asyncio.wait_for(task, 30)
+                    a = await c.get("a")
+                    column = a["x"] if hasattr(a, "names") else a
+                    assert column.copy_to_host().tolist() == list(range(1000))
+                    del a, column
+                # strided, nested, and a table of another client's
+                class Sliced:
+                    __cuda_array_interface__ = dict(target.__cuda_array_interface__, shape=(100, 5), strides=(80, 16))
+                await c.put("z", Sliced())
+                want = np.lib.stride_tricks.as_strided(np.arange(1000), (100, 5), (80, 16))
+                assert ((await c.get("z")).copy_to_host() == want).all()
+                await c.put("n", {"l": [[1], None, [2, 3]], "s": ["a", None, "c"]}, device="cuda:0")
+                n = await c.get("n")
+                assert n.ordinal == 0 and arrowc.read_device(n)[2] == {"l": [2, 3], "s": "c"}
+                await c.put("m", n[1:])
+                assert arrowc.read_device(await c.get("m"))[0] == {"l": None, "s": None}
+                assert (await c.devices())[0]["capacity"] > 0
+
+        asyncio.run(main())
+        """
+    )
+
+
+def test_reprs_of_a_gpu(gpu_run):
+    gpu_run(
+        """
+        client.put("t", {"x": np.arange(1000.0), "s": [f"<{i}>" for i in range(1000)],
+                         "n": [None if i % 3 else i for i in range(1000)]}, device="cuda:0")
+        t = client["t"]
+        text, html = repr(t), t._repr_html_()
+        assert "1,000 rows × 3 columns, on cuda:0" in text and "'<999>'" in text and "null" in text and "…" in text
+        assert html.count("<svg") == 2 and "from 0 to 999" in html and "&lt;999&gt;" in html
+        assert "999" in repr(t["x"]) and "500" not in repr(t["x"])
+        client.put("m", np.arange(6).reshape(2, 3), device="cuda:0")
+        assert "[3 4 5]" in repr(client["m"]) and "[3 4 5]" in client["m"]._repr_html_()
+        client.put("z", np.zeros(0), device="cuda:0")
+        assert "(0,)" in repr(client["z"])
+        """
+    )
