@@ -22,7 +22,8 @@
 #define UNWATCHED __attribute__((no_sanitize("address", "undefined", "thread")))
 
 static bool armed;
-static pthread_t tester; /* in no other thread: what a sanitizer allocates at its start must not fail */
+static pthread_t
+    tester; /* in no other thread: what a sanitizer allocates at its start must not fail */
 static size_t calls, first, last; /* calls `first` to `last` fail */
 
 UNWATCHED static bool fails_now(void)
