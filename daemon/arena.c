@@ -5,9 +5,9 @@
  * offset, in a tree whose nodes know the largest range below them. A request takes the first range
  * of its own class that is large enough, or else the first one of the next class that has any.
  *
- * Finer classes come closer to best fit, coarser ones to first fit. Four to a power of two leave
- * fewer holes than either, and empty far more segments when the load falls, since the oldest
- * segments are filled first.
+ * Finer classes come closer to best fit, which is quick, coarser ones to first fit, which fills the
+ * oldest segments first, so that the others empty when the load falls. Eight to a power of two are
+ * what docs/PERFORMANCE.md has measured as a good deal of both.
  */
 #include "arena.h"
 
@@ -21,7 +21,7 @@
 
 #define GRANULE_BITS 8u
 #define BYTES_MAX (UINT64_C(1) << 47)
-#define SECOND_BITS 2u
+#define SECOND_BITS 3u
 #define SECOND_COUNT (1u << SECOND_BITS)
 /* Sizes below SECOND_COUNT granules share first level 0; then one for each position of the highest
    bit, up to that of BYTES_MAX. */

@@ -1,0 +1,42 @@
+/*
+ * The daemon's store as a cache of its own: over a device that makes nothing, with the least recently
+ * used object going when there is no room. What the daemon does, without sessions, messages and
+ * memory. Not for threads.
+ */
+#ifndef CACHE_H
+#define CACHE_H
+
+#include "daemon/store.h"
+
+struct cache_object {
+    struct gb_link recent;
+    struct gb_storage *storage; /* NULL: it is not there */
+    uint64_t bytes;             /* asked for */
+};
+
+struct cache {
+    struct gb_device device;
+    struct gb_store store;
+    struct gb_user *user;
+    struct gb_domain_key key;
+    struct gb_link recency;       /* the least recently used first */
+    struct cache_object *objects; /* by number */
+    size_t count;
+    uint64_t asked;                   /* bytes of the objects that are there */
+    uint64_t changes, evicted;        /* objects that came or went; of them, had to go */
+    uint64_t full;                    /* how often there was no room */
+    double unused_when_full, at_peak; /* part of the segments' bytes in no object: sum; last */
+    uint64_t most_used;
+};
+
+/* Ends the program if memory is out. `count`: objects are numbered from 0. */
+void cache_begin(struct cache *cache, uint64_t capacity, size_t count);
+/* Drops everything. */
+void cache_end(struct cache *cache);
+/* Makes an object, or another version of it, the most recently used; what it takes goes first. */
+void cache_create(struct cache *cache, size_t number, uint64_t bytes);
+/* Makes it the most recently used; false if it is not there. */
+bool cache_open(struct cache *cache, size_t number);
+void cache_drop(struct cache *cache, size_t number); /* fine if it is not there */
+
+#endif

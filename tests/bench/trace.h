@@ -1,0 +1,28 @@
+/*
+ * A recorded trace of what a session wanted of a cache: tests/bench/traces, by record_trace.py. Not
+ * for threads.
+ */
+#ifndef TRACE_H
+#define TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum trace_what { TRACE_CREATE = 'c', TRACE_OPEN = 'o', TRACE_RELEASE = 'r', TRACE_DELETE = 'd' };
+
+struct trace_operation {
+    enum trace_what what;
+    uint32_t name;
+    uint64_t bytes; /* TRACE_CREATE */
+};
+
+struct trace {
+    struct trace_operation *operations;
+    size_t count, names;
+};
+
+/* Reads a file; ends the program with a sentence if it cannot. */
+void trace_read(struct trace *trace, const char *path);
+void trace_end(struct trace *trace);
+
+#endif
