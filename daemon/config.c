@@ -6,9 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+
+#include "device.h"
 
 #include "http.h"
 #include "quota.h"
+
+/* Of a device or a tier: a segment. */
+#define LEAST_BUDGET ((uint64_t)2 << 20)
 
 struct option_info {
     const char *name;
@@ -120,14 +126,12 @@ static bool known_device(const char *id)
 int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
                             struct gb_error *error)
 {
-    const uint64_t least = (uint64_t)2 << 20;
-
     *capacity = spec->bytes ? spec->bytes : total / 100 * spec->percent;
     if (*capacity > total)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--device %s: that is more than the device has, %" PRIu64 " MiB", spec->text,
                        total >> 20);
-    if (*capacity < least)
+    if (*capacity < LEAST_BUDGET)
         return gb_fail(error, GPUBUF_E_INVALID, "--device %s: a device needs at least 2M",
                        spec->text);
     return 0;
@@ -155,6 +159,87 @@ static int set_device(struct gb_config *config, const char *value, struct gb_err
     if (r == 0)
         config->device_count++;
     return r;
+}
+
+/* "8G", or "25%" of `total`. */
+static int read_budget(const char *value, const char *size, uint64_t total, uint64_t *bytes,
+                       struct gb_error *error)
+{
+    char *end;
+    unsigned long percent = strtoul(size, &end, 10);
+
+    if (isdigit((unsigned char)*size) && strcmp(end, "%") == 0) {
+        if (percent < 1 || percent > 100)
+            return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
+        *bytes = total / 100 * percent;
+    } else if (!gb_size_parse(size, bytes)) {
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s: \"%s\" is no size; expected one such as 8G or 25%%", value, size);
+    }
+    if (*bytes < LEAST_BUDGET)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s: a tier needs at least 2M", value);
+    return 0;
+}
+
+static int set_host_tier(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    uint64_t total = gb_device_host_memory();
+    int r = read_budget(value, value + strlen("host:"), total, &config->spill_host, error);
+
+    if (r == 0 && config->spill_host > total)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s: that is more than the machine has, %" PRIu64 " MiB", value,
+                       total >> 20);
+    return r;
+}
+
+/* "disk:100G:/var/lib/gpubufd/spill" */
+static int set_disk_tier(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    const char *size = value + strlen("disk:"), *colon = strchr(size, ':');
+    struct statvfs room;
+    char text[32];
+    int r;
+
+    if (!colon || (size_t)(colon - size) >= sizeof(text) || !colon[1])
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected disk:SIZE:DIRECTORY", value);
+    memcpy(text, size, (size_t)(colon - size));
+    text[colon - size] = '\0';
+    if (statvfs(colon + 1, &room) < 0)
+        return gb_fail_errno(error, "%s: cannot look at the directory %s", value, colon + 1);
+    if (room.f_flag & ST_RDONLY)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s: %s is on a file system that is read-only",
+                       value, colon + 1);
+    r = read_budget(value, text, (uint64_t)room.f_blocks * room.f_frsize, &config->spill_disk,
+                    error);
+    if (r == 0 && config->spill_disk > (uint64_t)room.f_blocks * room.f_frsize)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s: that is more than the file system has, %" PRIu64 " MiB", value,
+                       (uint64_t)room.f_blocks * room.f_frsize >> 20);
+    return r < 0 ? r : set_string(&config->spill_dir, colon + 1, error);
+}
+
+static int set_tier(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    if (strncmp(value, "host:", 5) == 0)
+        return set_host_tier(config, value, error);
+    if (strncmp(value, "disk:", 5) == 0)
+        return set_disk_tier(config, value, error);
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "\"%s\": expected host:SIZE or disk:SIZE:DIRECTORY", value);
+}
+
+static int set_watermarks(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    unsigned low, high;
+    char rest;
+
+    if (sscanf(value, "%3u:%3u%c", &low, &high, &rest) != 2 || low > high || high > 100)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected LOW:HIGH in percent, such as 80:90", value);
+    config->low_watermark = low;
+    config->high_watermark = high;
+    return 0;
 }
 
 /* Limits that size something fixed, or that both sides must agree on. */
@@ -343,6 +428,14 @@ static const struct option_info options[] = {
      "                          GPU-UUID:8G; may be given often, the first is the default\n"
      "                          (default: host; half of the device where no size is said)",
      true, set_device},
+    {"tier", "SPEC",
+     "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR;\n"
+     "                          may be given once each (default: they are dropped)",
+     true, set_tier},
+    {"watermarks", "LOW:HIGH",
+     "when more than HIGH percent of a device are in use, prepare objects to leave\n"
+     "                          until no more than LOW would stay (default: 80:90)",
+     true, set_watermarks},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
      true, set_limit},
     {"quota", "WHO:NAME=VALUE,...",
@@ -511,6 +604,8 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 {
     *config = (struct gb_config){
         .mode = 0666,
+        .low_watermark = 80,
+        .high_watermark = 90,
         .log_level = GB_LOG_INFO,
         .retire_after_ms = 60000,
         .limits =
@@ -536,6 +631,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 void gb_config_end(struct gb_config *config)
 {
     free(config->socket);
+    free(config->spill_dir);
     free(config->quotas);
     free(config->http);
     free(config->http_token_file);

@@ -16,7 +16,7 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
     GB_WRITE_LITERAL(writer, ",\"capacity\":");
     gb_write_uint(writer, device->capacity);
     GB_WRITE_LITERAL(writer, ",\"used\":");
-    gb_write_uint(writer, device->used + device->pinned_by_clients);
+    gb_write_uint(writer, device->used);
     gb_write_format(writer, ",\"share\":[%s%s%s],\"default\":", fd ? "\"fd\"" : "",
                     fd && ipc ? "," : "", ipc ? "\"ipc\"" : "");
     gb_write_bool(writer, is_default);

@@ -25,6 +25,9 @@ struct gb_memory {
     uint64_t pointer;                /* cuda_ipc of ours: what to free; 0: it is not ours */
 };
 
+/* Of a copy: out of a device's memory, or into it. */
+enum gb_direction { GB_OUT, GB_IN, GB_DIRECTIONS };
+
 struct gb_device;
 struct gb_mover;
 
@@ -38,6 +41,18 @@ struct gb_device_ops {
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
+
+    /* Copies between a segment, from `offset` on, and the daemon's own memory: begins, and may come
+       back before it is done; `settle` waits for all that was begun in that direction. Each
+       direction has a thread of its own, on which these are called. */
+    int (*copy)(struct gb_device *device, enum gb_direction direction,
+                const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
+                uint64_t bytes, struct gb_error *error);
+    int (*settle)(struct gb_device *device, enum gb_direction direction, struct gb_error *error);
+    /* Makes such memory of the daemon's fast to copy, and ends that. NULL: it is as it is. */
+    int (*pin)(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error);
+    void (*unpin)(struct gb_device *device, void *own);
+
     void (*end)(struct gb_device *device);
 };
 
@@ -51,6 +66,9 @@ struct gb_device {
     bool can_block;                 /* it wants a mover */
 
     struct gb_mover *mover; /* NULL: jobs are done at once */
+    struct gb_mover *lanes[GB_DIRECTIONS]; /* what copies; NULL: there is no tier below */
+    char *stages[GB_DIRECTIONS];           /* their own memory: move.h */
+    bool stage_pinned[GB_DIRECTIONS];
     bool lost;              /* the driver has lost it for good: its objects are withdrawn */
     bool withdrawn;         /* that has been done */
 
@@ -65,9 +83,15 @@ struct gb_device {
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
+    uint64_t leaving;                 /* of used: being copied to a tier below */
+    uint64_t spilled, spilled_bytes;  /* storages that are in tiers below only, their content */
+    uint64_t spills, restores;        /* so far */
+    uint64_t spills_bytes, restores_bytes;
+    bool tended;     /* above the high watermark, until it is below the low one */
+    uint64_t passed; /* of used: of requests that were served before older ones: wait.h */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
-    struct gb_recency recency; /* what may be evicted */
+    struct gb_recency recency; /* what may leave; clean: at once */
     struct gb_link waits;      /* requests that wait for space: wait.h */
     struct gb_link expecting;  /* requests that wait for its driver */
     bool space_changed;        /* since they were last tried */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "cuda_copy.h"
 #include "device.h"
 #include "log.h"
 #include "proto/cuda.h"
@@ -24,6 +25,7 @@ struct cuda_device {
     CUmemAllocationProp properties; /* of memory for share=fd */
     size_t total;                   /* bytes that it has */
     bool can_fd, can_ipc;
+    struct gb_cuda_copier copier;
     /* The mover's own. */
     CUcontext context; /* NULL: none */
     uint64_t context_users;
@@ -269,16 +271,44 @@ static int cuda_adopt(struct gb_device *base, const struct gb_handle *handle, in
 
 static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
 {
-    if (memory->kind == GB_HANDLE_CUDA_IPC)
-        destroy_ipc((struct cuda_device *)base, memory);
-    else if (memory->write_fd >= 0)
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    if (memory->kind == GB_HANDLE_CUDA_IPC) {
+        destroy_ipc(device, memory);
+    } else if (memory->write_fd >= 0) {
+        gb_cuda_copier_forget(&device->copier, memory->write_fd);
         close(memory->write_fd);
+    }
     memory->write_fd = memory->read_fd = -1;
     memory->pointer = 0;
 }
 
+static int cuda_copy(struct gb_device *base, enum gb_direction direction,
+                     const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
+                     void *own, uint64_t bytes, struct gb_error *error)
+{
+    return gb_cuda_copy(&((struct cuda_device *)base)->copier, direction, memory, segment_bytes,
+                        offset, own, bytes, error);
+}
+
+static int cuda_settle(struct gb_device *base, enum gb_direction direction, struct gb_error *error)
+{
+    return gb_cuda_settle(&((struct cuda_device *)base)->copier, direction, error);
+}
+
+static int cuda_pin(struct gb_device *base, void *own, uint64_t bytes, struct gb_error *error)
+{
+    return gb_cuda_pin(&((struct cuda_device *)base)->copier, own, bytes, error);
+}
+
+static void cuda_unpin(struct gb_device *base, void *own)
+{
+    gb_cuda_unpin(&((struct cuda_device *)base)->copier, own);
+}
+
 static void cuda_end(struct gb_device *base)
 {
+    gb_cuda_copier_end(&((struct cuda_device *)base)->copier);
     free(base);
 }
 
@@ -369,6 +399,10 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
         .create = cuda_create,
         .adopt = cuda_adopt,
         .destroy = cuda_destroy,
+        .copy = cuda_copy,
+        .settle = cuda_settle,
+        .pin = cuda_pin,
+        .unpin = cuda_unpin,
         .end = cuda_end,
     };
     struct cuda_device *device = calloc(1, sizeof(*device));
@@ -384,6 +418,8 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     gb_list_init(&device->base.expecting);
     gb_list_init(&device->base.segment_list);
     r = describe(device, ordinal, error);
+    if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
+        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     if (r < 0) {
         free(device);
         return r;
@@ -449,7 +485,7 @@ int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **de
         if (meant)
             r = append(spec, device, devices, count, most, error);
         if (!meant || r < 0)
-            free(device);
+            cuda_end(&device->base);
         if (r < 0)
             return r;
     }

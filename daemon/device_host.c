@@ -112,6 +112,42 @@ static void host_destroy(struct gb_device *device, struct gb_memory *memory)
     memory->write_fd = memory->read_fd = -1;
 }
 
+static int host_copy(struct gb_device *device, enum gb_direction direction,
+                     const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
+                     void *own, uint64_t bytes, struct gb_error *error)
+{
+    char *at = own;
+
+    (void)device;
+    (void)segment_bytes;
+    while (bytes > 0) {
+        ssize_t n = direction == GB_OUT
+                        ? pread(memory->read_fd, at, bytes, (off_t)offset)
+                        : pwrite(memory->write_fd, at, bytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
+            return device_failure(error, direction == GB_OUT ? "reading a memfd"
+                                                             : "writing a memfd");
+        }
+        at += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+static int host_settle(struct gb_device *device, enum gb_direction direction,
+                       struct gb_error *error)
+{
+    (void)device;
+    (void)direction;
+    (void)error;
+    return 0;
+}
+
 static void host_end(struct gb_device *device)
 {
     free(device);
@@ -131,6 +167,8 @@ struct gb_device *gb_device_host_new(uint64_t capacity)
         .create = host_create,
         .adopt = host_adopt,
         .destroy = host_destroy,
+        .copy = host_copy,
+        .settle = host_settle,
         .end = host_end,
     };
     struct gb_device *device = calloc(1, sizeof(*device));

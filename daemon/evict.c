@@ -6,11 +6,45 @@
 
 /* ---- recency ---- */
 
-static void put_in(struct gb_recent *entry)
+static struct gb_link *list_of(const struct gb_recent *entry)
 {
-    gb_list_append(&entry->in->head, &entry->link);
+    return entry->clean ? &entry->in->clean : &entry->in->dirty;
+}
+
+static struct gb_recent *entry_of(struct gb_link *link)
+{
+    return GB_CONTAINER(link, struct gb_recent, link);
+}
+
+static void count_in(struct gb_recent *entry)
+{
     entry->in->count++;
     entry->in->bytes += entry->bytes;
+    if (entry->clean)
+        entry->in->clean_bytes += entry->bytes;
+}
+
+static void put_last(struct gb_recent *entry)
+{
+    entry->used = ++entry->in->clock;
+    gb_list_append(list_of(entry), &entry->link);
+    count_in(entry);
+}
+
+/* To where its last use says, looking from both ends: it is mostly near one of them. */
+static void put_by_use(struct gb_recent *entry)
+{
+    struct gb_link *head = list_of(entry), *older = head->prev, *newer = head->next;
+
+    while (older != head && entry_of(older)->used > entry->used && newer != head &&
+           entry_of(newer)->used < entry->used) {
+        older = older->prev;
+        newer = newer->next;
+    }
+    if (older == head || entry_of(older)->used < entry->used)
+        newer = older->next;
+    gb_list_append(newer, &entry->link);
+    count_in(entry);
 }
 
 static void take_out(struct gb_recent *entry)
@@ -18,12 +52,15 @@ static void take_out(struct gb_recent *entry)
     gb_list_remove(&entry->link);
     entry->in->count--;
     entry->in->bytes -= entry->bytes;
+    if (entry->clean)
+        entry->in->clean_bytes -= entry->bytes;
 }
 
 void gb_recency_init(struct gb_recency *recency)
 {
-    gb_list_init(&recency->head);
-    recency->count = recency->bytes = 0;
+    memset(recency, 0, sizeof(*recency));
+    gb_list_init(&recency->clean);
+    gb_list_init(&recency->dirty);
 }
 
 void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64_t bytes)
@@ -31,8 +68,9 @@ void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64
     gb_recent_leave(entry);
     entry->in = recency;
     entry->bytes = bytes;
+    entry->used = ++recency->clock;
     if (!entry->holds)
-        put_in(entry);
+        put_last(entry);
 }
 
 void gb_recent_leave(struct gb_recent *entry)
@@ -52,22 +90,57 @@ void gb_recent_drop(struct gb_recent *entry)
 {
     assert(entry->holds);
     if (!--entry->holds && entry->in)
-        put_in(entry);
+        put_last(entry);
+}
+
+void gb_recent_drop_unused(struct gb_recent *entry)
+{
+    assert(entry->holds);
+    if (!--entry->holds && entry->in)
+        put_by_use(entry);
 }
 
 void gb_recent_touch(struct gb_recent *entry)
 {
     if (!entry->in || entry->holds)
         return;
-    gb_list_remove(&entry->link);
-    gb_list_append(&entry->in->head, &entry->link);
+    take_out(entry);
+    put_last(entry);
+}
+
+void gb_recent_set_clean(struct gb_recent *entry, bool clean)
+{
+    bool listed = entry->in && !entry->holds;
+
+    if (entry->clean == clean)
+        return;
+    if (listed)
+        take_out(entry);
+    entry->clean = clean;
+    if (listed)
+        put_by_use(entry);
+}
+
+static struct gb_recent *first_of(const struct gb_link *head)
+{
+    return gb_list_empty(head) ? NULL : entry_of(head->next);
+}
+
+struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency)
+{
+    return first_of(&recency->clean);
+}
+
+struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency)
+{
+    return first_of(&recency->dirty);
 }
 
 struct gb_recent *gb_recency_oldest(const struct gb_recency *recency)
 {
-    if (gb_list_empty(&recency->head))
-        return NULL;
-    return GB_CONTAINER(recency->head.next, struct gb_recent, link);
+    struct gb_recent *clean = first_of(&recency->clean), *dirty = first_of(&recency->dirty);
+
+    return !clean || (dirty && dirty->used < clean->used) ? dirty : clean;
 }
 
 /* ---- deadlines: heap[0] is the earliest; the children of place p are at 2p and 2p + 1 ---- */

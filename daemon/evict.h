@@ -11,18 +11,26 @@
 
 #include "list.h"
 
-/* ---- recency: one list per device and tier ---- */
+/* ---- recency: one order for each device and each tier below ---- */
 
+/*
+ * An entry is *clean* when letting it go loses nothing or takes no work: its content is kept
+ * elsewhere, or need not be. The others are *dirty*: something has to be done first. Both are in one
+ * order of use; they are listed apart, so that the oldest of either kind is at hand.
+ */
 struct gb_recency {
-    struct gb_link head; /* least recently used first */
-    uint64_t count, bytes;
+    struct gb_link clean, dirty; /* each the least recently used first */
+    uint64_t count, bytes, clean_bytes;
+    uint64_t clock; /* uses so far */
 };
 
 /* Zeroed before its first use. */
 struct gb_recent {
     struct gb_link link;
-    uint64_t bytes;        /* what evicting it would free */
-    uint64_t holds;        /* leases, pins, `keep`: while above 0 it is in no list */
+    uint64_t bytes; /* what letting it go would free */
+    uint64_t holds; /* leases, pins, `keep`, work: while above 0 it is in no list */
+    uint64_t used;  /* the list's clock at its last use */
+    bool clean;
     struct gb_recency *in; /* the list it belongs to, whether it is in it now or not */
 };
 
@@ -36,10 +44,16 @@ void gb_recent_leave(struct gb_recent *entry);
    count while the entry belongs to no list. */
 void gb_recent_hold(struct gb_recent *entry);
 void gb_recent_drop(struct gb_recent *entry);
+/* As gb_recent_drop, but it goes back to where it was: the hold was no use of it. */
+void gb_recent_drop_unused(struct gb_recent *entry);
 /* A use without a hold: to the end of the list. Nothing happens if it is held or in none. */
 void gb_recent_touch(struct gb_recent *entry);
-/* The least recently used; NULL if nothing may go. */
+/* Makes it clean or dirty, which changes nothing in the order. */
+void gb_recent_set_clean(struct gb_recent *entry, bool clean);
+/* The least recently used: of all, of the clean, of the dirty; NULL if there is none. */
 struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
+struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency);
+struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
 
 /* ---- deadlines: a binary heap ---- */
 

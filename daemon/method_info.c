@@ -202,24 +202,75 @@ void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *d
     } figures[] = {
         {"capacity", device->capacity},
         {"free", gb_device_free_bytes(device)},
-        {"used", device->used + device->pinned_by_clients},
+        {"used", device->used},
         {"retained", gb_device_retained(device)},
         {"pinned_by_clients", device->pinned_by_clients},
         {"leased", device->leased},
         {"pinned", device->pinned},
         {"evictable", device->recency.bytes},
+        {"clean", device->recency.clean_bytes},
+        {"leaving", device->leaving},
+        {"spilled", device->spilled},
+        {"spilled_bytes", device->spilled_bytes},
         {"objects", device->objects},
         {"segments", device->segments},
         {"segments_created", device->segments_created},
         {"segments_destroyed", device->segments_destroyed},
         {"evictions", device->evictions},
         {"evicted_bytes", device->evicted_bytes},
+        {"spills", device->spills},
+        {"spills_bytes", device->spills_bytes},
+        {"restores", device->restores},
+        {"restores_bytes", device->restores_bytes},
     };
 
     gb_write_format(writer, "\"id\":\"%s\"", device->id);
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
         if (segments || strcmp(figures[i].name, "segments") != 0)
             gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
+}
+
+static void write_tier_stats(struct gb_writer *writer, const struct gb_tier *tier)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {
+        {"capacity", tier->capacity},
+        {"free", tier->capacity - tier->used},
+        {"used", tier->used},
+        {"clean", tier->recency.clean_bytes},
+        {"copies", tier->copies},
+        {"writes", tier->writes},
+        {"written_bytes", tier->written_bytes},
+        {"write_us", tier->write_us},
+        {"reads", tier->reads},
+        {"read_bytes", tier->read_bytes},
+        {"read_us", tier->read_us},
+        {"failures", tier->failures},
+    };
+
+    gb_write_format(writer, "{\"tier\":\"%s\"", gb_tier_name(tier->kind));
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+        gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
+    gb_write_char(writer, '}');
+}
+
+/* Those that there are. */
+static void write_tiers(struct gb_call *call)
+{
+    const char *separator = "";
+
+    GB_WRITE_LITERAL(call->writer, "],\"tiers\":[");
+    for (int i = 0; i < GB_TIERS; i++) {
+        const struct gb_tier *tier = &call->server->spill.tiers[i];
+
+        if (tier->capacity == 0)
+            continue;
+        gb_write_text(call->writer, separator);
+        write_tier_stats(call->writer, tier);
+        separator = ",";
+    }
 }
 
 static void write_totals(struct gb_call *call)
@@ -297,6 +348,7 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
         gb_device_write_figures(writer, server->devices[i], true);
         gb_write_char(writer, '}');
     }
+    write_tiers(call);
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");
     for (size_t i = 0; i < gb_method_count(); i++)

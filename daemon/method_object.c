@@ -605,7 +605,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     if (r == 0)
         r = gb_layout_check_handles(&layout, bytes, count, GB_PARAM("layout"), &call->error);
     if (r == 0)
-        r = gb_call_adopt(call, creation.key.device, adoptions, count, &storage);
+        r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
     if (r > 0)
         return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
     if (r < 0)
@@ -672,16 +672,6 @@ static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_
     return gb_layout_select(layout, names, count, GB_PARAM("columns"), call->pool, &call->error);
 }
 
-/* The layout of a sealed object, read back from what was rendered at its seal. */
-static int sealed_layout(struct gb_call *call, const struct gb_object *object,
-                         struct gb_layout *layout)
-{
-    size_t skip = object->brief_length + strlen(",\"layout\":");
-    struct gb_json text = {object->text + skip, object->text_length - skip};
-
-    return gb_layout_read(text, GB_LAYOUT_REPLY, GB_PARAM("of"), call->pool, layout, &call->error);
-}
-
 static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct alias_params *params = p;
@@ -703,7 +693,7 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
                               "narrow it",
                               mode, source->mode, params->of.text);
     if (r == 0)
-        r = sealed_layout(call, source, &layout);
+        r = gb_object_layout(source, GB_PARAM("of"), call->pool, &layout, &call->error);
     if (r == 0 && params->columns.text)
         r = narrow_columns(call, params->columns, &layout);
     if (r == 0 && params->slice.text)

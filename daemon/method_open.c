@@ -21,12 +21,19 @@ static const struct gb_field open_fields[] = {
     GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
 };
 
-/* A read lease on the name's current version, and its segments for the reply. 1: they do not fit.
- */
-static int open_one(struct gb_call *call, const struct gb_string *name, uint64_t version, bool all,
-                    struct gb_segments *segments, struct gb_lease **lease)
+/* Besides 0 and negative codes. */
+enum opened {
+    DOES_NOT_FIT = 1, /* the segments into one message */
+    COMES_BACK = 2    /* the content from a tier below: the request waits */
+};
+
+/* A read lease on the name's current version, and its segments for the reply. */
+static int open_one(struct gb_call *call, const struct open_params *params,
+                    const struct gb_string *name, bool all, struct gb_segments *segments,
+                    struct gb_lease **lease)
 {
     const struct gb_limits *limits = &call->server->config->limits;
+    uint64_t version = params->version;
     struct gb_object *object;
     int r = gb_call_find(call, name, &object);
 
@@ -40,6 +47,11 @@ static int open_one(struct gb_call *call, const struct gb_string *name, uint64_t
     if (call->session->holder.count >= limits->session_leases)
         return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
                              "leases of a session");
+    if (!object->storage->resident) {
+        r = gb_call_restore(call, object, params->wait_ms > 0 ? name : NULL, params->wait_ms);
+        if (r != 0)
+            return r == GB_WAITS ? COMES_BACK : r;
+    }
     *lease =
         gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
     if (!*lease)
@@ -57,8 +69,13 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
 {
     struct gb_segments segments = {0};
     struct gb_lease *lease;
-    int r = open_one(call, &params->name, params->version, all, &segments, &lease);
+    int r = open_one(call, params, &params->name, all, &segments, &lease);
 
+    if (r == COMES_BACK)
+        return GB_WAITS;
+    if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))
+        return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
+                                 params->name.text, gb_wait_failure(call->wait)->message);
     if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0) {
         if (!call->last_try)
             return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
@@ -96,10 +113,12 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
                         const struct gb_string *name, bool all, struct gb_segments *segments,
                         struct gb_lease **lease, struct gb_writer *list)
 {
-    int r = open_one(call, name, 0, all, segments, lease);
+    int r = open_one(call, params, name, all, segments, lease);
 
-    if (r == 1)
+    if (r == DOES_NOT_FIT)
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
+    if (r == COMES_BACK) /* it left again for the sake of the others */
+        gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
     if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0)
         gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
                           "\"%s\" did not appear within %" PRIu64 " ms", name->text,
@@ -141,6 +160,23 @@ static bool all_there(struct gb_call *call, const struct gb_string *names, size_
     return true;
 }
 
+/* Begins to bring back what is not on its device; true if the request has to wait for that. Until it
+   is answered nothing of what it asks for leaves. */
+static bool restore_names(struct gb_call *call, const struct open_params *params,
+                          const struct gb_string *names, size_t count)
+{
+    bool waits = false, first = !call->wait;
+    struct gb_object *object;
+
+    for (size_t i = 0; i < count; i++)
+        if (gb_call_find(call, &names[i], &object) == 0 && !object->storage->resident)
+            waits |= gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS;
+    for (size_t i = 0; waits && first && i < count; i++)
+        if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
+            gb_wait_hold(call->wait, object->storage); /* if memory is out it may have to come again */
+    return waits;
+}
+
 static int open_names(struct gb_call *call, const struct open_params *params, bool all)
 {
     struct gb_segments segments = {0};
@@ -153,6 +189,8 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
         return r;
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count))
         return gb_call_wait_names(call, names, count, params->wait_ms);
+    if (restore_names(call, params, names, count))
+        return GB_WAITS;
     gb_writer_reset(list);
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
@@ -336,6 +374,7 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
         return r;
     object = gb_registry_find(&call->server->registry, wanted.name.text, wanted.name.length);
     if (same_instance && object && object->version == wanted.version &&
+        object->storage->resident &&
         gb_session_may_read(call->session, object) &&
         call->session->holder.count < call->server->config->limits.session_leases)
         lease = resume_lease(call, object);

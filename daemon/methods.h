@@ -27,6 +27,8 @@ struct gb_call {
     unsigned reply_fd_count;
     struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
     uint64_t shortfall;        /* bytes that are missing on a device that is full */
+    uint64_t need;             /* bytes that were asked for there */
+    bool comes;                /* they are on their way without anybody else's doing */
     struct gb_error error;
 };
 
@@ -127,11 +129,11 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
 int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
                   const struct gb_segments *segments);
 
-/* Storage in a domain, or over registered memory, after evicting what may go if need be: an enum
-   gb_place, or a negative code. Unless 0 the call's error is set. */
+/* Storage in a domain, or over registered memory, after making room if need be: an enum gb_place, or
+   a negative code. Unless 0 the call's error is set. */
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage);
-int gb_call_adopt(struct gb_call *call, struct gb_device *device,
+int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
 
 /* What to answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
@@ -144,10 +146,23 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
 /* "id":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
 void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
                              bool segments);
+/* Brings a sealed object's content back to its device. 0: it is there; GB_WAITS; a negative code.
+   `name` (NULL: none) is one whose appearance is waited for too. The content then stays there until
+   the request is answered. */
+int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct gb_string *name,
+                    uint64_t wait_ms);
+/* Waits for the end of a move of the storage's, or for the name (NULL: none) to appear. */
+int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
+                      const struct gb_string *name);
+/* Waits for any change on the device. */
+int gb_call_wait_change(struct gb_call *call, struct gb_device *device);
+/* The error that a move which this request has waited for ended with; 0: none. */
+int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
 
 extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_settle,
     gb_method_abort, gb_method_open, gb_method_release, gb_method_register, gb_method_alias,
     gb_method_delete, gb_method_list, gb_method_stat, gb_method_pin, gb_method_unpin,
+    gb_method_spill, gb_method_restore,
     gb_method_leases, gb_method_unmap, gb_method_trim, gb_method_watch, gb_method_unwatch,
     gb_method_stats, gb_method_describe;
 

@@ -99,36 +99,71 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
                                              : "\",\"producer\":\"daemon\"");
 }
 
-int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
-                     struct gb_error *error)
+/* What gb_object_render keeps. */
+struct text {
+    char *text;
+    size_t length, brief;
+};
+
+static int render(const struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+                  struct text *text, struct gb_error *error)
 {
     struct gb_writer writer;
-    size_t brief, length;
-    char *text;
 
     gb_writer_init(&writer, 0);
     write_fixed(&writer, object, version);
-    brief = writer.length;
+    text->brief = writer.length;
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_layout_write(&writer, layout, GB_LAYOUT_REPLY);
-    text = gb_writer_take(&writer, &length);
-    if (!text)
+    text->text = gb_writer_take(&writer, &text->length);
+    if (!text->text)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    if (length > GB_OBJECT_TEXT_MAX) {
-        free(text);
-        return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
-                             "names, dtypes and metadata of the columns do not fit one message");
-    }
+    if (text->length <= GB_OBJECT_TEXT_MAX)
+        return 0;
+    free(text->text);
+    text->text = NULL;
+    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                         "names, dtypes and metadata of the columns do not fit one message");
+}
+
+static void set_text(struct gb_object *object, const struct text *text)
+{
     free(object->text);
-    object->text = text;
-    object->text_length = length;
-    object->brief_length = brief;
-    return 0;
+    object->text = text->text;
+    object->text_length = text->length;
+    object->brief_length = text->brief;
+}
+
+int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+                     struct gb_error *error)
+{
+    struct text text;
+    int r = render(object, layout, version, &text, error);
+
+    if (r == 0)
+        set_text(object, &text);
+    return r;
+}
+
+int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
+                     struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+    struct gb_json text = {object->text + skip, object->text_length - skip};
+
+    return gb_layout_read(text, GB_LAYOUT_REPLY, path, pool, layout, error);
 }
 
 const char *gb_object_tier(const struct gb_object *object)
 {
-    return strcmp(object->storage->device->id, "host") == 0 ? "host" : "device";
+    const struct gb_storage *storage = object->storage;
+
+    if (storage->resident)
+        return strcmp(storage->device->id, "host") == 0 ? "host" : "device";
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i] && storage->copies[i]->whole)
+            return gb_tier_name((enum gb_tier_kind)i);
+    return "device"; /* on its way from a copy that failed */
 }
 
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
@@ -156,6 +191,16 @@ struct gb_object *gb_registry_find(const struct gb_registry *registry, const cha
 
 /* ---- holds: what keeps a storage from being evicted ---- */
 
+/* What passed older requests for space is nobody's burden any more once it may leave. */
+static void end_hold(struct gb_storage *storage)
+{
+    storage->device->space_changed = true; /* it may be evicted now */
+    if (storage->recent.holds == 0 && storage->passed) {
+        storage->device->passed -= storage->bytes;
+        storage->passed = false;
+    }
+}
+
 static void hold_lease(struct gb_storage *storage)
 {
     if (storage->leases++ == 0)
@@ -167,8 +212,8 @@ static void drop_lease(struct gb_storage *storage)
 {
     if (--storage->leases == 0)
         storage->device->leased -= storage->bytes;
-    storage->device->space_changed = true; /* it may be evicted now */
     gb_recent_drop(&storage->recent);
+    end_hold(storage);
 }
 
 static void hold_pin(struct gb_storage *storage)
@@ -182,8 +227,41 @@ static void drop_pin(struct gb_storage *storage)
 {
     if (--storage->pins == 0)
         storage->device->pinned -= storage->bytes;
-    storage->device->space_changed = true;
     gb_recent_drop(&storage->recent);
+    end_hold(storage);
+}
+
+/* Content that is not there yet can neither be spilled nor dropped. */
+static void set_unsettled(struct gb_object *object, bool unsettled)
+{
+    if (object->unsettled == unsettled)
+        return;
+    object->unsettled = unsettled;
+    if (unsettled)
+        gb_recent_hold(&object->storage->recent);
+    else
+        gb_recent_drop(&object->storage->recent);
+}
+
+/* What is clean: a storage that has a copy, or that nobody wants kept; a copy that is not the only
+   place of the content. */
+void gb_storage_set_clean(struct gb_storage *storage)
+{
+    unsigned places = storage->resident;
+
+    for (int i = 0; i < GB_TIERS; i++)
+        places += storage->copies[i] != NULL;
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i])
+            gb_recent_set_clean(&storage->copies[i]->recent, places > 1);
+    gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
+}
+
+/* Memory of a producer's that we have no access to stays where it is. */
+static bool can_spill(const struct gb_storage *storage)
+{
+    return storage->device->lanes[GB_OUT] &&
+           !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0;
 }
 
 /* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
@@ -193,9 +271,12 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
 
     registry->private_names += !(object->mode & 4);
     object->named = true;
+    storage->spills |= object->evict != GB_EVICT_DROP && can_spill(storage);
+    gb_storage_set_clean(storage);
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
-    if (!storage->recent.in)
+    set_unsettled(object, object->ready != NULL);
+    if (!storage->recent.in && storage->resident)
         gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
 }
 
@@ -205,6 +286,7 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
     registry->private_names -= !(object->mode & 4);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);
+    set_unsettled(object, false);
     if (object->evict == GB_EVICT_KEEP)
         drop_pin(object->storage);
     if (gb_list_empty(&object->leases))
@@ -260,6 +342,7 @@ void gb_object_settle(struct gb_object *object)
             continue;
         free(other->ready);
         other->ready = NULL;
+        set_unsettled(other, false);
         gb_list_remove(&other->of_producer);
     }
 }
@@ -275,21 +358,102 @@ void gb_object_pin(struct gb_object *object, bool pin)
         drop_pin(object->storage);
 }
 
-bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device)
+void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 {
-    struct gb_recent *oldest = gb_recency_oldest(&device->recency);
-    struct gb_storage *storage;
+    storage->device->evictions++;
+    storage->device->evicted_bytes += storage->resident ? storage->bytes : storage->size;
+    gb_registry_lose(registry, storage, GB_EVENT_EVICTED);
+}
 
-    if (!oldest)
-        return false;
-    storage = gb_storage_ref(GB_CONTAINER(oldest, struct gb_storage, recent));
-    device->evictions++;
-    device->evicted_bytes += storage->recent.bytes;
-    GB_LIST_EACH(&storage->objects, link)
-        gb_registry_unname(registry, GB_CONTAINER(link, struct gb_object, of_storage),
-                           GB_EVENT_EVICTED);
+void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, enum gb_event event)
+{
+    gb_storage_ref(storage);
+    GB_LIST_EACH(&storage->objects, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (object->named)
+            gb_registry_unname(registry, object, event);
+    }
     gb_storage_unref(registry->store, storage);
-    return true;
+}
+
+/* ---- moving ---- */
+
+/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of its
+   placements, or in one piece that is in no segment. */
+struct relocation {
+    const struct gb_storage *storage;
+    bool leaves;
+};
+
+static int relocate_buffer(struct gb_buffer *buffer, void *arg)
+{
+    const struct relocation *relocation = arg;
+    const struct gb_storage *storage = relocation->storage;
+    uint64_t before = 0;
+
+    if (!relocation->leaves) {
+        buffer->segment = storage->placements[0].segment->id;
+        buffer->offset += storage->placements[0].offset;
+        return 0;
+    }
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        const struct gb_placement *placement = &storage->placements[i];
+
+        if (placement->segment->id == buffer->segment &&
+            buffer->offset >= placement->offset) {
+            buffer->offset = before + buffer->offset - placement->offset;
+            buffer->segment = 0;
+            return 0;
+        }
+        before += placement->segment->bytes;
+    }
+    return 0; /* it has no bytes, and is in no segment */
+}
+
+static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
+                          struct text *text, struct gb_error *error)
+{
+    const struct gb_path path = {.key = "layout"};
+    struct gb_layout layout;
+    struct gb_pool pool = {0};
+    int r = gb_object_layout(object, &path, &pool, &layout, error);
+
+    if (r == 0) {
+        gb_layout_each(&layout, relocate_buffer, (void *)relocation);
+        r = render(object, &layout, object->version, text, error);
+    }
+    gb_pool_end(&pool);
+    return r;
+}
+
+int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error)
+{
+    const struct relocation relocation = {storage, leaves};
+    size_t count = 0, done = 0;
+    struct text *texts;
+    int r = 0;
+
+    GB_LIST_EACH(&storage->objects, link)
+        count++;
+    texts = calloc(count ? count : 1, sizeof(*texts));
+    if (!texts)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    GB_LIST_EACH(&storage->objects, link)
+        if (r == 0)
+            r = relocated_text(GB_CONTAINER(link, struct gb_object, of_storage), &relocation,
+                               &texts[done++], error);
+    count = done;
+    done = 0;
+    GB_LIST_EACH(&storage->objects, link) { /* all of them, or none */
+        if (r == 0)
+            set_text(GB_CONTAINER(link, struct gb_object, of_storage), &texts[done]);
+        else if (done < count)
+            free(texts[done].text);
+        done++;
+    }
+    free(texts);
+    return r;
 }
 
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device)

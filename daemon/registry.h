@@ -37,6 +37,7 @@ struct gb_object {
     unsigned mode;
     enum gb_evict evict;
     bool named, pinned, by_session; /* by_session: registered by its producer */
+    bool unsettled;                 /* its content is not there yet: a hold */
     struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
                                    registered memory that stays its producer's */
     uint64_t producer;          /* the id of that session, while it is in its list */
@@ -113,9 +114,20 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
                      struct gb_error *error);
 
+/* The layout of a sealed object, read back from what was rendered. Errors begin with `path`. */
+int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
+                     struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
+
+/* Renders its objects anew when it is about to leave the device, or has come back: all of them or
+   none. While it is not there its buffers are said to be in segment 0, from the content's start on.
+   GPUBUF_E_NO_MEMORY. */
+int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
+/* To be called when a copy of it has come or gone. */
+void gb_storage_set_clean(struct gb_storage *storage);
+
 /* Writes the object as replies have it: its members in braces, with or without the layout. */
 const char *gb_evict_name(enum gb_evict evict);                /* "spill", "drop", "keep" */
-const char *gb_object_tier(const struct gb_object *object); /* "device", "host" */
+const char *gb_object_tier(const struct gb_object *object); /* "device", "host", "disk" */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
 
 /*
@@ -138,8 +150,11 @@ void gb_object_settle(struct gb_object *object);
 
 void gb_object_pin(struct gb_object *object, bool pin);
 
-/* Unnames every object of the least recently used storage on the device; false if none may go. */
-bool gb_registry_evict(struct gb_registry *registry, struct gb_device *device);
+/* Unnames every object of a storage, saying why. */
+void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage,
+                      enum gb_event event);
+/* That, to make room: it counts as an eviction. */
+void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage);
 /* Unnames every object on a device that is gone. */
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
 /* Deletes what has outlived its time. */

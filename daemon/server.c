@@ -168,6 +168,7 @@ static void serve(struct gb_server *server)
         retire_idle(server);
         flush_dirty(server);
     } while (may_go_on(server));
+    gb_spill_tend(&server->spill);
     gb_events_flush(&server->event_feed);
 }
 
@@ -251,6 +252,12 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
     gb_rpc_end(writer);
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
+}
+
+/* Those who wait for a storage to come or go. */
+static void on_moved(void *arg, struct gb_storage *storage)
+{
+    gb_waits_moved(arg, storage);
 }
 
 static int make_host(struct gb_server *server, const struct gb_device_spec *spec,
@@ -341,6 +348,12 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     r = make_devices(server, error);
     if (r < 0)
         return r;
+    r = gb_spill_init(&server->spill, &server->registry, config, server->devices,
+                      server->device_count, error);
+    if (r < 0)
+        return r;
+    server->spill.moved = on_moved;
+    server->spill.moved_arg = server;
     return gb_quotas_set(&server->store.users.quotas, &config->limits, config->quotas,
                          config->quota_count, server->devices, server->device_count, error);
 }
@@ -434,6 +447,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (r == 0)
         r = start_movers(server, error);
     if (r == 0)
+        r = gb_spill_start(&server->spill, loop, error);
+    if (r == 0)
         r = start_observers(server, error);
     if (r < 0)
         return r;
@@ -483,6 +498,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 /* The movers finish what they have before the store is asked whether anything is left. */
 static void end_store(struct gb_server *server)
 {
+    gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
     gb_waits_end(&server->waits);
     gb_store_clear(&server->store);
@@ -491,6 +507,7 @@ static void end_store(struct gb_server *server)
         server->devices[i]->mover = NULL;
     }
     gb_store_end(&server->store);
+    gb_spill_end(&server->spill);
     for (unsigned i = 0; i < server->device_count; i++)
         gb_device_free(server->devices[i]);
 }

@@ -19,6 +19,7 @@
 #include "http.h"
 #include "listener.h"
 #include "registry.h"
+#include "spill.h"
 #include "wait.h"
 
 #define GB_SCRATCH_BYTES 65536
@@ -62,6 +63,7 @@ struct gb_server {
     struct gb_deadlines timers; /* of struct gb_timer */
     struct gb_store store;
     struct gb_registry registry;
+    struct gb_spill spill;
     struct gb_device *devices[GB_CONFIG_DEVICES];
     unsigned device_count;
     struct gb_waits waits;

@@ -357,27 +357,31 @@ void gb_store_end(struct gb_store *store)
 
 /* ---- storage ---- */
 
-static struct gb_storage *storage_new(struct gb_device *device, enum gb_share share, unsigned count)
+static struct gb_storage *storage_new(const struct gb_domain_key *key, struct gb_user *user,
+                                      unsigned room)
 {
     struct gb_storage *storage =
-        calloc(1, sizeof(*storage) + count * sizeof(storage->placements[0]));
+        calloc(1, sizeof(*storage) + room * sizeof(storage->placements[0]));
 
     if (!storage)
         return NULL;
     storage->references = 1;
-    storage->device = device;
-    storage->share = share;
+    storage->key = *key;
+    storage->device = key->device;
+    storage->share = key->share;
+    storage->user = gb_user_ref(user);
+    storage->resident = true;
+    storage->placement_room = room;
     gb_list_init(&storage->objects);
+    gb_list_init(&storage->waits);
     return storage;
 }
 
 /* Bytes count for whoever made the storage, once, until the last of its objects has gone. */
-static void charge_bytes(struct gb_storage *storage, struct gb_user *user, uint64_t bytes)
+static void charge_bytes(struct gb_storage *storage, uint64_t bytes)
 {
-    storage->user = gb_user_ref(user);
     storage->charged = bytes;
-    storage->charged_on = storage->device->index;
-    user->bytes[storage->charged_on] += bytes;
+    storage->user->bytes[storage->device->index] += bytes;
 }
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage)
@@ -403,11 +407,20 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     if (!storage || --storage->references > 0)
         return;
     gb_recent_leave(&storage->recent);
-    if (storage->user)
-        storage->user->bytes[storage->charged_on] -= storage->charged;
-    gb_user_unref(storage->user);
+    if (storage->passed)
+        storage->device->passed -= storage->bytes;
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i])
+            gb_copy_free(storage->copies[i]);
+    if (!storage->resident && !storage->placement_count) {
+        storage->device->spilled--;
+        storage->device->spilled_bytes -= storage->size;
+    }
+    storage->user->bytes[storage->device->index] -= storage->charged;
+    gb_user_unref(storage->user);
+    free(storage->failure);
     free(storage);
 }
 
@@ -589,6 +602,20 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
     return gb_fail(error, GPUBUF_E_INTERNAL, "a new segment has no room for what it was made for");
 }
 
+/* Room for the content of a storage that has none. */
+static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                 struct gb_making_job **job, struct gb_error *error)
+{
+    const struct gb_domain_key *key = &storage->key;
+    uint64_t bytes = storage->size;
+
+    if (bytes > gb_store_largest_shared(key->device) / 4)
+        return place_own(store, key, storage->user, bytes, storage, shortfall, job, error);
+    if (bytes > 0)
+        return place_shared(store, key, storage->user, bytes, storage, shortfall, job, error);
+    return 0;
+}
+
 int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                    uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
                    struct gb_making_job **job, struct gb_error *error)
@@ -597,7 +624,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
     bool own = bytes > gb_store_largest_shared(device) / 4;
     uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
     struct gb_storage *storage;
-    int r = 0;
+    int r;
 
     if (bytes > device->capacity / device->granularity * device->granularity)
         return gb_fail(error, GPUBUF_E_NO_SPACE,
@@ -606,51 +633,82 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
     r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
     if (r < 0)
         return r;
-    storage = storage_new(device, key->share, 1);
+    storage = storage_new(key, user, 1);
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    if (own)
-        r = place_own(store, key, user, bytes, storage, shortfall, job, error);
-    else if (bytes > 0)
-        r = place_shared(store, key, user, bytes, storage, shortfall, job, error);
+    storage->size = bytes;
+    r = place_content(store, storage, shortfall, job, error);
     if (r != 0) {
         gb_storage_unref(store, storage);
         return r;
     }
-    charge_bytes(storage, user, rounded);
+    charge_bytes(storage, rounded);
     *out = storage;
     return 0;
 }
 
+int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_making_job **job, struct gb_error *error)
+{
+    int r = place_content(store, storage, shortfall, job, error);
+
+    if (r != 0)
+        return r;
+    storage->device->spilled--;
+    storage->device->spilled_bytes -= storage->size;
+    if (storage->pins > 0)
+        storage->device->pinned += storage->bytes;
+    return 0;
+}
+
+void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
+{
+    gb_recent_leave(&storage->recent);
+    if (storage->passed)
+        storage->device->passed -= storage->bytes;
+    storage->passed = false;
+    if (storage->pins > 0)
+        storage->device->pinned -= storage->bytes;
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        placement_free(store, &storage->placements[i]);
+    storage->placement_count = 0;
+    storage->bytes = 0;
+    storage->resident = false;
+    storage->adopted = false; /* what is restored is the daemon's own */
+    storage->device->spilled++;
+    storage->device->spilled_bytes += storage->size;
+}
+
 /* Memory that was adopted becomes the storage, or is given up. */
-static int store_adopted(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                         const struct gb_adoption *adoptions, unsigned count,
+static int store_adopted(struct gb_store *store, const struct gb_domain_key *key,
+                         struct gb_user *user, const struct gb_adoption *adoptions, unsigned count,
                          struct gb_memory *memories, struct gb_storage **out,
                          struct gb_error *error)
 {
-    const struct gb_domain_key key = {.device = device};
-    struct gb_storage *storage = storage_new(device, GB_SHARE_FD, count);
+    struct gb_storage *storage = storage_new(key, user, count);
 
     if (storage)
         storage->adopted = true;
     for (unsigned i = 0; i < count; i++) {
         struct gb_segment *segment = storage
-                                         ? gb_segment_new(store, GB_SEGMENT_ADOPTED, &key, user,
+                                         ? gb_segment_new(store, GB_SEGMENT_ADOPTED, key, user,
                                                           adoptions[i].handle.bytes, &memories[i])
                                          : NULL;
 
         if (segment) {
             place_in(storage, segment, NULL);
+            storage->size += segment->bytes;
             continue;
         }
-        gb_memory_discard(device, &memories[i]);
+        gb_memory_discard(key->device, &memories[i]);
         gb_storage_unref(store, storage);
         storage = NULL;
     }
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
-    charge_bytes(storage, user, storage->bytes);
+    storage->key.share = storage->share;
+    charge_bytes(storage, storage->bytes);
     *out = storage;
     return 0;
 }
@@ -680,11 +738,12 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
     return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
 }
 
-int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                    const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
                    struct gb_storage **out, uint64_t *shortfall, struct gb_making_job **job,
                    struct gb_error *error)
 {
+    struct gb_device *device = key->device;
     struct gb_memory memories[GB_LIMIT(fds)];
     int r = check_adoption(store, device, user, adoptions, count, shortfall, error);
 
@@ -698,5 +757,5 @@ int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_u
         r = gb_adopt_all(device, adoptions, count, memories, error);
     if (r < 0)
         return r;
-    return store_adopted(store, device, user, adoptions, count, memories, out, error);
+    return store_adopted(store, key, user, adoptions, count, memories, out, error);
 }

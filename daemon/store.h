@@ -16,6 +16,7 @@
 #include "arena.h"
 #include "device.h"
 #include "mover.h"
+#include "tier.h"
 #include "user.h"
 #include "walk.h"
 
@@ -66,21 +67,35 @@ struct gb_placement {
     uint64_t offset, bytes;
 };
 
-/* The memory of one object, or of several that are aliases of it. The unit of eviction. */
+struct gb_move;
+
+/*
+ * The memory of one object, or of several that are aliases of it. The unit of eviction. It is
+ * *resident* while it lies in segments of its device; its content may also, or only, be in copies in
+ * the tiers below.
+ */
 struct gb_storage {
-    uint64_t references; /* objects */
+    uint64_t references; /* objects, and who works on it */
     struct gb_recent recent;
     struct gb_link objects; /* of the registry's */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
-    uint64_t bytes;         /* that it occupies */
-    struct gb_user *user;   /* whose quota they count for; NULL: nobody's yet */
-    uint64_t charged;       /* there: what was asked for, rounded up, wherever it is now … */
-    unsigned charged_on;    /* … on the device that it was made for, by index */
-    uint64_t used_ms;       /* when it was last opened or given back */
-    struct gb_device *device;
+    struct gb_domain_key key;
+    struct gb_user *user;     /* whose quota its bytes count for … */
+    uint64_t charged;         /* … there: what was asked for, rounded up, wherever it is now */
+    uint64_t used_ms;         /* when it was last opened or given back */
+    struct gb_device *device; /* the key's */
     enum gb_share share;
     bool adopted;
-    unsigned placement_count;
+    bool resident;
+    bool spills;           /* an object of it is to be spilled rather than lost */
+    bool passed;           /* it got its room before older requests did, and is held since */
+    uint64_t size;         /* bytes of content: what a copy holds */
+    uint64_t bytes;        /* that it occupies on its device; 0 while it is not there */
+    struct gb_copy *copies[GB_TIERS];
+    struct gb_move *out, *in; /* under way: to a tier below, back from there */
+    struct gb_link waits;     /* requests that wait for the end of these */
+    struct gb_error *failure; /* why the last of them failed, for who waits; owned; NULL */
+    unsigned placement_count, placement_room;
     struct gb_placement placements[]; /* one, none (no bytes), or one for each registered handle */
 };
 
@@ -155,10 +170,17 @@ struct gb_adoption {
 
 /* Storage over registered memory; outcomes as gb_store_place. `making` (NULL on the first try) is
    what the request waited with: memory that it has adopted meanwhile is taken from there. */
-int gb_store_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
                    const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
                    struct gb_storage **storage, uint64_t *shortfall, struct gb_making_job **job,
                    struct gb_error *error);
+
+/* Finds room on its device for a storage that has left it; outcomes as gb_store_place. It is not
+   resident before its content is there too. */
+int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_making_job **job, struct gb_error *error);
+/* Gives that room back: its content is in a tier below, or lost. */
+void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
 
 /* Waits for a job; it must not be waited for yet. */
 void gb_making_attach(struct gb_making *making, struct gb_making_job *job);
@@ -168,7 +190,8 @@ void gb_making_end(struct gb_making *making);
 bool gb_making_busy(const struct gb_making *making);
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage);
-/* The last reference frees the ranges; a segment that runs empty is kept, or retired. */
+/* The last reference frees the ranges and the copies; a segment that runs empty is kept, or retired.
+ */
 void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
 
 /* Gives empty segments of a device back until `bytes` are on their way: those that nobody maps, then

@@ -15,13 +15,18 @@ struct gb_awaited {
 };
 
 struct gb_wait {
-    struct gb_link of_session, woken, of_device;
+    struct gb_link of_session, woken;
+    struct gb_link of_queue; /* of a device's or a storage's */
     struct gb_session *session;
-    struct gb_device *device; /* that it waits for space or memory on; NULL: none */
+    struct gb_device *device; /* in whose queue it is; NULL: in none's */
     struct gb_timer timer;
     uint64_t since_ms;
-    uint64_t expects_since_ms; /* that it waits for the driver, among `expecting`; 0: for space */
+    uint64_t need;         /* bytes, while it waits for space */
+    bool comes;            /* they are on their way */
+    uint64_t driver_since; /* that it waits for the driver; 0: it does not */
     struct gb_making making;
+    struct gb_storage **held; /* owned, with a reference and a hold each */
+    size_t held_count;
     struct gb_pool pool; /* of the message and the names */
     const char *line;
     size_t length;
@@ -58,8 +63,8 @@ static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_
 }
 
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, struct gb_device *device, const struct gb_string *names,
-                size_t count, uint64_t since_ms, uint64_t until_ms, struct gb_wait **out)
+                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
+                uint64_t until_ms, struct gb_wait **out)
 {
     struct gb_wait *wait = calloc(1, sizeof(*wait));
 
@@ -72,19 +77,39 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     wait->length = length;
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
-    if (!wait->line || (names && keep_names(wait, names, count) < 0) ||
+    if (!wait->line || (count > 0 && keep_names(wait, names, count) < 0) ||
         !gb_timer_set(session->server, &wait->timer, until_ms)) {
         gb_wait_end(wait);
         return GPUBUF_E_NO_MEMORY;
     }
-    wait->device = device;
-    if (device)
-        gb_list_append(&device->waits, &wait->of_device);
     if (fd_count > 0)
         memcpy(wait->fds, fds, fd_count * sizeof(*fds));
     wait->fd_count = fd_count;
     *out = wait;
     return 0;
+}
+
+static void leave_queue(struct gb_wait *wait)
+{
+    gb_list_remove(&wait->of_queue);
+    if (wait->device)
+        wait->device->space_changed = true; /* for the next in line */
+    wait->device = NULL;
+    wait->need = 0;
+    wait->comes = false;
+    wait->driver_since = 0;
+}
+
+static void drop_held(struct gb_wait *wait)
+{
+    struct gb_store *store = &wait->session->server->store;
+
+    for (size_t i = 0; i < wait->held_count; i++) {
+        gb_recent_drop(&wait->held[i]->recent);
+        wait->held[i]->device->space_changed = true;
+        gb_storage_unref(store, wait->held[i]);
+    }
+    free(wait->held);
 }
 
 void gb_wait_end(struct gb_wait *wait)
@@ -96,9 +121,8 @@ void gb_wait_end(struct gb_wait *wait)
     gb_timer_cancel(server, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
-    gb_list_remove(&wait->of_device);
-    if (wait->device)
-        wait->device->space_changed = true; /* for the next in line */
+    leave_queue(wait);
+    drop_held(wait);
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
     for (unsigned i = 0; i < wait->fd_count; i++)
@@ -131,30 +155,84 @@ uint64_t gb_wait_since(const struct gb_wait *wait)
 }
 
 /* In order of arrival: to where most come from, the end. */
-static void insert_by_arrival(struct gb_link *head, struct gb_wait *wait)
+static void enter_queue(struct gb_wait *wait, struct gb_link *queue)
 {
-    struct gb_link *after = head->prev;
+    struct gb_link *after = queue->prev;
 
-    while (after != head &&
-           GB_CONTAINER(after, struct gb_wait, of_device)->since_ms > wait->since_ms)
+    while (after != queue &&
+           GB_CONTAINER(after, struct gb_wait, of_queue)->since_ms > wait->since_ms)
         after = after->prev;
-    gb_list_append(after->next, &wait->of_device);
+    gb_list_append(after->next, &wait->of_queue);
 }
 
-void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms)
+static bool in_queue(const struct gb_wait *wait, const struct gb_device *device)
 {
-    bool moves = (wait->expects_since_ms == 0) != (since_ms == 0);
+    return wait->device == device && gb_list_linked(&wait->of_queue);
+}
 
-    wait->expects_since_ms = since_ms;
-    if (!moves)
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes)
+{
+    if (!in_queue(wait, device) || wait->need == 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->waits);
+    }
+    wait->need = bytes ? bytes : 1;
+    wait->comes = comes;
+}
+
+void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
+{
+    if (!in_queue(wait, device) || wait->driver_since == 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->expecting);
+    }
+    wait->driver_since = since_ms;
+}
+
+void gb_wait_for_change(struct gb_wait *wait, struct gb_device *device)
+{
+    if (in_queue(wait, device) && wait->need == 0 && wait->driver_since == 0)
         return;
-    gb_list_remove(&wait->of_device);
-    insert_by_arrival(since_ms ? &wait->device->expecting : &wait->device->waits, wait);
+    leave_queue(wait);
+    wait->device = device;
+    enter_queue(wait, &device->expecting);
 }
 
-uint64_t gb_wait_expects_since(const struct gb_wait *wait)
+uint64_t gb_wait_driver_since(const struct gb_wait *wait)
 {
-    return wait->expects_since_ms;
+    return wait->driver_since;
+}
+
+void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage)
+{
+    leave_queue(wait);
+    gb_list_append(&storage->waits, &wait->of_queue);
+}
+
+int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage)
+{
+    struct gb_storage **held;
+
+    for (size_t i = 0; i < wait->held_count; i++)
+        if (wait->held[i] == storage)
+            return 0;
+    held = realloc(wait->held, (wait->held_count + 1) * sizeof(struct gb_storage *));
+    if (!held)
+        return GPUBUF_E_NO_MEMORY;
+    wait->held = held;
+    held[wait->held_count++] = gb_storage_ref(storage);
+    gb_recent_hold(&storage->recent);
+    return 0;
+}
+
+const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
+{
+    for (size_t i = 0; i < wait->held_count; i++)
+        if (wait->held[i]->failure && gb_list_empty(&wait->held[i]->objects))
+            return wait->held[i]->failure;
+    return NULL;
 }
 
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
@@ -197,6 +275,17 @@ void gb_waits_name(struct gb_server *server, const struct gb_object *object)
     }
 }
 
+void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
+{
+    while (!gb_list_empty(&storage->waits)) {
+        struct gb_wait *wait = GB_CONTAINER(storage->waits.next, struct gb_wait, of_queue);
+
+        gb_list_remove(&wait->of_queue);
+        if (!gb_list_linked(&wait->woken))
+            gb_list_append(&server->waits.woken, &wait->woken);
+    }
+}
+
 /* Every one once: whose memory is there takes it. */
 static void run_expecting(struct gb_device *device)
 {
@@ -210,24 +299,52 @@ static void run_expecting(struct gb_device *device)
         gb_list_append(&turn, link);
     }
     while (!gb_list_empty(&turn)) {
-        struct gb_wait *wait = GB_CONTAINER(turn.next, struct gb_wait, of_device);
+        struct gb_wait *wait = GB_CONTAINER(turn.next, struct gb_wait, of_queue);
 
-        gb_list_remove(&wait->of_device);
-        gb_list_append(&device->expecting, &wait->of_device);
+        gb_list_remove(&wait->of_queue);
+        gb_list_append(&device->expecting, &wait->of_queue);
         gb_methods_retry(wait, false);
     }
 }
 
-/* In order of arrival: what came first gets space first, and while it waits nothing passes it. */
+/* Whether `bytes` may pass a request that waits. */
+static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
+{
+    return !wait->comes && wait->need <= device->capacity &&
+           device->passed <= device->capacity - wait->need &&
+           bytes <= device->capacity - wait->need - device->passed;
+}
+
+bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
+{
+    return !gb_list_empty(&device->waits) &&
+           GB_CONTAINER(device->waits.next, const struct gb_wait, of_queue) != wait;
+}
+
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes)
+{
+    GB_LIST_EACH(&device->waits, link)
+        if (!lets_pass(device, GB_CONTAINER(link, struct gb_wait, of_queue), bytes))
+            return false;
+    return true;
+}
+
+/* In order of arrival; who comes after one that has to wait longer is tried if it may pass it. */
 static void run_device(struct gb_device *device)
 {
+    const struct gb_wait *waiting = NULL; /* the one that is hardest to pass */
+
     device->space_changed = false;
     run_expecting(device);
-    while (!gb_list_empty(&device->waits)) {
-        struct gb_wait *first = GB_CONTAINER(device->waits.next, struct gb_wait, of_device);
+    GB_LIST_EACH(&device->waits, link) {
+        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
 
-        if (!gb_methods_retry(first, false))
-            return;
+        if (waiting && !lets_pass(device, waiting, wait->need))
+            continue;
+        if (gb_methods_retry(wait, false) || !in_queue(wait, device) || wait->need == 0)
+            continue;
+        if (!waiting || wait->comes || (!waiting->comes && wait->need > waiting->need))
+            waiting = wait;
     }
 }
 

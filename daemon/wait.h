@@ -1,7 +1,12 @@
 /*
- * Requests that wait: an `open` for names to appear, a `create` for space. A waiting request keeps
- * its message and is tried anew as a whole when what it waits for may have come, and for the last
- * time when its time is up. It belongs to its session and ends with it.
+ * Requests that wait: an `open` for names to appear, or for an object to come back to its device, a
+ * `create` for space. A waiting request keeps its message and is tried anew as a whole when what it
+ * waits for may have come, and for the last time when its time is up. It belongs to its session and
+ * ends with it.
+ *
+ * Who waits for space on a device is served in the order of arrival. A request for fewer bytes may
+ * pass one that is held up by what others hold, but only as long as that one is none the later for
+ * it: what passed and is still held, and what the older one needs, must fit into the device together.
  */
 #ifndef GB_WAIT_H
 #define GB_WAIT_H
@@ -23,22 +28,42 @@ struct gb_waits {
 
 struct gb_wait;
 
-/* Puts a request aside. `names` (may be NULL: waits for space on `device`) are copied. The
+/* Puts a request aside. `names` (`count` may be 0) are those whose appearance wakes it; copied. The
    descriptors are taken over. `since_ms` is when it was first tried. 0 or GPUBUF_E_NO_MEMORY. */
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, struct gb_device *device, const struct gb_string *names,
-                size_t count, uint64_t since_ms, uint64_t until_ms, struct gb_wait **wait);
+                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
+                uint64_t until_ms, struct gb_wait **wait);
 void gb_wait_end(struct gb_wait *wait);
 
 struct gb_session *gb_wait_session(const struct gb_wait *wait);
 const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
-/* It waits for the device's driver since then, to make or to take back memory; 0: it waits for others
-   to let go. Those who wait for the driver are tried first: they do not stand behind those who may
-   wait for ever, and nobody takes what was made for them. */
-void gb_wait_expect(struct gb_wait *wait, uint64_t since_ms);
-uint64_t gb_wait_expects_since(const struct gb_wait *wait);
+
+/* What it waits for, besides names; one of these at a time. */
+
+/* Room for so many bytes on a device. `comes`: it is on its way, and nobody else is waited for. */
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes);
+/* The device's driver, to make memory, since then. Those who wait for it are tried first: they do
+   not stand behind those who may wait for ever, and nobody takes what was made for them. */
+void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
+uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
+/* The end of a storage's move. */
+void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
+/* Any change on the device. */
+void gb_wait_for_change(struct gb_wait *wait, struct gb_device *device);
+
+/* Keeps a storage where it is until the wait ends. Fine if it does already. GPUBUF_E_NO_MEMORY. */
+int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
+
+/* Why the content of one of these was lost; NULL if none was. */
+const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
+
+/* Whether a request that needs so many bytes of the device may be served before those that wait. */
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes);
+/* Whether requests wait for its space that are older than this one (NULL: than a new one). */
+bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
+
 /* Moves the end of the wait. */
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 /* The memory that it waits for. */
@@ -48,6 +73,8 @@ void gb_waits_init(struct gb_waits *waits);
 void gb_waits_end(struct gb_waits *waits);
 /* A name has got an object. */
 void gb_waits_name(struct gb_server *server, const struct gb_object *object);
+/* A move of the storage's has ended. */
+void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
 /* Tries what was woken, and what waits for space on devices where some was freed, in order. */
 void gb_waits_run(struct gb_server *server);
 /* Ends the waits of a session. */

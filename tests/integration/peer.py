@@ -370,6 +370,10 @@ class Peer:
         """Bytes of the device that are in use."""
         return self.call("stats")["devices"][0]["used"]
 
+    def pinned_by_clients(self):
+        """Bytes of the device that are to go, but that a session still maps."""
+        return self.call("stats")["devices"][0]["pinned_by_clients"]
+
     def wait_for_stats(self, condition):
         """Returns the `stats` for which condition(stats) holds."""
         end = time.monotonic() + DEADLINE

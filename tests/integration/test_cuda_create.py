@@ -15,13 +15,12 @@ CONTEXT = 8 * MIB
 def account(peer, index=0):
     """The device's figures, which must add up at any time."""
     told = peer.call("stats")["devices"][index]
-    assert told["free"] + told["used"] + told["retained"] == told["capacity"], told
-    assert told["used"] >= told["pinned_by_clients"]
+    assert told["free"] + allocated(told) == told["capacity"], told
     return told
 
 
 def allocated(told):
-    return told["used"] + told["retained"]
+    return told["used"] + told["retained"] + told["pinned_by_clients"]
 
 
 def settle_account(peer, gpu, context=0):

@@ -131,7 +131,8 @@ def test_what_is_on_its_way_back_is_waited_for(slow):
 
 
 def test_nobody_stands_behind_one_who_waits_for_others(slow):
-    """What is on its way back is enough for the second, not for the first."""
+    """What is on its way back is enough for the second, not for the first, which gets its memory none
+    the later for it."""
     daemon = slow("cuMemFree", 600)
     holder, waiter, peer = [daemon.connect() for _ in range(3)]
     held = holder.create("held", bytes_layout(20 * MIB))
@@ -141,7 +142,7 @@ def test_nobody_stands_behind_one_who_waits_for_others(slow):
     waiter.wait_until_read()
     waiter.call("stats")
     peer.unmap()
-    second = peer.create("b", bytes_layout(30 * MIB))
+    second = peer.create("b", bytes_layout(14 * MIB))
     assert ident not in waiter.replies and not answered(waiter)
     for one, session in ((held, holder), (second, peer)):
         session.call("abort", lease=one["lease"])

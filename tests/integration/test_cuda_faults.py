@@ -42,8 +42,9 @@ def switch(directory):
 
 def allocated(peer, index=0):
     told = peer.call("stats")["devices"][index]
-    assert told["free"] + told["used"] + told["retained"] == told["capacity"], told
-    return told["used"] + told["retained"]
+    taken = told["used"] + told["retained"] + told["pinned_by_clients"]
+    assert told["free"] + taken == told["capacity"], told
+    return taken
 
 
 def failed(error, code, *words):

@@ -7,7 +7,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 METHODS = {
     "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete",
-    "list", "stat", "pin", "unpin", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
+    "list", "stat", "pin", "unpin", "spill", "restore",
+    "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
 }
 
 

@@ -43,6 +43,8 @@ GOOD = {
     "stat": {"name": "there"},
     "pin": {"name": "there"},
     "unpin": {"name": "there"},
+    "spill": {"name": "there", "tier": "disk"},
+    "restore": {"name": "there", "wait_ms": 0},
     "leases": {"name": "there"},
     "unmap": {"segments": []},
     "trim": {"device": test_device.ID, "bytes": 1},

@@ -33,9 +33,12 @@ def mapped(daemon):
     return reader, mapping, segment
 
 
-def test_its_bytes_count_as_used(daemon, peer, mapped):
+def test_its_bytes_are_accounted_for(daemon, peer, mapped):
     assert peer.call("trim")["freed"] == 0
-    assert peer.used() >= SIZE
+    device = peer.call("stats")["devices"][0]
+    assert device["pinned_by_clients"] >= SIZE
+    assert device["capacity"] == (device["free"] + device["used"] + device["retained"]
+                                  + device["pinned_by_clients"])
 
 
 def test_it_is_not_given_to_another_domain(daemon, peer, mapped):

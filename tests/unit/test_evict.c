@@ -14,14 +14,15 @@
 
 /* ---- recency ---- */
 
-enum { LISTS = 2, ENTRIES = 3, ACTIONS = 6 };
+enum { LISTS = 2, ENTRIES = 3, ACTIONS = 9 };
 
-enum action { ENTER_0, ENTER_1, LEAVE, HOLD, DROP, TOUCH };
+enum action { ENTER_0, ENTER_1, LEAVE, HOLD, DROP, DROP_UNUSED, TOUCH, CLEAN, SOIL };
 
 /* The slow, obvious version: the time of the last use of each. */
 struct entry_model {
     int list; /* -1: none */
     uint64_t bytes, holds, used;
+    bool clean;
 };
 
 struct world {
@@ -69,45 +70,88 @@ static void act(struct world *world, int at, enum action action)
             model->used = world->now;
         gb_recent_drop(entry);
         break;
+    case DROP_UNUSED:
+        if (!model->holds)
+            return;
+        model->holds--;
+        gb_recent_drop_unused(entry);
+        break;
+    case CLEAN:
+    case SOIL:
+        model->clean = action == CLEAN;
+        gb_recent_set_clean(entry, model->clean);
+        break;
     case TOUCH:
+        if (model->list < 0 || model->holds)
+            break; /* no use */
         model->used = world->now;
         gb_recent_touch(entry);
         break;
     }
 }
 
-/* Walks the list from the oldest on, beside the model. */
+/* The model's least recently used of a list and kind after `last`; -1: none. */
+static int next_oldest(const struct world *world, int list, bool clean, uint64_t last)
+{
+    int oldest = -1;
+
+    for (int i = 0; i < ENTRIES; i++) {
+        const struct entry_model *model = &world->model[i];
+
+        if (model->list == list && !model->holds && model->clean == clean && model->used > last &&
+            (oldest < 0 || model->used < world->model[oldest].used))
+            oldest = i;
+    }
+    return oldest;
+}
+
+static const struct gb_recent *oldest_entry(const struct world *world, int list, bool clean)
+{
+    int oldest = next_oldest(world, list, clean, 0);
+
+    return oldest < 0 ? NULL : &world->entries[oldest];
+}
+
+/* Walks one kind of a list from the oldest on, beside the model. */
+static void check_kind(const struct world *world, int list, bool clean, uint64_t *count,
+                       uint64_t *bytes)
+{
+    const struct gb_recency *recency = &world->lists[list];
+    const struct gb_link *head = clean ? &recency->clean : &recency->dirty, *link = head->next;
+    uint64_t last = 0;
+    int oldest;
+
+    while ((oldest = next_oldest(world, list, clean, last)) >= 0) {
+        assert_ptr_equal(link, &world->entries[oldest].link);
+        link = link->next;
+        ++*count;
+        *bytes += world->model[oldest].bytes;
+        last = world->model[oldest].used;
+    }
+    assert_ptr_equal(link, head);
+}
+
 static void check_list(const struct world *world, int list)
 {
     const struct gb_recency *recency = &world->lists[list];
-    const struct gb_link *link = recency->head.next;
-    uint64_t count = 0, bytes = 0, last = 0;
+    const struct gb_recent *clean = oldest_entry(world, list, true);
+    const struct gb_recent *dirty = oldest_entry(world, list, false);
+    uint64_t count = 0, bytes = 0;
 
-    for (;;) {
-        int oldest = -1;
-
-        for (int i = 0; i < ENTRIES; i++) {
-            const struct entry_model *model = &world->model[i];
-
-            if (model->list == list && !model->holds && model->used > last &&
-                (oldest < 0 || model->used < world->model[oldest].used))
-                oldest = i;
-        }
-        if (oldest < 0)
-            break;
-        if (!count)
-            assert_ptr_equal(gb_recency_oldest(recency), &world->entries[oldest]);
-        assert_ptr_equal(link, &world->entries[oldest].link);
-        link = link->next;
-        count++;
-        bytes += world->model[oldest].bytes;
-        last = world->model[oldest].used;
-    }
-    assert_ptr_equal(link, &recency->head);
-    if (!count)
-        assert_null(gb_recency_oldest(recency));
+    check_kind(world, list, true, &count, &bytes);
+    assert_int_equal(recency->clean_bytes, bytes);
+    check_kind(world, list, false, &count, &bytes);
     assert_int_equal(recency->count, count);
     assert_int_equal(recency->bytes, bytes);
+    assert_ptr_equal(gb_recency_oldest_clean(recency), clean);
+    assert_ptr_equal(gb_recency_oldest_dirty(recency), dirty);
+    if (clean && dirty)
+        assert_ptr_equal(gb_recency_oldest(recency), world->model[clean - world->entries].used <
+                                                             world->model[dirty - world->entries].used
+                                                         ? clean
+                                                         : dirty);
+    else
+        assert_ptr_equal(gb_recency_oldest(recency), clean ? clean : dirty);
 }
 
 static void check_world(const struct world *world)

@@ -285,7 +285,7 @@ static void test_methods(void **state)
 {
     static const char *const methods[] = {
         "hello",    "create", "seal",   "settle", "abort",   "open",  "release",
-        "register", "alias",  "delete", "list",   "stat",    "pin",   "unpin",
+        "register", "alias",  "delete", "list",   "stat",    "pin",   "unpin", "spill", "restore",
         "leases",   "unmap",  "trim",   "watch",  "unwatch", "stats", "describe",
     };
     const cJSON *list = array(root, "methods"), *method;

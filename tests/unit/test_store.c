@@ -225,6 +225,7 @@ static int place(unsigned key, uint64_t bytes)
 static int adopt_some(unsigned user, uint64_t bytes, unsigned count)
 {
     struct gb_adoption adoptions[16] = {{.fd = 0}};
+    const struct gb_domain_key key = {&world.device, GB_SHARE_FD, 1000 + user, 0, 0600};
     struct gb_making_job *job = NULL;
     struct gb_error error = {0};
     uint64_t shortfall = 0;
@@ -232,7 +233,7 @@ static int adopt_some(unsigned user, uint64_t bytes, unsigned count)
 
     for (unsigned i = 0; i < count; i++)
         adoptions[i] = (struct gb_adoption){{.kind = GB_HANDLE_MEMFD, .bytes = bytes}, .fd = 0};
-    r = gb_store_adopt(&world.store, &world.device, world.users[user], adoptions, count, NULL,
+    r = gb_store_adopt(&world.store, &key, world.users[user], adoptions, count, NULL,
                        &world.storages[world.count], &shortfall, &job, &error);
     assert_int_equal(r < 0 ? r : 0, error.code);
     assert_int_equal(r == GB_PLACE_FULL, shortfall > 0);

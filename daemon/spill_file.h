@@ -1,0 +1,48 @@
+/*
+ * Files of the disk tier: one for each copy, in a directory that one daemon has for itself. A file
+ * begins with a header, which is written last: how many bytes follow, and their checksum (XXH3, 64
+ * bits). What does not match is not given out.
+ *
+ *   0  "gpubufsp"   8  version, 32 bits   12  0, 32 bits
+ *  16  bytes of content, 64 bits          24  XXH3 of the content, 64 bits
+ *  32  XXH3 of what is before, 64 bits    then zeros up to 4096, where the content begins
+ *
+ * All little-endian. Functions on files may block, and run on any thread, one at a time for a file.
+ */
+#ifndef GB_SPILL_FILE_H
+#define GB_SPILL_FILE_H
+
+#include <stdint.h>
+
+#include "proto/errors.h"
+
+#define GB_SPILL_HEADER_BYTES 4096u
+
+struct gb_spill_dir;
+struct gb_spill_file;
+
+/* Takes the directory, which must exist and be writable; removes files that an earlier daemon left.
+   GPUBUF_E_SYSTEM, GPUBUF_E_BUSY (another daemon has it), GPUBUF_E_NO_MEMORY. */
+int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
+void gb_spill_dir_close(struct gb_spill_dir *dir); /* NULL is fine */
+
+/* A new file; of one that fails or is given up nothing is left after its close. */
+int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, struct gb_spill_file **file,
+                         struct gb_error *error);
+int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t bytes,
+                        struct gb_error *error);
+/* All is written: only now the file is one. */
+int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error);
+
+/* An existing one, that has to hold so many bytes. */
+int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t bytes,
+                       struct gb_spill_file **file, struct gb_error *error);
+int gb_spill_file_read(struct gb_spill_file *file, void *data, uint64_t bytes,
+                       struct gb_error *error);
+/* Whether all that was read is what was written. */
+int gb_spill_file_verify(struct gb_spill_file *file, struct gb_error *error);
+
+void gb_spill_file_close(struct gb_spill_file *file); /* NULL is fine */
+void gb_spill_file_remove(struct gb_spill_dir *dir, uint64_t id);
+
+#endif

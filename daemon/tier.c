@@ -1,0 +1,117 @@
+#include "tier.h"
+
+#include <stdlib.h>
+
+#include "gpubuf.h"
+
+const char *gb_tier_name(enum gb_tier_kind kind)
+{
+    return kind == GB_TIER_HOST ? "host" : "disk";
+}
+
+static int find_place(struct gb_copy *copy)
+{
+    struct gb_tier *tier = copy->tier;
+    int r;
+
+    if (tier->kind == GB_TIER_DISK) {
+        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
+        if (copy->occupied > tier->capacity - tier->used)
+            return 1;
+        copy->file = tier->next_file++;
+        return 0;
+    }
+    r = gb_arena_alloc(tier->arena, copy->bytes, &copy->range);
+    if (r == 0)
+        copy->occupied = gb_range_bytes(copy->range);
+    return r;
+}
+
+int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                struct gb_copy **out)
+{
+    struct gb_copy *copy = calloc(1, sizeof(*copy));
+    int r;
+
+    if (!copy)
+        return GPUBUF_E_NO_MEMORY;
+    copy->tier = tier;
+    copy->storage = storage;
+    copy->bytes = bytes;
+    r = find_place(copy);
+    if (r != 0) {
+        free(copy);
+        return r;
+    }
+    tier->used += copy->occupied;
+    tier->copies++;
+    gb_recent_hold(&copy->recent);
+    gb_recent_enter(&tier->recency, &copy->recent, copy->occupied);
+    *out = copy;
+    return 0;
+}
+
+void gb_copy_complete(struct gb_copy *copy)
+{
+    copy->whole = true;
+    gb_copy_drop(copy);
+}
+
+void gb_copy_hold(struct gb_copy *copy)
+{
+    gb_recent_hold(&copy->recent);
+}
+
+static void copy_end(struct gb_copy *copy)
+{
+    copy->tier->used -= copy->occupied;
+    copy->tier->copies--;
+    free(copy);
+}
+
+static void remove_file(struct gb_job *job)
+{
+    struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
+
+    gb_spill_file_remove(copy->tier->dir, copy->file);
+}
+
+static void removed(struct gb_job *job)
+{
+    struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
+
+    copy->tier->going -= copy->occupied;
+    copy_end(copy);
+}
+
+static void copy_remove(struct gb_copy *copy)
+{
+    gb_recent_leave(&copy->recent);
+    if (copy->tier->kind == GB_TIER_HOST) {
+        gb_range_free(copy->tier->arena, copy->range);
+        copy_end(copy);
+        return;
+    }
+    copy->tier->going += copy->occupied;
+    copy->job = (struct gb_job){.work = remove_file, .done = removed};
+    gb_mover_submit(copy->tier->mover, &copy->job);
+}
+
+void gb_copy_drop(struct gb_copy *copy)
+{
+    gb_recent_drop_unused(&copy->recent);
+    if (!copy->storage && copy->recent.holds == 0)
+        copy_remove(copy);
+}
+
+void gb_copy_free(struct gb_copy *copy)
+{
+    copy->storage = NULL;
+    if (copy->recent.holds == 0)
+        copy_remove(copy);
+}
+
+uint64_t gb_copy_offset(const struct gb_copy *copy)
+{
+    return gb_range_offset(copy->range);
+}

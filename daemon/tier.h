@@ -1,0 +1,72 @@
+/*
+ * The tiers below the devices: pinned host memory, and files in a directory. Each has a budget, and
+ * holds *copies*: the content of one storage, in one piece. Sealed content never changes, so a copy
+ * stays good when its storage is restored, and the storage can then leave its device again at once.
+ * A copy that is not the only place of its content is clean: it can go without a loss.
+ *
+ * Pure but for the host tier's memory and the removal of files; the loop's. What copies is move.h,
+ * what decides is spill.h.
+ */
+#ifndef GB_TIER_H
+#define GB_TIER_H
+
+#include "arena.h"
+#include "evict.h"
+#include "mover.h"
+#include "pinned.h"
+#include "spill_file.h"
+
+enum gb_tier_kind { GB_TIER_HOST, GB_TIER_DISK, GB_TIERS };
+
+struct gb_storage;
+
+struct gb_tier {
+    enum gb_tier_kind kind;
+    uint64_t capacity; /* bytes; 0: there is no such tier */
+    uint64_t used;     /* in copies, those on their way in or out too */
+    uint64_t going;    /* of used: being removed */
+    uint64_t copies;
+    uint64_t failing_until; /* it failed lately: not tried again before, in ms; 0: it did not */
+    uint64_t writes, written_bytes, reads, read_bytes, failures; /* so far */
+    uint64_t write_us, read_us;                                  /* that these took */
+    struct gb_recency recency; /* of what is whole; held: in use */
+
+    struct gb_pinned *pinned; /* host */
+    struct gb_arena *arena;   /* host: over `pinned` */
+
+    struct gb_spill_dir *dir; /* disk */
+    struct gb_mover *mover;   /* disk: what writes from the host tier, and removes */
+    uint64_t next_file;
+};
+
+struct gb_copy {
+    struct gb_recent recent;
+    struct gb_job job; /* removing its file */
+    struct gb_tier *tier;
+    struct gb_storage *storage; /* NULL: that is gone, and it goes too when its hold ends */
+    uint64_t bytes;             /* of content */
+    uint64_t occupied;          /* of the tier's budget */
+    bool whole;                 /* all of the content is there */
+    struct gb_range *range;     /* host */
+    uint64_t file;              /* disk */
+};
+
+/* "host", "disk": as replies say it. */
+const char *gb_tier_name(enum gb_tier_kind kind);
+
+/* Room for a copy, which is held until it is whole or given up. 0; 1: there is no room now;
+   GPUBUF_E_NO_MEMORY. */
+int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                struct gb_copy **copy);
+/* It is whole: the hold ends. */
+void gb_copy_complete(struct gb_copy *copy);
+/* While it is held it stays. */
+void gb_copy_hold(struct gb_copy *copy);
+void gb_copy_drop(struct gb_copy *copy);
+/* Gives its room back, a file's when it has been removed; at the end of its hold if it is held. */
+void gb_copy_free(struct gb_copy *copy);
+
+/* Where it is in the host tier. */
+uint64_t gb_copy_offset(const struct gb_copy *copy);
+
+#endif
