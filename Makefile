@@ -124,7 +124,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c)
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
@@ -150,8 +150,9 @@ NODE ?= node
 NODE_INCLUDE ?= $(firstword $(dir $(wildcard \
 	$(shell $(NODE) -p 'path.join(path.dirname(path.dirname(process.execPath)),"include","node")' \
 	2>/dev/null)/node_api.h /usr/include/node/node_api.h /usr/include/nodejs/src/node_api.h)))
-NODE_SOURCES := $(wildcard client/node/src/*.c)
+NODE_SOURCES := $(wildcard client/node/src/*.c) tests/node/no_external.c
 NODE_HEADERS := $(wildcard client/node/src/*.h)
+NODE_OBJECTS := $(call objects,$(NODE_SOURCES))
 NODE_PLATFORM := linux-$(patsubst x86_64,x64,$(patsubst aarch64,arm64,$(shell uname -m)))
 NODE_PACKAGE := $(BUILD)/node/gpubufd
 NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
@@ -166,7 +167,7 @@ daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 examples: $(EXAMPLES)
-objects: $(OBJECTS) $(PROTOCOL) $(PYTHON_OBJECTS)
+objects: $(OBJECTS) $(PROTOCOL) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
 tests: all $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
@@ -338,25 +339,40 @@ wheel: ## a wheel of the Python package, in build/wheel
 	@ls $(BUILD)/wheel
 
 # Everything is in the one file: it is loaded where no libgpubuf is installed.
-NODE_OBJECTS := $(call objects,$(NODE_SOURCES))
 $(NODE_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -isystem $(NODE_INCLUDE) -MMD -MP -c $< -o $@
 -include $(NODE_OBJECTS:.o=.d)
-$(NODE_ADDON): $(NODE_OBJECTS) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
+$(NODE_ADDON): $(filter-out $(B)/obj/tests/%,$(NODE_OBJECTS)) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 
+# The same in a runtime without external ArrayBuffers, as Electron is, for its tests.
+NODE_ADDON_PLAIN := $(BUILD)/node/no-external.node
+$(NODE_ADDON_PLAIN): $(NODE_OBJECTS) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -Wl,--wrap=napi_create_external_arraybuffer \
+		-o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
+
+# The C library's side of its tests.
+$(BUILD)/node/columns: $(call objects,tests/node/columns.c) $(LIBRARY)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../lib' -o $@ $< -L$(B)/lib -lgpubuf
+
 # The package as it is published, beside the addon.
-.PHONY: node node-package
+.PHONY: node node-package node-tests
 ifeq ($(NODE_INCLUDE),)
 node: ## build the package for Node
 	@echo 'the package for Node is not built: no node_api.h; install libnode-dev, or say NODE_INCLUDE='
+node-tests: node
 else
 node: $(NODE_ADDON) $(NODE_PACKAGE)/.copied
+node-tests: node node-modules python $(NODE_ADDON_PLAIN) $(BUILD)/node/columns $(BUILD)/fakecuda/libcuda.so.1
 endif
 $(NODE_PACKAGE)/.copied: $(NODE_FILES)
 	$(call say,COPY,$(NODE_PACKAGE))
@@ -444,7 +460,7 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	@rm -f $(BUILD)/asan/reports/summary
 	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
-	$(MAKE) library node || failed=--build-failed; $(MAKE) node-modules; \
+	$(MAKE) library node-tests || failed=--build-failed; \
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
@@ -520,8 +536,10 @@ lint-clang:
 
 # A stamp for each file, so that files are checked side by side and once.
 TIDY := $(SOURCES:%=$(LINT)/tidy/%.ok)
-lint-tidy: $(TIDY)
-$(TIDY): $(LINT)/tidy/%.ok: % .clang-tidy $(HEADERS)
+NODE_TIDY := $(if $(NODE_INCLUDE),$(NODE_SOURCES:%=$(LINT)/tidy/%.ok))
+$(NODE_TIDY): CHECK_FLAGS += -isystem $(NODE_INCLUDE)
+lint-tidy: $(TIDY) $(NODE_TIDY)
+$(TIDY) $(NODE_TIDY): $(LINT)/tidy/%.ok: % .clang-tidy $(HEADERS) $(NODE_HEADERS)
 	$(call say,TIDY,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG_TIDY) --quiet $< -- $(CHECK_FLAGS) 2>$@.log || { cat $@.log; exit 1; }
@@ -541,7 +559,8 @@ CPPCHECK_FLAGS := --quiet --error-exitcode=1 --std=c11 --library=posix --library
 lint-cppcheck:
 	$(call say,CPPCHECK,'all C files')
 	@mkdir -p $(LINT)/cppcheck
-	$(Q)$(CPPCHECK) $(CPPCHECK_FLAGS) --cppcheck-build-dir=$(LINT)/cppcheck $(SOURCES)
+	$(Q)$(CPPCHECK) $(CPPCHECK_FLAGS) --cppcheck-build-dir=$(LINT)/cppcheck $(SOURCES) \
+		$(NODE_SOURCES)
 
 lint-shell:
 	$(call say,SHELL,$(SHELL_SCRIPTS))

@@ -155,6 +155,38 @@ test('a signal ends a watch', async () => {
   await assert.rejects(c.watch('', { signal: AbortSignal.abort() }).next(), { name: 'AbortError' })
 })
 
+test('events that nobody asks for are left out from the oldest on, and counted', async () => {
+  const watch = c.watch('flood/', { limit: 10 })
+  assert.equal((await watch.next()).value.kind, 'synced')
+  for (let i = 0; i < 50; i++) await c.put(`flood/${i}`, Int8Array.of(1))
+  await c.delete(Array.from({ length: 50 }, (_, i) => `flood/${i}`))
+  // What another watch is told after it shows that this one has been told all.
+  const other = c.watch('flood/end')
+  assert.equal((await other.next()).value.kind, 'synced')
+  await c.put('flood/end', Int8Array.of(1))
+  assert.equal((await other.next()).value.kind, 'sealed')
+  const seen = []
+  do seen.push((await watch.next()).value)
+  while (seen.at(-1).object.name !== 'flood/end')
+  assert.equal(seen.length, 10)
+  assert.deepEqual(seen.map(event => event.lost), [91, ...Array(9).fill(undefined)])
+  assert.deepEqual(seen.slice(0, 2).map(({ kind, object }) => `${kind} ${object.name}`), ['deleted flood/41', 'deleted flood/42'])
+  await watch.return()
+  await other.return()
+  await assert.rejects(async () => c.watch('', { limit: -1 }), RangeError)
+  // Marks stay, however many come behind them.
+  for (let i = 0; i < 30; i++) await c.put(`flood/${i}`, Int8Array.of(1))
+  const late = c.watch('flood/', { limit: 5 })
+  await c.list()
+  await until(async () => (await c.call('stats'), true))
+  const kinds = []
+  for await (const { kind, lost } of late) {
+    kinds.push([kind, lost])
+    if (kind === 'synced') break
+  }
+  assert.deepEqual(kinds, [['sealed', 27], ...Array(3).fill(['sealed', undefined]), ['synced', undefined]])
+})
+
 test('a watch that ends before it began leaves nothing behind', async () => {
   const other = await client()
   for (let i = 0; i < 100; i++) await other.watch('').return()

@@ -84,7 +84,7 @@ export class Daemon {
   /** Runs gpubufctl on it: the C library's side. */
   async ctl (...words) {
     const { stdout } = await execute(path.join(BUILD, 'bin', 'gpubufctl'), words, {
-      env: { ...process.env, GPUBUFD_SOCKET: this.socket }, maxBuffer: 64 << 20
+      env: { ...process.env, ...this.environment, GPUBUFD_SOCKET: this.socket }, maxBuffer: 64 << 20
     })
     return stdout
   }

@@ -4,7 +4,7 @@
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
 const { submit, nextId, pending, checkSignal } = require('./requests.cjs')
-const { makeObject, SharedObject } = require('./objects.cjs')
+const { makeObject, fill, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
 const { dtypeOf } = require('./dtypes.cjs')
@@ -13,7 +13,7 @@ const { Watch } = require('./watch.cjs')
 const KEY = Symbol('gpubufd')
 const EVICT = { spill: 0, drop: 1, keep: 2 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
-const COPY_NOW = 1 << 20 // bytes that are copied at once rather than by another thread
+const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
@@ -215,10 +215,9 @@ class Client {
    */
   async openMany (names, options) {
     if (!Array.isArray(names)) throw new TypeError('the names are not an array')
-    names.forEach((name, i) => text(name, `name ${i}`))
+    const list = Array.from(names, (name, i) => text(name, `name ${i}`)) // holes, too, are refused
     const { timeout, signal, partial = false, copy = this.#options.copy } = optionsOf(options)
     const wait = number(timeout, 'timeout')
-    const list = [...names]
     if (list.length === 0) return []
     const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
       ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
@@ -275,9 +274,9 @@ class Client {
   /** Deletes one name or many. */
   async delete (names, options) {
     if (Array.isArray(names)) {
-      names.forEach((name, i) => text(name, `name ${i}`))
-      for (let i = 0; i < names.length; i += 1000) {
-        await this.#call('_request', 'delete', { names: names.slice(i, i + 1000) }, options)
+      const list = Array.from(names, (name, i) => text(name, `name ${i}`))
+      for (let i = 0; i < list.length; i += 1000) {
+        await this.#call('_request', 'delete', { names: list.slice(i, i + 1000) }, options)
       }
     } else {
       await this.#call('_request', 'delete', { name: text(names, 'the name') }, options)
@@ -348,7 +347,7 @@ class Client {
     const { layout, writes, children } = await content(value, given)
     const object = await this.#create(name, layout, given)
     try {
-      await this.#fill(object, writes, children)
+      await this.#fill(object, writes, children, given.signal)
       given.signal?.throwIfAborted()
       return await object.seal({ signal: given.signal })
     } finally {
@@ -357,7 +356,7 @@ class Client {
   }
 
   /** Copies into an object that is being written: many pieces of many columns. */
-  async #fill (object, writes, children) {
+  async #fill (object, writes, children, signal) {
     const parts = []
     const collect = (target, writes, children) => {
       for (const [which, at, view] of writes) parts.push([target._index, which, at, view])
@@ -366,26 +365,26 @@ class Client {
       })
     }
     collect(object, writes, children)
-    const bytes = parts.reduce((sum, part) => sum + part[3].byteLength, 0)
-    if (object.device === 'host' && bytes <= COPY_NOW) {
-      try {
-        native.write(0, parts, true)
-      } catch (error) {
-        throw translate(error)
-      }
-    } else {
-      await submit(this, id => native.write(id, parts, false))
-    }
+    await fill(this, object.device, parts, signal)
   }
 
   // ---- events ----
 
-  /** An async iterator of { kind, object? }; what exists is told first, as "sealed", then "synced". */
+  /**
+   * An async iterator of { kind, object?, lost? }; what exists is told first, as "sealed", then "synced".
+   * At most `limit` events wait to be asked for; then the oldest are left out, and `lost` of the next
+   * says how many.
+   */
   watch (prefix = '', options) {
     text(prefix, 'the prefix')
-    const { signal } = optionsOf(options)
+    const { signal, limit } = optionsOf(options)
     checkSignal(signal)
-    return new Watch(this, prefix, signal, this.#watches, this.#options.reconnect)
+    return new Watch(this, prefix, {
+      signal,
+      limit: Math.max(number(limit, 'limit', WATCH_LIMIT), 1),
+      all: this.#watches,
+      reconnect: this.#options.reconnect
+    })
   }
 }
 

@@ -8,7 +8,7 @@ export interface ConnectOptions {
   socket?: string
   /** What `gpubufctl ps` shows. */
   name?: string
-  /** Milliseconds to try to connect, now and after a connection was lost. Default 5000. */
+  /** Milliseconds that connecting may take, and to try again for after a connection was lost. Default 5000. */
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
@@ -106,9 +106,16 @@ export interface LeaseInfo {
   age_ms: number
 }
 
+export interface WatchOptions extends RequestOptions {
+  /** Events that may wait to be asked for; past it the oldest are left out. Default 10 000. */
+  limit?: number
+}
+
 export interface WatchEvent {
   kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'synced' | 'reconnected' | (string & {})
   object?: ObjectInfo
+  /** How many events were left out before this one. */
+  lost?: number
 }
 
 export interface DeviceMemory {
@@ -164,8 +171,12 @@ export abstract class SharedObject {
   release (): void
   /** Publishes what create() gave; resolves with the version. */
   seal (options?: { nullCounts?: number | number[] | Record<string, number>, signal?: AbortSignal }): Promise<number>
+  /** Copies into an object that is being written; `at`: bytes from the buffer's begin. */
+  write (view: ArrayBufferView, options?: { buffer?: 'data' | 'mask' | 'offsets', at?: number, signal?: AbortSignal }): Promise<void>
   /** Of objects on a GPU that were created with share: "ipc". */
-  ipcHandle (): Promise<IpcHandle>
+  ipcHandle (options?: RequestOptions): Promise<IpcHandle>
+  /** Resolves once the content is there: at once, but on a GPU where its producer has work queued. */
+  ready (options?: RequestOptions): Promise<void>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 }
@@ -176,7 +187,7 @@ export class Bytes extends SharedObject {
   readonly bytes: Uint8Array
   readonly deviceData?: DeviceMemory
   toArrow (): arrow.Vector<arrow.Uint8>
-  toHost (): Promise<arrow.Vector<arrow.Uint8>>
+  toHost (options?: RequestOptions): Promise<arrow.Vector<arrow.Uint8>>
 }
 
 export class NDArray extends SharedObject {
@@ -195,7 +206,7 @@ export class NDArray extends SharedObject {
   readonly deviceData?: DeviceMemory
   readonly deviceMask?: DeviceMemory
   toArrow (): arrow.Vector
-  toHost (): Promise<arrow.Vector>
+  toHost (options?: RequestOptions): Promise<arrow.Vector>
 }
 
 export class Column extends SharedObject {
@@ -220,7 +231,7 @@ export class Column extends SharedObject {
   readonly deviceOffsets?: DeviceMemory
   deviceDescriptor (): DeviceDescriptor
   toArrow (): arrow.Vector
-  toHost (): Promise<arrow.Vector>
+  toHost (options?: RequestOptions): Promise<arrow.Vector>
 }
 
 export class Table extends SharedObject {
@@ -233,7 +244,7 @@ export class Table extends SharedObject {
   column (name: string): Column
   columnAt (i: number): Column
   toArrow (): arrow.Table
-  toHost (): Promise<arrow.Table>
+  toHost (options?: RequestOptions): Promise<arrow.Table>
 }
 
 export interface Watch extends AsyncIterableIterator<WatchEvent> {
@@ -271,7 +282,7 @@ export class Client {
   leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, segment: number, bytes: number }[], truncated?: boolean }>
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
-  watch (prefix?: string, options?: RequestOptions): Watch
+  watch (prefix?: string, options?: WatchOptions): Watch
 }
 
 /** Connects; a string is the socket's path. */

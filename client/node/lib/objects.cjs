@@ -6,10 +6,15 @@ const native = require('./native.cjs')
 const { translate, classes } = require('./errors.cjs')
 const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 const arrowExport = require('./to-arrow.cjs')
-const { submit } = require('./requests.cjs')
+const { constants } = require('node:buffer')
+const { submit, external, checkSignal } = require('./requests.cjs')
 const { ipcHandle } = require('./raw.cjs')
 
 const KINDS = ['bytes', 'array', 'column', 'table']
+
+const COPY_NOW = 1 << 20 // bytes that are copied at once rather than by another thread
+const BUFFERS = { __proto__: null, data: DATA, mask: MASK, offsets: OFFSETS }
+const PINNED_MIN = 1 << 18 // bytes whose copy from a GPU is worth pinned memory
 
 /** Only this module makes objects. */
 const KEY = Symbol('gpubufd')
@@ -52,6 +57,38 @@ function call (work) {
   } catch (error) {
     throw translate(error)
   }
+}
+
+/** An ArrayBuffer; Node says only that it has none. */
+function room (bytes) {
+  try {
+    return new ArrayBuffer(bytes)
+  } catch {
+    throw new RangeError(`there is no ArrayBuffer of ${bytes} bytes to be had: slice the object`)
+  }
+}
+
+function typed (Type, buffer, at, count) {
+  try {
+    return new Type(buffer, at, count)
+  } catch {
+    throw new RangeError(`${count} elements are more than a ${Type.name} may have here: slice the object`)
+  }
+}
+
+const sizeOf = parts => parts.reduce((sum, [, , , view]) => sum + view.byteLength, 0)
+
+/** Copies [object, which, at, view] into objects on a device. */
+async function fill (client, device, parts, signal) {
+  checkSignal(signal)
+  const bytes = sizeOf(parts)
+  // What shrinks under another thread's hands ends the process.
+  if (device === 'host' && (bytes <= COPY_NOW || parts.some(part => part[3].buffer.resizable))) {
+    call(() => native.write(0, parts, true))
+    return
+  }
+  await submit(client, id => native.write(id, parts, false), { signal })
+  if (sizeOf(parts) !== bytes) throw new TypeError('a buffer was detached while it was copied')
 }
 
 function position (value, length, what, missing) {
@@ -154,13 +191,21 @@ class SharedObject {
 
   /** A typed array over `count` elements of a buffer; undefined if there is no such buffer. */
   _typed (which, Type, from, count) {
-    const bytes = count * Type.BYTES_PER_ELEMENT
-    const found = call(() => native.memory(this._index, which, from * Type.BYTES_PER_ELEMENT, bytes,
-      this.#lease.copy))
+    const size = Type.BYTES_PER_ELEMENT
+    if (count === 0) return this._pointer(which) && new Type(0)
+    if (this.#lease.copy || !external) {
+      if (this.version === 0) {
+        throw new classes.UnsupportedError(
+          'this runtime has no ArrayBuffers over shared memory: fill the object by write()', 'unsupported', -32010)
+      }
+      const buffer = call(() => native.copy(this._index, which, from * size, room(count * size)))
+      return buffer && typed(Type, buffer, 0, count)
+    }
+    const found = call(() => native.memory(this._index, which, from * size, count * size))
     if (!found) return undefined
     const [buffer, at] = found
-    if (at % Type.BYTES_PER_ELEMENT === 0) return this._keep(new Type(buffer, at, count))
-    return new Type(buffer.slice(at, at + bytes)) // registered by somebody who did not align it
+    if (at % size === 0) return this._keep(typed(Type, buffer, at, count))
+    return new Type(buffer.slice(at, at + count * size)) // registered by somebody who did not align it
   }
 
   /** Keeps the lease as long as somebody has `what`, which shows the object's memory. */
@@ -169,14 +214,36 @@ class SharedObject {
     return what
   }
 
-  /** As _typed, copied by another thread; for GPUs. */
-  async _read (which, Type, from, count) {
-    const found = this._pointer(which)
-    if (!found) return undefined
-    const { client } = this.#lease
+  /** As _typed, copied by another thread, once the content is there. */
+  async _read (which, Type, from, count, signal) {
+    if (!this._pointer(which)) return undefined
     const size = Type.BYTES_PER_ELEMENT
-    const buffer = await submit(client, id => native.read(this._index, id, which, from * size, count * size))
-    return new Type(buffer)
+    const bytes = count * size
+    const pinned = external && this.#info.ordinal >= 0 && bytes >= PINNED_MIN && bytes <= constants.MAX_LENGTH
+    const target = pinned ? undefined : room(bytes)
+    const buffer = await submit(this.#lease.client,
+      id => native.read(this._index, id, which, from * size, bytes, target), { signal })
+    return typed(Type, buffer, 0, count)
+  }
+
+  /**
+   * Copies a typed array into an object that is being written, on the host or a GPU: into `buffer`
+   * ("data", "mask" or "offsets") from its byte `at` on.
+   */
+  async write (view, { buffer = 'data', at = 0, signal } = {}) {
+    const which = BUFFERS[buffer]
+    if (which === undefined) throw new TypeError('buffer is not "data", "mask" or "offsets"')
+    if (!ArrayBuffer.isView(view)) throw new TypeError('what is to be written is not a typed array')
+    if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`at is ${at}, not a number of bytes`)
+    await fill(this.#lease.client, this.device, [[this._index, which, at, view]], signal)
+  }
+
+  /**
+   * Resolves once the content is there. Only an object on a GPU may be opened before it is, where its
+   * producer has sealed it with work still queued; toHost() waits by itself.
+   */
+  async ready ({ signal } = {}) {
+    await submit(this.#lease.client, id => native.ready(this._index, id), { signal })
   }
 
   _bytes (which) {
@@ -202,7 +269,9 @@ class SharedObject {
    * cuIpcOpenMemHandle gives for the 64 octets. Of what was created with share: "ipc". Keep the object
    * while the handle is in use.
    */
-  async ipcHandle () {
+  async ipcHandle ({ signal } = {}) {
+    checkSignal(signal)
+    signal?.throwIfAborted()
     const { name, version, device, ordinal, offset, length, dtype } = this.#info
     if (ordinal < 0) throw new classes.UnsupportedError(`"${name}" is not on a GPU`, 'unsupported', -32010)
     const path = this.#path
@@ -210,7 +279,7 @@ class SharedObject {
       const column = path.reduce((node, i) => (node.columns ?? node.children)[i], layout)
       if (!column.data) return undefined
       return { segment: column.data.segment, byteOffset: column.data.offset, byteLength: column.data.bytes }
-    })
+    }, signal)
     const { array, stride } = dtype ? parseDtype(dtype) : {}
     if (this.kind === 'column' && array) { // as far as this slice goes
       const width = array.BYTES_PER_ELEMENT * stride
@@ -239,8 +308,8 @@ class SharedObject {
   }
 
   /** Copies it to the host, away from this thread, and resolves with what toArrow() would give. */
-  async toHost () {
-    return await arrowExport.toHost(this)
+  async toHost ({ signal } = {}) {
+    return await arrowExport.toHost(this, signal)
   }
 
   [Symbol.for('nodejs.util.inspect.custom')] () {
@@ -431,4 +500,4 @@ function makeObject (client, name, slot, kind, copy) {
   return object
 }
 
-module.exports = { SharedObject, Bytes, NDArray, Column, Table, makeObject }
+module.exports = { fill, SharedObject, Bytes, NDArray, Column, Table, makeObject }

@@ -18,10 +18,16 @@ function socketPath (given) {
 }
 
 /** Calls one method in a session that ends with the answer. */
-function callOnce (socket, method, params) {
+function callOnce (socket, method, params, signal) {
   return new Promise((resolve, reject) => {
     const closed = () => reject(new classes.ClosedError('the daemon has closed the connection', 'closed', -3))
     const connection = net.connect(socketPath(socket))
+    const stop = () => {
+      connection.destroy()
+      reject(signal.reason)
+    }
+    signal?.addEventListener('abort', stop, { once: true })
+    connection.once('close', () => signal?.removeEventListener('abort', stop))
     let text = ''
     connection.setEncoding('utf8')
     connection.once('error', error => reject(new classes.ConnectError(error.message, 'connect', -2)))
@@ -40,13 +46,13 @@ function callOnce (socket, method, params) {
 }
 
 /** { uuid, handle: 64 octets, byteOffset, byteLength } of a buffer that `find(layout)` finds. */
-async function ipcHandle (socket, name, version, find) {
-  const { object: { share } } = await callOnce(socket, 'stat', { name })
+async function ipcHandle (socket, name, version, find, signal) {
+  const { object: { share } } = await callOnce(socket, 'stat', { name }, signal)
   if (share !== 'ipc') {
     throw new classes.UnsupportedError(
       `"${name}" was not created with share: "ipc", so that it has no such handle`, 'unsupported', -32010)
   }
-  const { object, segments } = await callOnce(socket, 'open', { name, version, segments: 'all' })
+  const { object, segments } = await callOnce(socket, 'open', { name, version, segments: 'all' }, signal)
   const buffer = find(object.layout)
   const { handle } = segments.find(({ id }) => id === buffer?.segment) ?? {}
   if (handle?.kind !== 'cuda_ipc') {

@@ -25,7 +25,8 @@ function deliver (count, extras) {
   }
 }
 
-native.start(deliver, records, constants.MAX_LENGTH)
+/** Whether ArrayBuffers over memory of others are allowed: not in Electron. */
+const external = native.start(deliver, records, constants.MAX_LENGTH)
 
 class Request {
   constructor (id, client, settle) {
@@ -72,8 +73,9 @@ function checkSignal (signal) {
 }
 
 /**
- * Begins a request: `begin(id)` calls the addon and returns its number for cancel(). `settle(value,
- * kind, extra)` makes of the outcome what the promise resolves with.
+ * Begins a request: `begin(id)` calls the addon and returns its number for cancel(), or nothing where it
+ * is a work of libuv's pool. `settle(value, kind, extra)` makes of the outcome what the promise resolves
+ * with.
  */
 function submit (client, begin, { signal, settle } = {}) {
   return new Promise((resolve, reject) => {
@@ -92,15 +94,18 @@ function submit (client, begin, { signal, settle } = {}) {
       if (client) client._ended()
       return reject(translate(error))
     }
-    if (signal && number !== undefined) {
-      const slot = client._slot
-      request.abort = new Abort(signal, () => {
-        try {
-          native.cancel(slot, number)
-        } catch {} // the client is closed, and the request is ended by that
-      })
+    if (!signal) return
+    if (number === undefined) { // a work of another thread: it goes on, and nobody waits for it
+      request.abort = new Abort(signal, () => reject(signal.reason))
+      return
     }
+    const slot = client._slot
+    request.abort = new Abort(signal, () => {
+      try {
+        native.cancel(slot, number)
+      } catch {} // the client is closed, and the request is ended by that
+    })
   })
 }
 
-module.exports = { submit, nextId, pending, checkSignal }
+module.exports = { submit, nextId, pending, checkSignal, external }

@@ -104,12 +104,12 @@ function fetchNow (node) {
   node.children.forEach(fetchNow)
 }
 
-async function fetchAway (node) {
+async function fetchAway (node, signal) {
   await Promise.all([
     ...Object.entries(node.needs).map(async ([name, need]) => {
-      node[name] = await node.column._read(...need)
+      node[name] = await node.column._read(...need, signal)
     }),
-    ...node.children.map(fetchAway)
+    ...node.children.map(child => fetchAway(child, signal))
   ])
 }
 
@@ -219,10 +219,10 @@ function toArrow (object) {
   }
 }
 
-async function toHost (object) {
+async function toHost (object, signal) {
   const nodes = planOf(object)
   try {
-    await Promise.all(nodes.map(fetchAway))
+    await Promise.all(nodes.map(node => fetchAway(node, signal)))
     return build(object, nodes)
   } finally {
     end(object, nodes)

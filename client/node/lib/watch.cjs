@@ -6,13 +6,64 @@ const native = require('./native.cjs')
 const { fromStatus, translate } = require('./errors.cjs')
 const { nextId, pending } = require('./requests.cjs')
 
+/** Kinds of which none is left out: programs wait for them. */
+const MARKS = new Set(['synced', 'reconnected'])
+
+/**
+ * Events that nobody has asked for yet. Past the limit the oldest is left out, and the next that is
+ * taken tells how many were.
+ */
+class Queue {
+  #limit
+  #events = []
+  #start = 0
+  #lost = 0
+
+  constructor (limit) {
+    this.#limit = limit
+  }
+
+  get length () { return this.#events.length - this.#start }
+
+  push (event) {
+    this.#events.push(event)
+    if (this.length <= this.#limit) return
+    for (let i = this.#start; i < this.#events.length; i++) {
+      if (MARKS.has(this.#events[i].kind)) continue
+      this.#events.copyWithin(this.#start + 1, this.#start, i) // past the marks before it
+      this.#lost++
+      this.#skip()
+      break
+    }
+  }
+
+  take () {
+    const event = this.#events[this.#start]
+    this.#skip()
+    if (this.#lost) event.lost = this.#lost
+    this.#lost = 0
+    return event
+  }
+
+  #skip () {
+    this.#events[this.#start++] = undefined
+    if (this.#start < 1024 || this.#start * 2 < this.#events.length) return
+    this.#events.splice(0, this.#start)
+    this.#start = 0
+  }
+
+  clear () {
+    this.#events.length = this.#start = this.#lost = 0
+  }
+}
+
 class Watch {
   #client
   #prefix
   #signal
   #all
   #reconnect
-  #events = []
+  #events
   #waiting = [] // { resolve, reject } of next() calls
   #ended = false
   #failure
@@ -20,7 +71,8 @@ class Watch {
   #number
   #abort
 
-  constructor (client, prefix, signal, all, reconnect) {
+  constructor (client, prefix, { signal, limit, all, reconnect }) {
+    this.#events = new Queue(limit)
     this.#client = client
     this.#prefix = prefix
     this.#signal = signal
@@ -121,14 +173,14 @@ class Watch {
   }
 
   next () {
-    if (this.#events.length) return Promise.resolve({ value: this.#events.shift(), done: false })
+    if (this.#events.length) return Promise.resolve({ value: this.#events.take(), done: false })
     if (this.#failure) return Promise.reject(this.#take())
     if (this.#ended) return Promise.resolve({ value: undefined, done: true })
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }))
   }
 
   return () {
-    this.#events.length = 0
+    this.#events.clear()
     this.#end(undefined)
     return Promise.resolve({ value: undefined, done: true })
   }

@@ -8,11 +8,15 @@
  * turn.c does before the loop waits.
  *
  * Everything runs in the environment's thread, except the `execute` of works (connecting, copying),
- * which touch nothing but their own struct and the library.
+ * which touch nothing but their own struct and the library. But where such a work makes a blocking call
+ * of the library, it is in that thread that callbacks of requests and watches run meanwhile. So these
+ * only add completions, and touch nothing else that `lock` does not guard.
  */
 #ifndef GB_NODE_ADDON_H
 #define GB_NODE_ADDON_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +25,7 @@
 #include <uv.h>
 
 #include "client/lib/hold.h"
+#include "client/lib/pinned.h"
 #include "gpubuf.h"
 
 #define GB_RECORDS 256      /* completions handed over in one call */
@@ -35,7 +40,7 @@ enum gb_done {
     GB_DONE_EVENT,  /* of a watch: [kind, object or null] */
     GB_DONE_LOST,   /* a client's connection has ended */
     GB_DONE_CLIENT, /* value: a client's index; [instance, session] */
-    GB_DONE_BUFFER, /* an ArrayBuffer */
+    GB_DONE_BUFFER, /* an ArrayBuffer, of `block` if that is not NULL */
 };
 
 struct gb_completion {
@@ -49,7 +54,8 @@ struct gb_completion {
     size_t count;
     char *text; /* owned: the sentence of a failure, a result, an event's kind */
     struct gpubuf_info *info;
-    napi_ref reference; /* BUFFER */
+    napi_ref reference;      /* BUFFER */
+    struct gb_pinned *block; /* BUFFER: owned */
 };
 
 struct gb_watching;
@@ -59,19 +65,21 @@ struct gb_node_client {
     struct gpubuf_client *client; /* NULL once closed */
     double id;                    /* what JavaScript knows it by when it is lost */
     size_t index;
-    struct gb_watching *watches;
+    struct gb_watching *watches; /* under the addon's lock */
     uv_poll_t poll;
     int events; /* what is polled for; 0: not at all */
     bool referenced;
-    bool gathered;        /* requests may wait to be sent */
-    size_t expected;      /* requests under way */
-    unsigned look_misses; /* how often in a row looking for an answer was in vain */
-    unsigned look_pause;  /* how often not to look before looking again */
+    bool gathered;           /* requests may wait to be sent */
+    _Atomic size_t expected; /* requests under way */
+    unsigned look_misses;    /* how often in a row looking for an answer was in vain */
+    unsigned look_pause;     /* how often not to look before looking again */
 };
 
 struct gb_addon {
     napi_env env;
     uv_loop_t *loop;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of `closing`, the completions, and all clients' watches */
     size_t references; /* environment, ArrayBuffers, works, poll handles: the last one frees it */
     bool closing;
     bool delivering;
@@ -79,6 +87,7 @@ struct gb_addon {
     size_t handles; /* libuv's, not closed yet */
     uv_prepare_t before_wait;
     uv_idle_t no_wait;
+    uv_async_t from_elsewhere; /* completions were added by another thread */
 
     napi_ref deliver;
     napi_ref records_reference;
@@ -128,12 +137,13 @@ double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object);
 struct gpubuf_object *gb_object_at(struct gb_addon *addon, napi_value value, size_t *index);
 struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index);
 
-/* Adds a completion; without memory what it holds is given back, and the client's process goes on
+/* Adds a completion, from any thread; without memory what it holds is given back, and the client's process goes on
    with a request that never ends, which is all that can be done. */
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion);
 /* Copies text for a completion, so that NULL means that there is none. */
 char *gb_copy(const char *text);
 
+bool gb_has_completions(struct gb_addon *addon);
 /* Hands all completions over: from libuv's loop, or from inside a call of JavaScript's. */
 void gb_deliver_from_loop(struct gb_addon *addon);
 void gb_deliver_from_call(struct gb_addon *addon);
@@ -202,6 +212,23 @@ napi_value gb_js_null_count(napi_env env, napi_callback_info info);
 
 napi_value gb_js_memory(napi_env env, napi_callback_info info);
 napi_value gb_js_pointer(napi_env env, napi_callback_info info);
+/* The buffer's number as lib/ gives it. False after throwing. */
+bool gb_read_which(napi_env env, napi_value value, enum gpubuf_which *which);
+/* A stretch [from, from + bytes) of a buffer; false after throwing, also where it goes past the end. */
+bool gb_read_range(napi_env env, const napi_value *values, const struct gpubuf_memory *memory,
+                   uint64_t *from, uint64_t *bytes);
+
+bool gb_check_range(napi_env env, const struct gpubuf_memory *memory, uint64_t from,
+                    uint64_t bytes);
+/* Whether the runtime has external ArrayBuffers: Electron has none. */
+bool gb_has_external(napi_env env);
+napi_value gb_js_copy(napi_env env, napi_callback_info info);
+
+/* ---- copy.c ---- */
+
+/* An ArrayBuffer of a block, which is taken over; NULL after an exception. */
+napi_value gb_block_value(napi_env env, struct gb_pinned *block);
+napi_value gb_js_ready(napi_env env, napi_callback_info info);
 napi_value gb_js_read(napi_env env, napi_callback_info info);
 napi_value gb_js_write(napi_env env, napi_callback_info info);
 

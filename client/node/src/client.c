@@ -67,7 +67,7 @@ bool gb_client_receive(struct gb_node_client *client)
 {
     struct gb_addon *addon = client->addon;
     int r = gpubuf_dispatch(client->client);
-    if (r == 0 && addon->completion_count == 0)
+    if (r == 0 && !gb_has_completions(addon))
         return false;
     if (r < 0) {
         (void)uv_poll_stop(&client->poll);
@@ -124,6 +124,7 @@ void gb_client_close(struct gb_node_client *client)
     gb_send_gathered(inner);           /* which the daemon still serves */
     gpubuf_disconnect(inner);
     gb_watches_free(client);
+    gb_pinned_trim(); /* it has the GPU's context kept */
     uv_close((uv_handle_t *)&client->poll, on_poll_closed);
 }
 

@@ -69,27 +69,44 @@ static void completion_drop(struct gb_completion *completion)
     free(completion->errors);
     free(completion->text);
     free(completion->info);
+    gb_pinned_give(completion->block);
+}
+
+static bool make_room(struct gb_addon *addon)
+{
+    if (addon->completion_count < addon->completion_capacity)
+        return true;
+    size_t capacity = addon->completion_capacity ? 2 * addon->completion_capacity : 64;
+    struct gb_completion *completions =
+        realloc(addon->completions, capacity * sizeof(*completions));
+    if (!completions)
+        return false;
+    addon->completions = completions;
+    addon->completion_capacity = capacity;
+    return true;
 }
 
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion)
 {
     struct gb_completion one = *completion;
-    if (addon->closing) {
+    pthread_mutex_lock(&addon->lock);
+    bool added = !addon->closing && make_room(addon);
+    if (added) {
+        addon->completions[addon->completion_count++] = one;
+        if (!pthread_equal(addon->thread, pthread_self()))
+            (void)uv_async_send(&addon->from_elsewhere);
+    }
+    pthread_mutex_unlock(&addon->lock);
+    if (!added)
         completion_drop(&one);
-        return;
-    }
-    if (addon->completion_count == addon->completion_capacity) {
-        size_t capacity = addon->completion_capacity ? 2 * addon->completion_capacity : 64;
-        struct gb_completion *completions =
-            realloc(addon->completions, capacity * sizeof(*completions));
-        if (!completions) {
-            completion_drop(&one);
-            return;
-        }
-        addon->completions = completions;
-        addon->completion_capacity = capacity;
-    }
-    addon->completions[addon->completion_count++] = one;
+}
+
+bool gb_has_completions(struct gb_addon *addon)
+{
+    pthread_mutex_lock(&addon->lock);
+    bool has = addon->completion_count > 0;
+    pthread_mutex_unlock(&addon->lock);
+    return has;
 }
 
 static void set_number(napi_env env, napi_value object, const char *name, double number)
@@ -178,6 +195,11 @@ static napi_value extra_value(struct gb_addon *addon, struct gb_completion *comp
     case GB_DONE_CLIENT:
         return gb_text(env, completion->text);
     case GB_DONE_BUFFER:
+        if (completion->block) {
+            value = gb_block_value(env, completion->block);
+            completion->block = NULL;
+            return value;
+        }
         if (napi_get_reference_value(env, completion->reference, &value) != napi_ok)
             value = NULL;
         (void)napi_delete_reference(env, completion->reference);
@@ -245,12 +267,14 @@ static void deliver(struct gb_addon *addon, bool from_loop)
         return;
     addon->delivering = true;
     addon->references++; /* what is called may end the environment's part in it */
-    while (addon->completion_count > 0 && !addon->closing) {
+    while (gb_has_completions(addon) && !addon->closing) {
         /* More may be added meanwhile, so that these are taken off first. */
+        pthread_mutex_lock(&addon->lock);
         struct gb_completion *completions = addon->completions;
         size_t count = addon->completion_count;
         addon->completions = NULL;
         addon->completion_count = addon->completion_capacity = 0;
+        pthread_mutex_unlock(&addon->lock);
         for (size_t i = 0; i < count; i += GB_RECORDS) {
             size_t some = count - i < GB_RECORDS ? count - i : GB_RECORDS;
             if (!addon->closing)
@@ -283,6 +307,7 @@ void gb_addon_release(struct gb_addon *addon)
     free((void *)addon->clients);
     free((void *)addon->objects);
     free(addon->completions);
+    (void)pthread_mutex_destroy(&addon->lock);
     free(addon);
 }
 
@@ -291,7 +316,9 @@ void gb_addon_release(struct gb_addon *addon)
 static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
 {
     struct gb_addon *addon = data;
-    addon->closing = true;
+    pthread_mutex_lock(&addon->lock);
+    addon->closing = true; /* what still comes is dropped */
+    pthread_mutex_unlock(&addon->lock);
     addon->hook = hook;
     for (size_t i = 0; i < addon->client_count; i++) {
         if (addon->clients[i])
@@ -306,7 +333,8 @@ static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
     gb_addon_release(addon); /* the environment's part in it */
 }
 
-/* start(deliver, records, bufferMax): what JavaScript has to offer. */
+/* start(deliver, records, bufferMax): what JavaScript has to offer. Whether there are external
+   ArrayBuffers. */
 static napi_value js_start(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], resource, name;
@@ -329,7 +357,9 @@ static napi_value js_start(napi_env env, napi_callback_info info)
         napi_create_reference(env, values[0], 1, &addon->deliver) != napi_ok)
         return gb_throw(env, GPUBUF_E_INTERNAL, "cannot start");
     addon->records = data;
-    return NULL;
+    napi_value external = NULL;
+    (void)napi_get_boolean(env, gb_has_external(env), &external);
+    return external;
 }
 
 static bool add_errors(napi_env env, napi_value exports)
@@ -358,13 +388,16 @@ static napi_value init(napi_env env, napi_value exports)
         {"describe", gb_js_describe}, {"release", gb_js_release},
         {"child", gb_js_child},       {"column", gb_js_column},
         {"slice", gb_js_slice},       {"nullCount", gb_js_null_count},
-        {"memory", gb_js_memory},     {"pointer", gb_js_pointer},
-        {"read", gb_js_read},         {"write", gb_js_write},
+        {"memory", gb_js_memory},     {"copy", gb_js_copy},
+        {"pointer", gb_js_pointer},   {"read", gb_js_read},
+        {"write", gb_js_write},       {"ready", gb_js_ready},
     };
     struct gb_addon *addon = calloc(1, sizeof(*addon));
     if (!addon)
         return gb_throw_memory(env);
     addon->env = env;
+    addon->thread = pthread_self();
+    (void)pthread_mutex_init(&addon->lock, NULL);
     addon->references = 1;
     if (napi_get_uv_event_loop(env, &addon->loop) != napi_ok ||
         napi_add_async_cleanup_hook(env, on_environment_end, addon, NULL) != napi_ok) {

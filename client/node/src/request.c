@@ -245,13 +245,36 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     gb_complete(watch->client->addon, &event);
 }
 
+static void watching_add(struct gb_watching *watch)
+{
+    pthread_mutex_t *lock = &watch->client->addon->lock;
+    pthread_mutex_lock(lock);
+    watch->next = watch->client->watches;
+    watch->client->watches = watch;
+    pthread_mutex_unlock(lock);
+}
+
 static void watching_remove(struct gb_watching *watch)
 {
+    pthread_mutex_t *lock = &watch->client->addon->lock;
     struct gb_watching **link = &watch->client->watches;
+    pthread_mutex_lock(lock);
     while (*link != watch)
         link = &(*link)->next;
     *link = watch->next;
+    pthread_mutex_unlock(lock);
     free(watch);
+}
+
+/* The watch of the daemon's number; NULL if there is none. */
+static struct gb_watching *watching_find(struct gb_node_client *client, uint64_t number)
+{
+    pthread_mutex_lock(&client->addon->lock);
+    struct gb_watching *watch = client->watches;
+    while (watch && watch->number != number)
+        watch = watch->next;
+    pthread_mutex_unlock(&client->addon->lock);
+    return watch;
 }
 
 void gb_watches_free(struct gb_node_client *client)
@@ -263,7 +286,10 @@ void gb_watches_free(struct gb_node_client *client)
 static void on_watch(struct gpubuf_client *client, int status, uint64_t number, void *arg)
 {
     struct gb_watching *watch = arg;
+    pthread_mutex_t *lock = &watch->client->addon->lock;
+    pthread_mutex_lock(lock);
     watch->number = number;
+    pthread_mutex_unlock(lock);
     gb_complete(watch->client->addon, &(struct gb_completion){
                                           .type = GB_DONE_PLAIN,
                                           .id = watch->id,
@@ -290,8 +316,8 @@ napi_value gb_js_watch(napi_env env, napi_callback_info info)
     uint64_t request = 0;
     int r = GPUBUF_E_NO_MEMORY;
     if (watch) {
-        *watch = (struct gb_watching){.next = client->watches, .client = client, .id = id};
-        client->watches = watch;
+        *watch = (struct gb_watching){.client = client, .id = id};
+        watching_add(watch);
         r = gpubuf_watch_async(client->client, prefix, on_event, on_watch, watch, &request);
         if (r < 0)
             watching_remove(watch);
@@ -310,12 +336,9 @@ napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
     if (!client || !gb_read_index(env, values[1], "the watch", &number))
         return NULL;
     (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */
-    for (struct gb_watching *watch = client->watches; watch; watch = watch->next) {
-        if (watch->number == number) {
-            watching_remove(watch);
-            break;
-        }
-    }
+    struct gb_watching *watch = number ? watching_find(client, number) : NULL;
+    if (watch)
+        watching_remove(watch);
     gb_client_poll(client);
     return NULL;
 }

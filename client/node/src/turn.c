@@ -108,15 +108,22 @@ void gb_turns_need(struct gb_addon *addon)
         (void)uv_prepare_start(&addon->before_wait, on_before_wait);
 }
 
+static void on_elsewhere(uv_async_t *async)
+{
+    gb_deliver_from_loop(async->data);
+}
+
 void gb_turns_begin(struct gb_addon *addon)
 {
-    (void)uv_prepare_init(addon->loop, &addon->before_wait); /* neither can fail */
+    (void)uv_prepare_init(addon->loop, &addon->before_wait); /* none can fail: Node has some, too */
     (void)uv_idle_init(addon->loop, &addon->no_wait);
-    addon->before_wait.data = addon->no_wait.data = addon;
+    (void)uv_async_init(addon->loop, &addon->from_elsewhere, on_elsewhere);
+    addon->before_wait.data = addon->no_wait.data = addon->from_elsewhere.data = addon;
     uv_unref((uv_handle_t *)&addon->before_wait); /* requests keep their client's handle alive */
     uv_unref((uv_handle_t *)&addon->no_wait);
-    addon->handles += 2;
-    addon->references += 2;
+    uv_unref((uv_handle_t *)&addon->from_elsewhere);
+    addon->handles += 3;
+    addon->references += 3;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -128,4 +135,5 @@ void gb_turns_end(struct gb_addon *addon)
 {
     uv_close((uv_handle_t *)&addon->before_wait, on_closed);
     uv_close((uv_handle_t *)&addon->no_wait, on_closed);
+    uv_close((uv_handle_t *)&addon->from_elsewhere, on_closed);
 }

@@ -1,0 +1,28 @@
+/*
+ * Memory of the host that a GPU copies into at the full speed of its bus, for bindings whose results
+ * are such memory themselves. To pin fresh memory takes longer than to copy into it, so that blocks
+ * that are given back are kept for the next ones, up to a limit; and so is the GPU's primary context,
+ * as long as there is any block. Where memory cannot be pinned, or too much is already, a block is
+ * memory like any other.
+ *
+ * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
+ */
+#ifndef GB_LIB_PINNED_H
+#define GB_LIB_PINNED_H
+
+#include "gpubuf.h"
+
+struct gb_pinned;
+
+/* A block for a copy from `object`, to be given back. Its content is whatever it is.
+   GPUBUF_E_NO_MEMORY. */
+int gb_pinned_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_pinned **block);
+void gb_pinned_give(struct gb_pinned *block); /* NULL is fine */
+
+void *gb_pinned_memory(struct gb_pinned *block);
+uint64_t gb_pinned_bytes(const struct gb_pinned *block); /* as asked for */
+
+/* Frees the blocks that are kept. */
+void gb_pinned_trim(void);
+
+#endif

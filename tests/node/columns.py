@@ -1,0 +1,105 @@
+"""The Python package's side of what passes between languages: see columns.c.
+
+    columns.py dump NAME
+    columns.py put WHAT NAME DEVICE [FILE]     movies (a CSV file), flights (raw buffers), nested, dictionary
+"""
+
+import json
+import sys
+import zlib
+
+import gpubufd
+import numpy as np
+
+DATA, MASK, OFFSETS = 0, 1, 2
+WIDTHS = {
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "float32": 4, "float64": 8, "date32": 4,
+}
+
+
+def fetch(column, which, start, count):
+    """A copy of a stretch of a buffer, wherever it is."""
+    out = np.empty(max(count, 1), "u1")
+    if count:
+        column._read(which, start, out.ctypes.data, count, 0)
+    return out[:count].tobytes()
+
+
+def bits(column, which):
+    first, length = column.offset, len(column)
+    raw = np.frombuffer(fetch(column, which, first // 8, (first % 8 + length + 7) // 8), "u1")
+    chosen = np.unpackbits(raw, bitorder="little")[first % 8 : first % 8 + length]
+    return zlib.crc32((chosen + ord("0")).astype("u1").tobytes())
+
+
+def dump(held):
+    told = {"length": len(held), "children": []}
+    if isinstance(held, gpubufd.Table):
+        told["children"] = [dump(held[name]) for name in held.names]
+        return told
+    if held.column is not None:
+        told["name"] = held.column
+    dtype = held.dtype
+    told |= {"dtype": dtype, "nulls": held.null_count}
+    if held.validity is not None:
+        told["mask"] = bits(held, MASK)
+    if dtype == "bool":
+        told["data"] = bits(held, DATA)
+    if held.offsets is not None:
+        raw = fetch(held, OFFSETS, held.offset * 4, (len(held) + 1) * 4)
+        offsets = np.frombuffer(raw, "i4")
+        told["offsets"] = zlib.crc32((offsets - offsets[0]).tobytes())
+        if dtype in ("utf8", "binary"):
+            told["data"] = zlib.crc32(fetch(held, DATA, int(offsets[0]), int(offsets[-1] - offsets[0])))
+    if dtype in WIDTHS:
+        width = WIDTHS[dtype]
+        told["data"] = zlib.crc32(fetch(held, DATA, held.offset * width, len(held) * width))
+    told["children"] = [dump(child) for child in held.children]
+    return told
+
+
+def movies(path):
+    """Whole numbers stay such where some are missing."""
+    import pandas
+
+    return {
+        name: [None if pandas.isna(value) else value for value in column.convert_dtypes()]
+        for name, column in pandas.read_csv(path).items()
+    }
+
+
+def flights(path):
+    raw = np.fromfile(path, "u1")
+    rows = len(raw) // 8
+    delay, distance, time = raw[: 2 * rows], raw[2 * rows : 4 * rows], raw[4 * rows :]
+    return {"delay": delay.view("i2"), "distance": distance.view("i2"), "time": time.view("f4")}
+
+
+def nested(_):
+    return [
+        {"id": 1, "tags": ["a", None, "größer"], "at": {"x": 1.5, "ok": True}},
+        None,
+        {"id": None, "tags": [], "at": None},
+        {"id": 4, "tags": None, "at": {"x": None, "ok": False}},
+    ]
+
+
+def dictionary(_):
+    import pandas
+
+    return pandas.Series(pandas.Categorical(["b", None, "a", "b", "c", None, "a"]))
+
+
+def main():
+    client = gpubufd.connect()
+    if sys.argv[1] == "dump":
+        print(json.dumps(dump(client.get(sys.argv[2]))))
+    else:
+        what, name, device, *path = sys.argv[2:]
+        make = {"movies": movies, "flights": flights, "nested": nested, "dictionary": dictionary}[what]
+        client.put(name, make(*path or [None]), device=device, replace=True)
+    client.close()
+
+
+main()
