@@ -2,11 +2,12 @@
 // there when they start. examples/raw.mjs, too.
 
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import readline from 'node:readline'
 import test, { after } from 'node:test'
 import { promisify } from 'node:util'
 import { BUILD, Daemon, PACKAGE, ROOT, arrow, run } from './harness.mjs'
@@ -14,6 +15,10 @@ import { BUILD, Daemon, PACKAGE, ROOT, arrow, run } from './harness.mjs'
 const UUID = 'GPU-fa4ecada-0000-4000-8000-000000000000'
 const plain = path.join(PACKAGE, '..', '..', 'fakecuda') // for Node, which knows no sanitizer
 const skip = existsSync(path.join(plain, 'libcuda.so.1')) ? false : 'tests/fakecuda is not built'
+
+const PYTHON = process.env.GPUBUF_PYTHON ?? 'python3'
+const noPython = await promisify(execFile)(PYTHON, ['-c', 'import numpy, gpubufd'],
+  { env: { ...process.env, PYTHONPATH: path.join(PACKAGE, '..', '..', 'python') } }).then(() => false, () => 'the package for Python is not built')
 
 const directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-gpu-'))
 const gpu = { FAKECUDA_DIR: directory, LD_LIBRARY_PATH: plain }
@@ -32,11 +37,11 @@ after(async () => {
 })
 
 /** What a program prints as JSON. */
-async function program (script) {
+async function program (script, environment) {
   const { code, stdout, stderr } = await run(`
     const print = value => console.log(JSON.stringify(value, (_, v) => typeof v === 'bigint' ? String(v) : v))
     const c = await connect(process.env.S)
-    ${script}`, { ...gpu, S: daemon.socket })
+    ${script}`, { ...gpu, S: daemon.socket, ...environment })
   assert.deepEqual([code, stderr], [0, ''])
   return JSON.parse(stdout)
 }
@@ -100,6 +105,116 @@ test('the legacy handle of an object, and of a slice of one of its columns', { s
   assert.ok(shown.includes(`handle ${Buffer.from(got.whole.handle).toString('hex')}`), shown)
   assert.doesNotMatch(await raw('on host'), /handle/)
   await assert.rejects(raw('none'), { code: 1 })
+})
+
+test('created on a GPU and written, in pieces', { skip }, async () => {
+  const got = await program(`
+    const made = await c.create('gpu/made', { kind: 'column', dtype: 'int32', length: 6, mask: true }, { device: 'cuda:0' })
+    await made.write(Int32Array.of(1, 2, 3, 4))
+    await made.write(Int32Array.of(50, 60), { at: 16 })
+    await made.write(Uint8Array.of(0b110111), { buffer: 'mask' })
+    const past = await made.write(Int32Array.of(1), { at: 24 }).catch(error => error.kind)
+    const none = await made.write(Int32Array.of(1), { buffer: 'offsets' }).catch(error => error.kind)
+    await made.seal({ nullCounts: 1 })
+    const sealed = await made.write(Int32Array.of(1)).catch(error => error.kind)
+    made.release()
+    const column = await c.open('gpu/made')
+    const vector = gpubufd.setArrow && await column.toHost().catch(() => undefined)
+    print({ past, none, sealed, all: vector && [...vector] })
+    column.release()`)
+  assert.deepEqual([got.past, got.none, got.sealed], ['invalid', 'invalid', 'busy'])
+  if (arrow) assert.deepEqual(got.all, [1, 2, 3, null, 50, 60])
+})
+
+test('much is copied into pinned memory, which is used again and is freed in the end', { skip: skip || (arrow ? false : 'no apache-arrow') }, async () => {
+  const trace = path.join(directory, 'trace')
+  const script = `
+    const values = Float64Array.from({ length: 1 << 18 }, (_, i) => i)
+    await c.put('gpu/much', values, { device: 'cuda:0', replace: true })
+    const much = await c.open('gpu/much')
+    let one = await much.toHost()
+    const [buffer, at] = [one.data[0].values.buffer, one.data[0].values.byteOffset]
+    const right = values.every((value, i) => one.get(i) === value)
+    const part = await much.slice(1000, 200_000).toHost()
+    one = undefined
+    const several = await Promise.all(Array.from({ length: 8 }, () => much.toHost()))
+    const all = several.every(vector => vector.get(12345) === 12345) && part.get(0) === 1000 && part.length === 199_000
+    const controller = new AbortController()
+    const stopped = much.toHost({ signal: controller.signal }).catch(error => error.name)
+    controller.abort()
+    const already = await much.toHost({ signal: AbortSignal.abort() }).catch(error => error.name)
+    much.release()
+    c.close() // what was copied stays
+    print({ right, all, stopped: await stopped, already, bytes: buffer.byteLength, at, last: several[7].get((1 << 18) - 1) })`
+  const expected = { right: true, all: true, stopped: 'AbortError', already: 'AbortError', bytes: 8 << 18, at: 0, last: (1 << 18) - 1 }
+  assert.deepEqual(await program(script, { FAKECUDA_TRACE: trace }), expected)
+  assert.ok((await readFile(trace, 'utf8')).split('cuMemHostAlloc').length > 5)
+  // Where nothing can be pinned it is memory as any other.
+  assert.deepEqual(await program(script, { FAKECUDA_FAIL: 'cuMemHostAlloc:*:2' }), expected)
+})
+
+const PRODUCER = `
+import ctypes, sys, gpubufd, numpy as np
+from gpubufd import cuda
+client = gpubufd.connect()
+stream = cuda.Stream()
+gate = ctypes.c_int(0)
+driver = ctypes.CDLL("libcuda.so.1")
+with cuda.Device(0):
+    made = client.create("late", "float64", (100000,), device="cuda:0")
+    values = np.arange(100000.0)
+    assert driver.fakecuda_wait(ctypes.byref(gate), ctypes.c_void_p(stream.handle)) == 0
+    made.write(values, stream=stream.handle)
+    made.seal(stream=stream.handle)
+print("sealed", flush=True)
+sys.stdin.readline()
+gate.value = 1
+stream.synchronize()
+made.wait_ready()
+sys.stdin.readline()
+`
+
+test('a producer that is still at work is waited for, while all else goes on', { skip: skip || noPython || (arrow ? false : 'no apache-arrow') }, async () => {
+  const environment = { ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket, PYTHONPATH: path.join(PACKAGE, '..', '..', 'python') }
+  const producer = spawn(PYTHON, ['-c', PRODUCER], { env: environment, stdio: ['pipe', 'pipe', 'inherit'] })
+  let consumer
+  try {
+    const lines = one => readline.createInterface({ input: one.stdout })[Symbol.asyncIterator]()
+    const say = lines(producer)
+    assert.equal((await say.next()).value, 'sealed')
+    consumer = spawn(process.execPath, ['--input-type=module', '-e', `
+    import { createRequire } from 'node:module'
+    const { connect } = createRequire('/')(${JSON.stringify(path.join(PACKAGE, 'lib', 'index.cjs'))})
+    const c = await connect()
+    const late = await c.open('late')
+    let done = 0
+    const copied = late.toHost().then(vector => { done++; return vector })
+    const ready = late.ready().then(() => { done++ })
+    // Events and answers come while a thread waits with calls of its own.
+    let events = 0
+    const watch = c.watch('noise/')
+    ;(async () => { for await (const event of watch) if (event.kind === 'sealed') events++ })()
+    const until = Date.now() + 1500 // longer than it takes until the library asks the daemon about the producer
+    let opens = 0
+    while (Date.now() < until) {
+      await c.put('noise/' + opens % 7, Int8Array.of(1), { replace: true, device: 'host' })
+      opens++
+    }
+    console.log(JSON.stringify({ done, going: events > 10 && opens > 10 }))
+    const vector = await copied
+    await ready
+    console.log(JSON.stringify({ sum: vector.toArray().reduce((sum, value) => sum + value, 0) }))
+    late.release()
+    c.close()`], { env: environment, stdio: ['ignore', 'pipe', 'inherit'] })
+    const told = lines(consumer)
+    assert.deepEqual(JSON.parse((await told.next()).value), { done: 0, going: true })
+    producer.stdin.write('go\n')
+    assert.deepEqual(JSON.parse((await told.next()).value), { sum: 100000 * 99999 / 2 })
+    producer.stdin.write('end\n')
+  } finally {
+    producer.kill()
+    consumer?.kill()
+  }
 })
 
 test('without a driver the host goes on, and a GPU is refused', { skip }, async () => {

@@ -17,12 +17,14 @@ struct part {
     struct gb_pinned *block;
 };
 
+enum copy { COPY_READ, COPY_WRITE, COPY_NOTHING };
+
 /* Several copies in one direction. */
 struct copying {
     struct gb_addon *addon;
     napi_async_work work;
     double id;
-    enum { COPY_READ, COPY_WRITE, COPY_NOTHING } what;
+    enum copy what;
     int status;
     char *message;
     size_t count;
@@ -136,7 +138,8 @@ static napi_value copy_start(napi_env env, struct copying *copying)
     return NULL;
 }
 
-static struct copying *copying_new(struct gb_addon *addon, napi_value id, int what, size_t count)
+static struct copying *copying_new(struct gb_addon *addon, napi_value id, enum copy what,
+                                   size_t count)
 {
     double number;
     if (!gb_read_number(addon->env, id, "the id", &number))
