@@ -420,15 +420,20 @@ static int greet(struct gb_call *call, const struct hello_params *params)
     struct gb_session *session = call->session;
     char *name = NULL;
 
-    if (session->greeted)
-        return gb_fail(&call->error, GPUBUF_E_BUSY, "hello was said before; it is the first call");
+    if (session->greeted && !params->resume.text)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "hello was said before; it is the first call, and said again only to resume "
+                       "more leases");
     if (params->protocol != GPUBUF_PROTOCOL)
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "protocol %" PRIu64 " is unknown here; this daemon speaks %d",
                        params->protocol, GPUBUF_PROTOCOL);
     if (params->client.text && !(name = strdup(params->client.text)))
         return gb_call_no_memory(call);
-    session->client = name;
+    if (name) {
+        free(session->client);
+        session->client = name;
+    }
     return 0;
 }
 

@@ -132,7 +132,11 @@ struct gpubuf_connect_options {
     uint64_t cache_bytes;    /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
     int answer_timeout_ms;   /* how long a blocking call waits for an answer, on top of its own
                                  wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
+    int resume_ms;           /* how long to try to make a connection that broke anew, see below;
+                                 0: 10 000; -1: for ever; GPUBUF_NO_RESUME: not at all */
 };
+
+#define GPUBUF_NO_RESUME (-2)
 
 /*
  * Connects and greets the daemon. `options` may be NULL. On success *client is to be ended with
@@ -149,24 +153,37 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * released, and their mappings stay until then, but what they hold is no longer promised. NULL is
  * fine.
  *
- * Where it is the daemon that ends the connection, calls return GPUBUF_E_CLOSED, and objects stay
- * readable until they are released.
+ * Where the connection breaks (the daemon was killed, or restarts) open objects stay readable, and the
+ * library makes the connection anew: in the next call, in gpubuf_dispatch, or, while objects are open,
+ * by a thread of its own. The objects' leases are asked for again; one that the daemon does not grant,
+ * since it has another instance or the object was gone meanwhile, is stale (gpubuf_is_stale). What was
+ * created and not sealed is gone: sealing it is GPUBUF_E_STALE. Requests under way are sent again,
+ * but for those that change something and may have been done: these end with GPUBUF_E_CLOSED, and the
+ * message says that it is not known. Watches are told everything from the beginning (gpubuf_watch).
+ * If nobody listens within resume_ms, or the daemon said that it stops for good, the connection is
+ * lost: every call returns GPUBUF_E_CLOSED, and objects stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
-/* The daemon's identity of this run (lowercase hex), the session's number. */
+/* Whether the object's lease went with a connection that broke. It can still be read where it is
+   mapped, but the daemon does not know that somebody does: what it holds is no longer promised. */
+GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
+
+/* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the session's
+   number. Both may change when a connection that broke is made anew. */
 GPUBUF_API const char *gpubuf_instance(const struct gpubuf_client *client);
 GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
 
 /*
- * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events() (POLLIN, or POLLIN |
- * POLLOUT while output is queued; ask anew before each wait), then call gpubuf_dispatch(), which
+ * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events() (ask anew before each
+ * wait, since it depends on whether output is queued), then call gpubuf_dispatch(), which
  * never blocks: it sends and receives what it can and runs callbacks. It returns how many messages
  * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
  * under way has then been ended with that code). While another thread is inside a blocking call it
  * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to the
- * client and stays the same until gpubuf_disconnect; it is -1 in a child of fork. Poll as poll() does,
- * by what is there: after a dispatch, not all that came meanwhile need have been received.
+ * client and stays the same until gpubuf_disconnect, also where the connection is made anew; it is -1
+ * in a child of fork, and good for polling only. Poll as poll() does, by what is there: after a
+ * dispatch, not all that came meanwhile need have been received.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
@@ -581,8 +598,8 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 /* ---- events -------------------------------------------------------------------------------- */
 
 /*
- * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn" or "synced" (the
- * objects that existed have all been told; `info` is NULL). A later daemon may send others. Strings
+ * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (the
+ * objects that existed have all been told; `info` is NULL) or "reconnected" (gpubuf_watch). A later daemon may send others. Strings
  * live during the call only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
@@ -591,8 +608,11 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
 /*
  * Watches names that start with `prefix` (NULL: all). *watch, where `watch` is not NULL, names it for
  * gpubuf_unwatch; it is set before the first event, which may come before this returns. Events come
- * in order, one at a time, in whichever thread dispatches. The watch ends with the connection, which
- * is told by the return of gpubuf_dispatch and of blocking calls, not by an event.
+ * in order, one at a time, in whichever thread dispatches. Where the connection broke and is made
+ * anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first, every object
+ * that exists is told as "sealed", and "synced" says that these are all. The watch ends with a
+ * connection that is lost, which is told by the return of gpubuf_dispatch and of blocking calls, not
+ * by an event.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);

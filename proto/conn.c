@@ -43,15 +43,21 @@ static void pop_fds(struct gb_conn *conn)
     free(first);
 }
 
-void gb_conn_end(struct gb_conn *conn)
+void gb_conn_reset(struct gb_conn *conn)
 {
     while (conn->out_fds != NULL)
         pop_fds(conn);
     free(conn->out);
     gb_frame_end(&conn->in);
+    *conn = (struct gb_conn){.fd = conn->fd, .sent = conn->sent};
+}
+
+void gb_conn_end(struct gb_conn *conn)
+{
+    gb_conn_reset(conn);
     if (conn->fd >= 0)
         close(conn->fd);
-    *conn = (struct gb_conn){.fd = -1};
+    conn->fd = -1;
 }
 
 /* ---- receiving ---- */
@@ -239,6 +245,7 @@ static ssize_t send_some(struct gb_conn *conn)
     } while (sent < 0 && errno == EINTR);
     if (sent > 0) {
         conn->out_sent += (size_t)sent;
+        conn->sent += (size_t)sent;
         if (with_fds)
             pop_fds(conn);
     }

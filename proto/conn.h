@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "frame.h"
@@ -17,8 +18,9 @@ struct gb_conn_fds; /* descriptors queued for sending, with the place of their m
 struct gb_conn {
     int fd;
     struct gb_frame in;
-    bool drained; /* the last receive took all that was there at that time */
-    char *out;    /* NULL when nothing is queued */
+    bool drained;  /* the last receive took all that was there at that time */
+    uint64_t sent; /* bytes, ever */
+    char *out;     /* NULL when nothing is queued */
     size_t out_length, out_sent, out_capacity;
     struct gb_conn_fds *out_fds;      /* in order; NULL when none */
     struct gb_conn_fds *out_fds_last; /* only while out_fds is not NULL */
@@ -28,6 +30,8 @@ struct gb_conn {
 void gb_conn_init(struct gb_conn *conn, int fd);
 /* Closes everything. Idempotent. */
 void gb_conn_end(struct gb_conn *conn);
+/* Forgets what was received and queued, descriptors included; the socket stays open. */
+void gb_conn_reset(struct gb_conn *conn);
 
 /*
  * Receives once into `buffer` (scratch of the caller, not empty) and queues descriptors in

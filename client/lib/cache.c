@@ -368,7 +368,11 @@ void gb_imports_use(struct gb_imports *imports, struct gb_import *import)
 void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import)
 {
     assert(import->leases > 0);
-    if (--import->leases == 0)
+    if (--import->leases > 0)
+        return;
+    if (import->detached)
+        import_free(import);
+    else
         idle_add(imports, import);
 }
 
@@ -421,6 +425,34 @@ void gb_imports_abandon(struct gb_imports *imports)
     while (imports->oldest)
         import_drop(imports, imports->oldest);
     imports->unmap_count = 0;
+}
+
+static void import_resume(struct gb_imports *imports, struct gb_import *import, bool tell)
+{
+    if (import->counted) {
+        import->counted = import->retired = false;
+    } else if (import->idle) {
+        import_drop(imports, import);
+        if (!tell)
+            imports->unmap_count--;
+    } else {
+        *find_link(imports, import->segment) = import->chain;
+        imports->count--;
+        imports->drops++;
+        import->detached = true;
+    }
+}
+
+void gb_imports_resume(struct gb_imports *imports, bool tell)
+{
+    for (size_t i = 0; i < imports->bucket_count; i++) {
+        struct gb_import *import = imports->buckets[i];
+        while (import) {
+            struct gb_import *next = import->chain;
+            import_resume(imports, import, tell);
+            import = next;
+        }
+    }
 }
 
 void gb_imports_end(struct gb_imports *imports)

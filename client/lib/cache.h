@@ -39,6 +39,8 @@ struct gb_import {
     size_t leases;                  /* how many use it */
     bool retired;                   /* the daemon wants it back: drop it when idle */
     bool idle;
+    bool counted;  /* while resuming: by the daemon, for this session */
+    bool detached; /* of a session that is over: in no table, and freed with its last use */
 };
 
 struct gb_imports {
@@ -89,6 +91,13 @@ void gb_imports_unhold(struct gb_imports *imports);
 
 /* Drops all that are idle, and tells nobody: the session is over. */
 void gb_imports_abandon(struct gb_imports *imports);
+
+/*
+ * Another session takes this one's place. Of its imports, which the daemon knows nothing of, those
+ * stay that are `counted`, which is cleared; the idle ones are dropped, and others detached. With
+ * `tell` the daemon is told of those dropped, since it may count them after all.
+ */
+void gb_imports_resume(struct gb_imports *imports, bool tell);
 
 /* For pthread_atfork: the cache's lock is held across a fork so that the child finds it whole. */
 void gb_cache_before_fork(void);

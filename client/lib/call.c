@@ -14,6 +14,16 @@ struct call {
     void *arg;
     char *result;
     size_t length;
+    /* To send it with. Of a blocking call these are the caller's, who waits; else the following. */
+    const char *method;
+    gb_write_params write;
+    const void *params;
+    const int *fds;
+    unsigned fd_count;
+    struct gb_writer written;
+    int own_fds[GB_LIMIT(fds)];
+    unsigned own_fd_count;
+    char text[];
 };
 
 static int call_reply(struct gb_request *request, const struct gb_reply *reply,
@@ -43,39 +53,11 @@ static void call_deliver(struct gb_request *request, int status)
 static void call_free(struct gb_request *request)
 {
     struct call *call = (struct call *)request;
+    for (unsigned i = 0; i < call->own_fd_count; i++)
+        close(call->own_fds[i]);
+    gb_writer_end(&call->written);
     free(call->result);
     free(call);
-}
-
-static const struct gb_request_type call_type = {
-    .reply = call_reply,
-    .deliver = call_deliver,
-    .free = call_free,
-};
-
-void gb_write_json(struct gb_writer *writer, struct gb_json value)
-{
-    const char *text = value.text, *end = text + value.length;
-    while (text < end) {
-        const char *stop = text;
-        while (stop < end && *stop != '\n' && *stop != '\r')
-            stop++;
-        gb_write(writer, text, (size_t)(stop - text));
-        if (stop < end) /* outside strings, where JSON has no raw line breaks */
-            gb_write_char(writer, ' ');
-        text = stop + 1;
-    }
-}
-
-/* Sends a call. The descriptors are taken over. */
-static int start(struct gpubuf_client *client, struct call *call, const char *method,
-                 gb_write_params write, const void *arg, const int *fds, unsigned fd_count,
-                 struct gb_error *error)
-{
-    call->base.type = &call_type;
-    struct gb_writer *writer = gb_request_begin(client, &call->base, method, fd_count);
-    write(writer, arg);
-    return gb_request_send(client, &call->base, fds, fd_count, GB_RELEASES_FIRST, error);
 }
 
 /* Copies of the caller's descriptors, for the connection to close. */
@@ -95,6 +77,52 @@ static int copy_fds(const int *fds, unsigned count, int *copies, struct gb_error
     return 0;
 }
 
+static int send_call(struct gb_request *request, struct gb_error *error)
+{
+    struct call *call = (struct call *)request;
+    int copies[GB_LIMIT(fds)];
+    int r = copy_fds(call->fds, call->fd_count, copies, error);
+    if (r < 0)
+        return r;
+    call->write(gb_request_begin(request->client, request, call->method, call->fd_count),
+                call->params);
+    return gb_request_send(request->client, request, copies, call->fd_count, GB_RELEASES_FIRST,
+                           error);
+}
+
+static const struct gb_request_type call_type = {
+    .reply = call_reply,
+    .resend = send_call,
+    .deliver = call_deliver,
+    .free = call_free,
+};
+
+void gb_write_json(struct gb_writer *writer, struct gb_json value)
+{
+    const char *text = value.text, *end = text + value.length;
+    while (text < end) {
+        const char *stop = text;
+        while (stop < end && *stop != '\n' && *stop != '\r')
+            stop++;
+        gb_write(writer, text, (size_t)(stop - text));
+        if (stop < end) /* outside strings, where JSON has no raw line breaks */
+            gb_write_char(writer, ' ');
+        text = stop + 1;
+    }
+}
+
+/* Whether a method may reach the daemon twice without harm. */
+static bool may_repeat(const char *method)
+{
+    static const char *const methods[] = {"list", "stat",     "stats", "leases",
+                                          "pin",  "describe", "unpin"};
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(method, methods[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
                      const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
                      char **result)
@@ -102,17 +130,22 @@ int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_
     int r = gb_enter_blocking(client);
     if (r < 0)
         return r;
-    int copies[GB_LIMIT(fds)];
     struct call *call = calloc(1, sizeof(*call));
     if (!call) {
         r = gb_report_memory(client);
         goto leave;
     }
     struct gb_error error;
+    call->base.type = &call_type;
+    call->base.client = client;
     call->base.waited = true;
-    r = copy_fds(fds, fd_count, copies, &error);
-    if (r == 0)
-        r = start(client, call, method, write, arg, copies, fd_count, &error);
+    call->base.once = !may_repeat(method);
+    call->method = method;
+    call->write = write;
+    call->params = arg;
+    call->fds = fds;
+    call->fd_count = fd_count;
+    r = send_call(&call->base, &error);
     if (r < 0) {
         free(call);
         (void)gb_report(client, &error);
@@ -180,6 +213,39 @@ int gpubuf_call(struct gpubuf_client *client, const char *method, const char *pa
     return gb_call(client, method, write_value, &value, timeout_ms, result);
 }
 
+static void write_written(struct gb_writer *writer, const void *arg)
+{
+    const struct gb_writer *written = arg;
+    gb_write(writer, written->data, written->length);
+}
+
+/* A call with texts and descriptors of its own; NULL with *error filled in. */
+static struct call *call_copy(const char *method, gb_write_params write, const void *arg,
+                              const int *fds, unsigned fd_count, struct gb_error *error)
+{
+    size_t length = strlen(method) + 1;
+    struct call *call = calloc(1, sizeof(*call) + length);
+    (void)gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    if (!call)
+        return NULL;
+    memcpy(call->text, method, length);
+    gb_writer_init(&call->written, 0);
+    write(&call->written, arg);
+    if (call->written.failed || copy_fds(fds, fd_count, call->own_fds, error) < 0) {
+        call_free(&call->base);
+        return NULL;
+    }
+    call->own_fd_count = fd_count;
+    call->base.type = &call_type;
+    call->base.once = !may_repeat(method);
+    call->method = call->text;
+    call->write = write_written;
+    call->params = &call->written;
+    call->fds = call->own_fds;
+    call->fd_count = fd_count;
+    return call;
+}
+
 int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
                            const void *arg, const int *fds, unsigned fd_count,
                            gpubuf_call_cb callback, void *callback_arg, uint64_t *request)
@@ -187,21 +253,19 @@ int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_
     int r = gb_enter(client);
     if (r < 0)
         return r;
-    int copies[GB_LIMIT(fds)];
-    struct call *call = calloc(1, sizeof(*call));
+    struct gb_error error;
+    struct call *call = call_copy(method, write, arg, fds, fd_count, &error);
     if (!call) {
-        r = gb_report_memory(client);
+        r = gb_report(client, &error);
         gb_leave(client);
         return r;
     }
+    call->base.client = client;
     call->callback = callback;
     call->arg = callback_arg;
-    struct gb_error error;
-    r = copy_fds(fds, fd_count, copies, &error);
-    if (r == 0)
-        r = start(client, call, method, write, arg, copies, fd_count, &error);
+    r = send_call(&call->base, &error);
     if (r < 0) {
-        free(call);
+        call_free(&call->base);
         (void)gb_report(client, &error);
     } else if (request) {
         *request = call->base.id;

@@ -13,6 +13,7 @@
 
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 #define CONNECT_TIMEOUT_MS 5000
+#define RESUME_MS 10000
 #define CACHE_BYTES (UINT64_C(1) << 30)
 
 /* ---- the life of a client ---- */
@@ -46,6 +47,8 @@ struct gpubuf_client *gb_client_new(int fd)
     client->names_max = GB_LIMIT(names);
     client->line_bytes_max = GB_LIMIT(line_bytes);
     client->imports.idle_bytes_max = CACHE_BYTES;
+    client->resume_ms = GPUBUF_NO_RESUME; /* not before it is greeted */
+    client->loop = client->loop_waker = -1;
     gb_writer_init(&client->writer, 0);
     gb_writer_init(&client->notice, 0);
     gb_conn_init(&client->conn, fd);
@@ -75,6 +78,7 @@ void gb_client_release(struct gpubuf_client *client)
         return;
     gb_imports_end(&client->imports);
     gb_order_end(client->order);
+    gb_resume_end(client);
     gb_writer_end(&client->writer);
     gb_writer_end(&client->notice);
     gb_pool_end(&client->pool);
@@ -83,6 +87,8 @@ void gb_client_release(struct gpubuf_client *client)
     free(client->buckets);
     free(client->released);
     free(client->input);
+    free(client->path);
+    free(client->name);
     free(client);
 }
 
@@ -139,6 +145,7 @@ void gpubuf_disconnect(struct gpubuf_client *client)
     }
     gb_fork_unwatch(client);
     pthread_mutex_unlock(&client->lock);
+    gb_flusher_forget(client);
     gb_gpu_own_forget(client->serial);
     gb_client_release(client);
 }
@@ -150,7 +157,7 @@ const char *gpubuf_instance(const struct gpubuf_client *client)
 
 uint64_t gpubuf_session(const struct gpubuf_client *client)
 {
-    return client->session;
+    return atomic_load(&client->session);
 }
 
 /* ---- connecting ---- */
@@ -215,22 +222,26 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
 
 /* ---- greeting ---- */
 
-static void write_hello(struct gb_writer *writer, const void *arg)
+void gb_write_hello(struct gb_writer *writer, const char *name)
 {
-    const char *name = arg;
     GB_WRITE_LITERAL(writer, "{\"protocol\":");
     gb_write_uint(writer, GPUBUF_PROTOCOL);
     if (*name) {
         GB_WRITE_LITERAL(writer, ",\"client\":");
         gb_write_cstring(writer, name);
     }
+}
+
+static void write_hello(struct gb_writer *writer, const void *arg)
+{
+    gb_write_hello(writer, arg);
     gb_write_char(writer, '}');
 }
 
 struct welcome {
     uint64_t protocol, session;
     struct gb_string instance;
-    struct gb_json limits;
+    struct gb_json limits, resumed;
 };
 
 struct limits {
@@ -242,7 +253,8 @@ static bool is_hex(const char *text)
     return text[strspn(text, "0123456789abcdef")] == '\0';
 }
 
-static int read_welcome(struct gpubuf_client *client, const char *text, struct gb_error *error)
+int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct gb_json *resumed,
+                    struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct welcome, protocol, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
@@ -250,6 +262,7 @@ static int read_welcome(struct gpubuf_client *client, const char *text, struct g
                  GB_INSTANCE_BYTES - 1),
         GB_FIELD(struct welcome, session, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct welcome, limits, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct welcome, resumed, GB_FIELD_ARRAY, 0, 0, 0),
     };
     static const struct gb_field limit_fields[] = {
         GB_FIELD(struct limits, names, GB_FIELD_UINT, 0, 1, 0),
@@ -258,13 +271,12 @@ static int read_welcome(struct gpubuf_client *client, const char *text, struct g
     struct welcome welcome = {0};
     struct limits limits = {client->names_max, client->line_bytes_max};
     struct gb_path path = {.key = "result"};
-    struct gb_json value;
 
-    int r = gb_json_check(text, strlen(text), &value, error);
-    if (r == 0 && gb_json_type(value) != GB_JSON_OBJECT)
-        r = gb_fail(error, GPUBUF_E_PROTOCOL, "expected an object");
+    int r = gb_json_type(result) == GB_JSON_OBJECT
+                ? 0
+                : gb_fail(error, GPUBUF_E_PROTOCOL, "expected an object");
     if (r == 0)
-        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+        r = gb_json_read(result, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
                          &path, &client->pool, &welcome, NULL, error);
     if (r == 0)
         r = gb_json_read(welcome.limits, limit_fields, 2, GB_UNKNOWN_IGNORE, &path, &client->pool,
@@ -281,25 +293,29 @@ static int read_welcome(struct gpubuf_client *client, const char *text, struct g
                        "the daemon speaks protocol %" PRIu64 ", this library speaks %d",
                        welcome.protocol, GPUBUF_PROTOCOL);
 
-    memcpy(client->instance, welcome.instance.text, welcome.instance.length + 1);
-    client->session = welcome.session;
+    if (strcmp(client->instance, welcome.instance.text) != 0)
+        memcpy(client->instance, welcome.instance.text, welcome.instance.length + 1);
+    atomic_store(&client->session, welcome.session);
     if (limits.names < client->names_max)
         client->names_max = limits.names;
     if (limits.line_bytes < client->line_bytes_max)
         client->line_bytes_max = limits.line_bytes;
+    if (resumed)
+        *resumed = welcome.resumed;
     return 0;
 }
 
 static int greet(struct gpubuf_client *client, const char *name, int64_t deadline)
 {
-    if (strlen(name) > GB_LIMIT(name_bytes) || !gb_utf8_valid(name, strlen(name)))
-        name = "";
     char *text = NULL;
     int r = gb_call(client, "hello", write_hello, name, gb_left_ms(deadline), &text);
     if (r < 0)
         return gb_report_text(NULL, r, "%s", gpubuf_errmsg(client));
     struct gb_error error = {.code = 0};
-    r = read_welcome(client, text, &error);
+    struct gb_json value;
+    r = gb_json_check(text, strlen(text), &value, &error);
+    if (r == 0)
+        r = gb_read_welcome(client, value, NULL, &error);
     free(text);
     return r < 0 ? gb_report(NULL, &error) : 0;
 }
@@ -321,8 +337,13 @@ static int read_options(const struct gpubuf_connect_options *given,
         options->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
     if (options->cache_bytes == 0)
         options->cache_bytes = CACHE_BYTES;
+    if (options->resume_ms == 0)
+        options->resume_ms = RESUME_MS;
     if (!options->client_name)
         options->client_name = program_invocation_short_name;
+    if (strlen(options->client_name) > GB_LIMIT(name_bytes) ||
+        !gb_utf8_valid(options->client_name, strlen(options->client_name)))
+        options->client_name = "";
     return 0;
 }
 
@@ -349,11 +370,17 @@ int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_optio
     }
     client->answer_timeout_ms = options.answer_timeout_ms < 0 ? -1 : options.answer_timeout_ms;
     client->imports.idle_bytes_max = options.cache_bytes;
-    r = greet(client, options.client_name, deadline);
+    client->path = strdup(path);
+    client->name = strdup(options.client_name);
+    if (client->path && client->name)
+        r = greet(client, client->name, deadline);
+    else
+        r = gb_report_memory(NULL);
     if (r < 0) {
         gpubuf_disconnect(client);
         return r;
     }
+    client->resume_ms = options.resume_ms < GPUBUF_NO_RESUME ? -1 : options.resume_ms;
     *out = client;
     return 0;
 }

@@ -86,6 +86,10 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
     int r = locate(object, which, offset, data, bytes, &to);
     if (r < 0)
         return r;
+    if (atomic_load(&object->lease->state) == GB_LEASE_STALE)
+        return gb_report_text(object->lease->client, GPUBUF_E_STALE,
+                              "%s went with the connection, which broke before it was sealed",
+                              object->lease->name);
     if (atomic_load(&object->lease->state) != GB_LEASE_OPEN)
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
                               "%s is sealed, or about to be, and cannot be written",

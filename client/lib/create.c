@@ -426,8 +426,15 @@ static void create_free(struct gb_request *request)
     free(create);
 }
 
+/* Also where the daemon had it: what was created went with the connection. */
+static int create_resend(struct gb_request *request, struct gb_error *error)
+{
+    return create_send(request->client, (struct create *)request, error);
+}
+
 static const struct gb_request_type create_type = {
     .reply = create_reply,
+    .resend = create_resend,
     .deliver = create_deliver,
     .discard = create_discard,
     .free = create_free,

@@ -25,6 +25,7 @@ void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why)
     if (client->lost.code)
         return;
     client->lost = *why;
+    gb_resume_end(client);
     atomic_store(&client->ended, true);
     /* The descriptor stays until the program disconnects, since its event loop, or another thread's
        poll, may have it. */
@@ -33,6 +34,7 @@ void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why)
     gb_request_end_all(client, why);
     gb_imports_abandon(&client->imports);
     gb_watch_end_all(client);
+    gb_loop_wake(client);
     if (client->waiters)
         pthread_cond_broadcast(&client->changed);
 }
@@ -128,7 +130,7 @@ static void queue_leases(struct gpubuf_client *client)
 bool gb_queue_unmaps(struct gpubuf_client *client)
 {
     struct gb_imports *imports = &client->imports;
-    if (client->lost.code || client->write_failed)
+    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
         return true;
     while (imports->unmap_count > 0) {
         size_t count = imports->unmap_count;
@@ -144,7 +146,7 @@ bool gb_queue_unmaps(struct gpubuf_client *client)
 void gb_queue_releases(struct gpubuf_client *client)
 {
     client->overdue = false;
-    if (client->lost.code || client->write_failed)
+    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
         return;
     queue_leases(client);
     (void)gb_queue_unmaps(client);
@@ -168,7 +170,7 @@ int gb_reserve_releases(struct gpubuf_client *client, size_t more)
 
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
 {
-    if (client->lost.code)
+    if (client->lost.code || client->link != GB_LINK_UP)
         return;
     assert(client->released_count < client->released_capacity);
     client->released[client->released_count++] = lease | (abort ? ABORT_BIT : 0);
@@ -253,13 +255,20 @@ static void handle_retire(struct gpubuf_client *client, struct gb_json params)
 /* The connection ends when the daemon closes it; until then it may still answer. */
 static void handle_shutdown(struct gpubuf_client *client, struct gb_json params)
 {
-    struct gb_string reason = {NULL, 0};
-    static const struct gb_field fields[] = {{.name = "reason", .type = GB_FIELD_STRING}};
-    if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, NULL, &client->pool, &reason, NULL,
+    struct farewell {
+        struct gb_string reason;
+        bool resume;
+    } farewell = {{NULL, 0}, false};
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct farewell, reason, GB_FIELD_STRING, 0, 0, 0),
+        GB_FIELD(struct farewell, resume, GB_FIELD_BOOL, 0, 0, 0),
+    };
+    if (gb_json_read(params, fields, 2, GB_UNKNOWN_IGNORE, NULL, &client->pool, &farewell, NULL,
                      NULL) < 0 ||
-        !reason.text)
-        reason.text = "no reason given";
-    (void)gb_fail(&client->farewell, GPUBUF_E_CLOSED, "%s", reason.text);
+        !farewell.reason.text)
+        farewell.reason.text = "no reason given";
+    if (!farewell.resume)
+        (void)gb_fail(&client->farewell, GPUBUF_E_CLOSED, "%s", farewell.reason.text);
 }
 
 static void handle_notification(struct gpubuf_client *client, const struct gb_rpc_message *message)
@@ -338,7 +347,7 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
         struct gb_error error;
         (void)gb_fail(&error, GPUBUF_E_CLOSED, "the daemon has closed the connection%s%s",
                       client->farewell.code ? ": " : "", client->farewell.message);
-        gb_client_lose(client, &error);
+        gb_client_break(client, &error);
         return 0;
     }
     if (received == GPUBUF_E_PROTOCOL || received == GPUBUF_E_LIMIT) {
@@ -381,6 +390,8 @@ int gb_receive(struct gpubuf_client *client, bool all)
 {
     int handled = 0;
     for (int i = 0; i < (all ? RECEIVES_MAX : 1) && !client->lost.code; i++) {
+        if (client->link == GB_LINK_DOWN)
+            break;
         int r = handle_received(client, receive(client));
         if (r == GPUBUF_E_AGAIN)
             break;
@@ -437,8 +448,32 @@ static void lead_sleeping(struct gpubuf_client *client, int timeout_ms)
     }
 }
 
+/* Waits until it is time to try to connect again, or something has changed. */
+static void lead_down(struct gpubuf_client *client, int timeout_ms)
+{
+    int64_t until = gb_now_ms() + gb_resume_pause(client, timeout_ms);
+    struct timespec time = {
+        .tv_sec = (time_t)(until / 1000),
+        .tv_nsec = (long)(until % 1000) * 1000000,
+    };
+    client->waiters++;
+    (void)pthread_cond_timedwait(&client->changed, &client->lock, &time);
+    client->waiters--;
+}
+
 void gb_lead(struct gpubuf_client *client, int timeout_ms)
 {
+    if (client->link != GB_LINK_UP) {
+        gb_resume_step(client);
+        if (client->lost.code)
+            return;
+        if (client->link == GB_LINK_DOWN) {
+            lead_down(client, timeout_ms);
+            return;
+        }
+        if (client->link != GB_LINK_UP)
+            timeout_ms = gb_resume_pause(client, timeout_ms);
+    }
     gb_flush(client);
     client->leader = true;
     client->pollers++;
@@ -541,22 +576,6 @@ void gb_deliver(struct gpubuf_client *client)
 
 /* ---- the public side ---- */
 
-int gpubuf_fd(const struct gpubuf_client *client)
-{
-    return client && !gb_is_forked(client) ? client->conn.fd : -1;
-}
-
-short gpubuf_events(const struct gpubuf_client *client)
-{
-    struct gpubuf_client *mutable = (struct gpubuf_client *)(uintptr_t)client;
-    if (!client || gb_is_forked(client))
-        return 0;
-    pthread_mutex_lock(&mutable->lock);
-    bool output = gb_conn_has_output(&client->conn) && !client->write_failed;
-    pthread_mutex_unlock(&mutable->lock);
-    return output ? POLLIN | POLLOUT : POLLIN;
-}
-
 void gb_gather_requests(struct gpubuf_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -576,6 +595,9 @@ int gpubuf_dispatch(struct gpubuf_client *client)
     int r = gb_enter(client);
     if (r < 0)
         return r;
+    gb_loop_clear(client);
+    if (client->link != GB_LINK_UP && !client->leader)
+        gb_resume_step(client);
     gb_queue_releases(client);
     gb_flush(client);
     /* A thread in a blocking call that leads is woken by the same input and handles it; to take it

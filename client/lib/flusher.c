@@ -1,44 +1,70 @@
 #include "flusher.h"
 
+#include <errno.h>
 #include <signal.h>
-#include <time.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "gpu_order.h"
 
-#define TICK_NS 1000000
+#define TICK_MS 1
+#define DOWN_TICK_MS 10    /* while there is nothing to do but to connect anew */
 #define QUIET_TICKS_MAX 32 /* after so many without anything to send a client is let go */
+#define EVENTS_MAX 16
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static struct gpubuf_client *engaged; /* linked by flusher_next; each is counted */
+static struct gpubuf_client *kept;    /* linked by kept_next; not counted */
+static int sockets = -1;              /* an epoll set: the ends of those kept, and `waker` */
+static int waker = -1;
 static pthread_t thread;
 static bool running, sleeping, stopping;
 
+/* Makes the connection anew. What comes for the program is the program's to dispatch. */
+static void resume(struct gpubuf_client *client)
+{
+    if (client->leader)
+        return;
+    gb_resume_step(client);
+    (void)gb_receive(client, true);
+    gb_flush(client);
+    if (client->deliveries)
+        gb_loop_wake(client);
+}
+
 /* Sends what has waited for a tick. Returns whether the client is still to be looked after. */
-static bool tick(struct gpubuf_client *client)
+static bool tick(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
+    if (client->link != GB_LINK_UP)
+        resume(client);
     bool working = gb_order_poll(client);
-    bool waiting = client->released_count > 0 || client->imports.unmap_count > 0 ||
-                   (gb_conn_has_output(&client->conn) && !client->write_failed);
+    bool waiting = client->link == GB_LINK_UP &&
+                   (client->released_count > 0 || client->imports.unmap_count > 0 ||
+                    (gb_conn_has_output(&client->conn) && !client->write_failed));
     if (waiting && client->overdue) {
         gb_queue_releases(client);
         gb_flush(client);
     } else {
         client->overdue = waiting;
     }
-    client->quiet_ticks = waiting || working ? 0 : client->quiet_ticks + 1;
+    bool resuming = client->link != GB_LINK_UP;
+    client->quiet_ticks = waiting || working || resuming ? 0 : client->quiet_ticks + 1;
     bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
+    *down = *down && client->link == GB_LINK_DOWN && !working;
     client->engaged = keep;
     pthread_mutex_unlock(&client->lock);
     return keep;
 }
 
-static void tick_all(struct gpubuf_client *client)
+/* Returns how long to wait until the next. */
+static int tick_all(struct gpubuf_client *client)
 {
+    bool down = true;
     while (client) {
         struct gpubuf_client *next = client->flusher_next;
-        if (tick(client)) {
+        if (tick(client, &down)) {
             pthread_mutex_lock(&lock);
             client->flusher_next = engaged;
             engaged = client;
@@ -48,27 +74,66 @@ static void tick_all(struct gpubuf_client *client)
         }
         client = next;
     }
+    return down ? DOWN_TICK_MS : TICK_MS;
+}
+
+/* A connection has ended. Where a thread leads, it finds out by itself. */
+static void look_at(uint64_t serial)
+{
+    pthread_mutex_lock(&lock);
+    struct gpubuf_client *client = kept;
+    while (client && client->serial != serial)
+        client = client->kept_next;
+    if (client)
+        gb_client_retain(client);
+    pthread_mutex_unlock(&lock);
+    if (!client)
+        return;
+    pthread_mutex_lock(&client->lock);
+    if (!client->leader && !client->lost.code && client->link == GB_LINK_UP) {
+        (void)gb_receive(client, true);
+        if (client->deliveries)
+            gb_loop_wake(client);
+    }
+    pthread_mutex_unlock(&client->lock);
+    gb_client_release(client);
+}
+
+static void sleep_on(int timeout_ms)
+{
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t count;
+    int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
+    for (int i = 0; i < ready; i++) {
+        if (events[i].data.u64 == 0)
+            (void)!read(waker, &count, sizeof(count));
+        else
+            look_at(events[i].data.u64);
+    }
+}
+
+static void wake_up(void)
+{
+    uint64_t one = 1;
+    (void)!write(waker, &one, sizeof(one));
 }
 
 static void *run(void *arg)
 {
-    const struct timespec pause = {.tv_nsec = TICK_NS};
+    int pause = TICK_MS;
     (void)arg;
     pthread_mutex_lock(&lock);
     while (!stopping) {
-        if (!engaged) {
-            sleeping = true;
-            pthread_cond_wait(&wake, &lock);
-            sleeping = false;
-            continue;
-        }
+        sleeping = !engaged;
+        int timeout = sleeping ? -1 : pause;
         pthread_mutex_unlock(&lock);
-        (void)nanosleep(&pause, NULL);
+        sleep_on(timeout);
         pthread_mutex_lock(&lock);
+        sleeping = false;
         struct gpubuf_client *clients = engaged;
         engaged = NULL;
         pthread_mutex_unlock(&lock);
-        tick_all(clients);
+        pause = clients ? tick_all(clients) : TICK_MS;
         pthread_mutex_lock(&lock);
     }
     struct gpubuf_client *clients = engaged;
@@ -82,15 +147,39 @@ static void *run(void *arg)
     return NULL;
 }
 
+static void close_sockets(void)
+{
+    if (sockets >= 0)
+        close(sockets);
+    if (waker >= 0)
+        close(waker);
+    sockets = waker = -1;
+}
+
+static bool open_sockets(void)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0};
+    sockets = epoll_create1(EPOLL_CLOEXEC);
+    waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (sockets >= 0 && waker >= 0 && epoll_ctl(sockets, EPOLL_CTL_ADD, waker, &event) == 0)
+        return true;
+    close_sockets();
+    return false;
+}
+
 /* Signals are the program's business, and none of its threads' that it does not know of. */
 static bool start(void)
 {
     sigset_t all, before;
     (void)sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+    if (!open_sockets())
         return false;
-    running = pthread_create(&thread, NULL, run, NULL) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) == 0) {
+        running = pthread_create(&thread, NULL, run, NULL) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!running)
+        close_sockets();
     return running;
 }
 
@@ -108,10 +197,39 @@ bool gb_flusher_engage(struct gpubuf_client *client)
         client->flusher_next = engaged;
         engaged = client;
         if (sleeping)
-            pthread_cond_signal(&wake);
+            wake_up();
     }
     pthread_mutex_unlock(&lock);
     return can;
+}
+
+void gb_flusher_keep(struct gpubuf_client *client)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = client->serial};
+    if (client->link_kept)
+        return;
+    pthread_mutex_lock(&lock);
+    if (!stopping && (running || start()) &&
+        epoll_ctl(sockets, EPOLL_CTL_ADD, client->conn.fd, &event) == 0) {
+        client->link_kept = true;
+        if (!client->kept) {
+            client->kept = true;
+            client->kept_next = kept;
+            kept = client;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void gb_flusher_forget(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&lock);
+    struct gpubuf_client **link = &kept;
+    while (*link && *link != client)
+        link = &(*link)->kept_next;
+    if (*link)
+        *link = client->kept_next;
+    pthread_mutex_unlock(&lock);
 }
 
 void gb_flusher_stop(void)
@@ -120,10 +238,13 @@ void gb_flusher_stop(void)
     stopping = true;
     bool join = running;
     running = false;
-    pthread_cond_signal(&wake);
-    pthread_mutex_unlock(&lock);
     if (join)
-        (void)pthread_join(thread, NULL);
+        wake_up();
+    pthread_mutex_unlock(&lock);
+    if (!join)
+        return;
+    (void)pthread_join(thread, NULL);
+    close_sockets();
 }
 
 /* The library may be unloaded, and the thread must not outlive its code. */
@@ -144,8 +265,8 @@ void gb_flusher_in_parent(void)
 
 void gb_flusher_in_child(void)
 {
-    engaged = NULL;
+    engaged = kept = NULL;
     running = sleeping = false;
-    (void)pthread_cond_init(&wake, NULL); /* it may have had a waiter */
+    close_sockets();
     pthread_mutex_unlock(&lock);
 }

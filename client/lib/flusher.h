@@ -5,7 +5,8 @@
  * that falls idle must not keep memory pinned. So where a client is busy its releases are held back,
  * and one thread of the process sees to it that none waits longer than two milliseconds. The thread
  * is started when it is first needed, and sleeps while no client is busy. It also looks after what
- * clients wait for on GPUs (gpu_order.h).
+ * clients wait for on GPUs (gpu_order.h), and after clients with leases whose connection breaks
+ * (resume.c): while they sleep, it sleeps on their sockets' ends.
  */
 #ifndef GB_LIB_FLUSHER_H
 #define GB_LIB_FLUSHER_H
@@ -17,6 +18,12 @@ struct gpubuf_client;
 /* Has the thread look after a client, whose lock is held. False if there is no thread: what is to be
    sent must be sent now. */
 bool gb_flusher_engage(struct gpubuf_client *client);
+
+/* Has the thread look out for the end of a client's connection, whose lock is held. Idempotent; where
+   there is no thread the next call finds out. */
+void gb_flusher_keep(struct gpubuf_client *client);
+/* It disconnects. Without its lock. */
+void gb_flusher_forget(struct gpubuf_client *client);
 
 /* Ends the thread for good; from then on everything is sent at once. For the end of the process. */
 void gb_flusher_stop(void);

@@ -4,6 +4,11 @@
  * connection does. A handler closes them in the child and starts a new generation, by which every
  * call on an inherited client is refused.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -33,8 +38,10 @@ static void in_parent(void)
 static void in_child(void)
 {
     atomic_fetch_add(&generation, 1);
-    for (struct gpubuf_client *client = clients; client; client = client->next)
+    for (struct gpubuf_client *client = clients; client; client = client->next) {
         close(client->conn.fd);
+        gb_loop_end(client);
+    }
     clients = NULL;
     gb_flusher_in_child();
     gb_cache_after_fork();
@@ -73,7 +80,25 @@ void gb_fork_unwatch(struct gpubuf_client *client)
     else
         clients = client->next;
     gb_conn_end(&client->conn);
+    gb_loop_end(client);
     pthread_mutex_unlock(&clients_lock);
+}
+
+/* A fork meanwhile would leave the child a descriptor of the new connection that nobody closes. */
+int gb_fork_reconnect(struct gpubuf_client *client)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int error = 0;
+    strcpy(address.sun_path, client->path); /* it was connected to by this name before */
+    pthread_mutex_lock(&clients_lock);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
+        dup3(fd, client->conn.fd, O_CLOEXEC) < 0)
+        error = errno;
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_unlock(&clients_lock);
+    return error;
 }
 
 unsigned gb_generation(void)

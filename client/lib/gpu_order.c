@@ -234,6 +234,16 @@ int gpubuf_release_on(struct gpubuf_object *object, void *stream)
     return 0;
 }
 
+void gb_order_break(struct gpubuf_client *client)
+{
+    struct gb_order *order = client->order;
+    while (order && order->seal_count > 0) {
+        struct pending_seal *seal = &order->seals[--order->seal_count];
+        gb_event_drop(seal->event);
+        free(seal->name);
+    }
+}
+
 void gb_order_drain(struct gpubuf_client *client)
 {
     while (client->order && client->order->release_count > 0)

@@ -50,6 +50,9 @@ static inline bool gb_order_poll(struct gpubuf_client *client)
     return client->order && gb_order_poll_all(client);
 }
 
+/* The connection broke, and the daemon has taken what was not settled along. */
+void gb_order_break(struct gpubuf_client *client);
+
 /* Before a client disconnects: waits for the deferred releases, and settles what has passed. Lets the
    lock go. */
 void gb_order_drain(struct gpubuf_client *client);

@@ -9,6 +9,10 @@
  * are decoded under the lock by the request's type; callbacks are queued and run without it, in
  * order, by one thread at a time.
  *
+ * A connection that breaks is, unless the program does not want that, made anew (resume.c): the
+ * socket takes the place of the old one, under its descriptor, leases are asked for again, and requests
+ * that may be are sent again. Meanwhile requests are only noted in the table.
+ *
  * A client is counted: one reference is the program's, one belongs to each lease, so that objects
  * may be released after gpubuf_disconnect.
  */
@@ -49,6 +53,9 @@ struct gb_request_type {
     void (*settle)(struct gb_request *request);
     /* Runs the callback, without the lock; `status` is what it is to be told. */
     void (*deliver)(struct gb_request *request, int status);
+    /* Sends it anew after the connection broke, as it was first sent, while it is off the table. NULL:
+       it is only ever sent once. */
+    int (*resend)(struct gb_request *request, struct gb_error *error);
     /* Gives back what nobody will fetch, with the lock held. May be NULL. */
     void (*discard)(struct gb_request *request);
     /* Frees it. Without the lock if its outcome was delivered or waited for, else with it. */
@@ -67,7 +74,9 @@ struct gb_request {
     const struct gb_request_type *type;
     struct gpubuf_client *client;
     uint64_t id;
+    uint64_t end;  /* of its message, in bytes sent by the connection; UINT64_MAX: not sent yet */
     int status;    /* once `ended` */
+    bool once;     /* the daemon must not get it twice */
     bool waited;   /* by a blocking call, which frees it; else there is a callback */
     bool canceled; /* nobody is interested any more: discard what comes */
     bool ended;    /* the outcome is there */
@@ -79,6 +88,14 @@ struct gb_request {
 
 struct gb_watch;
 struct gb_order;
+struct gb_lease;
+struct gb_resumption;
+
+enum gb_link_state {
+    GB_LINK_UP,
+    GB_LINK_DOWN,     /* broken: to be connected anew */
+    GB_LINK_GREETING, /* connected anew: hello is not answered yet */
+};
 
 struct gpubuf_client {
     _Atomic size_t references;
@@ -101,8 +118,18 @@ struct gpubuf_client {
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
     bool gathers;              /* requests wait for one another: see gather.h */
 
+    enum gb_link_state link;
+    int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
+    char *path, *name;                /* of the socket, of the client; owned */
+    struct gb_resumption *resumption; /* unless the link is up; owned */
+
+    int loop;         /* an epoll set with the socket, for the program's event loop; or -1 */
+    int loop_waker;   /* in it: an eventfd */
+    bool loop_woken;  /* it is to be read */
+    bool loop_output; /* the set looks for room to send as well */
+
     char instance[GB_INSTANCE_BYTES];
-    uint64_t session;
+    _Atomic uint64_t session;
     uint64_t names_max, line_bytes_max;
     int answer_timeout_ms;
 
@@ -116,6 +143,8 @@ struct gpubuf_client {
     uint64_t delivering_watch;
 
     struct gb_watch *watches;
+    uint64_t last_watch;
+    struct gb_lease *leases;
     struct gb_imports imports;
     struct gb_order *order; /* see gpu_order.h; NULL: nothing was ever to be waited for */
 
@@ -127,7 +156,9 @@ struct gpubuf_client {
     bool engaged; /* the flusher looks after it */
     bool overdue; /* what waits to be sent has waited for a tick already */
     unsigned quiet_ticks;
-    struct gpubuf_client *flusher_next;
+    struct gpubuf_client *flusher_next, *kept_next;
+    bool kept;      /* by the flusher, who looks out for the end of its connection */
+    bool link_kept; /* that of the connection there is now */
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
@@ -150,6 +181,9 @@ int gb_report_memory(const struct gpubuf_client *client);
 int gb_fork_watch(struct gpubuf_client *client);
 /* Removes it and closes its connection, so that no fork sees it half closed. */
 void gb_fork_unwatch(struct gpubuf_client *client);
+/* Connects a new socket and puts it in the place of the client's, under the same descriptor. 0 or
+   an errno; EAGAIN: the daemon's queue is full. */
+int gb_fork_reconnect(struct gpubuf_client *client);
 bool gb_is_forked(const struct gpubuf_client *client);
 /* The process's: another in a child of fork. Never 0. */
 unsigned gb_generation(void);
@@ -164,6 +198,12 @@ void gb_leave(struct gpubuf_client *client);
 
 void gb_client_retain(struct gpubuf_client *client);
 void gb_client_release(struct gpubuf_client *client); /* without the lock */
+
+/* Reads the answer to hello, and takes over what it says. *resumed (may be NULL) is its member. */
+int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct gb_json *resumed,
+                    struct gb_error *error);
+/* Begins the params of hello: {"protocol":…,"client":…, without the end. */
+void gb_write_hello(struct gb_writer *writer, const char *name);
 
 /* Allocates a client around a connected, non-blocking socket that has not been greeted. */
 struct gpubuf_client *gb_client_new(int fd);
@@ -194,6 +234,10 @@ void gb_request_end(struct gb_request *request, int status, const struct gb_erro
 
 /* Ends all of them; for gb_client_lose. */
 void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *error);
+/* The connection broke: ends those that cannot be sent anew, the rest is to be sent. */
+void gb_request_break_all(struct gpubuf_client *client);
+/* Sends all that are to be sent, in order. GPUBUF_E_NO_MEMORY. */
+int gb_request_resume_all(struct gpubuf_client *client);
 
 /* Takes a request off the table, and puts one back that was taken off. */
 void gb_request_remove(struct gb_request *request);
@@ -208,6 +252,31 @@ int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, i
 
 /* What to wait for an answer when the daemon itself may take `wait_ms`. */
 int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms);
+
+/* ---- resume.c: a connection that broke is made anew ---- */
+
+/* The connection has broken: it is made anew, or lost for good. */
+void gb_client_break(struct gpubuf_client *client, const struct gb_error *why);
+/* Where the link is not up: does what is due and can be done without waiting. For the leader, or
+   while there is none. */
+void gb_resume_step(struct gpubuf_client *client);
+/* When there is something to do again, for poll, but at most `timeout_ms` (-1: never). */
+int gb_resume_pause(const struct gpubuf_client *client, int timeout_ms);
+/* The lease ends. */
+void gb_resume_forget(struct gb_lease *lease);
+/* With the client, or when it is lost. */
+void gb_resume_end(struct gpubuf_client *client);
+
+/* ---- loop.c: the descriptor for the program's event loop ---- */
+
+/* The connection's socket is another, or (-1) none for now. */
+void gb_loop_watch(struct gpubuf_client *client, int fd);
+/* Something is there for the program to dispatch that did not come through its loop. */
+void gb_loop_wake(struct gpubuf_client *client);
+/* Takes note of being woken, in dispatch. */
+void gb_loop_clear(struct gpubuf_client *client);
+/* Closes it; in a child of fork as well. */
+void gb_loop_end(struct gpubuf_client *client);
 
 /* ---- dispatch.c: the connection ---- */
 
@@ -255,6 +324,9 @@ int gb_left_ms(int64_t deadline);
 void gb_watch_event(struct gpubuf_client *client, struct gb_json params);
 void gb_watch_deliver(struct gpubuf_client *client, struct gb_delivery *delivery);
 void gb_watch_end_all(struct gpubuf_client *client);
+/* The connection has broken: events of before mean nothing any more; and it is there again. */
+void gb_watch_break(struct gpubuf_client *client);
+void gb_watch_resume(struct gpubuf_client *client);
 
 /* ---- names.c ---- */
 
@@ -269,7 +341,8 @@ int gb_check_prefix(const struct gpubuf_client *client, const char *prefix);
 typedef void (*gb_write_params)(struct gb_writer *writer, const void *arg);
 
 /* A blocking call; *result (may be NULL) is the text of its result, for free(). Reports failures.
- */
+   `write` and `arg` serve again where it is sent anew, which only methods are that change nothing
+   or may be done twice, unless the daemon cannot have had it. */
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result);
 /* With descriptors, which stay the caller's; at most as many as go with one message. */

@@ -268,6 +268,20 @@ static void unuse_segments(struct gb_lease *lease)
         gb_imports_unuse(&lease->client->imports, lease->segments[i].import);
 }
 
+static void lease_add(struct gb_lease *lease)
+{
+    struct gpubuf_client *client = lease->client;
+    gb_client_retain(client);
+    lease->link = &client->leases;
+    lease->next = client->leases;
+    if (lease->next)
+        lease->next->link = &lease->next;
+    client->leases = lease;
+    client->lease_count++;
+    if (client->resume_ms != GPUBUF_NO_RESUME)
+        gb_flusher_keep(client);
+}
+
 static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json object,
                       struct gpubuf_object **out, struct gb_error *error)
 {
@@ -298,8 +312,7 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
         return r;
     }
     gb_object_init_root(lease->root, lease);
-    gb_client_retain(grants->client);
-    grants->client->lease_count++;
+    lease_add(lease);
     *out = lease->root;
     return 0;
 }
@@ -323,8 +336,12 @@ static void lease_end(struct gb_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
+    *lease->link = lease->next;
+    if (lease->next)
+        lease->next->link = lease->link;
     client->lease_count--;
-    if (state != GB_LEASE_ENDED)
+    gb_resume_forget(lease);
+    if (state != GB_LEASE_ENDED && state != GB_LEASE_STALE)
         gb_push_release(client, lease->id, state != GB_LEASE_SEALED);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));
     unuse_segments(lease);

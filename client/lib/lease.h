@@ -25,6 +25,7 @@ enum gb_lease_state {
     GB_LEASE_SEALING, /* `seal` is under way */
     GB_LEASE_SEALED,
     GB_LEASE_ENDED, /* the daemon knows */
+    GB_LEASE_STALE, /* it went with its connection */
 };
 
 /* Some columns of a table, shared by the views of them. What the columns point to is the lease's. */
@@ -64,10 +65,13 @@ struct gb_lease_segment {
 };
 
 struct gb_lease {
-    _Atomic size_t references;    /* the root counts as one */
-    struct gpubuf_client *client; /* counted */
+    _Atomic size_t references;     /* the root counts as one */
+    struct gpubuf_client *client;  /* counted */
+    struct gb_lease *next, **link; /* among the client's */
     struct gpubuf_object *root;
     uint64_t id;
+    size_t slot;  /* while the client resumes: 1 and up in what it asks for; 0: it is not there */
+    bool resumed; /* while the client resumes: the daemon has granted it anew */
     _Atomic uint64_t version;
     _Atomic int state; /* enum gb_lease_state */
     bool writable;     /* made by `create` */

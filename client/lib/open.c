@@ -158,8 +158,14 @@ static void open_free(struct gb_request *request)
     free(request);
 }
 
+static int open_resend(struct gb_request *request, struct gb_error *error)
+{
+    return open_send(request->client, (struct open *)request, GB_RELEASES_FIRST, error);
+}
+
 static const struct gb_request_type open_type = {
     .reply = open_reply,
+    .resend = open_resend,
     .deliver = open_deliver,
     .discard = open_discard,
     .free = open_free,
@@ -453,8 +459,14 @@ static void many_deliver(struct gb_request *request, int status)
                    many->arg);
 }
 
+static int many_resend(struct gb_request *request, struct gb_error *error)
+{
+    return many_send(request->client, (struct open_many *)request, GB_RELEASES_FIRST, error);
+}
+
 static const struct gb_request_type many_type = {
     .reply = many_reply,
+    .resend = many_resend,
     .deliver = many_deliver,
     .discard = many_discard,
     .free = many_free,

@@ -111,15 +111,20 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
     }
 
     int r = 0;
+    request->end = UINT64_MAX;
     if (writer->length > client->line_bytes_max) {
         close_fds(fds, fd_count);
         r = gb_fail(error, GPUBUF_E_LIMIT, "a message of %zu bytes; the daemon takes at most %llu",
                     writer->length, (unsigned long long)client->line_bytes_max);
+    } else if (client->link != GB_LINK_UP && request->type->resend) {
+        close_fds(fds, fd_count); /* it is sent when the link is up */
+        return 0;
     } else {
         if (order == GB_RELEASES_FIRST)
             gb_queue_releases(client);
         if (gb_queue_unmaps(client)) {
             r = gb_conn_queue(&client->conn, writer->data, writer->length, fds, fd_count);
+            request->end = client->conn.sent + gb_conn_output_bytes(&client->conn);
         } else {
             close_fds(fds, fd_count);
             r = GPUBUF_E_NO_MEMORY;
@@ -189,6 +194,76 @@ void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *err
             request = next;
         }
     }
+}
+
+/* ---- a connection that broke ---- */
+
+/* Whether the daemon cannot have had it. */
+static bool is_unsent(const struct gb_request *request)
+{
+    return request->end > request->client->conn.sent;
+}
+
+void gb_request_break_all(struct gpubuf_client *client)
+{
+    struct gb_error lost, unknown;
+    (void)gb_fail(&lost, GPUBUF_E_STALE,
+                  "the connection to the daemon broke, and took what was not sealed along");
+    (void)gb_fail(&unknown, GPUBUF_E_CLOSED,
+                  "the connection to the daemon broke before it answered; whether it has done what "
+                  "was asked is not known");
+    for (size_t i = 0; i < client->bucket_count; i++) {
+        struct gb_request *request = client->buckets[i];
+        while (request) {
+            struct gb_request *next = request->chain;
+            bool unsent = is_unsent(request);
+            if (request->ended)
+                ;
+            else if (request->canceled || (request->once && !unsent))
+                gb_request_end(request, unknown.code, &unknown);
+            else if (!request->type->resend)
+                gb_request_end(request, lost.code, &lost);
+            else
+                request->end = UINT64_MAX;
+            request = next;
+        }
+    }
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct gb_request *const *left = a, *const *right = b;
+    return ((*left)->id > (*right)->id) - ((*left)->id < (*right)->id);
+}
+
+static void resend(struct gb_request *request)
+{
+    struct gb_error error;
+    gb_request_remove(request);
+    int r = request->type->resend(request, &error);
+    if (r == 0)
+        return;
+    gb_request_restore(request);
+    gb_request_end(request, r, &error);
+}
+
+int gb_request_resume_all(struct gpubuf_client *client)
+{
+    size_t count = 0;
+    struct gb_request **requests = calloc(client->request_count + 1, sizeof(struct gb_request *));
+    if (!requests)
+        return GPUBUF_E_NO_MEMORY;
+    for (size_t i = 0; i < client->bucket_count; i++) {
+        for (struct gb_request *request = client->buckets[i]; request; request = request->chain) {
+            if (!request->ended && !request->canceled && request->end == UINT64_MAX)
+                requests[count++] = request;
+        }
+    }
+    qsort(requests, count, sizeof(struct gb_request *), compare_ids);
+    for (size_t i = 0; i < count; i++)
+        resend(requests[i]);
+    free(requests);
+    return 0;
 }
 
 /* ---- waiting ---- */

@@ -150,6 +150,7 @@ static struct seal *seal_new(struct gpubuf_object *object, const int64_t *null_c
         return NULL;
     seal->base.type = &seal_type;
     seal->base.waited = true;
+    seal->base.once = true;
     seal->object = gpubuf_retain(object);
     for (size_t i = 0; i < count; i++)
         seal->null_counts[i] = null_counts ? null_counts[i] : -1;
@@ -174,6 +175,10 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     if (object != lease->root)
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "only what gpubuf_create gave can be sealed, not a view of it");
+    if (atomic_load(&lease->state) == GB_LEASE_STALE)
+        return gb_report_text(client, GPUBUF_E_STALE,
+                              "%s went with the connection, which broke before it was sealed",
+                              lease->name);
     if (atomic_load(&lease->state) != GB_LEASE_OPEN)
         return gb_report_text(client, GPUBUF_E_BUSY, "%s is sealed already, or about to be",
                               lease->name);

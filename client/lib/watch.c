@@ -5,7 +5,9 @@
 
 struct gb_watch {
     struct gb_watch *next;
-    uint64_t id;
+    uint64_t id;     /* by which the program knows it */
+    uint64_t remote; /* by which the daemon does; 0: it does not, for now */
+    char *prefix;    /* owned; NULL: all */
     gpubuf_event_cb callback;
     void *arg;
 };
@@ -26,6 +28,22 @@ static struct gb_watch *find_watch(const struct gpubuf_client *client, uint64_t 
     while (watch && watch->id != id)
         watch = watch->next;
     return watch;
+}
+
+static struct gb_watch *find_remote(const struct gpubuf_client *client, uint64_t remote)
+{
+    struct gb_watch *watch = client->watches;
+    while (watch && watch->remote != remote)
+        watch = watch->next;
+    return remote ? watch : NULL;
+}
+
+static void watch_end(struct gb_watch *watch)
+{
+    if (!watch)
+        return;
+    free(watch->prefix);
+    free(watch);
 }
 
 /* ---- events ---- */
@@ -59,8 +77,8 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
         return;
     }
     /* A kind too long for us is one of a later version. */
-    if (!find_watch(client, members.watch) ||
-        members.kind.length >= sizeof(((struct event *)0)->kind))
+    const struct gb_watch *watch = find_remote(client, members.watch);
+    if (!watch || members.kind.length >= sizeof(((struct event *)0)->kind))
         return;
 
     struct event *event = calloc(1, sizeof(*event));
@@ -70,7 +88,7 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
         return;
     }
     event->delivery.event = true;
-    event->watch = members.watch;
+    event->watch = watch->id;
     memcpy(event->kind, members.kind.text, members.kind.length + 1);
     event->has_info = members.object.text != NULL;
     if (event->has_info && gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
@@ -104,7 +122,7 @@ void gb_watch_end_all(struct gpubuf_client *client)
     while (client->watches) {
         struct gb_watch *watch = client->watches;
         client->watches = watch->next;
-        free(watch);
+        watch_end(watch);
     }
 }
 
@@ -114,6 +132,7 @@ void gb_watch_end_all(struct gpubuf_client *client)
 struct watching {
     struct gb_request base;
     struct gb_watch *watch; /* NULL once it is the client's */
+    uint64_t again;         /* a watch of the client's, after the connection broke; else 0 */
     uint64_t *id;           /* the caller's; not valid once canceled. NULL: an asynchronous one */
     uint64_t number;        /* the watch's, once it is the client's */
     gpubuf_watch_cb done;   /* NULL: the caller waits */
@@ -157,20 +176,26 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
         return reply->refused->code;
     if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &member,
                      NULL, error) < 0 ||
-        find_watch(client, member.watch))
+        member.watch == 0 || find_remote(client, member.watch))
         return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to watch is malformed");
-    if (request->canceled) {
+    struct gb_watch *again = find_watch(client, watching->again);
+    if (again) {
+        again->remote = member.watch;
+        return 0;
+    }
+    if (request->canceled || watching->again) {
         unwatch_silently(client, member.watch);
         return 0;
     }
     struct gb_watch *watch = watching->watch;
     watching->watch = NULL;
-    watch->id = member.watch;
+    watch->id = ++client->last_watch;
+    watch->remote = member.watch;
     watch->next = client->watches;
     client->watches = watch;
-    watching->number = member.watch;
+    watching->number = watch->id;
     if (watching->id)
-        *watching->id = member.watch;
+        *watching->id = watch->id;
     return 0;
 }
 
@@ -180,7 +205,7 @@ static void watch_done(struct gb_request *request, int status)
     watching->done(request->client, status, status < 0 ? 0 : watching->number, watching->arg);
 }
 
-/* Takes a watch off the client; false if it is not there. */
+/* Takes a watch off the client, and tells the daemon; false if it is not there. */
 static bool take_watch(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_watch **link = &client->watches;
@@ -190,7 +215,9 @@ static bool take_watch(struct gpubuf_client *client, uint64_t id)
     if (!watch)
         return false;
     *link = watch->next;
-    free(watch);
+    if (watch->remote && client->link == GB_LINK_UP && !client->lost.code)
+        unwatch_silently(client, watch->remote);
+    watch_end(watch);
     return true;
 }
 
@@ -198,40 +225,14 @@ static bool take_watch(struct gpubuf_client *client, uint64_t id)
 static void watch_discard(struct gb_request *request)
 {
     const struct watching *watching = (struct watching *)request;
-    if (take_watch(request->client, watching->number) && !request->client->lost.code)
-        unwatch_silently(request->client, watching->number);
+    (void)take_watch(request->client, watching->number);
 }
 
 static void watch_free(struct gb_request *request)
 {
     struct watching *watching = (struct watching *)request;
-    free(watching->watch);
+    watch_end(watching->watch);
     free(watching);
-}
-
-static const struct gb_request_type watch_type = {
-    .reply = watch_reply,
-    .deliver = watch_done,
-    .discard = watch_discard,
-    .free = watch_free,
-};
-
-static struct watching *watching_new(gpubuf_event_cb callback, void *arg, uint64_t *id)
-{
-    struct watching *watching = calloc(1, sizeof(*watching));
-    if (!watching)
-        return NULL;
-    watching->watch = calloc(1, sizeof(*watching->watch));
-    if (!watching->watch) {
-        free(watching);
-        return NULL;
-    }
-    watching->base.type = &watch_type;
-    watching->base.waited = true;
-    watching->watch->callback = callback;
-    watching->watch->arg = arg;
-    watching->id = id;
-    return watching;
 }
 
 static void write_prefix(struct gb_writer *writer, const char *prefix)
@@ -242,6 +243,49 @@ static void write_prefix(struct gb_writer *writer, const char *prefix)
         gb_write_cstring(writer, prefix);
     }
     gb_write_char(writer, '}');
+}
+
+static int watch_send(struct gb_request *request, struct gb_error *error)
+{
+    const struct watching *watching = (struct watching *)request;
+    struct gpubuf_client *client = request->client;
+    const struct gb_watch *watch =
+        watching->again ? find_watch(client, watching->again) : watching->watch;
+    if (!watch)
+        return gb_fail(error, GPUBUF_E_CANCELED, "the watch has ended");
+    write_prefix(gb_request_begin(client, request, "watch", 0), watch->prefix);
+    return gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, error);
+}
+
+static const struct gb_request_type watch_type = {
+    .reply = watch_reply,
+    .resend = watch_send,
+    .deliver = watch_done,
+    .discard = watch_discard,
+    .free = watch_free,
+};
+
+static struct watching *watching_new(struct gpubuf_client *client, const char *prefix,
+                                     gpubuf_event_cb callback, void *arg, uint64_t *id)
+{
+    struct watching *watching = calloc(1, sizeof(*watching));
+    if (!watching)
+        return NULL;
+    watching->watch = calloc(1, sizeof(*watching->watch));
+    if (watching->watch && prefix)
+        watching->watch->prefix = strdup(prefix);
+    if (!watching->watch || (prefix && !watching->watch->prefix)) {
+        watch_end(watching->watch);
+        free(watching);
+        return NULL;
+    }
+    watching->base.client = client;
+    watching->base.type = &watch_type;
+    watching->base.waited = true;
+    watching->watch->callback = callback;
+    watching->watch->arg = arg;
+    watching->id = id;
+    return watching;
 }
 
 /* Checks the arguments, enters the client and sends the request; where this fails, the client is not
@@ -256,15 +300,14 @@ static int watch_start(struct gpubuf_client *client, const char *prefix, gpubuf_
         r = blocking ? gb_enter_blocking(client) : gb_enter(client);
     if (r < 0)
         return r;
-    struct watching *watching = watching_new(callback, arg, id);
+    struct watching *watching = watching_new(client, prefix, callback, arg, id);
     if (!watching) {
         r = gb_report_memory(client);
         gb_leave(client);
         return r;
     }
-    write_prefix(gb_request_begin(client, &watching->base, "watch", 0), prefix);
     struct gb_error error;
-    r = gb_request_send(client, &watching->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    r = watch_send(&watching->base, &error);
     if (r < 0) {
         watch_free(&watching->base);
         (void)gb_report(client, &error);
@@ -328,8 +371,55 @@ int gpubuf_unwatch(struct gpubuf_client *client, uint64_t id)
     if (r < 0)
         return r;
     r = remove_watch(client, id);
-    if (r == 0 && !client->lost.code)
-        unwatch_silently(client, id);
     gb_leave(client);
     return r;
+}
+
+/* ---- a connection that broke ---- */
+
+void gb_watch_break(struct gpubuf_client *client)
+{
+    for (struct gb_watch *watch = client->watches; watch; watch = watch->next)
+        watch->remote = 0;
+}
+
+/* Says that what comes next is told from the beginning. */
+static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
+{
+    struct event *event = calloc(1, sizeof(*event));
+    if (!event)
+        return GPUBUF_E_NO_MEMORY;
+    event->delivery.event = true;
+    event->watch = watch;
+    (void)strcpy(event->kind, "reconnected");
+    gb_queue_delivery(client, &event->delivery);
+    return 0;
+}
+
+static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error *error)
+{
+    struct watching *watching = calloc(1, sizeof(*watching));
+    if (!watching || queue_resumed(client, id) < 0) {
+        free(watching);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    watching->base.client = client;
+    watching->base.type = &watch_type;
+    watching->base.canceled = true; /* nobody waits for it */
+    watching->again = id;
+    int r = watch_send(&watching->base, error);
+    if (r < 0)
+        free(watching);
+    return r;
+}
+
+void gb_watch_resume(struct gpubuf_client *client)
+{
+    struct gb_error error;
+    for (struct gb_watch *watch = client->watches; watch; watch = watch->next) {
+        if (watch->remote == 0 && watch_anew(client, watch->id, &error) < 0) {
+            gb_client_lose(client, &error);
+            return;
+        }
+    }
 }

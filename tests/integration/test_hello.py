@@ -109,4 +109,9 @@ def test_resume_gives_back_what_is_still_there(daemon, peer):
     assert lease["lease"] == resumed[0]
     sessions = [m["session"] for m in peer.call("leases")["mapped"]]
     assert lease["session"] in sessions, "what it still maps is in the account"
+    more = again.call("hello", protocol=1,
+                      resume={"instance": instance, "objects": wanted[:1] * 2})["resumed"]
+    assert len(peer.call("leases", name="a")["leases"]) == 3
+    again.error("busy", "hello", protocol=1)
+    again.call("release", leases=more)
     again.call("release", lease=resumed[0])

@@ -66,12 +66,18 @@ static void run_daemon(const char *const *arguments)
     _exit(127);
 }
 
-int start_daemon_with(const char *const *arguments)
+/* The library starts a thread of its own, with descriptors, when the process has its first lease. */
+static void start_thread(struct gpubuf_client *client)
 {
-    strcpy(directory, "/tmp/gpubuf-test.XXXXXX");
-    if (!mkdtemp(directory))
-        return -1;
-    snprintf(socket_path, sizeof(socket_path), "%s/socket", directory);
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1};
+    struct gpubuf_create_options options = {.size = sizeof(options), .device = "host"};
+    struct gpubuf_object *object;
+    if (gpubuf_create(client, "first", &layout, &options, &object) == 0)
+        gpubuf_release(object);
+}
+
+static int launch_daemon(const char *const *arguments)
+{
     daemon_pid = fork();
     if (daemon_pid < 0)
         return -1;
@@ -82,6 +88,7 @@ int start_daemon_with(const char *const *arguments)
     for (int64_t deadline = now_ms() + PATIENCE_MS; now_ms() < deadline; pause_briefly()) {
         struct gpubuf_client *client;
         if (gpubuf_connect(&client, &options) == 0) {
+            start_thread(client);
             gpubuf_disconnect(client);
             return 0;
         }
@@ -90,6 +97,26 @@ int start_daemon_with(const char *const *arguments)
     }
     fprintf(stderr, "the daemon does not start: %s\n", gpubuf_errmsg(NULL));
     return -1;
+}
+
+int start_daemon_with(const char *const *arguments)
+{
+    strcpy(directory, "/tmp/gpubuf-test.XXXXXX");
+    if (!mkdtemp(directory))
+        return -1;
+    snprintf(socket_path, sizeof(socket_path), "%s/socket", directory);
+    return launch_daemon(arguments);
+}
+
+void start_daemon_again(void)
+{
+    assert_int_equal(daemon_pid, 0);
+    assert_int_equal(launch_daemon(NULL), 0);
+}
+
+pid_t daemon_process(void)
+{
+    return daemon_pid;
 }
 
 int start_daemon(void **state)
@@ -373,6 +400,7 @@ struct gpubuf_client *fake_connect(const struct fake *fake)
         .size = sizeof(options),
         .path = fake->path,
         .answer_timeout_ms = 5000,
+        .resume_ms = GPUBUF_NO_RESUME, /* it accepts once */
     };
     struct gpubuf_client *client = NULL;
     check_result(NULL, gpubuf_connect(&client, &options), 0, __FILE__, __LINE__);

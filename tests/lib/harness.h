@@ -27,8 +27,10 @@ int start_daemon(void **state);
 int start_daemon_with(const char *const *arguments);
 /* Stops it, and fails if it does not end well. */
 int stop_daemon(void **state);
-/* kill -9. */
+/* kill -9; and another on the same socket. */
 void kill_daemon(void);
+void start_daemon_again(void);
+pid_t daemon_process(void);
 const char *daemon_socket(void);
 
 /* A client of it; the second with options. */

@@ -992,7 +992,9 @@ static void objects_outlive_the_connection(void **state)
 static void the_daemon_dies(void **state)
 {
     (void)state;
-    struct gpubuf_client *client = connect_client();
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .resume_ms = GPUBUF_NO_RESUME};
+    struct gpubuf_client *client = connect_with(&options);
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
     struct gpubuf_object *object, *unsealed, *none;
     struct gpubuf_memory memory;

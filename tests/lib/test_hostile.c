@@ -263,7 +263,8 @@ static void bad_greetings(void **state)
         size_t fds = count_fds();
         struct fake fake;
         fake_start(&fake, false, lie_once, &greetings[i]);
-        struct gpubuf_connect_options options = {.size = sizeof(options), .path = fake.path};
+        struct gpubuf_connect_options options = {
+            .size = sizeof(options), .path = fake.path, .resume_ms = GPUBUF_NO_RESUME};
         struct gpubuf_client *client = NULL;
         int r = gpubuf_connect(&client, &options);
         if (r != greetings[i].expected)

@@ -9,9 +9,9 @@ import gpubufd
 import gpubufd.aio
 
 
-def go(daemon, work):
+def go(daemon, work, **options):
     async def main():
-        async with await gpubufd.aio.connect(daemon.path) as client:
+        async with await gpubufd.aio.connect(daemon.path, **options) as client:
             return await asyncio.wait_for(work(client), 30)
 
     return asyncio.run(main())
@@ -155,6 +155,30 @@ def test_lost_connection(tmp_path, daemon):
             own.kill()
             with pytest.raises(gpubufd.Closed):
                 await waiting
+
+        go(own, work, resume_timeout=0)
+    finally:
+        own.kill()
+
+
+def test_broken_connection(tmp_path, daemon, np):
+    """Another daemon on the same socket: what was asked for comes, what was mapped stays."""
+    import conftest
+
+    own = conftest.Daemon(str(tmp_path), device="host:16M")
+    try:
+
+        async def work(c):
+            nonlocal own
+            await c.put("old", np.arange(5))
+            old = await c.get("old")
+            waiting = asyncio.ensure_future(c.get("late", timeout=60))
+            await c.stats()
+            own.kill()
+            own = conftest.Daemon(str(tmp_path), device="host:16M")
+            await c.put("late", np.arange(3))
+            assert np.asarray(await waiting).tolist() == [0, 1, 2]
+            assert np.asarray(old).tolist() == [0, 1, 2, 3, 4]
 
         go(own, work)
     finally:

@@ -97,7 +97,7 @@ class Client {
   // ---- the connection ----
 
   async _connect () {
-    const { socket, name, connectTimeout, cacheBytes } = this.#options
+    const { socket, name, connectTimeout, cacheBytes, reconnect } = this.#options
     const id = nextId()
     const [slot, instance] = await new Promise((resolve, reject) => {
       pending.set(id, {
@@ -108,7 +108,7 @@ class Client {
         }
       })
       try {
-        native.connect(id, socket, name, connectTimeout, cacheBytes)
+        native.connect(id, socket, name, connectTimeout, cacheBytes, reconnect ? connectTimeout : 0)
       } catch (error) {
         pending.delete(id)
         reject(translate(error))

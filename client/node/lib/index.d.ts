@@ -12,7 +12,7 @@ export interface ConnectOptions {
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
-  /** Connect anew where the connection was lost. Default true. */
+  /** Make the connection anew where it broke. Default true. */
   reconnect?: boolean
   /** Show copies instead of shared memory, in all objects. Default false. */
   copy?: boolean

@@ -11,7 +11,7 @@ struct connecting {
     napi_async_work work;
     double id;
     char *path, *name;
-    double timeout_ms, cache_bytes;
+    double timeout_ms, cache_bytes, resume_ms; /* resume_ms 0: not at all */
     struct gpubuf_client *client;
     int status;
     char *message;
@@ -147,6 +147,7 @@ static void connect_execute(napi_env env, void *data)
         .client_name = connecting->name,
         .timeout_ms = (int)connecting->timeout_ms,
         .cache_bytes = (uint64_t)connecting->cache_bytes,
+        .resume_ms = connecting->resume_ms > 0 ? (int)connecting->resume_ms : GPUBUF_NO_RESUME,
     };
     (void)env;
     connecting->status = gpubuf_connect(&connecting->client, &options);
@@ -233,7 +234,8 @@ napi_value gb_js_connect(napi_env env, napi_callback_info info)
         !gb_read_text(env, values[1], "the path", &connecting->path) ||
         !gb_read_text(env, values[2], "the client's name", &connecting->name) ||
         !gb_read_number(env, values[3], "the timeout", &connecting->timeout_ms) ||
-        !gb_read_number(env, values[4], "cacheBytes", &connecting->cache_bytes)) {
+        !gb_read_number(env, values[4], "cacheBytes", &connecting->cache_bytes) ||
+        !gb_read_number(env, values[5], "the time to resume", &connecting->resume_ms)) {
         connecting_free(connecting);
         return NULL;
     }

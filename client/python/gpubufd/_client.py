@@ -72,8 +72,9 @@ class Info:
 class Event:
     """Something that happened to an object.
 
-    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or "synced": what
-    existed when the watch began has all been told; then `info` is None. Later daemons may send others.
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None,
+    "synced": what existed when the watch began has all been told; "reconnected": a connection that broke
+    is made anew, events may be missing, and all that exists is told again. Later daemons may send others.
     """
 
     kind: str
@@ -95,6 +96,9 @@ def _event(kind: str, *fields: Any) -> Event:
              mode=mode, uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
              ttl=ttl / 1000),
     )
+
+
+_NO_RESUME = -2
 
 
 def _ms(seconds: Optional[float], what: str = "timeout") -> int:
@@ -570,13 +574,16 @@ def _alias(
 def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
     cache_bytes: int = 0, answer_timeout: Optional[float] = 60.0,
+    resume_timeout: Optional[float] = 10.0,
 ) -> Client:
     """Connects to the daemon.
 
     `path`: its socket; None: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it exists, else
     $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
     `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in bytes; 0: 1 GiB.
-    `answer_timeout`: how long an answer may take; None: for ever.
+    `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try to
+    make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed;
+    None: for ever; 0: not at all. Meanwhile what is open stays readable.
 
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
     version of the protocol.
@@ -587,6 +594,7 @@ def connect(
         timeout_ms=-1 if timeout is None else max(_ms(timeout), 1),
         cache_bytes=cache_bytes,
         answer_timeout_ms=-1 if answer_timeout is None else max(_ms(answer_timeout), 1),
+        resume_ms=-1 if resume_timeout is None else _ms(resume_timeout) or _NO_RESUME,
     )
 
 

@@ -423,7 +423,9 @@ def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
 
 
 async def connect(
-    path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None
+    path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
+    resume_timeout: Optional[float] = 10.0,
 ) -> Client:
     """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks."""
-    return Client(_client.connect(path, timeout=timeout, name=name), asyncio.get_running_loop())
+    client = _client.connect(path, timeout=timeout, name=name, resume_timeout=resume_timeout)
+    return Client(client, asyncio.get_running_loop())

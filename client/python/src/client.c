@@ -53,12 +53,13 @@ static void client_dealloc(PyObject *object)
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path", "name", "timeout_ms", "cache_bytes", "answer_timeout_ms", NULL};
+    static char *names[] = {"path",      "name", "timeout_ms", "cache_bytes", "answer_timeout_ms",
+                            "resume_ms", NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKi:Client", names, &options.path,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.answer_timeout_ms))
+                                     &options.answer_timeout_ms, &options.resume_ms))
         return NULL;
     options.cache_bytes = cache_bytes;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

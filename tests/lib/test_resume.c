@@ -1,0 +1,593 @@
+/*
+ * Connections that break: cut by the test, by a daemon that is killed and started again, or that
+ * stops. What was open stays readable, what was asked for comes, and nobody keeps what is not theirs.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+/* ---- cutting ---- */
+
+static bool is_to_daemon(int fd)
+{
+    struct sockaddr_un address = {.sun_family = 0};
+    socklen_t length = sizeof(address);
+    return getpeername(fd, (struct sockaddr *)&address, &length) == 0 &&
+           address.sun_family == AF_UNIX && strcmp(address.sun_path, daemon_socket()) == 0;
+}
+
+/* Cuts every connection of this process to the daemon, but those up to descriptor `spared`. */
+static void cut_above(int spared)
+{
+    for (int fd = spared + 1; fd < 1024; fd++) {
+        if (is_to_daemon(fd))
+            assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+    }
+}
+
+static int highest_socket(void)
+{
+    int highest = -1;
+    for (int fd = 0; fd < 1024; fd++) {
+        if (is_to_daemon(fd))
+            highest = fd;
+    }
+    return highest;
+}
+
+/* An observer, whose connection is not cut, and a client, whose is. */
+struct pair {
+    struct gpubuf_client *observer, *client;
+    int spared;
+};
+
+static struct pair connect_pair(int resume_ms)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .resume_ms = resume_ms};
+    struct pair pair = {.observer = connect_client()};
+    pair.spared = highest_socket();
+    pair.client = connect_with(&options);
+    return pair;
+}
+
+static void disconnect_pair(struct pair *pair)
+{
+    gpubuf_disconnect(pair->client);
+    gpubuf_disconnect(pair->observer);
+}
+
+struct awaited {
+    struct gpubuf_client *observer;
+    const char *name;
+    int64_t leases;
+};
+
+static bool has_leases(void *arg)
+{
+    struct awaited *awaited = arg;
+    return leases_of(awaited->observer, awaited->name) == awaited->leases;
+}
+
+static void wait_for_leases(struct gpubuf_client *observer, const char *name, int64_t leases)
+{
+    struct awaited awaited = {observer, name, leases};
+    wait_until(has_leases, &awaited);
+}
+
+static void check_counting(const struct gpubuf_object *object, size_t bytes, unsigned first)
+{
+    struct gpubuf_memory memory;
+    assert_int_equal(gpubuf_memory(object, GPUBUF_DATA, &memory), 0);
+    assert_int_equal(memory.bytes, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(((unsigned char *)memory.pointer)[i], (unsigned char)(first + i));
+}
+
+/* ---- tests ---- */
+
+static void the_next_call(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *object, *another;
+    struct gpubuf_info info;
+    put_counting(pair.client, "next", 100, 1);
+    ok(pair.client, gpubuf_open(pair.client, "next", NULL, &object));
+    uint64_t session = gpubuf_session(pair.client);
+    for (int i = 0; i < 20; i++) {
+        cut_above(pair.spared);
+        check_counting(object, 100, 1);
+        switch (i % 5) {
+        case 0:
+            ok(pair.client, gpubuf_stat(pair.client, "next", &info));
+            break;
+        case 1:
+            ok(pair.client, gpubuf_open(pair.client, "next", NULL, &another));
+            check_counting(another, 100, 1);
+            gpubuf_release(another);
+            break;
+        case 2:
+            put_counting(pair.client, "other", 50, 2);
+            break;
+        case 3:
+            ok(pair.client, gpubuf_pin(pair.client, "next"));
+            break;
+        default:
+            ok(pair.client, gpubuf_delete(pair.client, "other"));
+        }
+        assert_true(gpubuf_session(pair.client) > session);
+        session = gpubuf_session(pair.client);
+        assert_false(gpubuf_is_stale(object));
+        wait_for_leases(pair.observer, "next", 1);
+    }
+    gpubuf_release(object);
+    wait_for_leases(pair.observer, "next", 0);
+    ok(pair.observer, gpubuf_delete(pair.observer, "next"));
+    disconnect_pair(&pair);
+}
+
+static bool is_another_session(void *arg)
+{
+    void **args = arg;
+    struct gpubuf_info info;
+    (void)gpubuf_stat(args[1], "idle", &info);
+    return gpubuf_session(args[0]) != *(uint64_t *)args[2];
+}
+
+/* A program that only reads keeps its lease. */
+static void without_a_call(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *object;
+    put_counting(pair.client, "idle", 100, 1);
+    ok(pair.client, gpubuf_open(pair.client, "idle", NULL, &object));
+    for (int i = 0; i < 5; i++) {
+        uint64_t session = gpubuf_session(pair.client);
+        void *args[] = {pair.client, pair.observer, &session};
+        cut_above(pair.spared);
+        wait_until(is_another_session, args);
+        wait_for_leases(pair.observer, "idle", 1);
+    }
+    gpubuf_release(object);
+    wait_for_leases(pair.observer, "idle", 0);
+    ok(pair.observer, gpubuf_delete(pair.observer, "idle"));
+    disconnect_pair(&pair);
+}
+
+struct outcome {
+    bool done;
+    int status;
+    struct gpubuf_object *object;
+    char message[256];
+};
+
+static void note(struct gpubuf_client *client, int status, struct gpubuf_object *object, void *arg)
+{
+    struct outcome *outcome = arg;
+    assert_false(outcome->done);
+    *outcome = (struct outcome){.done = true, .status = status, .object = object};
+    snprintf(outcome->message, sizeof(outcome->message), "%s", gpubuf_errmsg(client));
+}
+
+static void note_call(struct gpubuf_client *client, int status, const char *result, size_t length,
+                      void *arg)
+{
+    (void)result, (void)length;
+    note(client, status, NULL, arg);
+}
+
+/* The daemon has been sent the requests, and has not looked at them when the connection breaks. */
+static void requests_under_way(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_client *client = pair.client;
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
+    struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
+    struct gpubuf_object *unsealed, *other;
+    struct outcome open = {0}, waiting = {0}, create = {0}, seal = {0}, stat = {0}, delete = {0};
+    struct gpubuf_memory memory;
+    put_counting(client, "here", 10, 1);
+    ok(client, gpubuf_create(client, "unsealed", &layout, NULL, &unsealed));
+    ok(client, gpubuf_create(client, "other", &layout, NULL, &other));
+    ok(client, gpubuf_open_async(client, "later", &wait, note, &waiting, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL));
+    assert_int_equal(kill(daemon_process(), SIGSTOP), 0);
+    ok(client, gpubuf_open_async(client, "here", NULL, note, &open, NULL));
+    ok(client, gpubuf_create_async(client, "made", &layout, NULL, note, &create, NULL));
+    ok(client, gpubuf_seal_async(unsealed, NULL, note, &seal, NULL));
+    ok(client, gpubuf_call_async(client, "stat", "{\"name\":\"here\"}", note_call, &stat, NULL));
+    ok(client,
+       gpubuf_call_async(client, "delete", "{\"name\":\"none\"}", note_call, &delete, NULL));
+    cut_above(pair.spared);
+    dispatch_until(client, &delete.done);
+    assert_true(seal.done);
+    assert_int_equal(seal.status, GPUBUF_E_CLOSED);
+    assert_int_equal(delete.status, GPUBUF_E_CLOSED);
+    assert_non_null(strstr(delete.message, "not known"));
+    assert_false(open.done || create.done || stat.done || waiting.done);
+    assert_int_equal(kill(daemon_process(), SIGCONT), 0);
+    dispatch_until(client, &stat.done);
+    assert_int_equal(stat.status, 0);
+    dispatch_until(client, &open.done);
+    assert_int_equal(open.status, 0);
+    check_counting(open.object, 10, 1);
+    dispatch_until(client, &create.done);
+    assert_int_equal(create.status, 0);
+    assert_false(waiting.done);
+    put_counting(pair.observer, "later", 20, 3);
+    dispatch_until(client, &waiting.done);
+    assert_int_equal(waiting.status, 0);
+    check_counting(waiting.object, 20, 3);
+
+    fails(client, GPUBUF_E_STALE, gpubuf_seal(other, NULL));
+    fails(client, GPUBUF_E_STALE, gpubuf_write(other, GPUBUF_DATA, 0, "x", 1, NULL));
+    assert_true(gpubuf_is_stale(other) && gpubuf_is_stale(unsealed));
+    assert_int_equal(gpubuf_memory(other, GPUBUF_DATA, &memory), 0);
+    ok(client, gpubuf_seal(create.object, NULL));
+    struct gpubuf_object *objects[] = {open.object, waiting.object, create.object, unsealed, other};
+    gpubuf_release_many(objects, COUNT(objects));
+    ok(client, gpubuf_delete(client, "here"));
+    ok(client, gpubuf_delete(client, "later"));
+    ok(client, gpubuf_delete(client, "made"));
+    disconnect_pair(&pair);
+}
+
+/* Given back while the daemon is being asked for it. */
+static void released_meanwhile(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *kept, *given;
+    struct outcome stat = {0};
+    struct gpubuf_info info;
+    put_counting(pair.client, "both", 10, 1);
+    put_counting(pair.client, "given", 3u << 20, 1); /* has a segment of its own */
+    ok(pair.client, gpubuf_open(pair.client, "both", NULL, &kept));
+    ok(pair.client, gpubuf_open(pair.client, "given", NULL, &given));
+    assert_int_equal(kill(daemon_process(), SIGSTOP), 0);
+    cut_above(pair.spared);
+    ok(pair.client,
+       gpubuf_call_async(pair.client, "stat", "{\"name\":\"both\"}", note_call, &stat, NULL));
+    for (int i = 0; i < 10; i++) /* notices, connects, says hello */
+        assert_true(gpubuf_dispatch(pair.client) >= 0);
+    gpubuf_release(given);
+    assert_int_equal(kill(daemon_process(), SIGCONT), 0);
+    dispatch_until(pair.client, &stat.done);
+    wait_for_leases(pair.observer, "given", 0);
+    assert_int_equal(leases_of(pair.observer, "both"), 1);
+    ok(pair.client, gpubuf_stat(pair.client, "given", &info));
+    gpubuf_release(kept);
+    ok(pair.client, gpubuf_delete(pair.client, "both"));
+    ok(pair.client, gpubuf_delete(pair.client, "given"));
+    disconnect_pair(&pair);
+}
+
+struct told {
+    char text[256];
+    bool synced;
+};
+
+static void note_event(struct gpubuf_client *client, const char *kind,
+                       const struct gpubuf_info *info, void *arg)
+{
+    struct told *told = arg;
+    size_t length = strlen(told->text);
+    (void)client;
+    snprintf(told->text + length, sizeof(told->text) - length, "%s%s%s ", kind, info ? ":" : "",
+             info ? info->name : "");
+    told->synced = told->synced || strcmp(kind, "synced") == 0 || strcmp(kind, "deleted") == 0;
+}
+
+static void watches(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct told told = {.synced = false};
+    uint64_t watch;
+    put_counting(pair.observer, "w/a", 10, 1);
+    put_counting(pair.observer, "x", 10, 1);
+    ok(pair.client, gpubuf_watch(pair.client, "w/", note_event, &told, &watch));
+    dispatch_until(pair.client, &told.synced);
+    assert_string_equal(told.text, "sealed:w/a synced ");
+    for (int i = 0; i < 3; i++) {
+        told = (struct told){.synced = false};
+        cut_above(pair.spared);
+        dispatch_until(pair.client, &told.synced);
+        assert_string_equal(told.text, "reconnected sealed:w/a synced ");
+    }
+    told = (struct told){.synced = false};
+    ok(pair.observer, gpubuf_delete(pair.observer, "w/a"));
+    dispatch_until(pair.client, &told.synced);
+    assert_string_equal(told.text, "deleted:w/a ");
+    ok(pair.client, gpubuf_unwatch(pair.client, watch));
+    fails(pair.client, GPUBUF_E_NOT_FOUND, gpubuf_unwatch(pair.client, watch));
+    cut_above(pair.spared);
+    ok(pair.client, gpubuf_delete(pair.client, "x"));
+    assert_string_equal(told.text, "deleted:w/a ");
+    disconnect_pair(&pair);
+}
+
+/* More leases than one message holds. */
+static void many_leases(void **state)
+{
+    enum { LEASES = 20000 };
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object **objects = calloc(LEASES, sizeof(*objects));
+    const char **names = calloc(LEASES, sizeof(*names));
+    char name[201];
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    put_counting(pair.client, name, 10, 1);
+    for (size_t i = 0; i < LEASES; i++)
+        names[i] = name;
+    assert_int_equal(gpubuf_open_many(pair.client, names, LEASES, NULL, objects, NULL), LEASES);
+    uint64_t session = gpubuf_session(pair.client);
+    cut_above(pair.spared);
+    ok(pair.client, gpubuf_call(pair.client, "stats", NULL, 5000, NULL));
+    assert_true(gpubuf_session(pair.client) != session);
+    assert_int_equal(leases_of(pair.observer, name), LEASES);
+    for (size_t i = 0; i < LEASES; i++)
+        assert_false(gpubuf_is_stale(objects[i]));
+    gpubuf_release_many(objects, LEASES);
+    wait_for_leases(pair.observer, name, 0);
+    ok(pair.client, gpubuf_delete(pair.client, name));
+    free((void *)names);
+    free((void *)objects);
+    disconnect_pair(&pair);
+}
+
+/* A loop that was told of the descriptor once. */
+static void event_loop(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    int set = epoll_create1(EPOLL_CLOEXEC), fd = gpubuf_fd(pair.client);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    struct gpubuf_object *object;
+    assert_int_equal(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
+    put_counting(pair.client, "loop", 10, 1);
+    ok(pair.client, gpubuf_open(pair.client, "loop", NULL, &object));
+    for (int i = 0; i < 10; i++) {
+        struct outcome open = {0};
+        cut_above(pair.spared);
+        ok(pair.client, gpubuf_open_async(pair.client, "loop", NULL, note, &open, NULL));
+        while (!open.done) {
+            assert_int_equal(gpubuf_fd(pair.client), fd);
+            assert_int_equal(gpubuf_events(pair.client) & POLLIN, POLLIN);
+            assert_int_equal(epoll_wait(set, &event, 1, 10000), 1);
+            assert_true(gpubuf_dispatch(pair.client) >= 0);
+        }
+        assert_int_equal(open.status, 0);
+        gpubuf_release(open.object);
+    }
+    gpubuf_release(object);
+    ok(pair.client, gpubuf_delete(pair.client, "loop"));
+    close(set);
+    disconnect_pair(&pair);
+}
+
+/* A child has nothing of the connection, also of one that was made anew. */
+static void forking(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *object;
+    struct gpubuf_info info;
+    int hold[2], status;
+    assert_int_equal(pipe(hold), 0);
+    put_counting(pair.client, "forked", 10, 1);
+    ok(pair.client, gpubuf_open(pair.client, "forked", NULL, &object));
+    cut_above(pair.spared);
+    ok(pair.client, gpubuf_stat(pair.client, "forked", &info));
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        bool good = highest_socket() < 0 && gpubuf_fd(pair.client) == -1 &&
+                    gpubuf_stat(pair.client, "forked", &info) == GPUBUF_E_FORKED;
+        close(hold[1]);
+        _exit(read(hold[0], &byte, 1) == 0 && good ? 0 : 1);
+    }
+    cut_above(pair.spared);
+    ok(pair.client, gpubuf_stat(pair.client, "forked", &info));
+    wait_for_leases(pair.observer, "forked", 1);
+    gpubuf_disconnect(pair.client);
+    wait_for_leases(pair.observer, "forked", 0); /* the child lives */
+    close(hold[0]);
+    close(hold[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    gpubuf_release(object);
+    ok(pair.observer, gpubuf_delete(pair.observer, "forked"));
+    gpubuf_disconnect(pair.observer);
+}
+
+struct worker {
+    pthread_t thread;
+    struct gpubuf_client *client;
+    _Atomic bool *stop;
+    unsigned opened, index;
+    char failure[256];
+};
+
+static void *work(void *arg)
+{
+    struct worker *worker = arg;
+    char name[32];
+    while (!atomic_load(worker->stop) && !worker->failure[0]) {
+        unsigned which = worker->opened % 4;
+        struct gpubuf_object *object;
+        struct gpubuf_memory memory;
+        snprintf(name, sizeof(name), "work/%u", which);
+        int r = gpubuf_open(worker->client, name, NULL, &object);
+        if (r == 0 && (gpubuf_memory(object, GPUBUF_DATA, &memory) != 0 ||
+                       *(unsigned char *)memory.pointer != which))
+            r = -1;
+        if (r < 0)
+            snprintf(worker->failure, sizeof(worker->failure), "%s: %s", name,
+                     gpubuf_errmsg(worker->client));
+        else
+            gpubuf_release(object);
+        worker->opened++;
+    }
+    return NULL;
+}
+
+static void threads(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct worker workers[4] = {{.opened = 0}};
+    _Atomic bool stop = false;
+    char name[32];
+    for (unsigned i = 0; i < 4; i++) {
+        snprintf(name, sizeof(name), "work/%u", i);
+        put_counting(pair.client, name, 100, i);
+    }
+    for (unsigned i = 0; i < COUNT(workers); i++) {
+        workers[i] = (struct worker){.client = pair.client, .stop = &stop, .index = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    struct gpubuf_info info;
+    for (int i = 0; i < 200; i++) {
+        uint64_t session = gpubuf_session(pair.client);
+        cut_above(pair.spared);
+        do {
+            ok(pair.client, gpubuf_stat(pair.client, "work/0", &info));
+        } while (gpubuf_session(pair.client) == session);
+    }
+    atomic_store(&stop, true);
+    for (unsigned i = 0; i < COUNT(workers); i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_string_equal(workers[i].failure, "");
+        assert_true(workers[i].opened > 0);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        snprintf(name, sizeof(name), "work/%u", i);
+        wait_for_leases(pair.observer, name, 0);
+        ok(pair.client, gpubuf_delete(pair.client, name));
+    }
+    disconnect_pair(&pair);
+}
+
+/* Another daemon knows nothing of what was, and numbers its segments from the start. */
+static void another_daemon(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *old, *new, *slice;
+    char before[64];
+    put_counting(pair.client, "name", 100, 7);
+    ok(pair.client, gpubuf_open(pair.client, "name", NULL, &old));
+    ok(pair.client, gpubuf_slice(old, 10, 5, &slice));
+    snprintf(before, sizeof(before), "%s", gpubuf_instance(pair.client));
+    kill_daemon();
+    check_counting(old, 100, 7);
+    start_daemon_again();
+    put_counting(pair.observer, "name", 100, 50);
+    ok(pair.client, gpubuf_open(pair.client, "name", NULL, &new));
+    assert_string_not_equal(gpubuf_instance(pair.client), before);
+    assert_true(gpubuf_is_stale(old) && gpubuf_is_stale(slice));
+    assert_false(gpubuf_is_stale(new));
+    check_counting(old, 100, 7);
+    check_counting(slice, 5, 17);
+    check_counting(new, 100, 50);
+    assert_int_equal(leases_of(pair.observer, "name"), 1);
+    gpubuf_release(slice);
+    gpubuf_release(old);
+    assert_int_equal(leases_of(pair.observer, "name"), 1);
+    gpubuf_release(new);
+    wait_for_leases(pair.observer, "name", 0);
+    ok(pair.client, gpubuf_delete(pair.client, "name"));
+    disconnect_pair(&pair);
+}
+
+static void nobody_comes_back(void **state)
+{
+    (void)state;
+    struct pair pair = connect_pair(100), stubborn = connect_pair(-1);
+    struct gpubuf_object *object;
+    struct gpubuf_info info;
+    struct outcome stat = {0};
+    put_counting(pair.client, "left", 10, 1);
+    ok(pair.client, gpubuf_open(pair.client, "left", NULL, &object));
+    kill_daemon();
+    fails(pair.client, GPUBUF_E_CLOSED, gpubuf_stat(pair.client, "left", &info));
+    assert_non_null(strstr(gpubuf_errmsg(pair.client), "100 ms"));
+    assert_int_equal(gpubuf_dispatch(pair.client), GPUBUF_E_CLOSED);
+    check_counting(object, 10, 1);
+    gpubuf_release(object);
+
+    ok(stubborn.client, gpubuf_call_async(stubborn.client, "stats", NULL, note_call, &stat, NULL));
+    fails(stubborn.client, GPUBUF_E_TIMEOUT,
+          gpubuf_call(stubborn.client, "stats", NULL, 200, NULL));
+    assert_true(gpubuf_dispatch(stubborn.client) >= 0);
+    start_daemon_again();
+    dispatch_until(stubborn.client, &stat.done);
+    assert_int_equal(stat.status, 0);
+    disconnect_pair(&pair);
+    disconnect_pair(&stubborn);
+}
+
+/* Last, since it ends the daemon: one that stops for good is not waited for. */
+static void the_daemon_stops(void **state)
+{
+    struct pair pair = connect_pair(-1);
+    struct gpubuf_object *object;
+    struct gpubuf_info info;
+    put_counting(pair.client, "end", 10, 1);
+    ok(pair.client, gpubuf_open(pair.client, "end", NULL, &object));
+    assert_int_equal(stop_daemon(state), 0);
+    fails(pair.client, GPUBUF_E_CLOSED, gpubuf_stat(pair.client, "end", &info));
+    check_counting(object, 10, 1);
+    gpubuf_release(object);
+    disconnect_pair(&pair);
+}
+
+static size_t fds_before, mappings_before;
+
+static int count_before(void **state)
+{
+    (void)state;
+    fds_before = count_fds();
+    mappings_before = count_mappings();
+    return 0;
+}
+
+static int count_after(void **state)
+{
+    (void)state;
+    if (count_fds() == fds_before && count_mappings() == mappings_before)
+        return 0;
+    print_error("descriptors: %zu, then %zu; mappings: %zu, then %zu\n", fds_before, count_fds(),
+                mappings_before, count_mappings());
+    return -1;
+}
+
+#define COUNTED(test) cmocka_unit_test_setup_teardown(test, count_before, count_after)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        COUNTED(the_next_call),      COUNTED(without_a_call),    COUNTED(requests_under_way),
+        COUNTED(released_meanwhile), COUNTED(watches),           COUNTED(many_leases),
+        COUNTED(event_loop),         COUNTED(forking),           COUNTED(threads),
+        COUNTED(another_daemon),     COUNTED(nobody_comes_back), COUNTED(the_daemon_stops),
+    };
+    return cmocka_run_group_tests_name("resume", tests, start_daemon, stop_daemon);
+}
