@@ -29,6 +29,9 @@ void cache_begin(struct cache *cache, uint64_t capacity, size_t count)
     memset(cache, 0, sizeof(*cache));
     cache->device = (struct gb_device){
         .ops = &nothing, .capacity = capacity, .granularity = (uint64_t)2 << 20, .id = "nothing"};
+    gb_recency_init(&cache->device.recency);
+    gb_list_init(&cache->device.waits);
+    gb_list_init(&cache->device.segment_list);
     gb_store_init(&cache->store);
     cache->user = gb_user_get(&cache->store.users, 0);
     if (!cache->user)
