@@ -495,7 +495,10 @@ gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OU
 
 # ---- packages ----
 
-.PHONY: check-hardening
+.PHONY: check-packages check-hardening
+check-packages: ## build Debian packages of what is committed; install, use and purge them in a chroot (root)
+	@tests/packaging/check-packages
+
 HARDENING_DEVICE ?= host:256M
 check-hardening: daemon library gpubufctl ## what the systemd unit withholds, tried line by line; HARDENING_DEVICE=cuda:0:2G
 	@mkdir -p $(BUILD)
@@ -599,7 +602,7 @@ $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 
 $(B)/completion/gpubufctl: $(B)/bin/gpubufctl
 	@mkdir -p $(@D)
-	@$< completion bash >$@
+	@LD_LIBRARY_PATH=$(B)/lib $< completion bash >$@
 
 below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
