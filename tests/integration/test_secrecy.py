@@ -1,0 +1,346 @@
+"""What users must not get from each other, whatever they try: bytes, handles, paths, secrets.
+
+Who may do what with objects by their modes is test_rule5_access.py."""
+
+import base64
+import fcntl
+import json
+import mmap
+import os
+import random
+import re
+import time
+
+import pytest
+
+import device as test_device
+from device import ID, MIB, SHARES, handle, kind_of, own_memory
+from peer import DEADLINE, Peer, RpcError, bytes_layout
+
+pytestmark = pytest.mark.root
+
+ALICE, BOB = (1001, 1001), (1002, 1002)
+MARK = b"alice's secret!!"  # 16 bytes
+
+
+def contents(peer, made, gpu):
+    """Everything that whoever creates an object can read: the whole of each segment it was given."""
+    out = b""
+    for told in made["segments"]:
+        segment = peer.segment(told["id"])
+        if told["handle"]["kind"] == "cuda_ipc":
+            out += gpu.read(told["handle"]["ipc"], told["bytes"])
+        else:
+            out += os.pread(segment.fd, segment.bytes, 0)
+    return out
+
+
+def fill(peer, name, count, gpu, share="fd", **params):
+    """An object with MARK in every byte of it, sealed."""
+    made = peer.call("create", name=name, layout=bytes_layout(count), share=share, **params)
+    buffer = made["object"]["layout"]["data"]
+    segment = peer.segments[(buffer["segment"], "rw")]
+    data = (MARK * (count // len(MARK) + 1))[:count]
+    if share == "ipc":
+        gpu.write(segment.handle["ipc"], b"\0" * buffer["offset"] + data)
+    else:
+        os.pwrite(segment.fd, data, buffer["offset"])
+    peer.call("seal", lease=made["lease"], release=True)
+
+
+# ---- memory that changes hands -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("count", [1000, 300_000, 5 * MIB, 20 * MIB])
+def test_freed_memory_shows_nothing(daemon, gpu, share, count):
+    """More than is left over is made anew by another user, so that memory has to be used again."""
+    for round_ in range(3):
+        alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+        number = min(40 * MIB // count, 8)
+        for i in range(number):
+            fill(alice, f"a/{i}", count, gpu, share)
+        names = [f"a/{i}" for i in range(number)]
+        if round_ == 1:
+            alice.call("delete", names=names)
+            alice.unmap()
+        elif round_ == 2:  # gone without a word, its objects evicted
+            alice.close()
+        else:
+            alice.call("delete", names=names)
+            alice.close()
+        made = []
+        for i in range(number):
+            one = bob.call("create", name=f"b/{i}", layout=bytes_layout(count), share=share,
+                           wait_ms=int(DEADLINE * 1000))
+            assert MARK[:8] not in contents(bob, one, gpu), "what was alice's is bob's"
+            made.append(one)
+        for one in made:
+            bob.call("abort", lease=one["lease"])
+        bob.close()
+        with Peer(daemon.path) as root:
+            for name in root.names():
+                root.call("delete", name=name)
+
+
+def test_memory_of_what_was_never_sealed(daemon, gpu):
+    """A writer that dies midway leaves nothing to another user."""
+    alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+    made = alice.create("a", bytes_layout(40 * MIB), MARK * (40 * MIB // len(MARK)))
+    assert made["lease"]
+    alice.close()
+    one = bob.call("create", name="b", layout=bytes_layout(40 * MIB), wait_ms=int(DEADLINE * 1000))
+    assert MARK[:8] not in contents(bob, one, gpu)
+    bob.call("abort", lease=one["lease"])
+
+
+def test_domains_of_one_user_are_apart(daemon, gpu):
+    """Whoever may open a public object is given a segment, and with it all that lies there: nothing
+    that is private may."""
+    alice = daemon.connect_as(*ALICE)
+    for i in range(20):
+        fill(alice, f"private/{i}", 2000, gpu)
+    alice.call("delete", names=[f"private/{i}" for i in range(0, 20, 2)])
+    alice.put("public", b"x" * 2000, mode="0644")
+    bob = daemon.connect_as(*BOB)
+    opened = bob.open_object("public")
+    segment = bob.segment(opened.layout["data"]["segment"])
+    assert MARK[:8] not in os.pread(segment.fd, segment.bytes, 0)
+
+
+def test_random_users(daemon, gpu):
+    """Users, sizes and modes as they come: every byte that somebody is given is his own or zero."""
+    rng = random.Random(7)
+    users = [(1001, 1001), (1002, 1002), (1003, 1001)]
+    peers = {user: daemon.connect_as(*user) for user in users}
+    held = []
+    for step in range(150):
+        user, mode = rng.choice(users), rng.choice(["0600", "0640", "0644"])
+        peer, count = peers[user], rng.choice([100, 5000, 400_000, 3 * MIB])
+        if len(held) > 6 or (held and rng.random() < 0.4):
+            owner, name = held.pop(rng.randrange(len(held)))
+            peers[owner].call("delete", name=name)
+            if rng.random() < 0.5:
+                peers[owner].unmap()
+            continue
+        mark = b"%d:%d:%s!" % (*user, mode.encode())
+        try:
+            made = peer.call("create", name=f"o/{step}", layout=bytes_layout(count), mode=mode,
+                             wait_ms=int(DEADLINE * 1000))
+        except RpcError as error:
+            assert error.kind in ("no_space", "timeout"), error
+            continue
+        seen = contents(peer, made, gpu)
+        buffer = made["object"]["layout"]["data"]
+        others = set(re.findall(rb"\d+:\d+:\d+!", seen)) - {mark}
+        assert not others, f"{mark} is given a segment with {others}"
+        segment = peer.segments[(buffer["segment"], "rw")]
+        os.pwrite(segment.fd, (mark * (count // len(mark) + 1))[:count], buffer["offset"])
+        peer.call("seal", lease=made["lease"], release=True)
+        held.append((user, f"o/{step}"))
+
+
+# ---- handles of others -------------------------------------------------------------------------
+
+
+def register(peer, fd, count, **params):
+    return peer.call("register", fds=[fd], handles=[handle(count)],
+                     layout={"kind": "bytes", "bytes": 16,
+                             "data": {"handle": 0, "offset": 0, "bytes": 16}}, **params)
+
+
+@pytest.mark.host_only("a GPU's memory has one kind of descriptor")
+def test_a_readers_descriptor_registered_gives_no_more(daemon):
+    """It shares on what it could read anyway, and nobody can write by it: not even its new owner."""
+    alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+    alice.put("public", MARK * 100, mode="0644")
+    opened = bob.open_object("public")
+    segment = bob.segment(opened.layout["data"]["segment"])
+    try:
+        register(bob, segment.fd, segment.bytes, name="mine", mode="0666")
+    except RpcError as error:
+        assert error.kind in ("invalid", "denied"), error
+        return
+    again = daemon.connect_as(*BOB).open_object("mine")
+    assert again.read() == (MARK)[:16]
+    for peer in (bob, alice):
+        for one in peer.segments.values():
+            if one.access == "r":
+                assert fcntl.fcntl(one.fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+                with pytest.raises(OSError):
+                    mmap.mmap(one.fd, one.bytes, mmap.MAP_SHARED, mmap.PROT_WRITE)
+    bob.call("delete", name="mine")
+
+
+@pytest.mark.parametrize("what", ["nothing", "a number too high", "another's"])
+def test_register_without_a_descriptor(daemon, what):
+    """A handle is a descriptor that the caller has: no number means somebody else's."""
+    alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+    fd, count = own_memory(MARK)
+    register(alice, fd, count, name="a")
+    layout = {"kind": "bytes", "bytes": 16, "data": {"handle": 0, "offset": 0, "bytes": 16}}
+    if what == "nothing":
+        bob.error("invalid", "register", name="b", handles=[handle(count)], layout=layout)
+    elif what == "a number too high":
+        bob.error("invalid", "register", fds=[fd], name="b", handles=[handle(count, fd=1)],
+                  layout=layout)
+    else:  # an id of a segment is no handle
+        layout["data"] = {"segment": 1, "offset": 0, "bytes": 16}
+        bob.error("invalid", "register", fds=[fd], name="b", handles=[handle(count)], layout=layout)
+    os.close(fd)
+    assert bob.names() == []
+
+
+@pytest.mark.skipif(not test_device.ON_GPU, reason="the host has no legacy handles")
+def test_a_legacy_handle_that_is_guessed(daemon, gpu):
+    """Handles with a bit changed open nothing; one that was handed out is a bearer's (SECURITY.md)."""
+    alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+    fill(alice, "a", 1000, gpu, share="ipc")
+    opened = alice.call("open", name="a")
+    ipc = base64.b64decode(opened["segments"][0]["handle"]["ipc"])
+    for position in range(0, 64, 7):
+        guess = bytearray(ipc)
+        guess[position] ^= 0x10
+        bob.error("invalid", "register", name="b", handles=[
+            {"kind": "cuda_ipc", "ipc": base64.b64encode(guess).decode(), "bytes": 2 * MIB,
+             "device": ID}],
+                  layout={"kind": "bytes", "bytes": 16,
+                          "data": {"handle": 0, "offset": 0, "bytes": 16}}) \
+            if kind_of_register(bob, guess) == "invalid" else None
+    assert bob.names() == []
+    alice.call("release", lease=opened["lease"])
+
+
+def kind_of_register(peer, ipc):
+    try:
+        peer.call("register", name="b", handles=[
+            {"kind": "cuda_ipc", "ipc": base64.b64encode(ipc).decode(), "bytes": 2 * MIB,
+             "device": ID}],
+                  layout={"kind": "bytes", "bytes": 16,
+                          "data": {"handle": 0, "offset": 0, "bytes": 16}})
+    except RpcError as error:
+        return error.kind
+    peer.call("delete", name="b")
+    return "ok"
+
+
+def test_segments_of_others(daemon):
+    """Neither `unmap` nor `leases` reaches into what another user has."""
+    alice, bob = daemon.connect_as(*ALICE), daemon.connect_as(*BOB)
+    alice.put("a", MARK)
+    held = alice.open_object("a")
+    for ident in range(1, 50):
+        try:
+            bob.call("unmap", segments=[ident])
+        except RpcError as error:
+            assert error.kind in ("stale", "not_found"), error
+    told = bob.call("leases")
+    assert "a" not in [entry.get("name") for entry in told["leases"]]
+    assert held.read() == MARK
+    assert daemon.connect_as(*ALICE).call("leases", name="a")["leases"]
+
+
+# ---- names are no paths ------------------------------------------------------------------------
+
+TRAVERSALS = ["../../etc/passwd", "..", ".", "a/../../b", "~root/.ssh", "proc/self/mem", "-rf", "%2e%2e",
+              "a" * 255, "C:\\x", "$(id)", "`id`", "*", "lock", "gpubufd.lock", "0" * 16 + ".spill"]
+
+
+def tree(path):
+    return sorted(os.path.join(place, name) for place, directories, files in os.walk(path)
+                  for name in directories + files)
+
+
+@pytest.mark.parametrize("tier", [False, True])
+def test_names_touch_no_files(daemon_factory, directory, tier):
+    """Whatever an object is called: nothing comes to be, or to be read, by that name. With a tier on
+    disk, files have names of the daemon's own."""
+    spill = f"{directory}/spill"
+    os.mkdir(spill)
+    # What a name might reach, beside what it must not create.
+    with open(f"{directory}/passwd", "wb") as file:
+        file.write(b"root:secret")
+    options = ["--tier", "host:2M", "--tier", f"disk:64M:{spill}"] if tier else []
+    daemon = daemon_factory(*options, cwd=spill)
+    before = tree(directory)
+    peer = daemon.connect()
+    for name in TRAVERSALS + [f"{directory}/passwd".strip("/"), "../passwd", "../../passwd"]:
+        try:
+            peer.put(name, os.urandom(3 * MIB))
+        except RpcError as error:
+            assert error.kind == "invalid", error
+            continue
+        assert peer.open_object(name).release() is None
+        if tier:
+            peer.call("spill", name=name)
+    made = [path for path in tree(directory) if path not in before]
+    made = [path for path in made if not re.search(r"/spill/[0-9a-f]{16}\.spill$", path)]
+    assert made == []
+    for name in peer.names():
+        peer.call("delete", name=name)
+    assert open(f"{directory}/passwd", "rb").read() == b"root:secret"
+    for bad in ("/etc/passwd", "a//b", "a/", "a\0b", "a\nb", ""):
+        peer.error("invalid", "create", name=bad, layout=bytes_layout(1))
+
+
+def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
+    """What lies on disk can be read by nobody but the daemon's user."""
+    spill = f"{directory}/spill"
+    os.mkdir(spill)
+    os.chmod(spill, 0o755)
+    daemon = daemon_factory("--tier", "host:2M", "--tier", f"disk:64M:{spill}")
+    alice = daemon.connect_as(*ALICE)
+    alice.put("a", MARK * (8 * MIB // len(MARK)), mode="0644")
+    daemon.connect().call("spill", name="a")
+    end = time.monotonic() + DEADLINE
+    while alice.call("stat", name="a")["object"]["tier"] != "disk":
+        assert time.monotonic() < end
+    files = [f"{spill}/{name}" for name in os.listdir(spill)]
+    assert any(name.endswith(".spill") for name in files)
+    assert all(os.stat(name).st_mode & 0o077 == 0 for name in files)
+    alice.call("delete", name="a")
+
+
+# ---- what is written down ----------------------------------------------------------------------
+
+
+def test_secrets_are_not_logged(daemon_factory, directory, gpu):
+    """At its most talkative: no content, no handle, no token, nor what a name maps to."""
+    token = base64.b64encode(os.urandom(24)).decode()
+    path = f"{directory}/token"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    daemon = daemon_factory("--log-level", "debug", "--http", "127.0.0.1:0", "--http-token-file", path)
+    peer, secrets = daemon.connect(), [token, MARK.decode()]
+    for share in SHARES:
+        fill(peer, f"private/{share}", 1000, gpu, share)
+        opened = peer.call("open", name=f"private/{share}", segments="all")
+        secrets += [one["handle"].get("ipc", MARK.decode()) for one in opened["segments"]]
+        peer.call("release", lease=opened["lease"])
+    peer.call("create", name="meta", layout={
+        "kind": "column", "dtype": "int8", "length": 1, "metadata": {"password": "hunter22"}})
+    secrets.append("hunter22")
+    # Also what goes wrong.
+    peer.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"open","params":{"name":"%s"}\n' % MARK)
+    for bad in ({"name": "x", "wrong": MARK.decode()}, {"name": MARK.decode() + "\n"}):
+        try:
+            peer.call("open", **bad)
+        except RpcError:
+            pass
+    text = daemon.stderr()
+    assert "session began" in text
+    assert [secret for secret in secrets if secret in text] == []
+    peer.call("delete", names=peer.names())
+
+
+def test_the_token_is_not_in_the_command_line(daemon_factory, directory):
+    """Nor in what any user can read of the process."""
+    token = base64.b64encode(os.urandom(24)).decode()
+    path = f"{directory}/token"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    daemon = daemon_factory("--http", "127.0.0.1:0", "--http-token-file", path)
+    for name in ("cmdline", "environ"):
+        with open(f"/proc/{daemon.pid}/{name}", "rb") as file:
+            assert token.encode() not in file.read()
+    assert json.dumps(daemon.connect().call("stats")).find(token) < 0
