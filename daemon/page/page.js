@@ -1,1 +1,211 @@
-"use strict";
+// The page: shows what the worker sends, and tells it what is asked for.
+
+import { DevicePanel } from './device.js'
+import { ago, bytes, clock, count, counted, span, title } from './format.js'
+import { fillTerms, makeTable, setText } from './lists.js'
+import { Table } from './table.js'
+import { Timeline } from './timeline.js'
+
+const at = id => document.getElementById(id)
+const dark = matchMedia('(prefers-color-scheme: dark)')
+const worker = new Worker('worker.js', { type: 'module' })
+const ask = (message, moved = []) => worker.postMessage(message, moved)
+
+const panels = new Map()
+const table = new Table(at('table'), ask)
+const timeline = new Timeline(at('timeline'), at('timeline-sum'), at('recent'))
+const fillSessions = makeTable(at('sessions'), 'Sessions', [
+  { label: 'Session', kind: 'number' }, { label: 'Client', kind: 'long' }, { label: 'Pid', kind: 'number' },
+  { label: 'Uid', kind: 'number' }, { label: 'Leases', kind: 'number' }, { label: 'In leases', kind: 'number' },
+  { label: 'Mapped', kind: 'number' }
+])
+let frame = null
+let paused = false
+let goTo = false // the row that has just been chosen on a map comes into sight
+
+// ---- frames ----
+
+worker.onmessage = ({ data }) => {
+  if (data.tell === 'point') return panels.get(data.device)?.point(data)
+  if (data.tell === 'map') return panels.get(data.device)?.draw(data.bitmap)
+  frame = data
+  document.documentElement.dataset.frames = data.frames
+  showConnection(data.connection)
+  showSums(data)
+  showDevices(data.devices)
+  table.show(data, data.complete)
+  if (goTo && data.selectedAt >= 0) table.moveTo(data.selectedAt)
+  goTo = false
+  showShown(data)
+  showDetails(data)
+  timeline.show(data.history, data.now, data.devices)
+  showSessions(data.sessions)
+}
+worker.onerror = event => {
+  setText(at('connection-text'), `This browser cannot show the page: ${event.message || 'its worker did not start'}`)
+}
+
+function showConnection ({ kind, why, next, since }) {
+  const pill = at('connection')
+  pill.dataset.kind = paused && kind === 'live' ? 'paused' : kind
+  at('retry').hidden = kind !== 'lost' && kind !== 'denied'
+  document.body.classList.toggle('stale', kind === 'lost' || kind === 'again' || kind === 'denied')
+  // Only what a listener needs: seconds that count down would be read out one by one.
+  const text = {
+    connecting: 'Connecting…',
+    again: 'Connecting again…',
+    live: paused ? 'Paused' : 'Live',
+    lost: `Connection lost at ${clock(since)}: ${why}. Trying again.`,
+    denied: 'The daemon wants its token.'
+  }[kind]
+  // "Again" lasts for a blink if it fails; what was said stays until something is better.
+  if (kind !== 'again' || !pill.dataset.was) setText(at('connection-text'), text)
+  pill.dataset.was = kind
+  pill.title = next && kind === 'lost' ? `next try in ${span(next - Date.now())}` : ''
+  at('sign-in').hidden = kind !== 'denied'
+}
+
+function showSums ({ total, expected, sums, sessions, events, lost, complete, instance, version }) {
+  setText(at('sum-objects'), complete || !expected ? count(total) : `${count(total)} of ${count(expected)}`)
+  setText(at('sum-bytes'), bytes(sums.bytes))
+  setText(at('sum-leases'), count(sums.leases))
+  setText(at('sum-pinned'), count(sums.pinned))
+  setText(at('sum-sessions'), count(sessions.total))
+  setText(at('sum-events'), lost ? `${count(events)}, ${count(lost)} missed` : count(events))
+  setText(at('instance'), instance ? `${version ?? ''} · instance ${instance.slice(0, 8)}` : '')
+}
+
+function showDevices (devices) {
+  if (!devices.length) return
+  const place = at('devices')
+  for (const [id, panel] of panels) {
+    if (devices.some(device => device.id === id)) continue
+    panel.element.remove()
+    panels.delete(id)
+    ask({ ask: 'gone', device: id })
+  }
+  for (const device of devices) {
+    let panel = panels.get(device.id)
+    if (!panel) {
+      place.querySelector('.wait')?.remove()
+      panel = new DevicePanel(device, ask, choose)
+      panels.set(device.id, panel)
+      place.append(panel.element)
+      panel.setTheme(dark.matches ? 'dark' : 'light')
+      at('filter-device').add(new Option(device.name, device.id))
+    }
+    panel.setLines(!device.segmentCount ? 2 : devices.length > 2 ? 8 : 12)
+    panel.show(device)
+  }
+  place.classList.toggle('many', devices.length > 2)
+}
+
+function showShown ({ shown, total, hidden, complete }) {
+  setText(at('shown'), shown === total ? counted(total, 'object') : `${count(shown)} of ${counted(total, 'object')}`)
+  at('hidden').hidden = !complete || hidden === 0
+  setText(at('hidden'), `${counted(hidden, 'private object')} not shown: they are told to the daemon's ` +
+    'operator only, who starts it with a token.')
+}
+
+function showDetails ({ selected, now }) {
+  const details = at('details')
+  details.hidden = !selected
+  if (!selected) return
+  setText(at('details-title'), title(selected))
+  const device = frame.devices.find(each => each.id === selected.device)
+  const extents = selected.extents.slice(0, 8).map(([segment, offset, size]) =>
+    `segment ${segment} at ${bytes(offset)}: ${bytes(size)}`)
+  if (selected.extents.length > 8) extents.push(`and ${selected.extents.length - 8} more`)
+  fillTerms(details.querySelector('dl'), [
+    ['State', selected.alive ? (selected.leases ? 'in use' : 'not in use') : 'gone: deleted, replaced or evicted'],
+    ['Version', String(selected.version)],
+    ['Size', `${bytes(selected.bytes)} (${counted(selected.bytes, 'byte')})`],
+    ['Device', device?.name ?? selected.device],
+    ['Tier', selected.tier],
+    ['Leases', count(selected.leases)],
+    ['Pinned', selected.pinned ? 'yes' : 'no'],
+    ['For room', { spill: 'may be spilled', drop: 'may be removed', keep: 'stays' }[selected.evict] ?? selected.evict],
+    ['Owner', `uid ${selected.uid}, mode ${selected.mode}`],
+    ['Sealed', `${new Date(selected.born).toISOString().slice(0, 10)} ${clock(selected.born)} (${ago(now - selected.born)})`],
+    ['Last use', selected.leases ? 'in use now' : ago(now - selected.used)],
+    ['Memory', extents.join('\n') || 'none in a segment']
+  ])
+}
+
+function showSessions ({ total, listed }) {
+  fillSessions(listed.map(each => [
+    String(each.session), each.client || '–', String(each.pid), String(each.uid), count(each.leases),
+    bytes(each.bytes), bytes(each.mapped_bytes)
+  ]))
+  let note = at('sessions').querySelector('p')
+  if (!note) {
+    note = Object.assign(document.createElement('p'), { className: 'quiet' })
+    at('sessions').append(note)
+  }
+  const text = total === 0 ? 'Nobody is connected.'
+    : total > listed.length ? `${count(total - listed.length)} more, which hold less.` : ''
+  setText(note, text)
+  note.hidden = !text
+  at('sessions').querySelector('table').hidden = total === 0
+}
+
+// ---- what is asked ----
+
+/** An object chosen on a map: its details, and its row. */
+function choose (version) {
+  goTo = true
+  ask({ ask: 'select', version })
+  say(`Details of ${title(frame?.rows.find(row => row.version === version) ?? { name: 'the object' })} are shown`)
+}
+
+function say (text) {
+  setText(at('spoken'), text)
+}
+
+const filter = at('filter')
+let told = null
+function applyFilter () {
+  at('table').scrollTop = 0
+  ask({
+    ask: 'view',
+    first: 0,
+    filter: {
+      text: at('filter-text').value,
+      device: at('filter-device').value,
+      tier: at('filter-tier').value,
+      hold: at('filter-hold').value
+    }
+  })
+  clearTimeout(told)
+  told = setTimeout(() => say(`${at('shown').textContent} shown`), 1000)
+}
+filter.addEventListener('input', applyFilter)
+filter.addEventListener('submit', event => event.preventDefault())
+at('span').addEventListener('change', ({ target }) => ask({ ask: 'view', span: Number(target.value) }))
+
+at('details-close').addEventListener('click', closeDetails)
+function closeDetails () {
+  const inside = at('details').contains(document.activeElement)
+  ask({ ask: 'select', version: null })
+  if (inside) at('table').focus()
+}
+document.addEventListener('keydown', event => {
+  if (event.key === 'Escape' && frame?.selected && event.target !== at('filter-text')) closeDetails()
+})
+
+at('pause').addEventListener('click', () => {
+  paused = !paused
+  at('pause').setAttribute('aria-pressed', paused)
+  if (frame) showConnection(frame.connection)
+  ask({ ask: 'pause', on: paused })
+})
+at('retry').addEventListener('click', () => ask({ ask: 'retry' }))
+addEventListener('online', () => ask({ ask: 'retry' }))
+document.addEventListener('visibilitychange', () => ask({ ask: 'active', on: !document.hidden }))
+
+dark.addEventListener('change', () => {
+  ask({ ask: 'theme', dark: dark.matches })
+  for (const panel of panels.values()) panel.setTheme(dark.matches ? 'dark' : 'light')
+})
+
+ask({ ask: 'start', base: new URL('.', location).href, dark: dark.matches })

@@ -1,0 +1,227 @@
+// The daemon's side of the page: what it holds, by HTTP; what happens, by WebSocket; and both again
+// when they were lost. Runs in the worker.
+//
+// Events come first: rows are asked for only once the socket is open, so that whatever changes while
+// they are on their way is heard too. `seq` tells which of two stories is the newer. Who uses what has no
+// events, so the rows are walked again, gently, for as long as somebody looks.
+
+const FIRST = 10000 // rows a request when the page opens
+const AGAIN = 2000 // and when it merely refreshes
+const PAUSE = 100 // between two of the latter
+const SILENCE = 15000 // without a word for so long: the connection is dead
+const LONGEST = 15000 // between two tries
+const GATHER = 50 // ms of events in one message
+
+const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+export class Feed {
+  /** `to`: snapshot, stats, event, page, begin, end, drop, state; called with what has come. */
+  constructor (base, to) {
+    this.base = base
+    this.to = to
+    this.tries = 0
+    this.active = true // somebody looks
+    this.socket = null
+    this.run = 0 // a number for each connection: what an older one still brings is dropped
+    this.last = null // seq of the last event
+    this.wanted = false // rows are asked for again at once
+    this.wake = () => {}
+  }
+
+  start () {
+    this.#connect()
+  }
+
+  setActive (active) {
+    if (this.active === active) return
+    this.active = active
+    if (active) {
+      this.wake()
+      if (!this.socket) this.retry()
+    }
+  }
+
+  /** Tries now instead of later. */
+  retry () {
+    if (this.socket) return
+    clearTimeout(this.timer)
+    this.#connect()
+  }
+
+  /** Something is known to have changed that no event tells. */
+  refresh () {
+    if (this.wanted) return
+    this.wanted = true
+    this.wake()
+  }
+
+  // ---- the connection ----
+
+  #connect () {
+    const run = ++this.run
+    const mine = () => run === this.run
+    const address = new URL('api/live', this.base)
+    address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:'
+    address.searchParams.set('gather', GATHER)
+    this.to.state({ kind: this.tries ? 'again' : 'connecting', tries: this.tries })
+    const socket = this.socket = new WebSocket(address)
+    this.last = null
+    this.#listen(mine)
+    socket.onopen = () => {
+      if (!mine()) return
+      this.#listen(mine)
+      this.#follow(mine).catch(error => mine() && this.#lost(error.message, error.status))
+    }
+    socket.onmessage = message => {
+      if (!mine()) return
+      this.#listen(mine)
+      this.#take(message.data)
+    }
+    socket.onclose = () => mine() && this.#diagnose(mine)
+  }
+
+  /** Every word puts off the moment at which silence means loss. */
+  #listen (mine) {
+    this.heard = Date.now()
+    if (this.ear) return
+    const check = () => {
+      const left = this.heard + SILENCE - Date.now()
+      this.ear = left > 0 && this.socket ? setTimeout(check, left) : null
+      if (left <= 0 && this.socket) this.#lost('nothing has come for 15 s')
+    }
+    this.ear = setTimeout(check, SILENCE)
+  }
+
+  #take (text) {
+    for (const message of [JSON.parse(text)].flat()) {
+      const figures = message.kind === 'stats'
+      this.#follows(message.seq, figures)
+      if (figures) this.to.stats(message)
+      else this.to.event(message)
+    }
+  }
+
+  /** A gap in the numbers: events were left out, so what is known may be wrong. */
+  #follows (seq, tick) {
+    const expected = this.last === null ? seq : this.last + (tick ? 0 : 1)
+    if (seq > expected) {
+      this.to.gap(seq - expected)
+      this.refresh()
+    }
+    this.last = this.last === null ? seq : Math.max(seq, this.last)
+  }
+
+  /** A refused socket does not say why; a request does. */
+  async #diagnose (mine) {
+    try {
+      await this.#get('api/snapshot')
+      if (mine()) this.#lost('the connection was closed')
+    } catch (error) {
+      if (mine()) this.#lost(error.message, error.status)
+    }
+  }
+
+  #lost (why, status) {
+    this.#end()
+    const wait = Math.min(LONGEST, 500 * 2 ** this.tries) * (0.8 + 0.4 * Math.random())
+    this.tries = Math.min(this.tries + 1, 10)
+    this.to.drop()
+    this.to.state({ kind: status === 401 ? 'denied' : 'lost', why, next: Date.now() + wait })
+    clearTimeout(this.timer)
+    this.timer = setTimeout(() => this.#connect(), wait)
+  }
+
+  #end () {
+    this.run++
+    clearTimeout(this.ear)
+    this.ear = null
+    const socket = this.socket
+    this.socket = null
+    this.wake()
+    if (socket) {
+      socket.onopen = socket.onmessage = socket.onclose = null
+      socket.close()
+    }
+  }
+
+  // ---- what there is ----
+
+  async #follow (mine) {
+    await Promise.all([this.#snapshot(mine), this.#sweep(mine, FIRST, 0)])
+    if (!mine()) return
+    this.tries = 0
+    this.to.state({ kind: 'live' })
+    this.#watchSnapshots(mine).catch(error => mine() && this.#lost(error.message, error.status))
+    for (let took = 0; mine();) {
+      await this.#rest(mine, Math.max(2000, took))
+      if (!mine()) return
+      const started = Date.now()
+      const urgent = this.wanted
+      this.wanted = false
+      await this.#sweep(mine, urgent ? FIRST : AGAIN, urgent ? 0 : PAUSE)
+      took = Date.now() - started
+    }
+  }
+
+  /** Waits until the rows are due again, and longer while nobody looks. What is urgent waits a little,
+   *  so that a flood of losses is not answered by a flood of requests. */
+  async #rest (mine, ms) {
+    const due = Date.now() + ms
+    const soon = Date.now() + Math.max(300, ms / 4)
+    while (mine()) {
+      const left = (this.wanted ? soon : due) - Date.now()
+      if (left <= 0 && (this.active || this.wanted)) return
+      await Promise.race([sleep(this.active ? Math.max(left, 20) : 1000), this.#woken()])
+    }
+  }
+
+  #woken () {
+    return new Promise(resolve => { this.wake = resolve })
+  }
+
+  async #watchSnapshots (mine) {
+    while (mine()) {
+      await sleep(1000)
+      if (mine() && this.active) await this.#snapshot(mine)
+    }
+  }
+
+  async #snapshot (mine) {
+    const snapshot = await this.#get('api/snapshot')
+    if (mine()) this.to.snapshot(snapshot)
+  }
+
+  async #sweep (mine, limit, pause) {
+    let cursor = null
+    this.to.begin()
+    do {
+      const query = new URLSearchParams({ limit })
+      if (cursor !== null) query.set('after', cursor)
+      const page = await this.#get(`api/objects?${query}`)
+      if (!mine()) return
+      this.to.page(page)
+      cursor = page.cursor
+      if (cursor !== null && pause) await sleep(pause)
+      if (!mine()) return
+    } while (cursor !== null && cursor !== undefined)
+    this.to.end()
+  }
+
+  async #get (path) {
+    let response
+    try {
+      response = await fetch(new URL(path, this.base), {
+        cache: 'no-store', signal: AbortSignal.timeout(SILENCE)
+      })
+    } catch {
+      throw new Error('the daemon does not answer')
+    }
+    if (!response.ok) {
+      const said = (await response.text().catch(() => '')).slice(0, 200).trim()
+      const error = new Error(said || `the daemon answered ${response.status}`)
+      error.status = response.status
+      throw error
+    }
+    return response.json().catch(() => { throw new Error('the answer was cut off') })
+  }
+}

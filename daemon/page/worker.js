@@ -1,0 +1,285 @@
+// Everything that takes time: receiving, keeping, sorting and painting. The page itself only shows what
+// this sends, at most ten times a second, so that 100 000 objects never keep a key or the pointer waiting.
+
+import { Feed } from './feed.js'
+import { History } from './history.js'
+import { MemoryMap } from './map.js'
+import { Store } from './store.js'
+
+const FRAME = 100 // ms between two frames
+const TIERS = ['device', 'host', 'disk']
+const SHOWN = 200 // sessions, and segments of a device, that are listed
+
+const store = new Store()
+const history = new History(Date.now())
+const maps = new Map() // by device
+const view = { first: 0, count: 40, span: 600 }
+let snapshot = null
+let connection = { kind: 'connecting', tries: 0 }
+let theme = 'light'
+let paused = false
+let selected = null // a row
+let pointed = null // { device, hit } under the pointer or the keyboard's cursor
+let complete = false // all rows have come once
+let lost = 0
+let events = 0
+let frames = 0
+let timer = null
+let next = 0
+let feed = null
+
+// ---- what the daemon says ----
+
+const from = {
+  state (state) {
+    connection = { ...state, since: Date.now() }
+    schedule()
+  },
+  snapshot (now) {
+    if (snapshot && snapshot.instance !== now.instance) {
+      store.clear()
+      selected = pointed = null
+      complete = false
+      feed.refresh()
+    }
+    snapshot = now
+    store.changes++ // segments lie elsewhere, maybe
+    schedule()
+  },
+  /** The devices' figures, every second; a snapshot has their segments and the sessions besides. */
+  stats ({ devices = [] }) {
+    for (const { segments, ...figures } of devices) { // here a number
+      const device = snapshot?.devices.find(each => each.id === figures.id)
+      if (device) Object.assign(device, figures)
+    }
+    schedule()
+  },
+  event ({ kind, object, placements, device, seq }) {
+    const now = Date.now()
+    events++
+    // Of what is private only that it happened is told.
+    history.add(kind, object ?? { device }, now)
+    if (object) store.addEvent(kind, object, placements, seq, now)
+    schedule()
+  },
+  gap (missing) {
+    lost += missing
+  },
+  begin: () => store.beginSweep(),
+  page ({ fields, objects, seq }) {
+    store.addPage(fields, objects, seq, Date.now())
+    schedule()
+  },
+  end () {
+    store.endSweep()
+    complete = true
+    schedule()
+  },
+  drop: () => store.dropSweep()
+}
+
+// ---- what the page asks ----
+
+const asked = {
+  start ({ base, dark }) {
+    theme = dark ? 'dark' : 'light'
+    feed = new Feed(base, from)
+    feed.start()
+    setInterval(schedule, 1000) // ages go on when nothing happens
+  },
+  device ({ device }) {
+    maps.set(device, new MemoryMap(device, new OffscreenCanvas(1, 1)))
+  },
+  gone ({ device }) {
+    maps.delete(device)
+  },
+  size ({ device, width, ratio, lines }) {
+    maps.get(device)?.setSize(width, ratio, lines)
+    now()
+  },
+  map ({ device, scale, colour }) {
+    const map = maps.get(device)
+    if (!map) return
+    if (scale !== undefined) map.scale = scale
+    if (colour !== undefined) map.colour = colour
+    now()
+  },
+  point ({ device, x, y }) {
+    const hit = x === null ? null : maps.get(device)?.at(x, y)
+    point(device, hit ?? null)
+  },
+  step ({ device, key }) {
+    const map = maps.get(device)
+    const mine = pointed?.device === device ? pointed.hit : null
+    const piece = map?.step(mine?.piece ?? null, key)
+    if (piece) point(device, { piece, row: piece.row, others: 0 })
+  },
+  view ({ first, count, sort, down, filter, span }) {
+    if (first !== undefined) view.first = first
+    if (count !== undefined) view.count = count
+    if (span !== undefined) view.span = span
+    if (sort !== undefined || filter !== undefined) {
+      Object.assign(view, { filter: filter ?? view.filter })
+      store.setView({ key: sort, down, filter: view.filter })
+    }
+    now()
+  },
+  /** By version, or by place in the table. */
+  select ({ version, index }) {
+    selected = index === undefined ? store.rows.get(version) ?? null : store.ordered()[index] ?? null
+    now()
+  },
+  theme ({ dark }) {
+    theme = dark ? 'dark' : 'light'
+    now()
+  },
+  pause: ({ on }) => {
+    paused = on
+    now()
+  },
+  active: ({ on }) => feed.setActive(on),
+  retry: () => feed.retry()
+}
+
+self.onmessage = ({ data }) => asked[data.ask]?.(data)
+
+// ---- frames ----
+
+/** What somebody did is shown at once, paused or not. */
+function now () {
+  clearTimeout(timer)
+  timer = setTimeout(() => frame(true), 0)
+}
+
+function schedule () {
+  if (paused || timer) return
+  timer = setTimeout(frame, Math.max(0, next - Date.now()))
+}
+
+function frame (at = false) {
+  const started = performance.now()
+  timer = null
+  const moment = Date.now()
+  if (!paused || at) send(moment)
+  paint(moment)
+  // A machine that is busy gets fewer frames, not a queue of them.
+  next = moment + Math.max(FRAME, 2 * (performance.now() - started))
+}
+
+function send (moment) {
+  const order = store.ordered()
+  view.first = Math.max(0, Math.min(view.first, order.length - 1))
+  const rows = order.slice(view.first, view.first + view.count)
+  postMessage({
+    tell: 'frame',
+    frames: ++frames,
+    now: moment,
+    connection,
+    complete,
+    events,
+    lost,
+    instance: snapshot?.instance,
+    version: snapshot?.version,
+    total: store.rows.size,
+    expected: snapshot?.objects,
+    hidden: snapshot ? Math.max(0, Math.min(snapshot.private_objects ?? 0, snapshot.objects - store.rows.size)) : 0,
+    sums: store.sums,
+    shown: order.length,
+    first: view.first,
+    rows: rows.map(shown),
+    selected: selected && { ...shown(selected), extents: selected.extents, alive: selected.alive },
+    selectedAt: selected?.alive ? order.indexOf(selected) : -1,
+    devices: devices(),
+    sessions: sessions(),
+    history: { ...history.bins(moment, view.span, 60), since: history.since, recent: history.recent.slice(-20).reverse() }
+  })
+}
+
+function shown (row) {
+  const { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, born, used } = row
+  return { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, born, used }
+}
+
+function devices () {
+  const all = snapshot?.devices ?? []
+  return all.map(({ segments = [], ...device }) => ({
+    ...device,
+    // Eight of the same make are told apart by the end of what they are called by.
+    name: all.some(other => other.id !== device.id && other.name === device.name)
+      ? `${device.name} …${device.id.slice(-4)}` : device.name,
+    tiers: device.tiers ?? tiers(device),
+    objects: store.devices.get(device.id) ?? 0,
+    segmentCount: segments.length,
+    segmentBytes: segments.reduce((sum, segment) => sum + segment.bytes, 0),
+    segments: segments.slice(0, SHOWN).map(segment => ({
+      ...segment, objects: maps.get(device.id)?.contents.get(segment.id) ?? 0
+    }))
+  }))
+}
+
+/** What this page can tell of a device's tiers where the daemon says nothing: what lies in each. */
+function tiers ({ id, capacity }) {
+  const found = TIERS.map(tier => ({ tier, used: store.tiers.get(`${id} ${tier}`) ?? 0 })).filter(({ used }) => used > 0)
+  const [own] = found
+  if (own && (own.tier === 'device' || id === 'host')) own.capacity = capacity
+  return found
+}
+
+function sessions () {
+  const all = snapshot?.sessions ?? []
+  return {
+    total: all.length,
+    listed: [...all].sort((a, b) => b.bytes - a.bytes || a.session - b.session).slice(0, SHOWN)
+  }
+}
+
+function paint (moment) {
+  if (!snapshot) return
+  for (const [id, map] of maps) {
+    const device = snapshot.devices.find(each => each.id === id)
+    if (!device || !map.width) continue
+    if (map.changes !== store.changes || map.laid !== map.scale) {
+      const segments = device.segments ?? []
+      map.layOut(segments, store.rows.values(), device.capacity)
+      map.changes = store.changes
+      map.laid = map.scale
+    }
+    draw(map, moment)
+  }
+  if (pointed) tellPoint()
+}
+
+function draw (map, moment) {
+  map.paint(theme, moment, mark(map.device))
+  const bitmap = map.canvas.transferToImageBitmap()
+  postMessage({ tell: 'map', device: map.device, bitmap }, [bitmap])
+}
+
+function mark (device) {
+  if (pointed?.device === device && pointed.hit?.row?.alive) return pointed.hit
+  return selected?.alive ? { row: selected, piece: null } : null
+}
+
+function point (device, hit) {
+  const before = pointed?.device
+  pointed = hit ? { device, hit } : null
+  for (const id of new Set([before, device])) {
+    const map = maps.get(id)
+    if (map?.width) draw(map, Date.now())
+  }
+  tellPoint(device)
+}
+
+function tellPoint (device = pointed.device) {
+  const { piece, row, others, segment } = pointed?.hit ?? {}
+  postMessage({
+    tell: 'point',
+    device,
+    now: Date.now(),
+    object: row?.alive ? shown(row) : null,
+    piece: piece && { segment: piece.segment, offset: piece.offset, bytes: piece.bytes, at: piece.from },
+    segment: segment?.id ?? null,
+    others: others ?? 0,
+    density: maps.get(device)?.density ?? 0
+  })
+}

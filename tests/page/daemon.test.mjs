@@ -1,0 +1,190 @@
+// The page before a real daemon, over real HTTP: that both sides mean the same, and sign in.
+
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import net from 'node:net'
+import os from 'node:os'
+import path from 'node:path'
+import { after, before, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { Browser, chromium, until, withChromium } from './browser.mjs'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const PROGRAM = path.resolve(ROOT, process.env.GPUBUF_BUILD ?? 'build', 'bin', 'gpubufd')
+const withDaemon = withChromium.skip || existsSync(PROGRAM) ? withChromium : { skip: `${PROGRAM} is not built` }
+const LIVE = "document.querySelector('#connection')?.dataset.kind === 'live'"
+const plain = text => (text ?? '').replace(/[\u00a0\u202f]/g, ' ')
+const started = []
+let browser
+
+before(async () => { if (!withDaemon.skip) browser = await Browser.start() })
+after(async () => {
+  await browser?.stop()
+  for (const daemon of started) await daemon.stop()
+})
+
+class Daemon {
+  static async start (...options) {
+    const daemon = new Daemon()
+    started.push(daemon)
+    daemon.directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-page-'))
+    daemon.socket = path.join(daemon.directory, 's')
+    daemon.options = options
+    await daemon.run('0')
+    return daemon
+  }
+
+  async run (port) {
+    this.errors = ''
+    this.process = spawn(PROGRAM, ['--socket', this.socket, '--http', `127.0.0.1:${port}`, ...this.options],
+      { stdio: ['ignore', 'ignore', 'pipe'] })
+    this.process.stderr.setEncoding('utf8').on('data', data => { this.errors += data })
+    this.ended = new Promise(resolve => this.process.once('exit', (...how) => resolve(how)))
+    const [, at] = await until(() => {
+      assert.equal(this.process.exitCode, null, this.errors)
+      return /serving http url=http:\/\/[^ ]*:(\d+)\//.exec(this.errors)
+    }, 'the daemon to serve')
+    this.port = at
+    this.url = `http://127.0.0.1:${at}/`
+  }
+
+  async end (signal = 'SIGTERM') {
+    if (this.process.exitCode === null && this.process.signalCode === null) this.process.kill(signal)
+    return this.ended
+  }
+
+  async stop () {
+    const [code] = await this.end()
+    await rm(this.directory, { recursive: true, force: true })
+    assert.equal(code, 0, this.errors)
+    assert.doesNotMatch(this.errors, /Sanitizer|runtime error:/)
+  }
+
+  /** A session. Descriptors that come with replies are dropped: nothing is mapped here. */
+  connect () {
+    return new Promise((resolve, reject) => {
+      const socket = net.connect(this.socket)
+      socket.once('error', reject).once('connect', () => resolve(new Session(socket)))
+    })
+  }
+}
+
+class Session {
+  constructor (socket) {
+    this.socket = socket
+    this.waiting = new Map()
+    this.next = 1
+    let rest = ''
+    socket.setEncoding('utf8').on('data', text => {
+      const lines = (rest + text).split('\n')
+      rest = lines.pop()
+      for (const line of lines) {
+        const { id, result, error } = JSON.parse(line)
+        if (!id) continue
+        const { resolve, reject } = this.waiting.get(id)
+        this.waiting.delete(id)
+        if (error) reject(new Error(error.message))
+        else resolve(result)
+      }
+    })
+  }
+
+  call (method, params = {}) {
+    const id = this.next++
+    this.socket.write(JSON.stringify({ jsonrpc: '2.0', id, method, params }) + '\n')
+    return new Promise((resolve, reject) => this.waiting.set(id, { resolve, reject }))
+  }
+
+  async put (name, bytes, more = {}) {
+    const { lease, segments } = await this.call('create', { name, layout: { kind: 'bytes', bytes, data: {} }, mode: '0644', ...more })
+    await this.call('seal', { lease, release: true })
+    await this.unmap(segments)
+  }
+
+  /** Nothing was mapped; until it is said the bytes count as if. */
+  async unmap (segments) {
+    if (segments.length) await this.call('unmap', { segments: segments.map(segment => segment.id) })
+  }
+}
+
+const names = page => page.value(`[...document.querySelectorAll('#table .body .row:not([hidden])')]
+  .sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map(row => row.firstChild.textContent)`)
+async function showsNames (page, expected) {
+  let seen
+  await until(async () => JSON.stringify(seen = await names(page)) === JSON.stringify(expected), '')
+    .catch(() => assert.deepEqual(seen, expected))
+}
+const says = (page, selector, pattern) => until(async () => pattern.test(plain(await page.text(selector))), `${selector} to say ${pattern}`)
+
+test('what a daemon holds, and what happens in it', withDaemon, async () => {
+  const daemon = await Daemon.start('--device', 'host:64M')
+  const session = await daemon.connect()
+  await session.call('hello', { protocol: 1, client: 'page test' })
+  await session.put('sales/price', 1 << 20)
+  await session.put('secret', 4096, { mode: '0600' })
+  const page = await browser.open(daemon.url)
+  await page.until(LIVE)
+  await showsNames(page, ['sales/price'])
+  await says(page, '#hidden', /^1 private object not shown/)
+  await says(page, '.device .figure', /of 64\.0 MiB taken$/)
+  await says(page, '.device .tiers tbody', /^\s*host\s[\s\S]*1\.0 MiB\s+of 64\.0 MiB/)
+  await says(page, '#sessions', /page test\s+\d+\s+\d+\s+0/)
+  await page.value("document.querySelector('.map').focus()")
+  await page.press('Home')
+  await says(page, '.device .at', /^sales\/price · 1\.0 MiB · segment \d+ at 0 B · used/)
+
+  await session.put('weather', 1 << 20, { evict: 'drop' })
+  await showsNames(page, ['sales/price', 'weather'])
+  const { lease, segments } = await session.call('open', { name: 'weather' })
+  await says(page, '#sum-leases', /^1$/)
+  await session.call('pin', { name: 'weather' })
+  await says(page, '#sum-pinned', /^1$/)
+  await session.call('release', { lease })
+  await session.unmap(segments)
+  await session.call('unpin', { name: 'weather' })
+  await session.call('delete', { name: 'sales/price' })
+  await showsNames(page, ['weather'])
+  // Something large takes the room of what may go.
+  await session.put('large', 63 << 20)
+  await showsNames(page, ['large'])
+  await says(page, '#recent', /evicted\s+weather[\s\S]*deleted\s+sales\/price/)
+  await says(page, '#timeline-sum', /[12] evicted/)
+  assert.deepEqual(page.complaints, [])
+
+  // It is killed, and another one comes.
+  await daemon.end('SIGKILL')
+  await page.until("document.querySelector('#connection').dataset.kind === 'lost'")
+  await daemon.run(daemon.port)
+  await page.until(LIVE)
+  await says(page, '#sum-objects', /^0$/)
+  await says(page, '#table .nothing', /holds no objects yet/)
+  await page.close()
+})
+
+test('with a token everything is shown, after signing in', withDaemon, async () => {
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-page-'))
+  const file = path.join(directory, 'token')
+  await writeFile(file, 'sixteen-characters-or-more\n', { mode: 0o600 })
+  const daemon = await Daemon.start('--device', 'host:64M', '--http-token-file', file)
+  const session = await daemon.connect()
+  await session.put('secret', 4096, { mode: '0600' })
+  const page = await browser.open(daemon.url)
+  await page.until("!!document.querySelector('input[name=token]')")
+  await page.value("document.querySelector('input[name=token]').focus()")
+  await page.type('sixteen-characters-or-more')
+  await page.press('Enter')
+  await page.until(LIVE)
+  await showsNames(page, ['secret'])
+  assert.equal(await page.value("document.querySelector('#hidden').hidden"), true)
+  await session.put('secret/other', 4096, { mode: '0600' })
+  await showsNames(page, ['secret', 'secret/other'])
+  // The cookie holds until the daemon ends; the next one wants its token again.
+  await daemon.end()
+  await page.until("document.querySelector('#connection').dataset.kind === 'lost'")
+  await daemon.run(daemon.port)
+  await says(page, '#connection', /wants its token/)
+  await page.close()
+  await rm(directory, { recursive: true })
+})
