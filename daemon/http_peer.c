@@ -224,7 +224,7 @@ static void write_head(struct gb_peer *peer, struct gb_writer *writer, unsigned 
                     "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'; "
                     "base-uri 'none'; form-action 'self'\r\n"
                     "Cross-Origin-Resource-Policy: same-origin\r\n"
-                    "Referrer-Policy: no-referrer\r\n"
+                    "Referrer-Policy: same-origin\r\n"
                     "X-Content-Type-Options: nosniff\r\n",
                     status, reason(status));
     if (type)

@@ -256,21 +256,21 @@ static void write_tier_stats(struct gb_writer *writer, const struct gb_tier *tie
     gb_write_char(writer, '}');
 }
 
-/* Those that there are. */
-static void write_tiers(struct gb_call *call)
+void gb_tiers_write_figures(struct gb_writer *writer, const struct gb_server *server)
 {
     const char *separator = "";
 
-    GB_WRITE_LITERAL(call->writer, "],\"tiers\":[");
+    GB_WRITE_LITERAL(writer, "\"tiers\":[");
     for (int i = 0; i < GB_TIERS; i++) {
-        const struct gb_tier *tier = &call->server->spill.tiers[i];
+        const struct gb_tier *tier = &server->spill.tiers[i];
 
         if (tier->capacity == 0)
             continue;
-        gb_write_text(call->writer, separator);
-        write_tier_stats(call->writer, tier);
+        gb_write_text(writer, separator);
+        write_tier_stats(writer, tier);
         separator = ",";
     }
+    gb_write_char(writer, ']');
 }
 
 static void write_totals(struct gb_call *call)
@@ -316,7 +316,7 @@ static void write_users(struct gb_call *call)
     bool all = gb_session_is_admin(call->session), truncated = false;
     const char *separator = "";
 
-    GB_WRITE_LITERAL(call->writer, "],\"users\":[");
+    GB_WRITE_LITERAL(call->writer, ",\"users\":[");
     GB_LIST_EACH(&call->server->store.users.all, link) {
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
 
@@ -348,7 +348,8 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
         gb_device_write_figures(writer, server->devices[i], true);
         gb_write_char(writer, '}');
     }
-    write_tiers(call);
+    GB_WRITE_LITERAL(call->writer, "],");
+    gb_tiers_write_figures(call->writer, server);
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");
     for (size_t i = 0; i < gb_method_count(); i++)

@@ -146,6 +146,8 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
 /* "id":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
 void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
                              bool segments);
+/* "tiers":[…]: those below the devices that there are. */
+void gb_tiers_write_figures(struct gb_writer *writer, const struct gb_server *server);
 /* Brings a sealed object's content back to its device. 0: it is there; GB_WAITS; a negative code.
    `name` (NULL: none) is one whose appearance is waited for too. The content then stays there until
    the request is answered. */

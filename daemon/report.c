@@ -92,7 +92,9 @@ void gb_report_stats(struct gb_server *server, struct gb_writer *writer)
         write_device(writer, server->devices[i], true);
         gb_write_char(writer, '}');
     }
-    gb_write_format(writer, "],\"sessions\":%" PRIu64 ",\"leases\":%zu,\"objects\":%zu}",
+    GB_WRITE_LITERAL(writer, "],");
+    gb_tiers_write_figures(writer, server);
+    gb_write_format(writer, ",\"sessions\":%" PRIu64 ",\"leases\":%zu,\"objects\":%zu}",
                     server->session_count, server->registry.leases.count,
                     gb_names_count(&server->registry.names));
 }
@@ -152,8 +154,10 @@ static void begin_sessions(struct gb_server *server, struct gb_query *query)
 
 static void write_tail(struct gb_server *server, struct gb_query *query)
 {
+    GB_WRITE_LITERAL(&query->writer, "],\n");
+    gb_tiers_write_figures(&query->writer, server);
     gb_write_format(&query->writer,
-                    "],\n\"objects\":%zu,\"leases\":%zu,\"private_objects\":%" PRIu64 "}\n",
+                    ",\n\"objects\":%zu,\"leases\":%zu,\"private_objects\":%" PRIu64 "}\n",
                     gb_names_count(&server->registry.names), server->registry.leases.count,
                     server->registry.private_names);
 }

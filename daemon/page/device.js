@@ -1,6 +1,6 @@
-// A device: how full it is, its tiers, the map of its memory, and its segments as a table.
+// A device: how full it is, the map of its memory, and its segments as a table.
 
-import { ago, bytes, count, counted, percent, title } from './format.js'
+import { ago, bytes, count, counted, title } from './format.js'
 import { makeTable, setAttribute, setText } from './lists.js'
 import { GAP, LINE, warmthColours } from './map.js'
 
@@ -24,7 +24,6 @@ export class DevicePanel {
     this.scales = ''
     this.#makeHead(device)
     this.#makeMap()
-    this.fillTiers = new Map()
     this.fillSegments = makeTable(this.find('.segments'), `Segments of ${device.name}`, [
       { label: 'Segment', kind: 'number' }, { label: 'Size', kind: 'number' },
       { label: 'In objects', kind: 'number' }, { label: 'Objects', kind: 'number' },
@@ -125,9 +124,10 @@ export class DevicePanel {
       if (part && part.style.width !== width) part.style.width = width
       part?.classList.toggle('some', figures[kind] > 0)
     }
+    setText(this.find('.away'), device.spilled
+      ? `${counted(device.spilled, 'object')} with ${bytes(device.spilled_bytes)} spilled` : '')
     setAttribute(this.find('.bar'), 'aria-label', SHARES.map(([kind, label]) =>
       `${bytes(figures[kind])} ${label}`).join(', '))
-    this.#showTiers(device.tiers ?? [])
     this.#showSegments(device)
     const about = `Memory map of ${device.name}: ${counted(device.segmentCount, 'segment')} of together ` +
       `${bytes(device.segmentBytes)}, with ${counted(device.objects, 'object')}. Arrow keys go through the ` +
@@ -138,32 +138,6 @@ export class DevicePanel {
     if (!this.object) this.#tell(device.segmentCount
       ? `${counted(device.objects, 'object')} in ${counted(device.segmentCount, 'segment')}`
       : 'Nothing is allocated on this device.')
-  }
-
-  #showTiers (tiers) {
-    const body = this.find('.tiers tbody')
-    this.find('.tiers').hidden = tiers.length === 0
-    tiers.forEach((tier, i) => {
-      let row = body.rows[i]
-      if (!row) {
-        row = body.insertRow()
-        const head = document.createElement('th')
-        head.scope = 'row'
-        row.append(head)
-        const track = Object.assign(document.createElement('span'), { className: 'track' })
-        track.append(document.createElement('i'))
-        row.insertCell().append(track, Object.assign(document.createElement('span'), { className: 'share' }))
-        row.insertCell().className = 'number'
-        row.insertCell().className = 'number quiet'
-      }
-      setText(row.cells[0], tier.tier)
-      row.querySelector('.track i').style.width = tier.capacity ? `${100 * tier.used / tier.capacity}%` : '0'
-      row.querySelector('.track').hidden = !tier.capacity
-      setText(row.querySelector('.share'), tier.capacity ? percent(tier.used, tier.capacity) : '')
-      setText(row.cells[2], bytes(tier.used))
-      setText(row.cells[3], tier.capacity ? `of ${bytes(tier.capacity)}` : '')
-    })
-    while (body.rows.length > tiers.length) body.deleteRow(-1)
   }
 
   #showSegments ({ segments, segmentCount }) {

@@ -4,6 +4,7 @@ import { DevicePanel } from './device.js'
 import { ago, bytes, clock, count, counted, span, title } from './format.js'
 import { fillTerms, makeTable, setText } from './lists.js'
 import { Table } from './table.js'
+import { Tiers } from './tiers.js'
 import { Timeline } from './timeline.js'
 
 const at = id => document.getElementById(id)
@@ -13,6 +14,7 @@ const ask = (message, moved = []) => worker.postMessage(message, moved)
 
 const panels = new Map()
 const table = new Table(at('table'), ask)
+const tiers = new Tiers(at('tiers'), at('no-tiers'))
 const timeline = new Timeline(at('timeline'), at('timeline-sum'), at('recent'))
 const fillSessions = makeTable(at('sessions'), 'Sessions', [
   { label: 'Session', kind: 'number' }, { label: 'Client', kind: 'long' }, { label: 'Pid', kind: 'number' },
@@ -33,6 +35,7 @@ worker.onmessage = ({ data }) => {
   showConnection(data.connection)
   showSums(data)
   showDevices(data.devices)
+  if (data.devices.length) tiers.show(data.tiers)
   table.show(data, data.complete)
   if (goTo && data.selectedAt >= 0) table.moveTo(data.selectedAt)
   goTo = false

@@ -53,7 +53,6 @@ export class Store {
     this.reorder = false
     this.sums = { bytes: 0, leases: 0, pinned: 0 }
     this.devices = new Map() // how many rows each has
-    this.tiers = new Map() // bytes of each device's rows in each tier
   }
 
   // ---- what the daemon says ----
@@ -145,7 +144,6 @@ export class Store {
     this.order = []
     this.sums = { bytes: 0, leases: 0, pinned: 0 }
     this.devices.clear()
-    this.tiers.clear()
     this.dropSweep()
     this.changes++
   }
@@ -196,8 +194,6 @@ export class Store {
 
   #count (row, sign) {
     this.devices.set(row.device, (this.devices.get(row.device) ?? 0) + sign)
-    const tier = `${row.device} ${row.tier}`
-    this.tiers.set(tier, (this.tiers.get(tier) ?? 0) + sign * row.bytes)
     this.sums.bytes += sign * row.bytes
     this.sums.leases += sign * row.leases
     this.sums.pinned += sign * (row.pinned ? 1 : 0)

@@ -7,7 +7,6 @@ import { MemoryMap } from './map.js'
 import { Store } from './store.js'
 
 const FRAME = 100 // ms between two frames
-const TIERS = ['device', 'host', 'disk']
 const SHOWN = 200 // sessions, and segments of a device, that are listed
 
 const store = new Store()
@@ -46,12 +45,13 @@ const from = {
     store.changes++ // segments lie elsewhere, maybe
     schedule()
   },
-  /** The devices' figures, every second; a snapshot has their segments and the sessions besides. */
-  stats ({ devices = [] }) {
+  /** The figures of devices and tiers, every second; a snapshot has their segments and the sessions besides. */
+  stats ({ devices, tiers }) {
     for (const { segments, ...figures } of devices) { // here a number
       const device = snapshot?.devices.find(each => each.id === figures.id)
       if (device) Object.assign(device, figures)
     }
+    if (snapshot) snapshot.tiers = tiers
     schedule()
   },
   event ({ kind, object, placements, device, seq }) {
@@ -190,6 +190,7 @@ function send (moment) {
     selected: selected && { ...shown(selected), extents: selected.extents, alive: selected.alive },
     selectedAt: selected?.alive ? order.indexOf(selected) : -1,
     devices: devices(),
+    tiers: snapshot?.tiers ?? [],
     sessions: sessions(),
     history: { ...history.bins(moment, view.span, 60), since: history.since, recent: history.recent.slice(-20).reverse() }
   })
@@ -207,7 +208,6 @@ function devices () {
     // Eight of the same make are told apart by the end of what they are called by.
     name: all.some(other => other.id !== device.id && other.name === device.name)
       ? `${device.name} …${device.id.slice(-4)}` : device.name,
-    tiers: device.tiers ?? tiers(device),
     objects: store.devices.get(device.id) ?? 0,
     segmentCount: segments.length,
     segmentBytes: segments.reduce((sum, segment) => sum + segment.bytes, 0),
@@ -215,14 +215,6 @@ function devices () {
       ...segment, objects: maps.get(device.id)?.contents.get(segment.id) ?? 0
     }))
   }))
-}
-
-/** What this page can tell of a device's tiers where the daemon says nothing: what lies in each. */
-function tiers ({ id, capacity }) {
-  const found = TIERS.map(tier => ({ tier, used: store.tiers.get(`${id} ${tier}`) ?? 0 })).filter(({ used }) => used > 0)
-  const [own] = found
-  if (own && (own.tier === 'device' || id === 'host')) own.capacity = capacity
-  return found
 }
 
 function sessions () {

@@ -178,7 +178,7 @@ export class FakeDaemon {
     await new Promise(resolve => this.server.listen(port, '127.0.0.1', resolve))
     this.port = this.server.address().port
     this.url = `http://127.0.0.1:${this.port}/`
-    this.ticking = setInterval(() => this.send({ seq: this.seq, kind: 'stats', devices: this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length })) }), 1000)
+    this.ticking = setInterval(() => this.send({ seq: this.seq, kind: 'stats', devices: this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length })), tiers: this.tiers() }), 1000)
     return this
   }
 
@@ -229,23 +229,22 @@ export class FakeDaemon {
       version: this.version,
       objects: this.objects.size,
       sessions: this.sessions,
+      tiers: this.tiers(),
       devices: this.devices.map(({ id, name, capacity, segments, fill, retiring }) => {
         const held = segments.reduce((sum, each) => sum + each.bytes, 0)
         return {
-          id, name, capacity, used: fill, retained: held - fill, pinned_by_clients: retiring, free: capacity - held - retiring, tiers: [
-            { tier: 'device', capacity, used: fill },
-            { tier: 'host', capacity: 32 * 1024 * MIB, used: this.#spilled('host') },
-            { tier: 'disk', capacity: 256 * 1024 * MIB, used: this.#spilled('disk') }
-          ], segments: segments.map(({ id, bytes, domain, state, filled }) => ({ id, bytes, used: filled, domain, state }))
+          id, name, capacity, used: fill, retained: held - fill, pinned_by_clients: retiring, free: capacity - held - retiring, segments: segments.map(({ id, bytes, domain, state, filled }) => ({ id, bytes, used: filled, domain, state }))
         }
       })
     }
   }
 
-  #spilled (tier) {
-    let sum = 0
-    for (const object of this.objects.values()) if (object.tier === tier) sum += object.bytes
-    return sum
+  tiers () {
+    return [['host', 32 * 1024 * MIB], ['disk', 256 * 1024 * MIB]].map(([tier, capacity]) => {
+      let used = 0
+      for (const object of this.objects.values()) if (object.tier === tier) used += object.bytes
+      return { tier, capacity, free: capacity - used, used, clean: 0 }
+    })
   }
 
   /** By version: the cursor is the last one. */
