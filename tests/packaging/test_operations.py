@@ -1,0 +1,94 @@
+"""docs/OPERATIONS.md and the source: every line that the daemon may log is explained, and no other; what
+it says of units and reasons is there."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+SOURCES = sorted((ROOT / "daemon").glob("*.c"))
+
+
+def calls(text):
+    """The arguments of each gb_log(…), as text."""
+    for found in re.finditer(r"\bgb_log\(", text):
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        yield text[found.end(): end - 1]
+
+
+def logged():
+    """{(level, event): [keys of one place, …]}"""
+    out = {}
+    for source in SOURCES:
+        if source.name == "log.c":
+            continue
+        for call in calls(source.read_text(encoding="utf-8")):
+            head = re.match(r'\s*GB_LOG_(\w+),\s*"([^"]*)"', call)
+            assert head, f"{source.name}: the event is no plain text: gb_log({call})"
+            keys = set(re.findall(r'GB_LOG_(?:TEXT|NUMBER)\(\s*"(\w+)"', call))
+            out.setdefault((head[1].lower(), head[2]), []).append(keys)
+    return out
+
+
+def explained():
+    """{(level, event): (keys, text)}"""
+    rows = re.findall(r"^\| (debug|info|warning|error) \| `([^`]+)` \| ([^|]*)\| (.+) \|$", PAGE, re.M)
+    assert rows
+    return {(level, event): (set(re.findall(r"`(\w+)`", keys)), text)
+            for level, event, keys, text in rows}
+
+
+def test_every_line_of_the_log_is_explained():
+    missing = sorted(set(logged()) - set(explained()))
+    assert missing == [], "add a row to 'What the log says' in docs/OPERATIONS.md"
+
+
+def test_no_line_is_explained_that_is_not_logged():
+    assert sorted(set(explained()) - set(logged())) == []
+
+
+@pytest.mark.parametrize("line", sorted(logged()), ids=lambda line: line[1])
+def test_its_keys(line):
+    if line not in explained():
+        pytest.skip("told by test_every_line_of_the_log_is_explained")
+    keys, text = explained()[line]
+    assert keys == set().union(*logged()[line])
+    assert len(text) > 3
+
+
+def test_the_reasons_that_sessions_end():
+    table = PAGE.split("| why a session ended | |")[1].split("\n\n")[0]
+    reasons = re.findall(r"`([^`]+)`", "\n".join(row.split("|")[1] for row in table.split("\n")[2:]))
+    source = "".join(one.read_text(encoding="utf-8") for one in SOURCES)
+    source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
+    assert len(reasons) >= 8
+    assert [reason for reason in reasons if f'"{reason}"' not in source] == []
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "SECURITY.md", ROOT / "docs" / "OPERATIONS.md"):
+        text = page.read_text(encoding="utf-8")
+        anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+                   for title in re.findall(r"^#+ (.+)$", text, re.M)}
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if path:
+                assert (page.parent / path).exists(), f"{page.name}: {target}"
+            else:
+                assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_the_unit_and_the_guide_agree():
+    """Each line that the unit withholds something by is in the table of what was tried."""
+    unit = (ROOT / "systemd" / "gpubufd.service.in").read_text(encoding="utf-8")
+    hardening = unit.split("CapabilityBoundingSet=")[1].split("[Install]")[0]
+    keys = set(re.findall(r"^(\w+)=", "CapabilityBoundingSet=" + hardening, re.M))
+    keys -= {"SystemCallErrorNumber", "SystemCallArchitectures"}
+    table = PAGE.split("| line | on the host")[1].split("Left out on purpose")[0]
+    table = table.replace("`…Modules=` `…Logs=`", "`ProtectKernelModules=` `ProtectKernelLogs=`")
+    assert sorted(key for key in keys if f"`{key}=" not in table) == []
