@@ -530,6 +530,16 @@ lint-header: $(LIBRARY)
 		sort -u >$(LINT)/exported
 	@diff $(LINT)/declared $(LINT)/exported || { \
 		echo 'the header (<) and the library (>) do not agree'; exit 1; }
+	@sed -n 's/^ \(gpubuf_[a-z0-9_]*\)@.*/\1/p' $(SYMBOLS) | diff - $(LINT)/exported || { \
+		echo '$(SYMBOLS) (<) and the library (>) do not agree; make symbols'; exit 1; }
+
+SYMBOLS := debian/libgpubuf0.symbols
+.PHONY: symbols
+symbols: $(LIBRARY) ## note in debian/ what the library shows, each with the version that brought it
+	@{ grep -v '^ gpubuf_' $(SYMBOLS); nm -D --defined-only $(LIBRARY) | \
+		sed -n 's/.* T \(gpubuf_[a-z0-9_]*\).*/\1/p' | sort -u | while read -r name; do \
+		grep "^ $$name@" $(SYMBOLS) || echo " $$name@GPUBUF_$(SOVERSION) $(VERSION)"; done; \
+		} >$(SYMBOLS).new && mv $(SYMBOLS).new $(SYMBOLS)
 
 lint-gcc:
 	@$(MAKE) CC=gcc WERROR=1 BUILD=$(LINT)/gcc objects
