@@ -92,11 +92,12 @@ ORIGIN := '-Wl,-rpath,$$ORIGIN/../lib'
 RPATH := $(if $(DIST),-Wl$(comma)--disable-new-dtags) $(ORIGIN)
 
 UV_LIBS ?= -luv
+NNG_LIBS ?= -lnng
 CJSON_LIBS ?= -lcjson
 CSV_LIBS ?= -lcsv
 CMOCKA_LIBS ?= -lcmocka
-DAEMON_LIBS := $(UV_LIBS) -ldl
-CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) -lm
+DAEMON_LIBS := $(UV_LIBS) $(NNG_LIBS) -ldl
+CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 
 # ---- sources ----
 

@@ -46,11 +46,11 @@ struct gb_config {
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     enum gb_log_level log_level;
     bool log_json;
-    char *http, *http_token_file;           /* owned; NULL: none */
-    char *http_names[GB_CONFIG_NAMES + 1];  /* owned; ended by NULL */
-    char *events[GB_CONFIG_NAMES];          /* owned URLs */
+    char *http, *http_token_file;          /* owned; NULL: none */
+    char *http_names[GB_CONFIG_NAMES + 1]; /* owned; ended by NULL */
+    char *events[GB_CONFIG_NAMES];         /* owned URLs */
     unsigned http_name_count, event_count;
-    char *trace;                            /* owned path; NULL: none */
+    char *trace;               /* owned path; NULL: none */
     bool probe, help, version; /* print and exit */
 };
 

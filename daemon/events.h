@@ -15,7 +15,7 @@
 struct gb_server;
 
 struct gb_events {
-    uint64_t seq;  /* the number of the last event */
+    uint64_t seq;                                 /* the number of the last event */
     struct gb_outlet *outlets[GB_EVENTS_OUTLETS]; /* the caller's */
     unsigned outlet_count;
     struct gb_batch *batch; /* of this turn; NULL: nothing yet */

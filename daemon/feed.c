@@ -63,9 +63,9 @@ bool gb_batch_add(struct gb_batch *batch, unsigned audience, const char *topic, 
 
 const struct gb_record *gb_batch_next(const struct gb_batch *batch, const struct gb_record *record)
 {
-    const char *next = record ? (const char *)record +
-                                    record_bytes(record->topic_bytes, record->json_bytes)
-                              : batch->data;
+    const char *next =
+        record ? (const char *)record + record_bytes(record->topic_bytes, record->json_bytes)
+               : batch->data;
 
     if (!next || next >= batch->data + batch->length)
         return NULL;
@@ -98,8 +98,7 @@ void gb_outlet_put(struct gb_outlet *outlet, struct gb_batch *batch)
     bool fits;
 
     uv_mutex_lock(&outlet->lock);
-    fits = outlet->count < GB_OUTLET_BATCHES &&
-           outlet->bytes + batch->length <= outlet->most_bytes;
+    fits = outlet->count < GB_OUTLET_BATCHES && outlet->bytes + batch->length <= outlet->most_bytes;
     if (fits) {
         outlet->batches[(outlet->first + outlet->count++) % GB_OUTLET_BATCHES] =
             gb_batch_ref(batch);

@@ -51,8 +51,8 @@ struct gb_outlet {
     struct gb_batch *batches[GB_OUTLET_BATCHES]; /* a ring; guarded by the lock, as are the next */
     unsigned first, count;
     size_t bytes, most_bytes;
-    uint64_t dropped;       /* messages, since the start; guarded */
-    atomic_uint takers;     /* how many are served by it now: with none nothing need be put */
+    uint64_t dropped;        /* messages, since the start; guarded */
+    atomic_uint takers;      /* how many are served by it now: with none nothing need be put */
     void (*wake)(void *arg); /* called by any thread that puts; must not block */
     void *arg;
 };

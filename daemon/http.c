@@ -231,8 +231,8 @@ static int draw_cookie(struct gb_http *http, struct gb_error *error)
     return 0;
 }
 
-static int listen_at(struct gb_http *http, const struct sockaddr_storage *address,
-                     const char *text, struct gb_error *error)
+static int listen_at(struct gb_http *http, const struct sockaddr_storage *address, const char *text,
+                     struct gb_error *error)
 {
     struct sockaddr_storage bound;
     int length = sizeof(bound);

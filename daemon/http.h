@@ -28,10 +28,10 @@ void gb_http_free(struct gb_http *http);
 struct gb_outlet *gb_http_outlet(struct gb_http *http);
 
 struct gb_http_counts {
-    uint64_t connections, live;   /* now */
+    uint64_t connections, live; /* now */
     uint64_t connections_total, refused_total;
-    uint64_t requests[4];         /* by the status' first digit: 2xx … 5xx */
-    uint64_t dropped;             /* events for the page that were not sent */
+    uint64_t requests[4]; /* by the status' first digit: 2xx … 5xx */
+    uint64_t dropped;     /* events for the page that were not sent */
 };
 /* Any thread. */
 void gb_http_counts(struct gb_http *http, struct gb_http_counts *counts);

@@ -7,14 +7,14 @@
 #include "http_server.h"
 #include "websocket.h"
 
-#define HEAD_MS 10000   /* a request may take to arrive */
-#define IDLE_MS 60000   /* until the next one */
-#define SEND_MS 30000   /* without progress */
-#define SILENT_MS 1000  /* that a new one may take before it counts as idle */
-#define PING_MS 30000   /* between pings */
-#define DEAF_MS 90000   /* without an answer to them */
-#define BODY_BYTES 1024 /* of the one form that there is */
-#define LIVE_BYTES (4u << 20)    /* of events that a peer has not read yet; then it loses some */
+#define HEAD_MS 10000              /* a request may take to arrive */
+#define IDLE_MS 60000              /* until the next one */
+#define SEND_MS 30000              /* without progress */
+#define SILENT_MS 1000             /* that a new one may take before it counts as idle */
+#define PING_MS 30000              /* between pings */
+#define DEAF_MS 90000              /* without an answer to them */
+#define BODY_BYTES 1024            /* of the one form that there is */
+#define LIVE_BYTES (4u << 20)      /* of events that a peer has not read yet; then it loses some */
 #define MESSAGE_BYTES (512u << 10) /* of one message of gathered events */
 #define GATHER_LEAST_MS 20
 #define GATHER_MOST_MS 10000
@@ -325,9 +325,8 @@ static void ask_objects(struct gb_peer *peer, const struct gb_http_request *requ
         refuse(peer, 400, "after: expected a name, percent-encoded, of at most 255 bytes\n");
         return;
     }
-    if (limit == -2 ||
-        (limit >= 0 && (!read_number(number, GB_QUERY_OBJECTS_MOST, &query->limit) ||
-                        query->limit == 0))) {
+    if (limit == -2 || (limit >= 0 && (!read_number(number, GB_QUERY_OBJECTS_MOST, &query->limit) ||
+                                       query->limit == 0))) {
         refuse(peer, 400, "limit: expected a number from 1 to 10000\n");
         return;
     }
@@ -453,12 +452,11 @@ static void go_live(struct gb_peer *peer, const struct gb_http_request *request)
     if (!request->upgrade || request->websocket_key.length != 24 ||
         !gb_http_is(request->websocket_version, "13")) {
         reply_text(peer, 426, "text/plain; charset=utf-8",
-                   "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
-                   "this is a WebSocket\n");
+                   "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n", "this is a WebSocket\n");
         return;
     }
-    if (n == -2 || (n >= 0 && (!read_number(number, GATHER_MOST_MS, &gather) ||
-                               gather < GATHER_LEAST_MS))) {
+    if (n == -2 ||
+        (n >= 0 && (!read_number(number, GATHER_MOST_MS, &gather) || gather < GATHER_LEAST_MS))) {
         refuse(peer, 400, "gather: expected milliseconds, from 20 to 10000\n");
         return;
     }
@@ -646,8 +644,8 @@ void gb_peers_tell(struct gb_http *http, const struct gb_batch *batch)
 
         if (!peer->live || peer->close_after)
             continue;
-        for (const struct gb_record *record = gb_batch_next(batch, NULL);
-             record && !peer->closing; record = gb_batch_next(batch, record))
+        for (const struct gb_record *record = gb_batch_next(batch, NULL); record && !peer->closing;
+             record = gb_batch_next(batch, record))
             if (record->audience & audience)
                 tell(peer, record);
         flush_live(peer);
@@ -709,8 +707,8 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
     struct gb_peer *peer = handle->data;
 
     (void)suggested;
-    *buffer = uv_buf_init(peer->in + peer->in_length,
-                          (unsigned)(sizeof(peer->in) - peer->in_length));
+    *buffer =
+        uv_buf_init(peer->in + peer->in_length, (unsigned)(sizeof(peer->in) - peer->in_length));
 }
 
 static void receive(struct gb_peer *peer)

@@ -55,7 +55,7 @@ static int read_request_line(struct gb_http_text line, struct gb_http_request *r
         return -400;
     request->method = method_of((struct gb_http_text){line.text, (size_t)(word - line.text)});
     target = word + 1;
-    for (version = target; version < end && *version > ' ' && *version < 0x7f;)
+    for (version = target; version<end && * version> ' ' && *version < 0x7f;)
         version++;
     if (version == target || *target != '/' || version == end || *version != ' ')
         return -400;

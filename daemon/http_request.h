@@ -42,8 +42,8 @@ struct gb_http_request {
  */
 int gb_http_request_read(const char *text, size_t length, struct gb_http_request *request);
 
-bool gb_http_is(struct gb_http_text text, const char *word);           /* equal */
-bool gb_http_is_nocase(struct gb_http_text text, const char *word);    /* but for case */
+bool gb_http_is(struct gb_http_text text, const char *word);        /* equal */
+bool gb_http_is_nocase(struct gb_http_text text, const char *word); /* but for case */
 
 /*
  * The value of a query's (or a form's) parameter, percent-decoded and terminated, into `out`. Its

@@ -35,10 +35,14 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     const struct gb_limits *limits = &call->server->config->limits;
     uint64_t version = params->version;
     struct gb_object *object;
+    struct gb_metrics *metrics = &call->server->metrics;
     int r = gb_call_find(call, name, &object);
 
-    if (r < 0)
+    if (r < 0) {
+        metrics->misses += !call->wait; /* one that waited has been counted */
         return r;
+    }
+    metrics->hits += !call->wait;
     if (version && object->version != version)
         return gb_call_fail_name(call, GPUBUF_E_STALE, name,
                                  "\"%s\" is at version %" PRIu64 ", and version %" PRIu64
@@ -104,8 +108,10 @@ static void write_entry_error(struct gb_call *call, struct gb_writer *list)
         GB_WRITE_LITERAL(list, ",\"name\":");
         gb_write_cstring(list, call->error.name);
     }
-    if (call->error.limit)
+    if (call->error.limit) {
+        gb_metrics_limit(&call->server->metrics, call->error.limit);
         gb_write_format(list, ",\"limit\":\"%s\"", call->error.limit);
+    }
     GB_WRITE_LITERAL(list, "}}}");
 }
 
@@ -187,8 +193,10 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
 
     if (r < 0)
         return r;
-    if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count))
+    if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
+        call->server->metrics.misses += !call->wait;
         return gb_call_wait_names(call, names, count, params->wait_ms);
+    }
     if (restore_names(call, params, names, count))
         return GB_WAITS;
     gb_writer_reset(list);

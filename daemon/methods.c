@@ -77,14 +77,25 @@ static int handle(struct gb_call *call)
     return method->handle(call, params, present);
 }
 
+/* Counts the request as answered, with how long it took. */
+static void note(struct gb_call *call, int r)
+{
+    struct gb_metrics *metrics = &call->server->metrics;
+    size_t index = call->method ? call->index : METHOD_COUNT;
+    uint64_t waited_ms = call->wait ? gb_now_ms() - gb_wait_since(call->wait) + 1 : 0;
+
+    if (r == GPUBUF_E_LIMIT && call->error.limit)
+        gb_metrics_limit(metrics, call->error.limit);
+    gb_metrics_request(metrics, index, r < 0 ? r : 0, waited_ms);
+}
+
 /* Sends the result or the error; a notification gets neither. */
 static void answer(struct gb_call *call, int r)
 {
+    note(call, r);
     if (r < 0) {
-        struct gb_method_count *counts = call->server->counts;
-
         if (call->method)
-            counts[find_method(&(struct gb_string){call->method->name, 0})].errors++;
+            call->server->counts[call->index].errors++;
         if (call->error.code == GPUBUF_E_INTERNAL || call->error.code == GPUBUF_E_DEVICE)
             gb_log(GB_LOG_ERROR, "request failed",
                    GB_LOG_TEXT("method", call->method ? call->method->name : ""),
@@ -157,7 +168,6 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
     struct gb_rpc_request request = {0};
     struct gb_call call;
     int fds[GB_LIMIT(fds)];
-    size_t index;
     int r;
 
     call_init(&call, session, line, length);
@@ -170,9 +180,9 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
         answer(&call, GPUBUF_E_REQUEST);
         return GPUBUF_E_PROTOCOL;
     }
-    if (r == 0 && (index = find_method(&request.method)) < METHOD_COUNT) {
-        call.method = methods[index];
-        session->server->counts[index].calls++;
+    if (r == 0 && (call.index = find_method(&request.method)) < METHOD_COUNT) {
+        call.method = methods[call.index];
+        session->server->counts[call.index].calls++;
         r = run(&call);
         if (call.method != &gb_method_hello)
             session->greeted = true; /* hello can only come first */
@@ -210,7 +220,8 @@ bool gb_methods_retry(struct gb_wait *wait, bool last_try)
     }
     call.id = request.id;
     call.params_text = request.params;
-    call.method = methods[find_method(&request.method)];
+    call.index = find_method(&request.method);
+    call.method = methods[call.index];
     if (run(&call) == GB_WAITS)
         return false;
     gb_wait_end(wait);

@@ -1,13 +1,68 @@
 /*
  * Counters for operators, and their text as Prometheus reads it. What is counted is counted as it
  * happens, so that asking costs the same with a million objects as with none. The loop's thread.
+ *
+ * Every family of metrics is written in metrics.c, and described in docs/METRICS.md; a test holds the
+ * two, the dashboard and the alerts together.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/errors.h"
 #include "proto/json.h"
+#include "proto/limits.h"
 
 struct gb_server;
+
+enum {
+#define GB_METRICS_LIMIT(name, value, text) GB_METRICS_LIMIT_##name,
+    GB_LIMIT_MAP(GB_METRICS_LIMIT)
+#undef GB_METRICS_LIMIT
+        GB_METRICS_LIMITS
+};
+
+enum {
+#define GB_METRICS_ERROR(name, code, kind, text) GB_METRICS_ERROR_##name,
+    GPUBUF_ERROR_MAP(GB_METRICS_ERROR)
+#undef GB_METRICS_ERROR
+        GB_METRICS_ERRORS
+};
+
+#define GB_METRICS_BUCKETS 10 /* of a histogram, the last of which has no bound left out */
+
+/* Of one method: results, and the time from a request's arrival to its answer. */
+struct gb_method_metrics {
+    uint64_t done, errors[GB_METRICS_ERRORS];
+    uint64_t buckets[GB_METRICS_BUCKETS + 1]; /* the last: longer than all bounds */
+    uint64_t total_ns;
+};
+
+struct gb_metrics {
+    bool timed;                        /* somebody may ask how long requests take */
+    uint64_t begun_ns;                 /* when the request at hand began to be served */
+    struct gb_method_metrics *methods; /* one a method, and one for what is none */
+    uint64_t hits, misses;             /* names that were asked for by `open`, there or not */
+    uint64_t limits[GB_METRICS_LIMITS];
+    uint64_t crashes_survived;
+};
+
+/* False if memory is out. */
+bool gb_metrics_init(struct gb_metrics *metrics, bool timed);
+void gb_metrics_end(struct gb_metrics *metrics);
+
+/* Requests are served from now on, until the one that is noted next. */
+void gb_metrics_begin(struct gb_metrics *metrics);
+/* A request has been answered: `code` 0 or an error's. `waited_ms`: since it came first, if it had to
+   wait; else 0. `method`: its index; the count of methods for what is none. Returns the nanoseconds
+   that it took, 0 where nobody may ask. */
+uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
+                            uint64_t waited_ms);
+/* A limit was reached, by its name of limits.h. */
+void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);
 
 /* All of it: one text, without anything that grows with objects or sessions. */
 void gb_metrics_write(struct gb_server *server, struct gb_writer *writer);

@@ -89,7 +89,7 @@ struct gb_registry {
     uint64_t next_version, next_lease;
     uint64_t objects;
     uint64_t private_names; /* of objects that not everybody may open */
-    uint64_t now_ms; /* the time of this turn, set by the server */
+    uint64_t now_ms;        /* the time of this turn, set by the server */
     /* Told after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;

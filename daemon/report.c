@@ -51,8 +51,9 @@ static void write_device(struct gb_writer *writer, const struct gb_device *devic
 
 static uint64_t segment_used(const struct gb_segment *segment)
 {
-    return segment->block ? gb_arena_block_used(segment->block)
-                          : segment->empty ? 0 : segment->bytes;
+    return segment->block   ? gb_arena_block_used(segment->block)
+           : segment->empty ? 0
+                            : segment->bytes;
 }
 
 static void write_segment(struct gb_writer *writer, const struct gb_segment *segment)
@@ -74,8 +75,9 @@ static void write_segment(struct gb_writer *writer, const struct gb_segment *seg
 
 static void write_session(struct gb_writer *writer, const struct gb_session *session)
 {
-    gb_write_format(writer, "{\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":",
-                    session->id, session->pid, session->user->uid);
+    gb_write_format(writer,
+                    "{\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
+                    session->pid, session->user->uid);
     gb_write_cstring(writer, session->client ? session->client : "");
     gb_write_format(writer,
                     ",\"leases\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"mapped_bytes\":%" PRIu64 "}",
@@ -112,8 +114,7 @@ static bool walk_segments(struct gb_server *server, struct gb_query *query, stru
         if (slice_is_full(slice, &query->writer))
             return false;
         gb_write_text(&query->writer, query->count++ > 0 ? ",\n" : "\n");
-        write_segment(&query->writer,
-                      GB_CONTAINER(query->walk.at, struct gb_segment, of_device));
+        write_segment(&query->writer, GB_CONTAINER(query->walk.at, struct gb_segment, of_device));
         query->walk.at = query->walk.at->next;
     }
     gb_walk_end(&query->walk);
@@ -126,8 +127,7 @@ static bool walk_sessions(struct gb_server *server, struct gb_query *query, stru
         if (slice_is_full(slice, &query->writer))
             return false;
         gb_write_text(&query->writer, query->count++ > 0 ? ",\n" : "\n");
-        write_session(&query->writer,
-                      GB_CONTAINER(query->walk.at, struct gb_session, of_server));
+        write_session(&query->writer, GB_CONTAINER(query->walk.at, struct gb_session, of_server));
         query->walk.at = query->walk.at->next;
     }
     gb_walk_end(&query->walk);
@@ -220,9 +220,8 @@ static void write_row(struct gb_server *server, struct gb_writer *writer,
                       const struct gb_object *object, int64_t wall_ms)
 {
     const struct gb_storage *storage = object->storage;
-    int64_t idle = storage->leases
-                       ? 0
-                       : since((int64_t)server->registry.now_ms, (int64_t)storage->used_ms);
+    int64_t idle =
+        storage->leases ? 0 : since((int64_t)server->registry.now_ms, (int64_t)storage->used_ms);
 
     gb_write_char(writer, '[');
     gb_write_string(writer, object->name, object->name_length);
@@ -267,8 +266,8 @@ static void step_objects(struct gb_server *server, struct gb_query *query)
 {
     struct slice slice = slice_begin();
     struct gb_names *names = &server->registry.names;
-    struct gb_name *name = gb_names_lower(names, query->after, query->after_length,
-                                          query->after_length > 0);
+    struct gb_name *name =
+        gb_names_lower(names, query->after, query->after_length, query->after_length > 0);
     int64_t wall_ms = gb_wall_ms();
 
     if (query->stage++ == 0) {

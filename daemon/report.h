@@ -20,8 +20,8 @@ enum gb_query_kind { GB_QUERY_METRICS, GB_QUERY_STATS, GB_QUERY_SNAPSHOT, GB_QUE
 struct gb_query {
     struct gb_link link; /* in the queue of whoever it is on its way to */
     enum gb_query_kind kind;
-    bool sees_all;       /* private objects too */
-    uint64_t limit;      /* of objects */
+    bool sees_all;                        /* private objects too */
+    uint64_t limit;                       /* of objects */
     char after[GB_LIMIT(name_bytes) + 1]; /* the cursor: names after this one */
     size_t after_length;
 
@@ -32,7 +32,8 @@ struct gb_query {
     /* The loop's own. */
     unsigned stage, device;
     uint64_t count;
-    char shown[GB_LIMIT(name_bytes)]; /* the last name in the answer: what the next one may ask from */
+    char shown[GB_LIMIT(
+        name_bytes)]; /* the last name in the answer: what the next one may ask from */
     size_t shown_length;
     struct gb_walk walk;
 };

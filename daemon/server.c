@@ -343,7 +343,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->scratch = malloc(GB_SCRATCH_BYTES);
     server->end_scratch = malloc(GB_SCRATCH_BYTES);
     server->counts = calloc(gb_method_count(), sizeof(*server->counts));
-    if (!server->scratch || !server->end_scratch || !server->counts)
+    if (!server->scratch || !server->end_scratch || !server->counts ||
+        !gb_metrics_init(&server->metrics, config->http || config->trace))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     r = make_devices(server, error);
     if (r < 0)
@@ -421,6 +422,12 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
         r = gb_http_new(server, &server->http, error);
         if (r == 0)
             gb_events_attach(&server->event_feed, gb_http_outlet(server->http));
+    }
+    if (r == 0 && server->config->event_count > 0) {
+        r = gb_publisher_new(server->config->events, server->config->event_count,
+                             &server->publisher, error);
+        if (r == 0)
+            gb_events_attach(&server->event_feed, gb_publisher_outlet(server->publisher));
     }
     if (r == 0 && server->event_feed.outlet_count > 0) {
         uv_timer_init(server->loop, &server->tick);
@@ -515,12 +522,14 @@ static void end_store(struct gb_server *server)
 void gb_server_end(struct gb_server *server)
 {
     gb_http_stop(server->http);
+    gb_events_flush(&server->event_feed); /* the last words of sessions that ended */
     end_store(server);
     if (server->loop) {
         uv_walk(server->loop, close_handle, NULL);
         uv_run(server->loop, UV_RUN_DEFAULT);
     }
     gb_http_free(server->http);
+    gb_publisher_end(server->publisher);
     gb_events_end(&server->event_feed);
     gb_listener_close(&server->listener);
     gb_deadlines_end(&server->timers);
@@ -534,5 +543,6 @@ void gb_server_end(struct gb_server *server)
     gb_writer_end(&server->list_writer);
     free(server->scratch);
     free(server->end_scratch);
+    gb_metrics_end(&server->metrics);
     free(server->counts);
 }

@@ -18,6 +18,8 @@
 #include "heartbeat.h"
 #include "http.h"
 #include "listener.h"
+#include "metrics.h"
+#include "publisher.h"
 #include "registry.h"
 #include "spill.h"
 #include "wait.h"
@@ -77,10 +79,12 @@ struct gb_server {
 
     uint64_t started_ms;
     struct gb_events event_feed;
-    struct gb_http *http; /* NULL: not served */
-    uv_timer_t tick;      /* of figures for those who listen */
+    struct gb_http *http;           /* NULL: not served */
+    struct gb_publisher *publisher; /* NULL: nothing is published */
+    uv_timer_t tick;                /* of figures for those who listen */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */
+    struct gb_metrics metrics;
 };
 
 /* Milliseconds of a clock that only goes forward; of the wall's. */

@@ -36,8 +36,10 @@ static void poll_for(struct gb_session *session)
 
 static void half_line_over(struct gb_timer *timer)
 {
-    gb_session_end(GB_CONTAINER(timer, struct gb_session, half_line),
-                   "a message did not arrive in time");
+    struct gb_session *session = GB_CONTAINER(timer, struct gb_session, half_line);
+
+    gb_metrics_limit(&session->server->metrics, "half_line_ms");
+    gb_session_end(session, "a message did not arrive in time");
 }
 
 /* ---- beginning ---- */
@@ -62,6 +64,8 @@ static int turn_away(struct gb_session *session, const struct gb_error *error)
 {
     struct gb_writer *writer = &session->server->event_writer;
 
+    if (error->limit)
+        gb_metrics_limit(&session->server->metrics, error->limit);
     gb_writer_reset(writer);
     gb_rpc_write_error(writer, (struct gb_json){0}, error);
     if (!writer->failed &&
@@ -242,6 +246,7 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
     } else if (gb_conn_queue(&session->conn, message->data, message->length, fds, count) < 0) {
         doom(session, "out of memory");
     } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
+        gb_metrics_limit(&server->metrics, "output_bytes");
         doom(session, "it does not read what it is sent");
     }
     if (!session->ended && !gb_list_linked(&session->dirty))
@@ -257,6 +262,7 @@ static void serve_lines(struct gb_session *session)
     size_t length;
     int r = 0;
 
+    gb_metrics_begin(&session->server->metrics);
     while (!session->ended && !session->doomed && !session->throttled &&
            (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
@@ -273,6 +279,8 @@ static void serve_lines(struct gb_session *session)
     }
     if (session->ended || session->doomed)
         return;
+    if (r == GPUBUF_E_LIMIT)
+        gb_metrics_limit(&session->server->metrics, "line_bytes");
     if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
         gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
     else if (session->conn.in.fd_count > 0 && !session->throttled &&

@@ -18,8 +18,8 @@ enum gb_ws_opcode {
 };
 
 #define GB_WS_ACCEPT_BYTES 28
-#define GB_WS_HEAD_BYTES 10   /* the longest head of a frame that a server sends */
-#define GB_WS_PAYLOAD 1024    /* the longest frame that a client may send */
+#define GB_WS_HEAD_BYTES 10 /* the longest head of a frame that a server sends */
+#define GB_WS_PAYLOAD 1024  /* the longest frame that a client may send */
 
 /* Sec-WebSocket-Accept for a Sec-WebSocket-Key; without a NUL. */
 void gb_ws_accept(const char *key, size_t length, char out[GB_WS_ACCEPT_BYTES]);

@@ -556,7 +556,7 @@ def test_who_does_not_read_loses_and_sees_it(served):
 
 def dropped(port):
     for line in get(port, "/metrics").text.splitlines():
-        if line.startswith("gpubufd_http_events_dropped_total "):
+        if line.startswith('gpubufd_events_dropped_total{outlet="http"} '):
             return int(line.split()[1])
     raise AssertionError("no such metric")
 
