@@ -311,7 +311,7 @@ $(B)/bin/gpubufctl: $(B)/obj/client/gpubufctl/main.o $(call objects,$(CTL_SOURCE
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf $(NNG_LIBS)
 
 # The Python package: an extension for every Python from 3.9 on, with the library in it.
 PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')

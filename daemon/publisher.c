@@ -37,7 +37,7 @@ struct gb_publisher {
     atomic_bool stop;
 };
 
-/* ---- who subscribes: called on NNG's threads ---- */
+/* ---- who subscribes: on NNG's threads ---- */
 
 /* A browser says from which page it comes; pages have the HTTP server for that. */
 static bool is_a_page(nng_pipe pipe)
@@ -50,24 +50,16 @@ static bool is_a_page(nng_pipe pipe)
     return is;
 }
 
-static void on_come(nng_pipe pipe, nng_pipe_ev event, void *arg)
+/* Every pipe that is told to come is told to go, also one that is turned away in between. */
+static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
 {
     struct audience *audience = arg;
+    atomic_uint *takers = &audience->publisher->outlet.takers;
 
-    (void)event;
-    if (atomic_load(&audience->publisher->outlet.takers) >= SUBSCRIBERS || is_a_page(pipe))
+    if (event == NNG_PIPE_EV_REM_POST)
+        atomic_fetch_sub(takers, 1);
+    else if (atomic_fetch_add(takers, 1) >= SUBSCRIBERS || is_a_page(pipe))
         nng_pipe_close(pipe);
-}
-
-static void on_came(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    struct audience *audience = arg;
-
-    (void)pipe;
-    if (event == NNG_PIPE_EV_ADD_POST)
-        atomic_fetch_add(&audience->publisher->outlet.takers, 1);
-    else
-        atomic_fetch_sub(&audience->publisher->outlet.takers, 1);
 }
 
 /* ---- starting, on the thread: NNG's own threads are born here, and as nice as it is ---- */
@@ -96,9 +88,8 @@ static int open_socket(struct audience *audience, struct gb_error *error)
         audience->open = true;
         nng_socket_set_int(audience->socket, NNG_OPT_SENDBUF, SEND_MESSAGES);
         nng_socket_set_size(audience->socket, NNG_OPT_RECVMAXSZ, 64); /* they have nothing to say */
-        nng_pipe_notify(audience->socket, NNG_PIPE_EV_ADD_PRE, on_come, audience);
-        nng_pipe_notify(audience->socket, NNG_PIPE_EV_ADD_POST, on_came, audience);
-        r = nng_pipe_notify(audience->socket, NNG_PIPE_EV_REM_POST, on_came, audience);
+        nng_pipe_notify(audience->socket, NNG_PIPE_EV_ADD_PRE, on_pipe, audience);
+        r = nng_pipe_notify(audience->socket, NNG_PIPE_EV_REM_POST, on_pipe, audience);
     }
     return r == 0 ? 0
                   : gb_fail(error, GPUBUF_E_SYSTEM, "cannot publish events: %s", nng_strerror(r));

@@ -8,8 +8,10 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import time
 
+from device import BUILD
 from peer import DEADLINE
 
 MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -24,6 +26,18 @@ def port_of(daemon):
             return int(found.group(1))
         time.sleep(0.005)
     raise AssertionError(daemon.stderr())
+
+
+def refusal(directory, *options):
+    """What a daemon says that does not start with these options; it leaves no socket."""
+    path = os.path.join(directory, "refused")
+    done = subprocess.run(
+        [BUILD / "bin" / "gpubufd", "--device", "host:64M", "--socket", path, *options],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )
+    assert done.returncode == 2 and not os.path.exists(path), done
+    assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
+    return done.stderr
 
 
 class Reply:

@@ -1,0 +1,306 @@
+"""Events by NNG, as docs/EVENTS.md describes them: over each transport, who may see what, loss. The
+subscribers speak SP by themselves, by way of examples/events.py, but for the examples in C and
+`gpubufctl events`, which use NNG."""
+
+import importlib.util
+import json
+import os
+import socket
+import stat
+import struct
+import subprocess
+import time
+
+import pytest
+
+from device import BUILD, ROOT
+from http_client import Connection, Live, port_of, refusal
+from peer import DEADLINE
+
+spec = importlib.util.spec_from_file_location("events_example", ROOT / "examples" / "events.py")
+example = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(example)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+everyone = []
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left(daemon_factory):
+    """Before the daemon is looked at for leaks."""
+    yield
+    while everyone:
+        everyone.pop().close()
+
+
+class Subscriber(example.Subscription):
+    """One that has been let in, so that nothing is told before it listens."""
+
+    def __init__(self, url):
+        super().__init__(url)
+        everyone.append(self)
+        self.socket.settimeout(DEADLINE)
+        self.messages = iter(self)
+        self.event("stats")  # the daemon talks to us
+
+    def event(self, kind=None):
+        """The next message: any but `stats`, or the next of that kind."""
+        while True:
+            topic, event = next(self.messages)
+            if event["kind"] == kind or (kind is None and event["kind"] != "stats"):
+                assert topic.split(" ")[0] == event["kind"]
+                return topic, event
+
+
+@pytest.fixture
+def published(daemon_factory, directory):
+    """A daemon that publishes on a Unix socket and a TCP port."""
+    path, port = os.path.join(directory, "events"), free_port()
+    daemon = daemon_factory("--events", f"ipc://{path}", "--events", f"tcp://127.0.0.1:{port}")
+    daemon.ipc, daemon.tcp, daemon.ipc_path = f"ipc://{path}", f"tcp://127.0.0.1:{port}", path
+    return daemon
+
+
+def test_events_over_ipc(published):
+    peer = published.connect()
+    subscriber = Subscriber(published.ipc)
+    peer.put("sales/price", b"x" * 100)
+    peer.put("b", mode="0604")
+    peer.call("delete", name="sales/price")
+    topic, event = subscriber.event()
+    assert topic == "sealed sales/price" and event["seq"] == 1
+    assert event["object"]["bytes"] == 100 and event["object"]["mode"] == "0600"
+    assert event["placements"] and abs(event["time_ms"] - time.time() * 1000) < 60_000
+    assert subscriber.event()[0] == "sealed b"
+    topic, event = subscriber.event()
+    assert topic == "deleted sales/price" and event["seq"] == 3
+    topic, stats = subscriber.event("stats")
+    assert topic == "stats " and stats["seq"] == 3 and stats["objects"] == 1
+
+
+def test_the_object_is_as_watch_tells_it(published):
+    peer, watcher = published.connect(), published.connect()
+    subscriber = Subscriber(published.ipc)
+    watcher.call("watch")
+    peer.put("a", b"123")
+    told = watcher.events(2)[1][2]["object"]
+    assert subscriber.event()[1]["object"] == told
+
+
+def test_every_kind(daemon_factory, directory):
+    """What may happen on the host; evictions by a device that is full."""
+    path = os.path.join(directory, "events")
+    daemon = daemon_factory("--events", f"ipc://{path}")
+    peer = daemon.connect()
+    subscriber = Subscriber(f"ipc://{path}")
+    capacity = peer.call("stats")["devices"][0]["capacity"]
+    for i in range(3):
+        peer.put(f"big/{i}", b"x" * (capacity * 2 // 5), evict="drop")
+    peer.put("short", ttl_ms=1)
+    seen = {subscriber.event()[0] for _ in range(6)}
+    assert {"sealed big/2", "evicted big/0", "sealed short", "deleted short"} <= seen
+    subscriber.close()
+
+
+def test_only_the_group_gets_in(published):
+    status = os.stat(published.ipc_path)
+    assert stat.S_ISSOCK(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o660
+    assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+
+
+@pytest.mark.root
+def test_others_do_not_get_in(published, as_user):
+    def attempt(_):
+        one = socket.socket(socket.AF_UNIX)
+        try:
+            one.connect(published.ipc_path)
+        except PermissionError:
+            return "refused"
+        return "let in"
+
+    assert as_user(published, 12345, 12345, attempt) == "refused"
+    assert as_user(published, 12345, os.getegid(), attempt) == "let in"
+
+
+def test_over_tcp_private_objects_have_no_name(published):
+    peer = published.connect()
+    subscriber = Subscriber(published.tcp)
+    peer.put("secret/plan")
+    peer.put("shown", mode="0604")
+    topic, event = subscriber.event()
+    assert topic == "sealed " and event["private"] and event["seq"] == 1
+    assert "secret" not in json.dumps(event) and "object" not in event
+    topic, event = subscriber.event()
+    assert topic == "sealed shown" and event["seq"] == 2 and event["object"]["name"] == "shown"
+
+
+def test_over_websockets(daemon_factory):
+    port = free_port()
+    daemon = daemon_factory("--events", f"ws://127.0.0.1:{port}/events")
+    peer = daemon.connect()
+    live = Live(port, "/events", headers={"Sec-WebSocket-Protocol": "pub.sp.nanomsg.org"})
+    assert live.handshake.status == 101
+    wait_for_frame(live, b"stats ")
+    peer.put("shown", mode="0604")
+    topic, event = wait_for_frame(live, b"sealed ").split(b"\n")
+    assert topic == b"sealed shown" and json.loads(event)["seq"] == 1
+    live.close()
+    # A page of any site could do the same; pages have /api/live.
+    page = Live(port, "/events", headers={"Sec-WebSocket-Protocol": "pub.sp.nanomsg.org",
+                                          "Origin": "http://evil.example"})
+    with pytest.raises((AssertionError, ConnectionError)):
+        wait_for_frame(page, b"stats ")
+
+
+def wait_for_frame(live, start):
+    while True:
+        opcode, payload = live.frame()
+        if opcode == 2 and payload.startswith(start):
+            return payload
+
+
+def test_a_slow_one_loses_and_sees_it(published):
+    """It reads nothing while more is told than all buffers hold; the others and the daemon go on."""
+    from test_http import flood
+
+    peer = published.connect()
+    slow, fast = Subscriber(published.ipc), Subscriber(published.ipc)
+    peer.put("base")
+    for _ in range(20):
+        flood(peer, "alias", 1000, name="x" * 250, of="base", replace=True)
+        fast.event("stats")
+    last = fast.event("stats")[1]["seq"]
+    assert last == 20_001
+    seen, gaps = 0, 0
+    while seen < last:
+        _, event = next(slow.messages)
+        gaps += event["seq"] - seen - (event["kind"] != "stats")
+        assert event["seq"] >= seen
+        seen = event["seq"]
+    assert gaps > 0
+
+
+def test_a_subscriber_that_says_something(published):
+    """PUB is told nothing: whoever does is hung up on, or passed over; nobody else notices."""
+    rude = Subscriber(published.ipc)
+    rude.socket.sendall(b"\1" + struct.pack(">Q", 1 << 40))
+    other = Subscriber(published.tcp)
+    other.socket.sendall(struct.pack(">Q", 1 << 62) + b"x" * 1000)
+    for garbage in (b"\0SP\0\0\x50\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8, b"\xff" * 64, b"\0SP"):
+        one = socket.socket(socket.AF_UNIX)
+        one.connect(published.ipc_path)
+        one.sendall(garbage)
+        one.close()
+    subscriber = Subscriber(published.ipc)
+    published.connect().put("fine")
+    assert subscriber.event()[0] == "sealed fine"
+
+
+@pytest.mark.parametrize(
+    "url, sentence",
+    [
+        ("tcp://0.0.0.0:0", "expected an address of this machine"),
+        ("tcp://192.0.2.1:5", "expected an address of this machine"),
+        ("tcp://example.org:5", "expected an address of this machine"),
+        ("ws://0.0.0.0:9466", "expected an address of this machine"),
+        ("ipc:///nonexistent/directory/s", "cannot publish events at ipc:///nonexistent"),
+        ("ipc://relative", "is no URL such as"),
+        ("tls+tcp://127.0.0.1:1", "is no URL such as"),
+        ("http://127.0.0.1:1", "is no URL such as"),
+        ("", "is no URL such as"),
+    ],
+)
+def test_urls_that_are_refused(directory, url, sentence):
+    assert sentence in refusal(directory, "--events", url)
+
+
+def test_a_stale_socket_is_taken_over(daemon_factory, directory):
+    path = os.path.join(directory, "events")
+    first = daemon_factory("--events", f"ipc://{path}")
+    first.kill()
+    assert os.path.exists(path)
+    second = daemon_factory("--events", f"ipc://{path}")
+    Subscriber(f"ipc://{path}").close()
+    second.stop()
+    assert not os.path.exists(path)
+    first.process.returncode = None  # it was killed on purpose: nothing more to check
+
+
+# ---- the page's feed and this one tell the same --------------------------------------------------
+
+
+def test_the_same_numbers_everywhere(daemon_factory, directory):
+    path = os.path.join(directory, "events")
+    daemon = daemon_factory("--events", f"ipc://{path}", "--http", "127.0.0.1:0")
+    peer = daemon.connect()
+    live, subscriber = Live(port_of(daemon)), Subscriber(f"ipc://{path}")
+    peer.put("a", mode="0604")
+    assert live.event() == subscriber.event()[1]
+    with Connection(port_of(daemon)) as connection:
+        metrics = connection.request("/metrics").text
+    assert "\ngpubufd_event_subscribers 1\n" in metrics
+    assert "\ngpubufd_events_total 1\n" in metrics
+
+
+# ---- the examples ----------------------------------------------------------------------------
+
+
+def lines_of(command, count, act):
+    """Starts a subscriber, acts until it speaks, and returns its first lines."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        act()
+        return [process.stdout.readline().rstrip("\n") for _ in range(count)]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def until_subscribed(daemon, count=1):
+    """By the daemon's own count, which `stats` of another subscriber cannot tell: the log."""
+    end = time.monotonic() + DEADLINE
+    needle = os.path.basename(daemon.ipc_path)
+    while time.monotonic() < end:
+        with open("/proc/net/unix") as file:
+            connected = sum(line.rstrip().endswith(needle) and " 03 " in line for line in file)
+        if connected >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError("nobody subscribes")
+
+
+def test_example_in_c(published):
+    peer = published.connect()
+
+    def act():
+        until_subscribed(published)
+        subscriber = Subscriber(published.ipc)  # a second has passed since: it is let in
+        peer.put("other")
+        peer.put("sales/price")
+        subscriber.close()
+
+    topic, event = lines_of([BUILD / "bin/examples/events", published.ipc, "sealed sales/"], 2, act)
+    assert topic == "sealed sales/price" and json.loads(event)["seq"] == 2
+
+
+def test_example_in_python(published):
+    peer = published.connect()
+
+    def act():
+        until_subscribed(published)
+        subscriber = Subscriber(published.ipc)
+        peer.put("other")
+        peer.put("sales/price", b"x" * 800)
+        subscriber.close()
+
+    (line,) = lines_of(["/usr/bin/env", "python3", ROOT / "examples/events.py", published.ipc,
+                        "sales/"], 1, act)
+    assert line.split() == ["2", "sealed", "sales/price", "800", "bytes"]
