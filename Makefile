@@ -96,7 +96,7 @@ NNG_LIBS ?= -lnng
 CJSON_LIBS ?= -lcjson
 CSV_LIBS ?= -lcsv
 CMOCKA_LIBS ?= -lcmocka
-DAEMON_LIBS := $(UV_LIBS) $(NNG_LIBS) -ldl
+DAEMON_LIBS := $(UV_LIBS) -ldl
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 
 # ---- sources ----

@@ -28,7 +28,7 @@ struct gb_http_request {
     enum gb_http_method method;
     struct gb_http_text path, query; /* of the target; the query without its "?" */
     struct gb_http_text host, origin, authorization, cookie, if_none_match, content_type;
-    struct gb_http_text websocket_key, websocket_version;
+    struct gb_http_text websocket_key, websocket_version, websocket_protocol;
     bool keep_alive;
     bool upgrade;            /* to a WebSocket is asked for */
     bool http_1_0;           /* chunks are not understood */

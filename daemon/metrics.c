@@ -321,7 +321,7 @@ static void write_observers(const struct gb_server *server, struct gb_writer *wr
     single(writer, "gpubufd_event_subscribers", "gauge", "Subscribers to events by NNG.",
            publisher.subscribers);
     single(writer, "gpubufd_events_published_total", "counter",
-           "Messages handed to NNG, each for all subscribers of a socket.", publisher.sent);
+           "Messages sent, counted for each subscriber.", publisher.sent);
     single(writer, "gpubufd_http_connections", "gauge", "Connections to the HTTP server.",
            http.connections);
     single(writer, "gpubufd_http_live_connections", "gauge", "Of them, those that get events.",

@@ -1,234 +1,265 @@
 #include "publisher.h"
 
-#include <nng/nng.h>
-#include <nng/protocol/pubsub0/pub.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "log.h"
+#include "config.h"
+#include "http.h"
+#include "http_request.h"
+#include "listener.h"
+#include "subscriber.h"
 
-#define NICENESS 10 /* of the thread and of NNG's: serving requests comes first */
+#define NICENESS 10 /* of the thread: serving requests comes first */
 #define OUTLET_BYTES (64u << 20)
-#define SEND_MESSAGES 2048 /* that NNG keeps for a subscriber who is behind */
-#define SUBSCRIBERS 256    /* of each socket */
 #define SOCKET_MODE 0660
+#define BACKLOG 64
+#define ACCEPT_BATCH 64
+#define CLOCK_MS 250
 
-/* A socket for each audience. */
-struct audience {
+/* One URL. */
+struct door {
     struct gb_publisher *publisher;
-    unsigned bit; /* enum gb_audience */
-    nng_socket socket;
-    bool open;
+    enum gb_framing framing;
+    enum gb_audience audience;
+    struct gb_listener file; /* of ipc */
+    int fd;                  /* of the others; owned */
+    uv_poll_t poll;
 };
 
 struct gb_publisher {
-    struct audience audiences[2];
+    struct door doors[GB_CONFIG_NAMES];
+    unsigned door_count;
     struct gb_outlet outlet;
-    atomic_uint_fast64_t sent;
-    char *const *urls;
-    unsigned url_count;
-    struct gb_error *error; /* of the start */
-    int started;            /* its outcome */
-    uv_sem_t start;
+    struct gb_subscribers subscribers;
+    uv_loop_t loop;
+    bool loop_made, started;
+    uv_async_t wake;
+    uv_timer_t clock;
+    uv_pipe_t
+        first; /* of the loop's streams: it takes a descriptor in reserve, now rather than later */
     uv_thread_t thread;
-    uv_sem_t wake;
     atomic_bool stop;
 };
 
-/* ---- who subscribes: on NNG's threads ---- */
-
-/* A browser says from which page it comes; pages have the HTTP server for that. */
-static bool is_a_page(nng_pipe pipe)
-{
-    char *origin = NULL;
-    bool is = nng_pipe_get_string(pipe, NNG_OPT_WS_REQUEST_HEADER "Origin", &origin) == 0 &&
-              origin && *origin;
-
-    nng_strfree(origin);
-    return is;
-}
-
-/* Every pipe that is told to come is told to go, also one that is turned away in between. */
-static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    struct audience *audience = arg;
-    atomic_uint *takers = &audience->publisher->outlet.takers;
-
-    if (event == NNG_PIPE_EV_REM_POST)
-        atomic_fetch_sub(takers, 1);
-    else if (atomic_fetch_add(takers, 1) >= SUBSCRIBERS || is_a_page(pipe))
-        nng_pipe_close(pipe);
-}
-
-/* ---- starting, on the thread: NNG's own threads are born here, and as nice as it is ---- */
-
-static bool is_loopback(const char *url)
-{
-    nng_url *parts;
-    bool is;
-
-    if (nng_url_parse(&parts, url) != 0)
-        return false;
-    is = strncmp(parts->u_hostname, "127.", 4) == 0 || strcmp(parts->u_hostname, "::1") == 0 ||
-         strcmp(parts->u_hostname, "localhost") == 0;
-    nng_url_free(parts);
-    return is;
-}
-
-static int open_socket(struct audience *audience, struct gb_error *error)
-{
-    int r;
-
-    if (audience->open)
-        return 0;
-    r = nng_pub0_open(&audience->socket);
-    if (r == 0) {
-        audience->open = true;
-        nng_socket_set_int(audience->socket, NNG_OPT_SENDBUF, SEND_MESSAGES);
-        nng_socket_set_size(audience->socket, NNG_OPT_RECVMAXSZ, 64); /* they have nothing to say */
-        nng_pipe_notify(audience->socket, NNG_PIPE_EV_ADD_PRE, on_pipe, audience);
-        r = nng_pipe_notify(audience->socket, NNG_PIPE_EV_REM_POST, on_pipe, audience);
-    }
-    return r == 0 ? 0
-                  : gb_fail(error, GPUBUF_E_SYSTEM, "cannot publish events: %s", nng_strerror(r));
-}
-
-static int listen_at(struct gb_publisher *publisher, const char *url, struct gb_error *error)
-{
-    bool is_ipc = strncmp(url, "ipc://", 6) == 0;
-    struct audience *audience = &publisher->audiences[is_ipc ? 0 : 1];
-    nng_listener listener;
-    mode_t mask;
-    int r;
-
-    if (!is_ipc && !is_loopback(url))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "--events %s: expected an address of this machine, such as 127.0.0.1; "
-                       "events have no password",
-                       url);
-    r = open_socket(audience, error);
-    if (r < 0)
-        return r;
-    r = nng_listener_create(&listener, audience->socket, url);
-    if (r == 0 && is_ipc)
-        r = nng_listener_set_int(listener, NNG_OPT_IPC_PERMISSIONS, SOCKET_MODE);
-    mask = umask(0777 & ~SOCKET_MODE); /* at no moment is it open to more */
-    if (r == 0)
-        r = nng_listener_start(listener, 0);
-    umask(mask);
-    if (r != 0)
-        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot publish events at %s: %s", url,
-                       nng_strerror(r));
-    gb_log(GB_LOG_INFO, "publishing events", GB_LOG_TEXT("url", url));
-    return 0;
-}
-
-static int start(struct gb_publisher *publisher)
-{
-    int r = 0;
-
-    for (unsigned i = 0; r == 0 && i < publisher->url_count; i++)
-        r = listen_at(publisher, publisher->urls[i], publisher->error);
-    return r;
-}
-
 /* ---- the thread ---- */
 
-static void send_to(struct audience *audience, const struct gb_record *record)
+static int door_fd(const struct door *door)
 {
-    size_t length = (size_t)record->topic_bytes + 1 + record->json_bytes;
-    nng_msg *message;
-
-    if (!audience->open || !(record->audience & audience->bit) ||
-        nng_msg_alloc(&message, length) != 0)
-        return;
-    memcpy(nng_msg_body(message), record->text, length);
-    /* A PUB socket never makes its sender wait. */
-    if (nng_sendmsg(audience->socket, message, NNG_FLAG_NONBLOCK) != 0)
-        nng_msg_free(message);
-    else
-        atomic_fetch_add_explicit(&audience->publisher->sent, 1, memory_order_relaxed);
+    return door->framing == GB_FRAMING_IPC ? door->file.fd : door->fd;
 }
 
-static void send_batch(struct gb_publisher *publisher, const struct gb_batch *batch)
+static void on_door(uv_poll_t *poll, int status, int events)
 {
-    const struct gb_record *record = NULL;
+    struct door *door = poll->data;
 
-    while ((record = gb_batch_next(batch, record)))
-        for (unsigned i = 0; i < 2; i++)
-            send_to(&publisher->audiences[i], record);
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int fd = accept4(door_fd(door), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            gb_subscriber_new(&door->publisher->subscribers, fd, door->framing, door->audience);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            uv_poll_stop(poll); /* until the clock: there may be room then */
+        if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+static void on_clock(uv_timer_t *timer)
+{
+    struct gb_publisher *publisher = timer->data;
+
+    gb_subscribers_check(&publisher->subscribers, uv_now(&publisher->loop));
+    for (unsigned i = 0; i < publisher->door_count; i++)
+        if (!uv_is_active((uv_handle_t *)&publisher->doors[i].poll))
+            uv_poll_start(&publisher->doors[i].poll, UV_READABLE, on_door);
+}
+
+static void on_wake(uv_async_t *handle)
+{
+    struct gb_publisher *publisher = handle->data;
+    struct gb_batch *batch;
+
+    while ((batch = gb_outlet_take(&publisher->outlet))) {
+        gb_subscribers_tell(&publisher->subscribers, batch);
+        gb_batch_unref(batch);
+    }
+    if (atomic_load(&publisher->stop))
+        uv_stop(&publisher->loop);
 }
 
 static void run(void *arg)
 {
     struct gb_publisher *publisher = arg;
-    struct gb_batch *batch;
 
-    setpriority(PRIO_PROCESS, 0, NICENESS); /* on Linux, of this thread and those it starts */
-    publisher->started = start(publisher);
-    uv_sem_post(&publisher->start);
-    while (!atomic_load(&publisher->stop)) {
-        uv_sem_wait(&publisher->wake);
-        while ((batch = gb_outlet_take(&publisher->outlet))) {
-            send_batch(publisher, batch);
-            gb_batch_unref(batch);
-        }
-    }
-    for (unsigned i = 0; i < 2; i++)
-        if (publisher->audiences[i].open)
-            nng_close(publisher->audiences[i].socket);
-    nng_fini();
+    setpriority(PRIO_PROCESS, 0, NICENESS); /* on Linux, of this thread alone */
+    uv_run(&publisher->loop, UV_RUN_DEFAULT);
 }
 
 static void wake(void *arg)
 {
     struct gb_publisher *publisher = arg;
 
-    uv_sem_post(&publisher->wake);
+    uv_async_send(&publisher->wake);
 }
 
-/* ---- the loop's side ---- */
+/* ---- starting ---- */
+
+static int parse_address(const char *url, struct sockaddr_storage *address, struct gb_error *error)
+{
+    const char *rest = strstr(url, "://") + 3;
+    char place[96], host[64];
+    size_t length = strcspn(rest, "/");
+    bool loopback = false;
+    unsigned port;
+
+    if (length < sizeof(place)) {
+        memcpy(place, rest, length);
+        place[length] = '\0';
+    }
+    if (length >= sizeof(place) || !gb_http_address(place, host, sizeof(host), &port))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--events %s: expected an address and a port, such as 127.0.0.1:9465", url);
+    if (strcmp(host, "localhost") == 0)
+        memcpy(host, "127.0.0.1", sizeof("127.0.0.1"));
+    if (uv_ip4_addr(host, (int)port, (struct sockaddr_in *)address) == 0)
+        loopback = ntohl(((struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    else if (uv_ip6_addr(host, (int)port, (struct sockaddr_in6 *)address) == 0)
+        loopback = IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)address)->sin6_addr);
+    return loopback ? 0
+                    : gb_fail(error, GPUBUF_E_INVALID,
+                              "--events %s: expected an address of this machine, such as "
+                              "127.0.0.1; events have no password",
+                              url);
+}
+
+static int listen_tcp(struct door *door, const char *url, struct gb_error *error)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length;
+    int one = 1, r = parse_address(url, &address, error);
+
+    if (r < 0)
+        return r;
+    length =
+        address.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    door->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door->fd < 0 || setsockopt(door->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(door->fd, (struct sockaddr *)&address, length) < 0 || listen(door->fd, BACKLOG) < 0)
+        return gb_fail_errno(error, "cannot publish events at %s", url);
+    return 0;
+}
+
+static int open_door(struct gb_publisher *publisher, const char *url, struct gb_error *error)
+{
+    struct door *door = &publisher->doors[publisher->door_count++];
+    bool is_ipc = strncmp(url, "ipc://", 6) == 0;
+    struct gb_error inner;
+    int r;
+
+    *door = (struct door){.publisher = publisher, .fd = -1, .file.fd = -1};
+    door->framing = is_ipc                          ? GB_FRAMING_IPC
+                    : strncmp(url, "ws://", 5) == 0 ? GB_FRAMING_WS
+                                                    : GB_FRAMING_TCP;
+    door->audience = is_ipc ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
+    if (is_ipc) {
+        r = gb_listener_open(&door->file, url + 6, SOCKET_MODE, &inner);
+        if (r < 0)
+            return gb_fail(error, r, "cannot publish events at %s: %s", url, inner.message);
+    } else {
+        r = listen_tcp(door, url, error);
+        if (r < 0)
+            return r;
+    }
+    if (uv_poll_init(&publisher->loop, &door->poll, door_fd(door)) < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot publish events at %s", url);
+    door->poll.data = door;
+    uv_poll_start(&door->poll, UV_READABLE, on_door);
+    gb_log(GB_LOG_INFO, "publishing events", GB_LOG_TEXT("url", url));
+    return 0;
+}
+
+static int make_loop(struct gb_publisher *publisher, struct gb_error *error)
+{
+    if (uv_loop_init(&publisher->loop) < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot make an event loop");
+    publisher->loop_made = true;
+    uv_timer_init(&publisher->loop, &publisher->clock);
+    publisher->clock.data = publisher;
+    uv_timer_start(&publisher->clock, on_clock, CLOCK_MS, CLOCK_MS);
+    uv_pipe_init(&publisher->loop, &publisher->first, 0);
+    publisher->wake.data = publisher;
+    if (uv_async_init(&publisher->loop, &publisher->wake, on_wake) < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot make an event loop");
+    gb_subscribers_init(&publisher->subscribers, &publisher->loop, &publisher->outlet);
+    return 0;
+}
 
 int gb_publisher_new(char *const *urls, unsigned count, struct gb_publisher **out,
                      struct gb_error *error)
 {
     struct gb_publisher *publisher = calloc(1, sizeof(*publisher));
+    int r;
 
     if (!publisher || gb_outlet_init(&publisher->outlet, OUTLET_BYTES, wake, publisher) < 0) {
         free(publisher);
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     }
-    publisher->urls = urls;
-    publisher->url_count = count;
-    publisher->error = error;
-    publisher->audiences[0] = (struct audience){.publisher = publisher, .bit = GB_AUDIENCE_ALL};
-    publisher->audiences[1] = (struct audience){.publisher = publisher, .bit = GB_AUDIENCE_PUBLIC};
-    if (uv_sem_init(&publisher->start, 0) < 0 || uv_sem_init(&publisher->wake, 0) < 0 ||
-        uv_thread_create(&publisher->thread, run, publisher) < 0) {
-        gb_outlet_end(&publisher->outlet);
-        free(publisher);
-        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for events");
-    }
-    uv_sem_wait(&publisher->start);
-    publisher->error = NULL; /* it is the caller's again */
     *out = publisher;
-    return publisher->started;
+    r = make_loop(publisher, error);
+    for (unsigned i = 0; r == 0 && i < count; i++)
+        r = open_door(publisher, urls[i], error);
+    if (r == 0 && uv_thread_create(&publisher->thread, run, publisher) < 0)
+        r = gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for events");
+    publisher->started = r == 0;
+    return r;
+}
+
+/* ---- ending ---- */
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
 }
 
 void gb_publisher_end(struct gb_publisher *publisher)
 {
     if (!publisher)
         return;
-    atomic_store(&publisher->stop, true);
-    uv_sem_post(&publisher->wake);
-    uv_thread_join(&publisher->thread);
-    uv_sem_destroy(&publisher->start);
-    uv_sem_destroy(&publisher->wake);
+    if (publisher->started) {
+        atomic_store(&publisher->stop, true);
+        uv_async_send(&publisher->wake);
+        uv_thread_join(&publisher->thread);
+    }
+    if (publisher->loop_made) {
+        gb_subscribers_end(&publisher->subscribers);
+        uv_walk(&publisher->loop, close_handle, NULL);
+        uv_run(&publisher->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&publisher->loop);
+    }
+    for (unsigned i = 0; i < publisher->door_count; i++) {
+        if (publisher->doors[i].framing == GB_FRAMING_IPC)
+            gb_listener_close(&publisher->doors[i].file);
+        else if (publisher->doors[i].fd >= 0)
+            close(publisher->doors[i].fd);
+    }
     gb_outlet_end(&publisher->outlet);
     free(publisher);
 }
+
+/* ---- */
 
 struct gb_outlet *gb_publisher_outlet(struct gb_publisher *publisher)
 {
@@ -238,6 +269,7 @@ struct gb_outlet *gb_publisher_outlet(struct gb_publisher *publisher)
 void gb_publisher_counts(struct gb_publisher *publisher, struct gb_publisher_counts *counts)
 {
     counts->subscribers = atomic_load(&publisher->outlet.takers);
-    counts->sent = atomic_load(&publisher->sent);
-    counts->dropped = gb_outlet_dropped(&publisher->outlet);
+    counts->sent = atomic_load(&publisher->subscribers.sent);
+    counts->dropped =
+        atomic_load(&publisher->subscribers.dropped) + gb_outlet_dropped(&publisher->outlet);
 }
