@@ -65,12 +65,12 @@ struct gb_device {
     uint64_t capacity, granularity; /* bytes */
     bool can_block;                 /* it wants a mover */
 
-    struct gb_mover *mover; /* NULL: jobs are done at once */
+    struct gb_mover *mover;                /* NULL: jobs are done at once */
     struct gb_mover *lanes[GB_DIRECTIONS]; /* what copies; NULL: there is no tier below */
     char *stages[GB_DIRECTIONS];           /* their own memory: move.h */
     bool stage_pinned[GB_DIRECTIONS];
-    bool lost;              /* the driver has lost it for good: its objects are withdrawn */
-    bool withdrawn;         /* that has been done */
+    bool lost;      /* the driver has lost it for good: its objects are withdrawn */
+    bool withdrawn; /* that has been done */
 
     /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
      * allocated. */
@@ -83,18 +83,18 @@ struct gb_device {
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
-    uint64_t leaving;                 /* of used: being copied to a tier below */
-    uint64_t spilled, spilled_bytes;  /* storages that are in tiers below only, their content */
-    uint64_t spills, restores;        /* so far */
+    uint64_t leaving;                /* of used: being copied to a tier below */
+    uint64_t spilled, spilled_bytes; /* storages that are in tiers below only, their content */
+    uint64_t spills, restores;       /* so far */
     uint64_t spills_bytes, restores_bytes;
     bool tended;     /* above the high watermark, until it is below the low one */
     uint64_t passed; /* of used: of requests that were served before older ones: wait.h */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
-    struct gb_recency recency; /* what may leave; clean: at once */
-    struct gb_link waits;      /* requests that wait for space: wait.h */
-    struct gb_link expecting;  /* requests that wait for its driver */
-    bool space_changed;        /* since they were last tried */
+    struct gb_recency recency;   /* what may leave; clean: at once */
+    struct gb_link waits;        /* requests that wait for space: wait.h */
+    struct gb_link expecting;    /* requests that wait for its driver */
+    bool space_changed;          /* since they were last tried */
 };
 
 /* As `hello` and --probe describe it. */

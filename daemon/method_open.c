@@ -179,7 +179,8 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
             waits |= gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS;
     for (size_t i = 0; waits && first && i < count; i++)
         if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
-            gb_wait_hold(call->wait, object->storage); /* if memory is out it may have to come again */
+            gb_wait_hold(call->wait,
+                         object->storage); /* if memory is out it may have to come again */
     return waits;
 }
 
@@ -381,8 +382,7 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
     if (r < 0)
         return r;
     object = gb_registry_find(&call->server->registry, wanted.name.text, wanted.name.length);
-    if (same_instance && object && object->version == wanted.version &&
-        object->storage->resident &&
+    if (same_instance && object && object->version == wanted.version && object->storage->resident &&
         gb_session_may_read(call->session, object) &&
         call->session->holder.count < call->server->config->limits.session_leases)
         lease = resume_lease(call, object);

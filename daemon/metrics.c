@@ -171,13 +171,42 @@ static uint64_t evicted_bytes(const struct gb_device *device)
     return device->evicted_bytes;
 }
 
+static uint64_t leaving(const struct gb_device *device)
+{
+    return device->leaving;
+}
+
+static uint64_t only_spilled(const struct gb_device *device)
+{
+    return device->spilled_bytes;
+}
+
+static uint64_t spills(const struct gb_device *device)
+{
+    return device->spills;
+}
+
+static uint64_t spills_bytes(const struct gb_device *device)
+{
+    return device->spills_bytes;
+}
+
+static uint64_t restores(const struct gb_device *device)
+{
+    return device->restores;
+}
+
+static uint64_t restores_bytes(const struct gb_device *device)
+{
+    return device->restores_bytes;
+}
+
 static uint64_t lost(const struct gb_device *device)
 {
     return device->lost;
 }
 
-/* What there is of each device, in its own memory. What other tiers have belongs here too, as further
-   samples of the same families with another `tier`. */
+/* What each device has in its own memory, and what left it. */
 static void write_devices(const struct gb_server *server, struct gb_writer *writer)
 {
     static const struct {
@@ -205,6 +234,14 @@ static void write_devices(const struct gb_server *server, struct gb_writer *writ
         {"gpubufd_evictions_total", "counter", "Times that memory was taken from objects.",
          evictions},
         {"gpubufd_evicted_bytes_total", "counter", "Bytes that evictions freed.", evicted_bytes},
+        {"gpubufd_device_leaving_bytes", "gauge", "In objects that are being copied to a tier.",
+         leaving},
+        {"gpubufd_device_spilled_bytes", "gauge", "Content of objects that is in tiers only.",
+         only_spilled},
+        {"gpubufd_spills_total", "counter", "Times that content left for a tier.", spills},
+        {"gpubufd_spilled_bytes_total", "counter", "Bytes that left for a tier.", spills_bytes},
+        {"gpubufd_restores_total", "counter", "Times that content came back.", restores},
+        {"gpubufd_restored_bytes_total", "counter", "Bytes that came back.", restores_bytes},
         {"gpubufd_device_lost", "gauge", "1 if the driver has lost the device.", lost},
     };
 
@@ -213,9 +250,57 @@ static void write_devices(const struct gb_server *server, struct gb_writer *writ
         for (unsigned d = 0; d < server->device_count; d++) {
             const struct gb_device *device = server->devices[d];
 
-            gb_write_format(writer, "%s{device=\"%s\",tier=\"%s\"} %" PRIu64 "\n", families[i].name,
-                            device->id, strcmp(device->id, "host") == 0 ? "host" : "device",
+            gb_write_format(writer, "%s{device=\"%s\"} %" PRIu64 "\n", families[i].name, device->id,
                             families[i].value(device));
+        }
+    }
+}
+
+/* The tiers below the devices; times are kept in microseconds. */
+static void write_tiers(const struct gb_server *server, struct gb_writer *writer)
+{
+    static const struct {
+        const char *name, *type, *help;
+        size_t offset;
+        bool seconds;
+    } families[] = {
+        {"gpubufd_tier_capacity_bytes", "gauge", "What the tier may hold.",
+         offsetof(struct gb_tier, capacity), false},
+        {"gpubufd_tier_used_bytes", "gauge", "In copies.", offsetof(struct gb_tier, used), false},
+        {"gpubufd_tier_clean_bytes", "gauge", "In copies that may go at once.",
+         offsetof(struct gb_tier, recency.clean_bytes), false},
+        {"gpubufd_tier_copies", "gauge", "Copies.", offsetof(struct gb_tier, copies), false},
+        {"gpubufd_tier_writes_total", "counter", "Copies that were written.",
+         offsetof(struct gb_tier, writes), false},
+        {"gpubufd_tier_written_bytes_total", "counter", "Bytes that were written.",
+         offsetof(struct gb_tier, written_bytes), false},
+        {"gpubufd_tier_write_seconds_total", "counter", "Time that writing took.",
+         offsetof(struct gb_tier, write_us), true},
+        {"gpubufd_tier_reads_total", "counter", "Copies that were read.",
+         offsetof(struct gb_tier, reads), false},
+        {"gpubufd_tier_read_bytes_total", "counter", "Bytes that were read.",
+         offsetof(struct gb_tier, read_bytes), false},
+        {"gpubufd_tier_read_seconds_total", "counter", "Time that reading took.",
+         offsetof(struct gb_tier, read_us), true},
+        {"gpubufd_tier_failures_total", "counter", "Writes and reads that failed.",
+         offsetof(struct gb_tier, failures), false},
+    };
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        family(writer, families[i].name, families[i].type, families[i].help);
+        for (int t = 0; t < GB_TIERS; t++) {
+            const struct gb_tier *tier = &server->spill.tiers[t];
+            uint64_t value;
+
+            if (tier->capacity == 0)
+                continue;
+            memcpy(&value, (const char *)tier + families[i].offset, sizeof(value));
+            gb_write_format(writer, "%s{tier=\"%s\"} ", families[i].name, gb_tier_name(tier->kind));
+            if (families[i].seconds)
+                gb_write_format(writer, "%" PRIu64 ".%06" PRIu64 "\n", value / 1000000,
+                                value % 1000000);
+            else
+                gb_write_format(writer, "%" PRIu64 "\n", value);
         }
     }
 }
@@ -341,6 +426,7 @@ void gb_metrics_write(struct gb_server *server, struct gb_writer *writer)
 {
     write_totals(server, writer);
     write_devices(server, writer);
+    write_tiers(server, writer);
     write_results(&server->metrics, writer);
     write_times(&server->metrics, writer);
     write_observers(server, writer);

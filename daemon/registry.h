@@ -126,7 +126,7 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
 void gb_storage_set_clean(struct gb_storage *storage);
 
 /* Writes the object as replies have it: its members in braces, with or without the layout. */
-const char *gb_evict_name(enum gb_evict evict);                /* "spill", "drop", "keep" */
+const char *gb_evict_name(enum gb_evict evict);             /* "spill", "drop", "keep" */
 const char *gb_object_tier(const struct gb_object *object); /* "device", "host", "disk" */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
 
