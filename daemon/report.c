@@ -147,9 +147,7 @@ static void begin_device(struct gb_server *server, struct gb_query *query)
 
 static void begin_sessions(struct gb_server *server, struct gb_query *query)
 {
-    GB_WRITE_LITERAL(&query->writer, "],\n");
-    gb_tiers_write_figures(&query->writer, server);
-    GB_WRITE_LITERAL(&query->writer, ",\n\"sessions\":[");
+    GB_WRITE_LITERAL(&query->writer, "],\n\"sessions\":[");
     query->count = 0;
     gb_walk_begin(&server->walks, &query->walk, &server->sessions);
 }

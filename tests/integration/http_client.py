@@ -50,7 +50,13 @@ class Reply:
 
     def json(self):
         assert self.headers["content-type"].startswith("application/json"), self.headers
-        return json.loads(self.body)
+        return json.loads(self.body, object_pairs_hook=once)
+
+
+def once(pairs):
+    """An object whose members are there once each."""
+    assert len(dict(pairs)) == len(pairs), [name for name, _ in pairs]
+    return dict(pairs)
 
 
 class Connection:
