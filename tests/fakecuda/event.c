@@ -10,11 +10,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 struct state {
     _Atomic uint32_t recorded, completed;
     _Atomic int32_t recorder; /* the process that recorded last */
+    _Atomic uint64_t ns;      /* when it was last reached */
 };
 
 struct fc_event {
@@ -79,8 +81,12 @@ static void wait_for(struct state *state, uint32_t sequence)
 /* What another process recorded and has not reached comes first (`value`). */
 static CUresult run_complete(struct fc_operation *operation)
 {
+    struct timespec now;
     if (operation->value)
         wait_for(operation->event->state, (uint32_t)operation->sequence - 1);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_store(&operation->event->state->ns,
+                 (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
     complete(operation->event->state, (uint32_t)operation->sequence);
     return CUDA_SUCCESS;
 }
@@ -242,6 +248,32 @@ CUresult cuEventSynchronize(CUevent handle)
     CUresult result = fc_context_check(event->context);
     fc_event_put(event);
     return result;
+}
+
+static CUresult check_timed(const struct fc_event *event)
+{
+    if (!event || event->flags & CU_EVENT_DISABLE_TIMING || !atomic_load(&event->state->recorded))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!reached(event->state, atomic_load(&event->state->recorded)))
+        return CUDA_ERROR_NOT_READY;
+    return fc_context_check(event->context);
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent begin_handle, CUevent end_handle)
+{
+    FC_ENTER(cuEventElapsedTime);
+    FC_LOCKED;
+    const struct fc_event *begin = event_of(begin_handle), *end = event_of(end_handle);
+    CUresult result = check_timed(begin);
+    if (result == CUDA_SUCCESS)
+        result = check_timed(end);
+    if (result == CUDA_SUCCESS && !milliseconds)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    int64_t passed = (int64_t)(atomic_load(&end->state->ns) - atomic_load(&begin->state->ns));
+    *milliseconds = (float)passed / 1e6f;
+    return CUDA_SUCCESS;
 }
 
 /* ---- between processes ---- */

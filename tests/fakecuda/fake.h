@@ -35,6 +35,9 @@
 GB_CUDA_FUNCTION_MAP(FC_PROTOTYPE)
 #undef FC_PROTOTYPE
 
+/* What the package for Python calls besides. */
+FC_EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end);
+
 /* ---- settings.c ---- */
 
 struct fc_settings {
