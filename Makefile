@@ -483,7 +483,7 @@ fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(RUN_TESTS) --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --no-replay \
 		--fuzz-seconds $(SECONDS)
 
-bench: benches node ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
+bench: benches node python ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
 	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)
 
 .PHONY: gpu-check gpu-bench
