@@ -190,6 +190,7 @@ def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
     """Of Arrow's capsules, on the host or on a GPU."""
     table = _is_table(value, source)
     if not _gpu.is_gpu_source(source):
+        _nodes.check_types(source[0])
         return Plan("arrow", value, source=source, table=table)
     found = _gpu.of_capsules(source, value)
     if not table:
@@ -216,12 +217,15 @@ def _plan_view(view: Any, keep: Any) -> Plan:
 
 def _from_dlpack(value: Any, stream: Optional[int] = None) -> Any:
     """A View. The producer makes the stream (None: the legacy default one) wait for the memory."""
-    where = {} if value.__dlpack_device__()[0] == CPU else {"stream": stream or 1}
     try:
-        capsule = value.__dlpack__(max_version=(1, 0), **where)
-    except TypeError:  # older than max_version
-        capsule = value.__dlpack__(**where)
-    return _core.from_dlpack(capsule)
+        where = {} if value.__dlpack_device__()[0] == CPU else {"stream": stream or 1}
+        try:
+            capsule = value.__dlpack__(max_version=(1, 0), **where)
+        except TypeError:  # older than max_version
+            capsule = value.__dlpack__(**where)
+        return _core.from_dlpack(capsule)
+    except (BufferError, RuntimeError, AttributeError) as error:  # PyTorch's that wants a gradient, say
+        raise TypeError(f"{type(value).__name__} cannot be put: {error}") from None
 
 
 BUFFER_DTYPES = {
@@ -266,11 +270,12 @@ def _time_array(array: Any, where: str) -> Tuple[Any, str]:
         raise TypeError(f"{at_column(where)}{array.dtype} is finer than nanoseconds: convert it to ns")
     if unit in ("Y", "M") and kind == "duration":
         raise TypeError(f"{at_column(where)}{array.dtype} has no fixed length: convert it to days")
-    seconds = array.astype(f"{array.dtype.kind}8[s]")
-    if (seconds.astype(array.dtype) != array)[~numpy.isnat(array)].any():
-        finer = array.astype(f"{array.dtype.kind}8[ns]")
-        return finer.view("<i8"), f"{kind}[ns]"
-    return seconds.view("<i8"), f"{kind}[s]"
+    there = ~numpy.isnat(array)
+    for ours in NUMPY_UNITS:  # NumPy does not say what it cannot convert
+        converted = array.astype(f"{array.dtype.kind}8[{ours}]")
+        if (converted.astype(array.dtype) == array)[there].all():
+            return converted.view("<i8"), f"{kind}[{ours}]"
+    raise ValueError(f"{at_column(where)}{array.dtype}: not all of it fits into 64 bits of s, ms, us or ns")
 
 
 def _native(array: Any, where: str) -> Tuple[Any, str]:
@@ -414,19 +419,28 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
         return _numpy_source(_numpy().asanyarray(value), where)
     source = _gpu.arrow_source(value)
     if source:
+        _nodes.check_types(source[0], where)
         return source
     if isinstance(value, (str, bytes, Mapping)):
         raise TypeError(f"{at_column(where)}{type(value).__name__} is not a column: expected a sequence")
     if isinstance(value, (list, tuple, range)):
         return list_source(list(value), where)
     if hasattr(value, "__dlpack__"):
-        view = _from_dlpack(value)
+        try:
+            view = _from_dlpack(value)
+        except TypeError as error:
+            raise TypeError(f"{at_column(where)}{error}") from None
         if view.device[0] == CUDA:
             raise TypeError(
                 f"{at_column(where)}it is on a GPU and has neither __cuda_array_interface__ nor Arrow's device "
                 "form: make it an array of CuPy's or PyTorch's"
             )
-        return _numpy_source(view.to_numpy(), where)
+        try:
+            return _numpy_source(view.to_numpy(), where)
+        except TypeError as error:
+            raise error if str(error).startswith("column") else TypeError(f"{at_column(where)}{error}")
+    if hasattr(value, "toarray"):
+        raise TypeError(f"{at_column(where)}it is sparse: toarray() makes it dense")
     try:
         return _numpy_source(_numpy().asarray(value), where)
     except (TypeError, ValueError) as error:

@@ -32,13 +32,22 @@ class CudaArray:
     """What a `__cuda_array_interface__` says, checked. Shapes in elements, strides in bytes."""
 
     def __init__(self, value: Any, where: str = ""):
-        interface = value.__cuda_array_interface__
-        typestr = interface["typestr"]
         self.keep = value
-        self.shape = tuple(int(extent) for extent in interface["shape"])
-        self.pointer = int(interface["data"][0] or 0)
-        self.stream = interface.get("stream")
-        self.mask = interface.get("mask")
+        try:
+            interface = value.__cuda_array_interface__
+            typestr: str = interface["typestr"]
+            self.shape = tuple(int(extent) for extent in interface["shape"])
+            self.pointer = int(interface["data"][0] or 0)
+            self.stream = interface.get("stream")
+            self.mask = interface.get("mask")
+            strides = interface.get("strides")
+            self.strides = None if strides is None else tuple(int(s) for s in strides)
+            if self.strides is not None and len(self.strides) != len(self.shape):
+                raise ValueError("as many strides as extents are needed")
+        except Exception as error:
+            raise TypeError(
+                f"{at_column(where)}its __cuda_array_interface__ cannot be used: {error!r}"
+            ) from None
         kind, rest = typestr[1:2], typestr[1:]
         if typestr[:1] == ">" and rest not in ("b1", "i1", "u1"):
             raise TypeError(f"{at_column(where)}big-endian elements ({typestr}) cannot be put")
@@ -52,8 +61,6 @@ class CudaArray:
             self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
         else:
             raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
-        strides = interface.get("strides")
-        self.strides = None if strides is None else tuple(int(s) for s in strides)
         if self.stream == 0:
             raise ValueError(f"{at_column(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
         if self.strides is not None and self._is_c_order():

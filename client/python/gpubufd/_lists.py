@@ -124,7 +124,7 @@ def _struct_source(values: List[Any], where: str) -> Tuple[Any, ...]:
 
 def _unwrap(value: Any) -> Any:
     """NumPy's scalars as Python's; float NaN stays."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "ndim", 0):
         item = value.item()
         if isinstance(item, int) and value.dtype.kind in "Mm":  # nanoseconds
             raise TypeError("datetime64[ns] among other objects: make it an array of datetime64")

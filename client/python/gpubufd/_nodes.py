@@ -150,6 +150,21 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
                 children=[node, values], metadata=pairs, keep=keep)
 
 
+def check_types(schema: Any, where: str = "") -> None:
+    """TypeError, with the column's name, if a schema has a type that is not supported."""
+
+    def check(told: Tuple[Any, ...], path: str) -> None:
+        if dtype_of(told[0]) is None:
+            raise TypeError(
+                f"{at_column(path)}Arrow's format {told[0]!r} is not supported: cast it first"
+            )
+        for child in told[6] + ((told[7],) if told[7] else ()):
+            check(child, ".".join(name for name in (path, child[1]) if name))
+
+    told = _core.nodes(schema, None)
+    check(told, where or told[1])
+
+
 def _text_pairs(pairs: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[bytes, ...]]:
     """The metadata that a layout has room for: UTF-8 without NUL."""
     if not pairs:

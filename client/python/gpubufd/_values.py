@@ -230,6 +230,7 @@ def _zone(name: str) -> Any:
 
 
 def _duration(value: int, unit: str) -> Any:
+    """A timedelta; where it has no room or is too coarse, pandas' or NumPy's."""
     if UNITS[unit] > 10**6 and value % 1000:
         try:
             import pandas
@@ -239,7 +240,21 @@ def _duration(value: int, unit: str) -> Any:
             import numpy
 
             return numpy.timedelta64(value, unit)
-    return datetime.timedelta(microseconds=value * 10**6 // UNITS[unit])
+    try:
+        return datetime.timedelta(microseconds=value * 10**6 // UNITS[unit])
+    except OverflowError:
+        import numpy
+
+        return numpy.timedelta64(value, unit)
+
+
+def _date(days: int) -> Any:
+    try:
+        return (EPOCH + datetime.timedelta(days=days)).date()
+    except OverflowError:
+        import numpy
+
+        return numpy.datetime64(days, "D")
 
 
 def _time(value: int, unit: str) -> Any:
@@ -256,9 +271,9 @@ def _meaning(dtype: str) -> Any:
     if kind == "duration":
         return lambda v: None if v == NAT else _duration(v, args[0])
     if kind == "date32":
-        return lambda v: (EPOCH + datetime.timedelta(days=v)).date()
+        return _date
     if kind == "date64":
-        return lambda v: (EPOCH + datetime.timedelta(milliseconds=v)).date()
+        return lambda v: _date(v // 86_400_000)
     if kind in ("time32", "time64"):
         return lambda v: _time(v, args[0])
     return None
@@ -386,7 +401,7 @@ def to_series(held: Any) -> Any:
             return pandas.Series(pandas.Categorical.from_codes(codes, values), name=name)
         return pandas.Series(held.to_numpy(), name=name)
     if kind == "timestamp" and len(arguments(dtype)) > 1:
-        naive = pandas.Series(held.to_numpy().astype("M8[ns]"), name=name)
+        naive = pandas.Series(_pandas_times(held), name=name)
         return naive.dt.tz_localize("UTC").dt.tz_convert(_pandas_zone(arguments(dtype)[1]))
     if nulls and dtype in INTEGERS:
         array = pandas.arrays.IntegerArray(_plain(held).copy(), ~held.validity.to_numpy())
@@ -394,11 +409,27 @@ def to_series(held: Any) -> Any:
     if nulls and kind in ("bool", "bool8"):
         array = pandas.arrays.BooleanArray(_plain(held).copy(), ~held.validity.to_numpy())
         return pandas.Series(array, name=name)
-    if kind in ("timestamp", "date32", "date64"):
-        return pandas.Series(held.to_numpy().astype("M8[ns]"), name=name)
-    if kind == "duration":
-        return pandas.Series(held.to_numpy().astype("m8[ns]"), name=name)
+    if kind in ("timestamp", "date32", "date64", "duration"):
+        return pandas.Series(_pandas_times(held), name=name)
     return pandas.Series(held.to_numpy(), name=name, copy=False)
+
+
+def _pandas_times(held: Any) -> Any:
+    """Times in a unit that this pandas has: before 2 that was nanoseconds alone."""
+    import numpy
+    import pandas
+
+    array = held.to_numpy()
+    kind, unit = array.dtype.kind, numpy.datetime_data(array.dtype)[0]
+    if int(pandas.__version__.partition(".")[0]) >= 2:
+        return array if unit in UNITS else array.astype(f"{kind}8[s]")
+    converted = array.astype(f"{kind}8[ns]")
+    if (converted.astype(array.dtype) != array)[~numpy.isnat(array)].any():
+        raise ValueError(
+            f"{_what(held)} has times that pandas {pandas.__version__}, which counts nanoseconds, has no room "
+            "for: use to_numpy()"
+        )
+    return converted
 
 
 def _pandas_zone(name: str) -> Any:
