@@ -4,15 +4,17 @@
 import csv
 import pathlib
 import sys
+from typing import Any, List, Sequence
 
 import gpubufd
 
 MOVIES = pathlib.Path(__file__).resolve().parents[1] / "data" / "movies.csv"
 
 
-def convert(texts):
+def convert(texts: Sequence[str]) -> List[Any]:
     """A column as numbers if that is what it is, else as text; None where there is nothing."""
-    for kind in (int, float):
+    kinds: List[Any] = [int, float]
+    for kind in kinds:
         try:
             return [kind(text) if text else None for text in texts]
         except ValueError:
@@ -20,7 +22,7 @@ def convert(texts):
     return [text or None for text in texts]
 
 
-def main():
+def main() -> None:
     path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else MOVIES
     name = sys.argv[2] if len(sys.argv) > 2 else path.stem
     with open(path, newline="", encoding="utf-8") as file:

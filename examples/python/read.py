@@ -6,7 +6,7 @@ import sys
 import gpubufd
 
 
-def main():
+def main() -> None:
     name, column, first, last = (sys.argv[1:] + ["movies", "US Gross", "0", "1000"][len(sys.argv) - 1 :])[:4]
     with gpubufd.connect() as client:
         table = client.get(name, timeout=10)
