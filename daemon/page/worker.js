@@ -16,9 +16,7 @@ const view = { first: 0, count: 40, span: 600 }
 let snapshot = null
 let connection = { kind: 'connecting', tries: 0 }
 let theme = 'light'
-let lostAt = null
 let paused = false
-let hidden = false // nobody looks
 let selected = null // a row
 let pointed = null // { device, hit } under the pointer or the keyboard's cursor
 let complete = false // all rows have come once
@@ -33,10 +31,7 @@ let feed = null
 
 const from = {
   state (state) {
-    // One loss, however many tries fail after it.
-    if (state.kind === 'live') lostAt = null
-    else if (state.kind === 'lost') lostAt ??= Date.now()
-    connection = { ...state, lostAt }
+    connection = { ...state, since: Date.now() }
     schedule()
   },
   snapshot (now) {
@@ -142,11 +137,7 @@ const asked = {
     paused = on
     now()
   },
-  active ({ on }) {
-    hidden = !on
-    feed.setActive(on)
-    schedule()
-  },
+  active: ({ on }) => feed.setActive(on),
   retry: () => feed.retry()
 }
 
@@ -161,7 +152,7 @@ function now () {
 }
 
 function schedule () {
-  if (paused || hidden || timer) return
+  if (paused || timer) return
   timer = setTimeout(frame, Math.max(0, next - Date.now()))
 }
 

@@ -1,0 +1,50 @@
+"""The package, the examples and a user's code are as mypy --strict wants them; mistakes are found."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import PACKAGE, ROOT
+
+HERE = pathlib.Path(__file__).resolve().parent / "typing"
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="needs mypy")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What mypy finds out about the library itself is found out once."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def mypy(cache, *arguments, config):
+    """What it says, line by line, but for the summary."""
+    environment = {name: value for name, value in os.environ.items() if "PRELOAD" not in name}
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", HERE / config, "--cache-dir", cache, *arguments], cwd=ROOT,
+        env=dict(environment, MYPYPATH=str(PACKAGE)), capture_output=True, text=True, timeout=300, check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if ": error:" in line]
+
+
+def test_package(cache):
+    assert (PACKAGE / "gpubufd" / "py.typed").exists()
+    assert mypy(cache, PACKAGE / "gpubufd", config="package.ini") == []
+
+
+def test_what_users_write(cache):
+    examples = sorted((ROOT / "examples" / "python").glob("*.py"))
+    assert len(examples) >= 5
+    assert mypy(cache, HERE / "good.py", *examples, config="mypy.ini") == []
+
+
+def test_mistakes_are_found(cache):
+    lines = (HERE / "bad.py").read_text().splitlines()
+    wrong = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    errors = mypy(cache, HERE / "bad.py", config="mypy.ini")
+    assert {int(re.search(r":(\d+):", line)[1]) for line in errors} == wrong

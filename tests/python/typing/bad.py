@@ -1,0 +1,18 @@
+"""What type checkers must object to: one mistake in each line that is marked."""
+
+import gpubufd
+
+client = gpubufd.connect(timeout="5")  # wrong
+client.put(5, [1])  # wrong
+client.put("a")  # wrong
+client.get("a").whatever  # anything may come of it
+client.list(5)  # wrong
+client.stat("a").byte  # wrong
+client.watch("a", timeout="x")  # wrong
+client.delete(1)  # wrong
+table: gpubufd.Table = client.get("t")
+table.select(1)  # wrong
+table.names.append(5)  # wrong
+table.column  # wrong
+gpubufd.Array()  # what is made by hand is found out when it runs
+gpubufd.Tabel  # wrong

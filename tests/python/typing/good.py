@@ -1,0 +1,97 @@
+"""What type checkers must agree with; it is never run."""
+
+import asyncio
+from typing import Any, Dict, List, Optional, Tuple
+
+import gpubufd
+import gpubufd.aio
+from gpubufd import cuda
+
+
+def publish(client: gpubufd.Client) -> None:
+    client.put("a", [1.5, None], device="host", mode=0o640, ttl=60, evict="keep", replace=True, timeout=1.5)
+    client.put("t", {"x": [1], "s": ["a"]}, stream=cuda.Stream())
+    client.share_mine("mine", object(), mode="640", stream=7)
+    with client.create("c", {"x": "int32"}, 10, nulls=True) as made:
+        made["x"].write([1, 2], offset=3)
+        made.seal([0])
+    client.delete("a", "t", missing_ok=True)
+
+
+def read(client: gpubufd.Client) -> Tuple[int, str]:
+    table: gpubufd.Table = client.get("t", timeout=5)
+    names: List[str] = table.names
+    columns: gpubufd.Columns = table.columns
+    column: gpubufd.Column = columns["x"]
+    part: gpubufd.Column = column[1:3]
+    some: gpubufd.Table = table.select("x", "s")[2:5]
+    buffer: gpubufd.Buffer = part.values
+    validity: Optional[gpubufd.Validity] = part.validity
+    shape: Tuple[int, ...] = part.shape
+    interface: Dict[str, Any] = part.__cuda_array_interface__
+    with client["t"] as held:
+        held.wait_ready(None)
+    with table as same:
+        rows: int = len(same)
+    array: gpubufd.Array = client.get("a")
+    strides: Tuple[int, ...] = array.strides
+    pointer: int = buffer.pointer
+    assert names and validity is not None and shape and interface and strides and some and pointer
+    return rows, table.device
+
+
+def look(client: gpubufd.Client) -> None:
+    for info in client.list("sales/"):
+        size: int = info.bytes
+        created: float = info.created
+        assert size or created
+    with client.watch("sales/", timeout=1) as watch:
+        for event in watch:
+            name: Optional[str] = event.name
+            kind: str = event.kind
+            assert name or kind
+    many: List[Any] = client.get_many(["a", "b"], errors="return")
+    devices: List[Dict[str, Any]] = client.devices()
+    try:
+        client.pin("a")
+    except gpubufd.NotFound as error:
+        key: KeyError = error
+        message: str = error.kind
+        assert key and message
+    except gpubufd.Error as error:
+        code: int = error.code
+        assert code
+    assert many and devices
+
+
+def gpu() -> None:
+    free, total = cuda.Device(0).memory_info()
+    share: float = free / total
+    with cuda.Device(0), cuda.Stream() as stream, cuda.defer_cleanup():
+        event: cuda.Event = stream.record(timing=True)
+        seconds: float = event.seconds_since(event)
+        array: cuda.DeviceArray = cuda.empty((2, 3), "f4")
+        cuda.copy(array, cuda.pinned((2, 3), "f4"), stream=stream)
+    try:
+        cuda.devices()
+    except cuda.CudaError as error:
+        name: str = error.name
+        status: int = error.status
+        assert name and status
+    assert share and seconds
+
+
+async def later() -> None:
+    async with await gpubufd.aio.connect(timeout=1) as client:
+        await client.put("x", b"abc")
+        some: Any = await client.get("x", timeout=1)
+        info: gpubufd.Info = await client.stat("x")
+        async with client.watch() as watch:
+            async for event in watch:
+                kind: str = event.kind
+                assert kind
+        names: List[gpubufd.Info] = await client.list()
+        assert some and info and names
+
+
+asyncio.run(later())
