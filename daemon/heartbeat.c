@@ -7,13 +7,26 @@
 
 #include "server.h"
 
+static uint64_t stuck_ms(const struct gb_device *device)
+{
+    uint64_t longest = gb_mover_stuck_ms(device->mover);
+
+    for (int i = 0; i < GB_DIRECTIONS; i++) {
+        uint64_t ms = gb_mover_stuck_ms(device->lanes[i]);
+
+        if (ms > longest)
+            longest = ms;
+    }
+    return longest;
+}
+
 /* The first device whose driver has not come back for too long; NULL: none. */
 static struct gb_device *hanging_device(const struct gb_heartbeat *heartbeat, uint64_t *busy_ms)
 {
     const struct gb_server *server = heartbeat->server;
 
     for (unsigned i = 0; i < server->device_count; i++) {
-        *busy_ms = gb_mover_busy_ms(server->devices[i]->mover);
+        *busy_ms = stuck_ms(server->devices[i]);
         if (*busy_ms > heartbeat->notify->watchdog_ms)
             return server->devices[i];
     }

@@ -1,7 +1,8 @@
 /*
  * What the service manager hears of us: that we are ready, how it goes, that we stop; and, where it
  * wants a sign of life (WatchdogSec=), one as long as the loop turns and no device's driver hangs.
- * A job of a mover counts as hanging when it has taken longer than the loop itself may be silent.
+ * A job of a mover counts as hanging when it has not gone on for longer than the loop itself may be
+ * silent.
  * The loop's thread.
  */
 #ifndef GB_HEARTBEAT_H

@@ -61,8 +61,9 @@ static int copy_pieces(struct pieces *pieces, enum gb_direction direction, char 
     return 0;
 }
 
-static int check_stop(const struct gb_move *move, struct gb_error *error)
+static int check_stop(struct gb_move *move, struct gb_error *error)
 {
+    gb_job_goes_on(&move->job); /* a large one takes long, and each of its parts does not */
     if (!atomic_load_explicit(move->stop, memory_order_relaxed))
         return 0;
     return gb_fail(error, GPUBUF_E_CLOSED, "the daemon stops");
@@ -99,8 +100,8 @@ static char *stage(struct gb_device *device, enum gb_direction direction, struct
 
     if (memory)
         return memory;
-    memory = mmap(NULL, 2 * GB_STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                  0);
+    memory =
+        mmap(NULL, 2 * GB_STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
         return NULL;

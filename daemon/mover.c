@@ -11,7 +11,7 @@ struct gb_mover {
     uv_async_t finished;        /* wakes the loop */
     struct gb_link queue, done; /* guarded by lock */
     bool stop;                  /* guarded by lock: once the queue is empty */
-    uint64_t begun; /* guarded by lock: when the job at hand was, by uv_hrtime; 0: none */
+    struct gb_job *current;     /* guarded by lock: what is worked on; NULL: nothing */
 };
 
 static struct gb_job *take_first(struct gb_link *list)
@@ -33,11 +33,12 @@ static void run(void *arg)
         struct gb_job *job = take_first(&mover->queue);
 
         if (job) {
-            mover->begun = uv_hrtime();
+            gb_job_goes_on(job);
+            mover->current = job;
             uv_mutex_unlock(&mover->lock);
             job->work(job);
             uv_mutex_lock(&mover->lock);
-            mover->begun = 0;
+            mover->current = NULL;
             gb_list_append(&mover->done, &job->link);
             uv_async_send(&mover->finished);
         } else if (mover->stop) {
@@ -118,16 +119,22 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
     uv_mutex_unlock(&mover->lock);
 }
 
-uint64_t gb_mover_busy_ms(struct gb_mover *mover)
+void gb_job_goes_on(struct gb_job *job)
 {
-    uint64_t begun;
+    atomic_store_explicit(&job->alive, uv_hrtime(), memory_order_relaxed);
+}
+
+uint64_t gb_mover_stuck_ms(struct gb_mover *mover)
+{
+    uint64_t now = uv_hrtime(), alive = now;
 
     if (!mover)
         return 0;
     uv_mutex_lock(&mover->lock);
-    begun = mover->begun;
+    if (mover->current)
+        alive = atomic_load_explicit(&mover->current->alive, memory_order_relaxed);
     uv_mutex_unlock(&mover->lock);
-    return begun ? (uv_hrtime() - begun) / 1000000 : 0;
+    return alive < now ? (now - alive) / 1000000 : 0;
 }
 
 void gb_mover_end(struct gb_mover *mover)

@@ -219,7 +219,10 @@ export class MemoryMap {
         pale[i] = 0
         flags[i] = mark
       }
-      if (end - x >= 4 && x > 0) colours[x] = edge
+      if (x > 0 && end - x >= 4) {
+        colours[x] = edge
+        if (end - x >= 16) colours[x + 1] = edge
+      }
     }
     if (density && this.segments.length > 1) {
       const thick = Math.max(1, Math.round(2 * this.ratio))

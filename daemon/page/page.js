@@ -48,7 +48,7 @@ worker.onerror = event => {
   setText(at('connection-text'), `This browser cannot show the page: ${event.message || 'its worker did not start'}`)
 }
 
-function showConnection ({ kind, why, next, since }) {
+function showConnection ({ kind, why, next, lostAt }) {
   const pill = at('connection')
   pill.dataset.kind = paused && kind === 'live' ? 'paused' : kind
   at('retry').hidden = kind !== 'lost' && kind !== 'denied'
@@ -58,7 +58,7 @@ function showConnection ({ kind, why, next, since }) {
     connecting: 'Connecting…',
     again: 'Connecting again…',
     live: paused ? 'Paused' : 'Live',
-    lost: `Connection lost at ${clock(since)}: ${why}. Trying again.`,
+    lost: `Connection lost at ${clock(lostAt)}: ${why}. Trying again.`,
     denied: 'The daemon wants its token.'
   }[kind]
   // "Again" lasts for a blink if it fails; what was said stays until something is better.

@@ -16,7 +16,9 @@ const view = { first: 0, count: 40, span: 600 }
 let snapshot = null
 let connection = { kind: 'connecting', tries: 0 }
 let theme = 'light'
+let lostAt = null
 let paused = false
+let hidden = false // nobody looks
 let selected = null // a row
 let pointed = null // { device, hit } under the pointer or the keyboard's cursor
 let complete = false // all rows have come once
@@ -31,7 +33,10 @@ let feed = null
 
 const from = {
   state (state) {
-    connection = { ...state, since: Date.now() }
+    // One loss, however many tries fail after it.
+    if (state.kind === 'live') lostAt = null
+    else if (state.kind === 'lost') lostAt ??= Date.now()
+    connection = { ...state, lostAt }
     schedule()
   },
   snapshot (now) {
@@ -137,7 +142,11 @@ const asked = {
     paused = on
     now()
   },
-  active: ({ on }) => feed.setActive(on),
+  active ({ on }) {
+    hidden = !on
+    feed.setActive(on)
+    schedule()
+  },
   retry: () => feed.retry()
 }
 
@@ -152,7 +161,7 @@ function now () {
 }
 
 function schedule () {
-  if (paused || timer) return
+  if (paused || hidden || timer) return
   timer = setTimeout(frame, Math.max(0, next - Date.now()))
 }
 

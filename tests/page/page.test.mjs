@@ -216,7 +216,10 @@ test('what happens is seen', withChromium, async () => {
   await says(page, '#tiers tbody', /host\s+<1 %\s+16.0 MiB\s+of 32.0 GiB\s+disk\s+0 %\s+0 B\s+of 256 GiB/)
   daemon.restore(price)
   await until(async () => (await rows(page))[1][3] === 'device', 'it back')
+  await page.click('#table .body .row:nth-child(3)')
+  await says(page, '#details', /^sales\/quantity\s*×?\s*State\s+not in use/)
   daemon.remove(quantity, 'evicted')
+  await says(page, '#details', /State\s+gone: deleted, replaced or evicted/)
   await showsNames(page, ['a/new', 'sales/price', 'weather'])
   await says(page, '#timeline-sum', /^1 spilled .*, 1 evicted \(8.0 MiB\), 1 restored/)
   assert.deepEqual((await page.value("[...document.querySelectorAll('#recent tbody tr')].map(row => row.cells[1].textContent + ' ' + row.cells[2].textContent)")),
@@ -270,6 +273,13 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   await says(page, '#connection', /^Connection lost at \d\d:\d\d:\d\d: .*Trying again/)
   assert.equal(await page.value("document.querySelector('#retry').hidden"), false)
   assert.deepEqual(await names(page), ['sales/price', 'sales/quantity', 'weather'])
+  // Who listens is told once, not with every try that fails.
+  const said = await text(page, '#connection-text')
+  await page.value("window.spoken = 0, new MutationObserver(() => window.spoken++).observe(document.querySelector('#connection-text'), { childList: true, characterData: true, subtree: true })")
+  const tries = () => page.complaints.filter(complaint => /WebSocket/.test(complaint)).length
+  const before = tries()
+  await until(() => tries() > before + 1, 'more tries')
+  assert.deepEqual([await text(page, '#connection-text'), await page.value('window.spoken')], [said, 0])
   // The same daemon comes back, and has changed.
   daemon.objects.delete([...daemon.objects.keys()][0])
   daemon.put('while/away', MIB)
@@ -292,6 +302,43 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   other.put('one/more', MIB)
   await showsNames(page, ['one/more', 'other'])
   await kind('live')
+  await page.close()
+})
+
+test('a daemon that says nothing any more is as good as gone', withChromium, async () => {
+  const { daemon, page } = await open(few)
+  const started = Date.now()
+  daemon.silent = true // as when its machine has lost its network: the socket stays
+  await page.value(`new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error('still live')), 60000)
+    setInterval(() => { if (document.querySelector('#connection').dataset.kind === 'lost') resolve() }, 50)
+  })`)
+  assert.ok(Date.now() - started > 10_000, 'it was given its time')
+  assert.match(await text(page, '#connection'), /nothing has come for 15 s/)
+  daemon.silent = false
+  await page.until(LIVE)
+  fine(page)
+  await page.close()
+})
+
+test('while nobody looks it draws nothing', withChromium, async () => {
+  const { daemon, page } = await open(few)
+  const hide = hidden => page.value(`Object.defineProperty(document, 'hidden', { value: ${hidden}, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))`)
+  const frames = () => page.value('document.documentElement.dataset.frames')
+  await hide(true)
+  // What is asked for is answered after what has been told before.
+  await page.click('#table .body .row')
+  await page.until("!document.querySelector('#details').hidden")
+  const asked = daemon.requests.length
+  const before = await frames()
+  daemon.seal('a/new', MIB)
+  // A clock: two of its seconds, in which a page that is looked at would have drawn and asked again.
+  await new Promise(resolve => setTimeout(resolve, 2500))
+  assert.equal(await frames(), before)
+  assert.ok(daemon.requests.length - asked <= 1)
+  await hide(false)
+  await showsNames(page, ['a/new', 'sales/price', 'sales/quantity', 'weather'])
+  fine(page)
   await page.close()
 })
 

@@ -131,18 +131,42 @@ static void test_does_not_block(void **state)
     run_until(2);
 }
 
-/* How long it has been at it, from outside. */
-static void test_busy(void **state)
+static void go_on_work(struct gb_job *base)
 {
+    uv_sem_wait(&world.gate);
+    gb_job_goes_on(base);
+    uv_sem_wait(&world.gate);
+    work(base);
+}
+
+/* A job that goes on is not stuck, however long it takes. */
+static void test_goes_on(void **state)
+{
+    uint64_t before;
+
     (void)state;
-    assert_int_equal(gb_mover_busy_ms(NULL), 0);
-    assert_int_equal(gb_mover_busy_ms(world.mover), 0);
-    submit(job_new(0, wait_work));
-    while (gb_mover_busy_ms(world.mover) < 5)
+    submit(job_new(0, go_on_work));
+    while ((before = gb_mover_stuck_ms(world.mover)) < 50)
+        uv_run(&world.loop, UV_RUN_NOWAIT);
+    uv_sem_post(&world.gate);
+    while (gb_mover_stuck_ms(world.mover) >= before)
         uv_run(&world.loop, UV_RUN_NOWAIT);
     uv_sem_post(&world.gate);
     run_until(1);
-    while (gb_mover_busy_ms(world.mover) > 0)
+}
+
+/* For how long it has not gone on, from outside. */
+static void test_stuck(void **state)
+{
+    (void)state;
+    assert_int_equal(gb_mover_stuck_ms(NULL), 0);
+    assert_int_equal(gb_mover_stuck_ms(world.mover), 0);
+    submit(job_new(0, wait_work));
+    while (gb_mover_stuck_ms(world.mover) < 5)
+        uv_run(&world.loop, UV_RUN_NOWAIT);
+    uv_sem_post(&world.gate);
+    run_until(1);
+    while (gb_mover_stuck_ms(world.mover) > 0)
         uv_run(&world.loop, UV_RUN_NOWAIT);
 }
 
@@ -216,7 +240,7 @@ int main(void)
         TEST(test_in_order),     TEST(test_does_not_block),
         TEST(test_end_finishes), TEST(test_end_finishes_what_comes),
         TEST(test_none),         TEST(test_many_movers),
-        TEST(test_busy),
+        TEST(test_stuck),        TEST(test_goes_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

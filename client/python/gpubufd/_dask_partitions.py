@@ -1,0 +1,343 @@
+"""Collections of Dask's as they lie in one daemon: manifests, publications, partitions.
+
+A manifest is what is published under the collection's name, as JSON. A publication is what one call of
+publish() made: objects named `<name>/dask-<id>/…`, of which `lease` is leased by whoever makes or reads it,
+and is there without that lease only when nobody does. The functions here run in workers; those without an underscore are sent there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import re
+import sys
+import threading
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _errors, _frames
+from ._client import Client, Info
+from ._dask_places import Cluster, failure, host_name, is_here, local_daemon
+from ._objects import Bytes
+
+FORMAT = 1
+PUBLICATION = re.compile(r"/(dask-[0-9a-f]{16})/[^/]+$")
+LOCKED = 30.0  # seconds, at most, that writing the manifests keeps others from it
+
+Manifest = Dict[str, Any]
+
+
+def read_manifest(name: str) -> Optional[Manifest]:
+    try:
+        held = local_daemon().get(name)
+    except _errors.NotFound:
+        return None
+    with held:
+        try:
+            manifest = json.loads(held.copy_to_host().tobytes()) if isinstance(held, Bytes) else None
+        except ValueError:
+            manifest = None
+    if not isinstance(manifest, dict) or "gpubufd.dask" not in manifest:
+        raise failure("invalid", f"{name!r} is not a publication of Dask's, but {held.__class__.__name__}")
+    if manifest["gpubufd.dask"] != FORMAT:
+        raise failure("unsupported", f"{name!r} has a manifest of format {manifest['gpubufd.dask']}, "
+                     f"expected {FORMAT}: it was published by another version of gpubufd")
+    return manifest
+
+
+def write_manifest(manifest: Manifest, replace: bool) -> None:
+    daemon = local_daemon()
+    daemon.put(
+        manifest["name"], json.dumps(manifest).encode(), replace=replace, mode=manifest["mode"],
+        evict="keep", device=_small_device(daemon),
+    )
+
+
+def unwrite_manifest(manifest: Manifest, before: Optional[Manifest]) -> None:
+    """Takes a manifest back that was just written."""
+    if age(read_manifest(manifest["name"])) != age(manifest):
+        return
+    if before is None:
+        local_daemon().delete(manifest["name"], missing_ok=True)
+    else:
+        write_manifest(before, True)
+
+
+def _small_device(daemon: Client) -> Optional[str]:
+    """Where what is looked at by programs is best kept: on the host, if that is served."""
+    return "host" if any(device["id"] == "host" for device in daemon.devices()) else None
+
+
+def _schema(manifest: Manifest) -> str:
+    return f"{manifest['name']}/{manifest['publication']}/schema"
+
+
+def _lease(manifest: Manifest) -> str:
+    return f"{manifest['name']}/{manifest['publication']}/lease"
+
+
+def age(manifest: Optional[Manifest]) -> Tuple[int, str]:
+    return (manifest["generation"], manifest["publication"]) if manifest else (0, "")
+
+
+def _publications(name: str) -> Dict[str, List[Info]]:
+    """The objects of each publication under a name, in this daemon."""
+    found: Dict[str, List[Info]] = {}
+    for info in local_daemon().list(f"{name}/"):
+        match = PUBLICATION.match(info.name, len(name))
+        if match:
+            found.setdefault(match[1], []).append(info)
+    return found
+
+
+def purge(name: str, publication: str) -> None:
+    """Deletes all of a publication here. The lease first: who puts a partition looks for it after."""
+    local_daemon().delete(f"{name}/{publication}/lease", missing_ok=True)
+    for info in _publications(name).get(publication, ()):
+        local_daemon().delete(info.name, missing_ok=True)
+
+
+def sweep(name: str) -> None:
+    """Deletes the publications that nobody makes or reads, but the current one."""
+    found = _publications(name)  # before the manifest: what is made meanwhile is not among them
+    current = read_manifest(name)
+    for publication, objects in found.items():
+        leases = sum(info.leases for info in objects if info.name.endswith("/lease"))
+        if leases == 0 and (current is None or publication != current["publication"]):
+            try:
+                purge(name, publication)
+            except _errors.Denied:
+                pass  # another user's, who will
+
+
+def keep_only(manifest: Manifest) -> None:
+    """Makes sure of this daemon's partitions, and deletes those that were made twice."""
+    daemon = local_daemon()
+    wanted = {p["name"] for p in manifest["partitions"] if p["instance"] == daemon.instance}
+    there = {info.name for info in _publications(manifest["name"]).get(manifest["publication"], ())}
+    if wanted - there:
+        raise failure("stale", f"{min(wanted - there)!r} is no longer in the daemon of host {host_name()!r}: "
+                     "it was evicted, or deleted")
+    daemon.delete(*sorted(there - wanted - {_schema(manifest), _lease(manifest)}), missing_ok=True)
+
+
+def forget(name: str) -> None:
+    local_daemon().delete(name, missing_ok=True)
+    sweep(name)
+
+
+def lock(name: str) -> Optional[int]:
+    """Takes the right to change a name's manifests; None: somebody has it. It ends by itself, too."""
+    daemon = local_daemon()
+    try:
+        daemon.put(f"{name}/dask-lock", b"", ttl=LOCKED, device=_small_device(daemon))
+    except _errors.Exists:
+        return None
+    return daemon.stat(f"{name}/dask-lock").version
+
+
+def unlock(name: str, version: int) -> None:
+    local_daemon().call("delete", {"name": f"{name}/dask-lock", "version": version})
+
+
+class _Hold:
+    """A publication in one daemon, and a lease on it, which ends with this object.
+
+    A copy, which another worker may get, has no lease; nor has one that Dask makes anew when the worker is
+    no more. `held` says whether the original had.
+    """
+
+    def __init__(self, manifest: Manifest, instance: str, held: bool = False):
+        self.manifest = manifest
+        self.instance = instance
+        self.held = held
+
+    def __reduce__(self):
+        return _Hold, (self.manifest, self.instance, self.held)
+
+    def begin(self) -> None:
+        """Makes what leases are on; it is there with this one from the start."""
+        daemon = local_daemon()
+        made = daemon.create(_lease(self.manifest), "uint8", 1, replace=True, evict="keep",
+                             mode=self.manifest["mode"], device=_small_device(daemon))
+        made.write(b"\0")
+        made.seal()
+        self._keep(daemon, made)
+
+    def take(self) -> None:
+        """NotFound: the publication is gone. Stale: it has been replaced; else who does that sees this."""
+        daemon = local_daemon()
+        self._keep(daemon, daemon.get(_lease(self.manifest)))
+        current = read_manifest(self.manifest["name"])
+        if current is None or age(current) > age(self.manifest):
+            raise failure("stale", f"{self.manifest['name']!r} has been replaced or deleted")
+
+    def _keep(self, daemon: Client, lease: Any) -> None:
+        self.held = True
+        weakref.finalize(self, _let_go, daemon, lease, self.manifest)
+
+
+def _let_go(daemon: Client, lease: Any, manifest: Manifest) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        _release(daemon, lease, manifest)
+    else:  # a worker's loop, which must not wait
+        threading.Thread(target=_release, args=(daemon, lease, manifest), daemon=True).start()
+
+
+def _release(daemon: Client, lease: Any, manifest: Manifest) -> None:
+    """Ends a lease; if it was the last on something that is not the current publication, deletes that."""
+    try:
+        lease.release()
+        name, publication = manifest["name"], manifest["publication"]
+        current = read_manifest(name)
+        if current is None or current["publication"] != publication:
+            if daemon.stat(_lease(manifest)).leases == 0:
+                purge(name, publication)
+    except Exception:  # gone already, or the daemon is; a finalizer has nobody to tell
+        pass
+
+
+# ---- what tasks do ----
+
+
+def begin_publication(manifest: Manifest, instance: str, meta: Any) -> _Hold:
+    """Makes lease and schema in this worker's daemon. What is returned keeps the publication there."""
+    hold = _Hold(manifest, instance)
+    if is_here(instance):
+        hold.begin()
+        daemon = local_daemon()
+        value = _frames.take_apart(meta)[0] if manifest["kind"] == "frame" else manifest["dtype"].encode()
+        daemon.put(_schema(manifest), value, replace=True, evict="keep", mode=manifest["mode"],
+                   device=_small_device(daemon))
+    return hold
+
+
+def hold_publication(manifest: Manifest, instance: str) -> _Hold:
+    """Keeps a publication in this worker's daemon for as long as what is returned is there."""
+    hold = _Hold(manifest, instance)
+    if is_here(instance):
+        hold.take()
+    return hold
+
+
+def put_partition(value: Any, number: int, manifest: Manifest, options: dict) -> dict:
+    """Puts a partition into this worker's daemon; what the manifest says of it."""
+    what = f"partition {number} of {manifest['name']!r}, on host {host_name()!r}"
+    name = f"{manifest['name']}/{manifest['publication']}/{number:05d}"
+    try:
+        daemon = local_daemon()
+        entry = _put(daemon, name, value, manifest, options)
+        info = daemon.stat(name)
+        try:
+            daemon.stat(_lease(manifest))
+        except _errors.NotFound:
+            daemon.delete(name, missing_ok=True)
+            raise failure("stale", "its publication has ended, or began without this daemon") from None
+    except _errors.Error as error:
+        raise _errors.make(error.code, error.kind, f"{what}: {error}") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{what}: {error}") from error
+    return {"name": name, "instance": daemon.instance, "host": host_name(), "device": info.device,
+            "bytes": info.bytes, **entry}
+
+
+def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: dict) -> dict:
+    on_gpu = type(value).__module__.partition(".")[0] in ("cudf", "cupy")
+    if options["device"] is None and not on_gpu:
+        options = {**options, "device": "host"}
+    if manifest["kind"] == "array":
+        if not hasattr(value, "dtype") or value.dtype.names or hasattr(value, "mask"):
+            raise TypeError(f"a block is a {type(value).__name__}: expected an array of plain elements")
+        daemon.put(name, value, replace=True, **options)
+        return {"shape": list(value.shape)}
+    if not hasattr(value, "index") or not hasattr(value, "iloc"):
+        raise TypeError(f"it is a {type(value).__name__}: expected a DataFrame or a Series")
+    columns, spec = _frames.take_apart(value)
+    if on_gpu:  # whole, for the sake of strings
+        import cudf
+
+        columns = cudf.DataFrame({key: column.reset_index(drop=True) if hasattr(column, "iloc") else column
+                                  for key, column in columns.items()})
+    daemon.put(name, columns, replace=True, **options)
+    entry: dict = {"rows": len(value), "index": spec["index"]}
+    if spec["columns"] != manifest["columns"]:
+        entry["columns"] = spec["columns"]
+    return entry
+
+
+def _where(manifest: Manifest, number: int) -> str:
+    entry = manifest["partitions"][number]
+    return f"partition {number} of {manifest['name']!r} ({entry['name']}), on host {entry['host']!r}"
+
+
+def _open_partition(hold: _Hold, number: int) -> Any:
+    """Opens a partition that is in this process's daemon."""
+    manifest = hold.manifest
+    entry = manifest["partitions"][number]
+    try:
+        held = local_daemon().get(entry["name"])
+        if manifest["kind"] == "frame":
+            return _frames.put_together(held, _spec(manifest, entry))
+        if held._ordinal >= 0:
+            return held.to_cupy()
+        return held.to_numpy().astype(manifest["dtype"], copy=False)
+    except _errors.Error as error:
+        raise _errors.make(error.code, error.kind, f"{_where(manifest, number)}: {error}") from error
+
+
+def _spec(manifest: Manifest, entry: dict) -> dict:
+    spec = {"columns": entry.get("columns", manifest["columns"]), "index": entry["index"]}
+    return {**spec, **{key: manifest[key] for key in ("label", "series") if key in manifest}}
+
+
+def read_here(hold: _Hold, number: int) -> Any:
+    """A partition, from this worker's daemon and no other."""
+    entry = hold.manifest["partitions"][number]
+    if not is_here(entry["instance"]):
+        raise failure("not_found", f"{_where(hold.manifest, number)}: its daemon ({entry['instance']}) has "
+                     "ended, or no worker beside it is left")
+    return _open_partition(hold, number)
+
+
+def read_partition(hold: _Hold, number: int) -> Any:
+    """A partition, in place where this process's daemon has it; else from a worker that Dask asks."""
+    instance = hold.manifest["partitions"][number]["instance"]
+    if is_here(instance) or not _in_worker():
+        return read_here(hold, number)
+    import distributed
+
+    with distributed.worker_client() as client:
+        cluster = Cluster(client)
+        try:
+            found = cluster.survey().get(instance)
+        except _errors.ConnectFailed:
+            found = None
+        if found is not None:
+            future = client.submit(read_here, hold, number, workers=found.workers,
+                                   allow_other_workers=False, pure=False)
+            if cluster.wait(future, found.workers):
+                return future.result()
+    return read_here(hold, number)  # which says that nobody has it
+
+
+def _in_worker() -> bool:
+    if "distributed" not in sys.modules:
+        return False
+    import distributed
+
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def read_schema(manifest: Manifest) -> Any:
+    """An empty frame of the published one's types, as a copy."""
+    held = local_daemon().get(_schema(manifest))
+    frame = _frames.put_together(held, _spec(manifest, {"index": manifest["index"]}))
+    return pickle.loads(pickle.dumps(frame))

@@ -1,0 +1,217 @@
+"""Where daemons are: this process's own, and those beside the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+import threading
+from typing import Any, Callable, Dict, Iterable, List, Tuple, Union
+
+from . import _errors
+from ._client import Client, connect
+
+TRIES = 50  # of what others may get in the way of
+
+_connections: Dict[tuple, Client] = {}
+_connecting = threading.Lock()
+
+
+def local_daemon() -> Client:
+    """This process's connection to the daemon of its machine."""
+    key = (os.getpid(), os.environ.get("GPUBUFD_SOCKET"))
+    with _connecting:
+        client = _connections.get(key)
+        if client is None or client.closed:
+            client = _connections[key] = connect(name="dask")
+        return client
+
+
+def _forget(client: Client) -> None:
+    with _connecting:
+        for key in [key for key, one in _connections.items() if one is client]:
+            del _connections[key]
+
+
+def host_name() -> str:
+    return socket.gethostname()
+
+
+def tell_place() -> Tuple[str, str]:
+    """(instance of the daemon, name of the host); it has just answered."""
+    client = local_daemon()
+    try:
+        client.call("list", {"limit": 1})
+    except _errors.Closed:  # and could not be made anew in its time: perhaps there is another now
+        _forget(client)
+        client = local_daemon()
+    return client.instance, host_name()
+
+
+def is_here(instance: str) -> bool:
+    """Whether that daemon is this process's, and lives."""
+    try:
+        return tell_place()[0] == instance
+    except (_errors.Closed, _errors.ConnectFailed, _errors.Timeout):
+        return False
+
+
+def failure(kind: str, sentence: str) -> _errors.Error:
+    """An exception of that kind, to be raised."""
+    return _errors.make(_CODES[kind], kind, sentence)
+
+
+_CODES = {"busy": -32005, "invalid": -32602, "not_found": -32001, "exists": -32002, "stale": -32007,
+         "unsupported": -32010, "connect": -2}
+
+
+class Place:
+    """A daemon: the name of its host and the workers beside it."""
+
+    def __init__(self, host: str):
+        self.host = host
+        self.workers: List[str] = []
+
+
+class Here:
+    """The daemon of this process's machine, and whichever scheduler Dask uses in it."""
+
+    advice = "this process reaches the daemon of its own machine alone: give a distributed.Client"
+
+    def survey(self) -> Dict[str, Place]:
+        instance, host = tell_place()
+        return {instance: Place(host)}
+
+    def each(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+        return {instance: function(*args) for instance in places}
+
+    def hold(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+        manifest, *rest = args
+        return {instance: function(manifest, instance, *rest) for instance in places}
+
+    def compute(self, tasks: List[Any], places: Dict[str, Place]) -> List[Any]:
+        import dask
+
+        return list(dask.compute(*tasks))
+
+
+async def _in_thread(function: Callable, *args: Any) -> Any:
+    """So that a worker's loop does not wait for its daemon."""
+    return await asyncio.to_thread(function, *args)
+
+
+class Cluster:
+    """The daemons beside the workers of a distributed.Client."""
+
+    advice = "which no worker of the cluster reaches: it has ended, or the workers beside it have"
+
+    def __init__(self, client: Any):
+        self.client = client
+
+    def _run(self, workers: Iterable[str], function: Callable, *args: Any) -> Dict[str, Any]:
+        return self.client.run(_in_thread, function, *args, workers=list(workers), on_error="return")
+
+    def survey(self) -> Dict[str, Place]:
+        """Every daemon that a worker reaches, by its instance."""
+        places: Dict[str, Place] = {}
+        errors = []
+        for worker, told in sorted(self._run(self.client.nthreads(), tell_place).items()):
+            if isinstance(told, BaseException):
+                errors.append((worker, told))
+                continue
+            instance, host = told
+            places.setdefault(instance, Place(host)).workers.append(worker)
+        if not places:
+            if not errors:
+                raise failure("connect", "the cluster has no workers")
+            raise failure("connect", f"no worker reaches a daemon; {errors[0][0]}: {errors[0][1]}")
+        return places
+
+    def each(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+        """What a function returns beside each daemon."""
+        by_worker = {place.workers[0]: (instance, place) for instance, place in places.items()}
+        answers = self._run(by_worker, function, *args)
+        results = {}
+        for worker, (instance, place) in by_worker.items():
+            result = answers.get(worker)
+            if isinstance(result, _errors.Error):
+                raise _errors.make(result.code, result.kind, f"on host {place.host!r}: {result}")
+            if isinstance(result, BaseException):
+                raise failure("connect", f"the worker {worker} on host {place.host!r} has failed: {result!r}")
+            results[instance] = result
+        return results
+
+    def hold(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+        """Futures of what a task returns beside each daemon: they keep it there, and it keeps leases."""
+        manifest, *rest = args
+        futures = {}
+        missing = dict(places)
+        for _ in range(TRIES):
+            # Others are allowed for the day when those have gone; a busy one's task may go there, too.
+            futures.update({
+                instance: self.client.submit(
+                    function, manifest, instance, *rest, workers=place.workers, allow_other_workers=True,
+                    pure=False, priority=10, key=f"{function.__name__}-{secrets.token_hex(16)}",
+                )
+                for instance, place in missing.items()
+            })
+            missing = {i: places[i] for i in missing if not futures[i].result().held}
+            if not missing:
+                return futures
+            if not set(self.client.nthreads()).issuperset(w for p in missing.values() for w in p.workers):
+                break
+        hosts = ", ".join(sorted(place.host for place in missing.values()))
+        raise failure("stale", f"the workers beside the daemon on host {hosts} have gone")
+
+    def wait(self, future: Any, workers: List[str]) -> bool:
+        """Waits for what only those workers may do; False: they have gone."""
+        while not future.done():
+            if not self._wait_a_moment(future, workers):
+                return False
+        return True
+
+    def _wait_a_moment(self, future: Any, workers: List[str]) -> bool:
+        try:
+            future.exception(timeout=1)
+        except (TimeoutError, asyncio.TimeoutError):
+            return bool(set(workers) & set(self.client.nthreads()))
+        return True
+
+    def compute(self, tasks: List[Any], places: Dict[str, Place]) -> List[Any]:
+        """The results of tasks that only workers beside daemons may do."""
+        workers = [worker for place in places.values() for worker in place.workers]
+        futures = self.client.compute(tasks)
+        try:
+            while not any(future.status == "error" for future in futures):
+                pending = [future for future in futures if not future.done()]
+                if not pending:
+                    break
+                if not self._wait_a_moment(pending[0], workers):
+                    raise failure("connect", "the workers beside daemons have gone")
+            return self.client.gather(futures)
+        except BaseException:
+            self.client.cancel(futures)
+            raise
+
+
+def places_of(client: Any) -> Union[Here, Cluster]:
+    """Where to publish to and load from; `client`: a distributed.Client or None."""
+    import dask
+
+    if client is None:
+        scheduler = dask.config.get("scheduler", None)
+        if "distributed" not in sys.modules or scheduler not in (None, "distributed", "dask.distributed"):
+            return Here()
+        import distributed
+
+        try:
+            client = distributed.get_client()
+        except ValueError:
+            return Here()
+    if not hasattr(client, "run") or not hasattr(client, "submit"):
+        raise TypeError(f"client is a {type(client).__name__}: expected a distributed.Client")
+    if client.asynchronous:
+        raise TypeError("the distributed.Client is asynchronous: use one that is not, in a thread")
+    return Cluster(client)

@@ -1,0 +1,323 @@
+"""Dask frames and arrays by name, each partition in the daemon of the machine that it was made on.
+
+    import gpubufd.dask
+
+    gpubufd.dask.publish(ddf, "sales")     # each worker puts its partitions into its own daemon
+    ddf = gpubufd.dask.load("sales")       # in this program or another; nothing is read yet
+
+A task that reads a partition runs on a worker beside the daemon that has it, and maps it; Dask moves what
+is needed elsewhere. With a distributed.Client that is a whole cluster; without one it is the daemon of
+this machine.
+
+What is published lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
+publication `sales/dask-<id>/00000` and so on, the partitions, `…/schema`, an empty table, and `…/lease`, on
+which everybody who publishes or reads it has a lease: when it has been replaced, or never came about, it
+goes with the last of these.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import time
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+
+from . import _errors, _frames
+from ._dask_partitions import (
+    FORMAT,
+    LOCKED,
+    Manifest,
+    age,
+    begin_publication,
+    forget,
+    hold_publication,
+    keep_only,
+    lock,
+    purge,
+    put_partition,
+    read_manifest,
+    read_partition,
+    read_schema,
+    sweep,
+    unlock,
+    unwrite_manifest,
+    write_manifest,
+)
+from ._dask_places import TRIES, Place, failure, places_of
+
+def publish(
+    value: Any, name: str, *, client: Any = None, device: Optional[str] = None,
+    mode: Union[int, str, None] = None, evict: str = "spill", replace: bool = False,
+) -> None:
+    """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
+
+    Index, divisions, labels and dtypes are kept. The name is taken when all partitions are there, in
+    all daemons of the cluster; until then, and if it fails, nothing is to be seen of it. With `replace`
+    it takes the place of what was published so before; who has loaded that still reads it, and its
+    partitions go when nobody does.
+
+    `client`: a distributed.Client; None: the current one, or without one this machine's daemon and
+    Dask's own scheduler. `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is,
+    the host or a GPU. `mode`, `evict`: as for Client.put().
+
+    Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
+    the sentence names it and the column. ConnectFailed: no worker reaches a daemon.
+    """
+    places = places_of(client)
+    kind, meta, parts, manifest = _plan(value)
+    daemons = places.survey()
+    _check_free(name, places.each(daemons, read_manifest, name), replace)
+    publication = f"dask-{secrets.token_hex(8)}"
+    manifest.update({"name": name, "publication": publication, "kind": kind, "mode": mode})
+    try:
+        import dask
+
+        holds = places.hold(daemons, begin_publication, manifest, meta)
+        put = dask.delayed(put_partition, pure=False)
+        options = {"device": device, "mode": mode, "evict": evict}
+        with _beside(daemons.values(), False):
+            tasks = [put(part, i, _Quiet(manifest), _Quiet(options)) for i, part in enumerate(parts)]
+        manifest["partitions"] = places.compute(tasks, daemons)
+        places.each(daemons, keep_only, manifest)
+        with _locked(places, daemons, name):
+            _commit(places, daemons, manifest, replace)
+    except BaseException:
+        _quietly(places.each, daemons, purge, name, publication)
+        raise
+    del holds
+    _quietly(places.each, daemons, sweep, name)
+
+
+def _beside(places: Iterable[Place], others: bool) -> Any:
+    """Where what is made in this context may run: workers of these places; with `others` rather there."""
+    import dask
+
+    workers = [worker for place in places for worker in place.workers]
+    return dask.annotate(workers=workers, allow_other_workers=others) if workers else nullcontext()
+
+
+class _Quiet(dict):
+    """A dict that Dask does not look into for collections."""
+
+
+def _quietly(function: Callable, *args: Any) -> None:
+    """For cleaning up after an error that is to be told, or after success."""
+    try:
+        function(*args)
+    except Exception:
+        pass
+
+
+@contextmanager
+def _locked(places: Any, daemons: Dict[str, Place], name: str) -> Iterator[None]:
+    """While no other program changes the manifests of a name: the lock is in the first daemon."""
+    first = min(daemons)
+    one = {first: daemons[first]}
+    end = time.monotonic() + 2 * LOCKED
+    version = places.each(one, lock, name)[first]
+    while version is None:
+        if time.monotonic() > end:
+            raise failure("busy", f"others are publishing as {name!r} all the time")
+        time.sleep(0.02)
+        version = places.each(one, lock, name)[first]
+    try:
+        yield
+    finally:
+        _quietly(places.each, one, unlock, name, version)
+
+
+def _commit(places: Any, daemons: Dict[str, Place], manifest: Manifest, replace: bool) -> None:
+    """Writes the manifest everywhere, and takes it back if that fails."""
+    before = places.each(daemons, read_manifest, manifest["name"])
+    _check_free(manifest["name"], before, replace)
+    manifest["generation"] = max(age(one)[0] for one in before.values()) + 1
+    written = []
+    try:
+        for instance in sorted(daemons):
+            written.append(instance)
+            places.each({instance: daemons[instance]}, write_manifest, manifest, replace)
+    except BaseException:
+        for instance in written:
+            one = {instance: daemons[instance]}
+            _quietly(places.each, one, unwrite_manifest, manifest, before[instance])
+        raise
+
+
+def _check_free(name: str, copies: Dict[str, Optional[Manifest]], replace: bool) -> None:
+    if any(copies.values()) and not replace:
+        raise failure("exists", f"{name!r} is published already: say replace=True")
+
+
+def _plan(value: Any) -> Tuple[str, Any, List[Any], Manifest]:
+    """(kind, meta, partitions as Delayed, what the manifest says so far)"""
+    module = type(value).__module__
+    if module.startswith(("dask.array", "dask_expr.array")) and hasattr(value, "numblocks"):
+        if value.dtype.names:
+            raise TypeError("an array of a structured dtype cannot be published: make a frame of it")
+        parts = value.to_delayed().ravel().tolist()
+        told = {"dtype": value.dtype.str, "blocks": list(value.numblocks)}
+        return "array", None, parts, {"gpubufd.dask": FORMAT, **told}
+    if not (hasattr(value, "npartitions") and hasattr(value, "divisions") and hasattr(value, "to_delayed")
+            and hasattr(value, "_meta") and hasattr(value._meta, "iloc")):
+        raise TypeError(
+            f"{type(value).__name__} is not of Dask: expected a Dask DataFrame, Series or Array. "
+            "dask.dataframe.from_pandas() makes one of a frame; Client.put() publishes a frame whole"
+        )
+    meta = value._meta
+    if type(meta).__module__.partition(".")[0] == "cudf":
+        meta = meta.to_pandas()
+    spec = _frames.take_apart(meta)[1]
+    divisions = [_write_division(one) for one in value.divisions] if value.known_divisions else None
+    return "frame", meta, value.to_delayed(), {"gpubufd.dask": FORMAT, **spec, "divisions": divisions}
+
+
+def _write_division(value: Any) -> Any:
+    """A division as JSON."""
+    import numpy
+    import pandas
+
+    if isinstance(value, (numpy.datetime64, datetime.datetime)):
+        value = pandas.Timestamp(value)
+        zone = None if value.tz is None else str(value.tz)
+        naive = value if zone is None else value.tz_convert("UTC").tz_localize(None)
+        return {"timestamp": naive.isoformat(), "zone": zone}
+    if isinstance(value, (numpy.timedelta64, datetime.timedelta)):
+        return {"timedelta": pandas.Timedelta(value).isoformat()}
+    if isinstance(value, datetime.date):
+        return {"date": value.isoformat()}
+    if isinstance(value, numpy.generic):
+        value = value.item()
+    if isinstance(value, (str, int, float, bool)):
+        return value
+    raise TypeError(f"divisions of {type(value).__name__} cannot be published: clear_divisions() drops them")
+
+
+def _read_division(value: Any) -> Any:
+    import pandas
+
+    if not isinstance(value, dict):
+        return value
+    if "timestamp" in value:
+        stamp = pandas.Timestamp(value["timestamp"])
+        return stamp if value["zone"] is None else stamp.tz_localize("UTC").tz_convert(value["zone"])
+    if "timedelta" in value:
+        return pandas.Timedelta(value["timedelta"])
+    return datetime.date.fromisoformat(value["date"])
+
+
+def load(name: str, *, client: Any = None) -> Any:
+    """The Dask DataFrame, Series or Array that was published under a name. Nothing is read yet.
+
+    A partition is opened in place by a worker beside its daemon; numbers without nulls lie over the shared
+    memory, read-only. For as long as the collection exists, or anything computed lazily from it, its
+    partitions stay, even if the name is replaced or deleted meanwhile. What lies on a GPU becomes cuDF
+    frames or CuPy arrays.
+
+    `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
+    daemon that nobody reaches; the sentence names them and the host. That may also come of a compute(),
+    when a machine has gone meanwhile.
+    """
+    places = places_of(client)
+    for last in [False] * TRIES + [True]:
+        daemons = places.survey()
+        copies = places.each(daemons, read_manifest, name)
+        newest = max(copies.values(), key=age)
+        if newest is None:
+            hosts = ", ".join(sorted({place.host for place in daemons.values()}))
+            raise failure("not_found", f"no collection is published as {name!r} in the daemons of {hosts}")
+        try:
+            return _load(places, daemons, newest)
+        except _Unreachable as error:
+            raise failure("not_found", str(error)) from None
+        except (_errors.Stale, _errors.NotFound) as error:  # replaced meanwhile, most likely
+            if last:
+                what = f"{name!r} is not whole: who published it has not come to the end, or parts of it "
+                raise failure("stale", f"{what}were deleted; publish it again ({error})") from error
+        time.sleep(0.05)
+
+
+class _Unreachable(_errors.NotFound):
+    """Partitions are where nobody can go: trying again is of no use."""
+
+
+def _load(places: Any, daemons: Dict[str, Place], manifest: Manifest) -> Any:
+    partitions = manifest["partitions"]
+    for instance, entry in {entry["instance"]: entry for entry in partitions}.items():
+        if instance not in daemons:
+            numbers = [str(i) for i, one in enumerate(partitions) if one["instance"] == instance]
+            some = ", ".join(numbers[:5]) + (", …" if len(numbers) > 5 else "")
+            raise _Unreachable(f"partition {some} of {manifest['name']!r}: in the daemon {instance} of "
+                               f"host {entry['host']!r}; {places.advice}")
+    here = {i: daemons[i] for i in daemons if any(entry["instance"] == i for entry in partitions)}
+    holds = places.hold(here, hold_publication, manifest)
+    parts = [_read_task(holds[entry["instance"]], here[entry["instance"]], i)
+             for i, entry in enumerate(partitions)]
+    if manifest["kind"] == "array":
+        return _array(manifest, parts)
+    first = next(iter(here))
+    meta = places.each({first: here[first]}, read_schema, manifest)[first]
+    return _frame(manifest, meta, parts)
+
+
+def _read_task(hold: Any, place: Place, number: int) -> Any:
+    import dask
+
+    # With others allowed, or it would wait for ever for workers that have gone.
+    with _beside([place], True):
+        return dask.delayed(read_partition, pure=False)(hold, number)
+
+
+def _frame(manifest: Manifest, meta: Any, parts: List[Any]) -> Any:
+    import dask.dataframe
+
+    if any(entry["device"] != "host" for entry in manifest["partitions"]):
+        import cudf
+        import dask_cudf  # noqa: F401  makes Dask know cuDF
+
+        if type(meta).__module__.partition(".")[0] == "pandas":
+            meta = cudf.from_pandas(meta)
+    divisions = manifest["divisions"]
+    if divisions is not None:
+        divisions = tuple(_read_division(one) for one in divisions)
+    return dask.dataframe.from_delayed(
+        parts, meta=meta, divisions=divisions, prefix="gpubufd", verify_meta=False
+    )
+
+
+def _array(manifest: Manifest, parts: List[Any]) -> Any:
+    import dask.array
+    import numpy
+
+    shapes = [tuple(entry["shape"]) for entry in manifest["partitions"]]
+    blocks = [
+        dask.array.from_delayed(part, shape, dtype=numpy.dtype(manifest["dtype"]))
+        for part, shape in zip(parts, shapes)
+    ]
+    return dask.array.block(_nest(manifest["blocks"], blocks))
+
+
+def _nest(extents: List[int], flat: List[Any]) -> Any:
+    """Blocks in C order as lists in lists."""
+    if not extents:
+        return flat[0]
+    step = len(flat) // extents[0]
+    return [_nest(extents[1:], flat[i * step : (i + 1) * step]) for i in range(extents[0])]
+
+
+def delete(name: str, *, client: Any = None, missing_ok: bool = False) -> None:
+    """Deletes what was published. Who has loaded it still reads it; the memory goes when nobody does.
+
+    NotFound (a KeyError), unless `missing_ok`. `client`: as for publish().
+    """
+    places = places_of(client)
+    daemons = places.survey()
+    if not any(places.each(daemons, read_manifest, name).values()):
+        if not missing_ok:
+            raise failure("not_found", f"no collection is published as {name!r}")
+        return
+    with _locked(places, daemons, name):
+        places.each(daemons, forget, name)
+
+
+__all__ = ["delete", "load", "publish"]
