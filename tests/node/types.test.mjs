@@ -19,6 +19,9 @@ try {
 
 const GOOD = `
 import { connect, Table, Column, NotFoundError, type Client, type WatchEvent } from 'gpubufd'
+import { createHandler } from 'gpubufd/serve'
+import { createServer } from 'node:http'
+export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x' }))
 import * as arrow from 'apache-arrow'
 export async function use (signal: AbortSignal): Promise<number> {
   using client: Client = await connect({ socket: '/s', reconnect: false })

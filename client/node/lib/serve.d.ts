@@ -1,0 +1,14 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Client } from './index'
+
+export interface HandlerOptions {
+  /** The address that the server listens on. On loopback it answers to loopback's names only. */
+  host?: string
+  /** What clients have to show. */
+  token?: string
+  /** Which pages of other servers may read; "*": all. */
+  origin?: string
+}
+
+/** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC. */
+export function createHandler (client: Client, options?: HandlerOptions): (request: IncomingMessage, response: ServerResponse) => void

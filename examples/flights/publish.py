@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Publishes the flights as a table: publish.py [DEVICE [NAME]], to "host", "cuda:0", or where the daemon
+likes. Then run server.mjs, in any other process."""
+
+import pathlib
+import sys
+
+import gpubufd
+
+FLIGHTS = pathlib.Path(__file__).resolve().parents[1] / "data" / "flights-200k.arrow"
+
+
+def read(path):
+    """The columns of an Arrow file; with nothing but NumPy where there is no pyarrow."""
+    try:
+        import pyarrow
+    except ImportError:
+        import arrow_file
+
+        return arrow_file.read(path)
+    with pyarrow.memory_map(str(path)) as file:
+        return pyarrow.ipc.open_file(file).read_all()
+
+
+def main():
+    device, name = (sys.argv[1:] + [None, None])[:2]
+    with gpubufd.connect() as client:
+        version = client.put(name or "flights", read(FLIGHTS), device=device or None, replace=True)
+        table = client.get(name or "flights")
+        print(f"{name or 'flights'}: {len(table)} rows of {', '.join(table.names)} on {table.device}, version {version}")
+
+
+if __name__ == "__main__":
+    main()
