@@ -391,6 +391,9 @@ node-modules:
 			--fetch-timeout=20000 && \
 		cp package-lock.json node_modules/.complete || \
 		echo '  (npm cannot be reached: tests of apache-arrow and of types will be skipped)'; }
+.PHONY: node-smoke
+node-smoke: node node-modules ## pack Node, its package and a check for a machine with a GPU: build/node-smoke.tar.xz
+	@GPUBUF_BUILD=$(abspath $(BUILD)) scripts/node-smoke pack $(BUILD)/node-smoke.tar.xz
 node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler
 	@cd $(NODE_PACKAGE) && npm pack --silent --offline --pack-destination ..
 

@@ -10,7 +10,7 @@ import path from 'node:path'
 import readline from 'node:readline'
 import test, { after } from 'node:test'
 import { promisify } from 'node:util'
-import { BUILD, Daemon, PACKAGE, ROOT, arrow, run } from './harness.mjs'
+import { BUILD, Daemon, HERE, PACKAGE, ROOT, arrow, run } from './harness.mjs'
 
 const UUID = 'GPU-fa4ecada-0000-4000-8000-000000000000'
 const plain = path.join(PACKAGE, '..', '..', 'fakecuda') // for Node, which knows no sanitizer
@@ -215,6 +215,13 @@ test('a producer that is still at work is waited for, while all else goes on', {
     producer.kill()
     consumer?.kill()
   }
+})
+
+test('the check for machines with a GPU', { skip }, async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [path.join(HERE, 'gpu-smoke.mjs'), '--fake', '--python', PYTHON,
+    '--package', path.join(PACKAGE, 'lib', 'index.mjs'), '--data', path.join(ROOT, 'examples', 'data')],
+  { env: { ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket } })
+  assert.match(stdout, /^7 passed, 0 failed$/m)
 })
 
 test('without a driver the host goes on, and a GPU is refused', { skip }, async () => {
