@@ -38,7 +38,8 @@ static const struct gb_session *holds_most(const struct gb_call *call,
     return found;
 }
 
-static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
+static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes,
+                    const char *more)
 {
     uint64_t most;
     const struct gb_session *session = holds_most(call, device, &most);
@@ -51,9 +52,9 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
     return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
                    "%s has no room for %" PRIu64 " bytes: of %" PRIu64 ", %" PRIu64
                    " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept, %" PRIu64
-                   " mapped by clients after their release%s",
+                   " mapped by clients after their release%s%s",
                    device->id, bytes, device->capacity, gb_device_free_bytes(device),
-                   device->leased, device->pinned, device->pinned_by_clients, who);
+                   device->leased, device->pinned, device->pinned_by_clients, who, more);
 }
 
 /* ---- making room ---- */
@@ -106,10 +107,14 @@ static bool still_making(struct gb_call *call, int *outcome)
 /* Whether older requests that wait come first; those that have waited are tried in their order. */
 static bool must_queue(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
 {
-    if (call->wait || gb_waits_let_pass(device, bytes))
-        return false;
+    bool comes;
+
     call->need = call->shortfall = bytes;
-    call->comes = may_fit(device, bytes);
+    call->comes = false;
+    if (call->wait || gb_waits_let_pass(device, bytes, &comes))
+        return false;
+    call->comes = comes;
+    no_space(call, device, bytes, "; older requests wait for it");
     return true;
 }
 
@@ -131,18 +136,14 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
 
     if (still_making(call, &r))
         return r;
-    call->need = bytes;
-    call->comes = false;
-    if (must_queue(call, key->device, bytes)) {
-        no_space(call, key->device, bytes);
+    if (must_queue(call, key->device, bytes))
         return GB_PLACE_FULL;
-    }
     do {
         r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
                            &call->shortfall, &call->job, &call->error);
     } while (r == GB_PLACE_FULL && make_room(call, key->device));
     if (r == GB_PLACE_FULL)
-        no_space(call, key->device, bytes);
+        no_space(call, key->device, bytes, "");
     if (r == GB_PLACE_OK)
         note_passing(call, *storage);
     return r;
@@ -165,7 +166,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                            storage, &call->shortfall, &call->job, &call->error);
     } while (r == GB_PLACE_FULL && make_room(call, key->device));
     if (r == GB_PLACE_FULL)
-        no_space(call, key->device, call->need);
+        no_space(call, key->device, call->need, "");
     return r;
 }
 
@@ -298,18 +299,16 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
 
     if (still_making(call, &r))
         return r;
-    call->need = storage->size;
-    call->comes = false;
-    if (must_queue(call, device, storage->size)) {
-        no_space(call, device, storage->size);
+    if (must_queue(call, device, storage->size))
         return GB_PLACE_FULL;
-    }
+    gb_recent_hold(&storage->recent); /* it is not to be lost for its own sake */
     do {
         r = gb_storage_place(&call->server->store, storage, &call->shortfall, &call->job,
                              &call->error);
     } while (r == GB_PLACE_FULL && make_room(call, device));
+    gb_recent_drop_unused(&storage->recent);
     if (r == GB_PLACE_FULL)
-        no_space(call, device, storage->size);
+        no_space(call, device, storage->size, "");
     return r;
 }
 

@@ -43,8 +43,10 @@ static bool works(const struct gb_tier *tier)
     return tier->capacity > 0 && (!tier->failing_until || now_ms() >= tier->failing_until);
 }
 
-static void changed(struct gb_spill *spill)
+static void changed(void *arg)
 {
+    struct gb_spill *spill = arg;
+
     for (unsigned i = 0; i < spill->device_count; i++)
         spill->devices[i]->space_changed = true;
 }
@@ -633,6 +635,8 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
     spill->low = config->low_watermark;
     for (int i = 0; i < GB_TIERS; i++) {
         spill->tiers[i].kind = (enum gb_tier_kind)i;
+        spill->tiers[i].removed = changed;
+        spill->tiers[i].removed_arg = spill;
         gb_recency_init(&spill->tiers[i].recency);
     }
     if (config->spill_host)

@@ -80,8 +80,11 @@ static void removed(struct gb_job *job)
 {
     struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
 
-    copy->tier->going -= copy->occupied;
+    struct gb_tier *tier = copy->tier;
+
+    tier->going -= copy->occupied;
     copy_end(copy);
+    tier->removed(tier->removed_arg);
 }
 
 static void copy_remove(struct gb_copy *copy)

@@ -37,6 +37,8 @@ struct gb_tier {
     struct gb_spill_dir *dir; /* disk */
     struct gb_mover *mover;   /* disk: what writes from the host tier, and removes */
     uint64_t next_file;
+    void (*removed)(void *arg); /* told when a removal has made room */
+    void *removed_arg;
 };
 
 struct gb_copy {

@@ -321,12 +321,20 @@ bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
            GB_CONTAINER(device->waits.next, const struct gb_wait, of_queue) != wait;
 }
 
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes)
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes)
 {
-    GB_LIST_EACH(&device->waits, link)
-        if (!lets_pass(device, GB_CONTAINER(link, struct gb_wait, of_queue), bytes))
-            return false;
-    return true;
+    bool passes = true;
+
+    *comes = true;
+    GB_LIST_EACH(&device->waits, link) {
+        const struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
+
+        if (lets_pass(device, wait, bytes))
+            continue;
+        passes = false;
+        *comes &= wait->comes;
+    }
+    return passes;
 }
 
 /* In order of arrival; who comes after one that has to wait longer is tried if it may pass it. */

@@ -59,8 +59,9 @@ int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 /* Why the content of one of these was lost; NULL if none was. */
 const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 
-/* Whether a request that needs so many bytes of the device may be served before those that wait. */
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes);
+/* Whether a request that needs so many bytes of the device may be served before those that wait. If
+   not, *comes says whether these wait for nothing but the daemon's own work. */
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes);
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
 

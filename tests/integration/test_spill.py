@@ -1,0 +1,725 @@
+"""Tiers below a device: what leaves it comes back as it was, and nothing is lost that need not be."""
+
+import hashlib
+import os
+import signal
+import subprocess
+
+import pytest
+
+import device as test_device
+from conftest import GPUBUFD
+from peer import Peer, RpcError, bytes_layout
+
+MIB = 1 << 20
+SIZE = 18 * MIB  # three of these fit in 64 MiB, each in a segment of its own
+BELOW = "host" if test_device.ON_GPU else "disk"  # the first tier below the device
+
+
+def content(name, size):
+    """So many bytes that no other name has."""
+    block = hashlib.sha256(name.encode()).digest() * 2048
+    return (block * (size // len(block) + 1))[:size]
+
+
+class Tiered:
+    """A daemon with tiers, and objects whose content their names tell."""
+
+    def __init__(self, daemon, directory):
+        self.daemon, self.directory = daemon, directory
+        self.peer = daemon.connect()
+        self.sizes = {}
+
+    def put(self, name, size=SIZE, **params):
+        """By a session that ends, so that nobody maps its memory."""
+        with Peer(self.daemon.path) as peer:
+            peer.create_object(name, bytes_layout(size), content(name, size), **params)
+        self.sizes[name] = size
+
+    def check(self, *names):
+        """They are there, with every byte."""
+        for name in names:
+            with Peer(self.daemon.path) as peer:
+                opened = peer.open_object(name)
+                assert opened.read() == content(name, self.sizes[name]), name
+                opened.release()
+
+    def tier_of(self, name):
+        return self.peer.call("stat", name=name)["object"]["tier"]
+
+    def tiers_of(self, names):
+        return [self.tier_of(name) for name in names]
+
+    def stats(self):
+        stats = self.peer.call("stats")
+        for one in stats["devices"]:
+            assert one["capacity"] == (one["free"] + one["used"] + one["retained"]
+                                       + one["pinned_by_clients"]), one
+        for one in stats["tiers"]:
+            assert one["capacity"] == one["free"] + one["used"], one
+        return stats
+
+    def tier(self, name):
+        return {tier["tier"]: tier for tier in self.stats()["tiers"]}[name]
+
+    def files(self):
+        return sorted(f for f in os.listdir(self.directory) if f.endswith(".spill"))
+
+    def settle(self):
+        """Until nothing is on its way."""
+        self.peer.wait_for_stats(lambda s: all(d["leaving"] == 0 for d in s["devices"]))
+
+
+@pytest.fixture
+def start(daemon_factory, directory):
+    """start(…): tiers of the sizes given; by default room for everything, and no copies ahead."""
+
+    def run(host="128M", disk="512M", watermarks="100:100", place=None, **settings):
+        if not place:
+            place = os.path.join(directory, f"spill{len(os.listdir(directory))}")
+            os.mkdir(place)
+        options = ["--watermarks", watermarks]
+        if host and test_device.ON_GPU:
+            options += ["--tier", f"host:{host}"]
+        if disk:
+            options += ["--tier", f"disk:{disk}:{place}"]
+        return Tiered(daemon_factory(*options, **settings), place)
+
+    return run
+
+
+@pytest.fixture
+def tiered(start):
+    return start()
+
+
+# ---- leaving and coming back -------------------------------------------------------------------
+
+
+def test_nothing_is_lost(tiered):
+    names = [f"o/{i}" for i in range(8)]
+    for name in names:
+        tiered.put(name)
+    assert tiered.peer.names() == names
+    assert tiered.tiers_of(names) == [BELOW] * 5 + [test_device.TIER] * 3
+    tiered.check(*names)
+    tiered.check(*reversed(names))
+    stats = tiered.stats()["devices"][0]
+    assert stats["evictions"] == 0 and stats["restores"] >= 10
+
+
+def test_small_ones_among_large_ones(tiered):
+    """Ranges of shared segments leave too, and come back to other places."""
+    sizes = [1, 255, 256, 4097, 65536, MIB, 3 * MIB - 1, 7 * MIB]
+    names = []
+    for turn in range(6):
+        for size in sizes:
+            names.append(f"{turn}/{size}")
+            tiered.put(names[-1], size)
+    tiered.check(*names)
+    tiered.check(*names[::3])
+    tiered.check(*names[::-1])
+
+
+def test_the_least_recently_used_leaves(tiered):
+    for name in "abc":
+        tiered.put(name)
+    tiered.check("a")
+    tiered.put("d")
+    assert tiered.tiers_of("abcd") == [test_device.TIER, BELOW] + [test_device.TIER] * 2
+    tiered.check("b")  # c leaves for it
+    assert tiered.tiers_of("abcd") == [test_device.TIER] * 2 + [BELOW] + [test_device.TIER]
+
+
+def test_what_was_restored_leaves_again_without_being_copied(tiered):
+    for name in "abcd":
+        tiered.put(name)
+    tiered.check("a")
+    written = tiered.tier(BELOW)["writes"]
+    tiered.check("b", "c", "d", "a")
+    tiered.check("b", "c", "d", "a")
+    assert tiered.tier(BELOW)["writes"] <= written + 3  # each of them once
+    assert tiered.tier(BELOW)["reads"] >= 5
+
+
+def test_what_is_held_stays(tiered):
+    tiered.put("kept", evict="keep")
+    tiered.put("leased")
+    reader = tiered.daemon.connect()
+    opened = reader.open_object("leased")
+    for name in "abc":
+        tiered.put(name)
+    assert tiered.tiers_of(["kept", "leased", "a", "b", "c"]) == [
+        test_device.TIER, test_device.TIER, BELOW, BELOW, test_device.TIER]
+    assert opened.read()[:64] == content("leased", 64)
+    error = tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(2 * SIZE))
+    assert "holds most" in error.message and str(os.getpid()) in error.message
+
+
+def test_drop_is_dropped_all_the_same(tiered):
+    tiered.put("dropped", evict="drop")
+    for name in "abc":
+        tiered.put(name)
+    assert tiered.peer.names() == ["a", "b", "c"]
+    assert tiered.tiers_of("abc") == [test_device.TIER] * 3
+
+
+def test_events(tiered):
+    watch = tiered.daemon.connect()
+    watch.call("watch", kinds=["spilled", "restored", "evicted"])
+    for name in "abcd":
+        tiered.put(name)
+    tiered.check("a")
+    told = watch.events(3)
+    assert [(kind, name) for kind, name, _ in told] == [
+        ("spilled", "a"), ("spilled", "b"), ("restored", "a")]
+    assert told[0][2]["object"]["tier"] == BELOW
+    assert told[2][2]["object"]["tier"] == test_device.TIER
+
+
+def test_what_stat_says_of_one_that_is_away(tiered):
+    layout = {"kind": "table", "length": 3, "columns": [
+        {"name": "a", "dtype": "int32", "length": 3, "mask": {}},
+        {"name": "b", "dtype": "float64", "length": 3}]}
+    peer = tiered.peer
+    peer.create_object("t", layout, {"columns[0].data": b"abcdefghijkl",
+                                     "columns[0].mask": b"\x05", "columns[1].data": b"x" * 24})
+    before = peer.call("stat", name="t")["object"]
+    peer.call("spill", name="t")
+    away = peer.call("stat", name="t")["object"]
+    assert (away["tier"], away["version"]) == (BELOW, before["version"])
+    buffers = [c[k] for c in away["layout"]["columns"] for k in ("data", "mask") if k in c]
+    assert {b["segment"] for b in buffers} == {0}
+    opened = peer.open_object("t")
+    columns = opened.layout["columns"]
+    assert peer.read(columns[0]["data"]) == b"abcdefghijkl"
+    assert peer.read(columns[0]["mask"])[:1] == b"\x05"
+    assert peer.read(columns[1]["data"]) == b"x" * 24
+    assert {k: v for k, v in opened.object.items() if k not in ("layout", "leases")} == {
+        k: v for k, v in before.items() if k not in ("layout", "leases")}
+
+
+def test_many_at_once(tiered):
+    """`open` of names brings back those that are away, and none of them leaves for another."""
+    for name in "abcdef":
+        tiered.put(name)
+    reader = tiered.daemon.connect()
+    result = reader.call("open", names=["a", "b", "c"])
+    for name, entry in zip("abc", result["objects"]):
+        data = entry["object"]["layout"]["data"]
+        assert reader.read(data) == content(name, SIZE)
+
+
+def test_more_at_once_than_the_device_holds(tiered):
+    for name in "abcde":
+        tiered.put(name)
+    reader = tiered.daemon.connect()
+    objects = reader.call("open", names=list("abcde"))["objects"]
+    kinds = [entry.get("error", {}).get("data", {}).get("kind", "ok") for entry in objects]
+    assert sorted(kinds) == ["no_space"] * 2 + ["ok"] * 3
+    reader.call("release", leases=[e["lease"] for e in objects if "lease" in e])
+    tiered.check(*"abcde")
+
+
+# ---- names and memory --------------------------------------------------------------------------
+
+
+def test_aliases_are_moved_once(tiered):
+    tiered.put("a")
+    tiered.peer.call("alias", name="b", of="a")
+    tiered.sizes["b"] = SIZE
+    tiered.peer.call("spill", name="b")
+    assert tiered.tiers_of("ab") == [BELOW] * 2
+    assert tiered.tier(BELOW)["copies"] == 1
+    tiered.peer.call("alias", name="c", of="a")  # of what is away
+    opened = tiered.peer.open_object("c")
+    assert opened.read() == content("a", SIZE)
+    opened.release()
+    assert tiered.tiers_of("abc") == [test_device.TIER] * 3
+    assert tiered.stats()["devices"][0]["used"] < 2 * SIZE
+    tiered.peer.call("delete", names=["a", "b"])
+    assert tiered.tier(BELOW)["copies"] == 1
+    tiered.peer.call("delete", name="c")
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+
+
+def test_a_delete_frees_the_tier(tiered):
+    for name in "abcdef":
+        tiered.put(name)
+    assert tiered.tier(BELOW)["used"] >= 3 * SIZE
+    tiered.peer.call("delete", names=list("abcdef"))
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+    assert tiered.files() == []
+
+
+def test_replacing_one_that_is_away(tiered):
+    for name in "abcd":
+        tiered.put(name)
+    assert tiered.tier_of("a") == BELOW
+    tiered.put("a", size=MIB, replace=True)
+    assert tiered.tier_of("a") == test_device.TIER
+    tiered.check(*"abcd")
+
+
+def test_one_that_expires_while_it_is_away(tiered):
+    tiered.put("a", ttl_ms=300)
+    tiered.peer.call("spill", name="a")
+    tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+
+
+def test_registered_memory(tiered):
+    """It was its producer's; what comes back is the daemon's own."""
+    fd, count = test_device.own_memory(content("mine", 4 * MIB))
+    handle = {"kind": test_device.HANDLE, "bytes": count, "device": test_device.ID}
+    try:
+        tiered.peer.call("register", name="mine", fds=[fd],
+                         layout={"kind": "bytes", "bytes": 4 * MIB,
+                                 "data": {"handle": 0, "offset": 0, "bytes": 4 * MIB}},
+                         handles=[{**handle, "fd": 0}])
+    finally:
+        os.close(fd)
+    tiered.sizes["mine"] = 4 * MIB
+    tiered.peer.call("spill", name="mine")
+    assert tiered.tier_of("mine") == BELOW
+    tiered.check("mine")
+
+
+def test_objects_of_users_come_back_to_their_domains(tiered):
+    tiered.put("private")
+    tiered.put("public", mode="0644")
+    for name in ("private", "public"):
+        tiered.peer.call("spill", name=name)
+    tiered.check("public", "private")
+    reader = tiered.daemon.connect()
+    result = reader.call("open", names=["private", "public"])
+    data = [e["object"]["layout"]["data"] for e in result["objects"]]
+    assert data[0]["segment"] != data[1]["segment"]
+
+
+# ---- by hand -----------------------------------------------------------------------------------
+
+
+def test_spill_and_restore_by_hand(tiered):
+    tiered.put("a")
+    peer = tiered.peer
+    assert peer.call("spill", name="a") == {}
+    assert peer.call("spill", name="a") == {}
+    assert tiered.tier_of("a") == BELOW
+    assert peer.call("restore", name="a") == {}
+    assert tiered.tier_of("a") == test_device.TIER
+    assert peer.call("restore", name="a") == {}
+    assert peer.call("spill", name="a", tier="disk") == {}
+    assert tiered.tier_of("a") == "disk" and len(tiered.files()) == 1
+    tiered.check("a")
+    peer.error("not_found", "spill", name="nothing")
+    peer.error("not_found", "restore", name="nothing")
+
+
+@pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
+def test_from_the_host_tier_to_the_disk(tiered):
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    assert tiered.tier_of("a") == "host" and tiered.files() == []
+    tiered.peer.call("spill", name="a", tier="disk")
+    assert tiered.tier_of("a") == "disk" and len(tiered.files()) == 1
+    assert tiered.tier("host")["used"] == 0
+    tiered.check("a")
+
+
+def test_one_that_is_held_is_busy(tiered):
+    tiered.put("a")
+    opened = tiered.peer.open_object("a")
+    error = tiered.peer.error("busy", "spill", name="a")
+    assert "1 leases" in error.message, error.message
+    opened.release()
+    tiered.peer.call("pin", name="a")
+    tiered.peer.error("busy", "spill", name="a")
+    tiered.peer.call("unpin", name="a")
+    tiered.peer.call("spill", name="a")
+
+
+def test_a_tier_that_there_is_not(start, peer):
+    peer.put("a")
+    assert "--tier" in peer.error("unsupported", "spill", name="a").message
+    peer.error("unsupported", "spill", name="a", tier="disk")
+    error = peer.error("invalid", "spill", name="a", tier="tape")
+    assert error.message.startswith("params.tier: ")
+
+
+@pytest.mark.root
+def test_who_may(tiered, child):
+    tiered.put("public", mode="0644")
+    tiered.put("private")
+
+    def kinds(peer):
+        return [peer.error(("denied", "not_found"), method, name=name).kind
+                for method, name in (("spill", "public"), ("spill", "private"),
+                                     ("restore", "private"))] + [peer.call("restore", name="public")]
+
+    assert child(tiered.daemon, kinds, uid=4242, gid=4242).result == [
+        "denied", "not_found", "not_found", {}]
+
+
+# ---- when the tiers are full -------------------------------------------------------------------
+
+
+def test_the_least_recently_used_of_the_last_tier_goes_for_good(start):
+    tiered = start(host=None, disk="64M")
+    names = [f"o/{i}" for i in range(9)]  # three on the device, three on the disk
+    watch = tiered.daemon.connect()
+    watch.call("watch", kinds=["evicted"])
+    for name in names:
+        tiered.put(name)
+    assert tiered.peer.names() == names[3:]
+    assert [name for _, name, _ in watch.events(3)] == names[:3]
+    tiered.check(*names[3:])
+    assert tiered.stats()["devices"][0]["evictions"] == 3
+
+
+@pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
+def test_the_host_tier_makes_room_on_the_disk(start):
+    tiered = start(host="40M")
+    names = [f"o/{i}" for i in range(9)]
+    for name in names:
+        tiered.put(name)
+    assert tiered.tiers_of(names) == ["disk"] * 4 + ["host"] * 2 + ["device"] * 3
+    tiered.check(*names)
+
+
+@pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
+def test_a_host_tier_alone(start):
+    tiered = start(host="40M", disk=None)
+    names = [f"o/{i}" for i in range(9)]
+    for name in names:
+        tiered.put(name)
+    assert tiered.peer.names() == names[4:]
+    tiered.check(*names[4:])
+
+
+def test_one_that_no_tier_can_hold(start):
+    tiered = start(host="8M", disk="8M")
+    for name in "abcd":
+        tiered.put(name)
+    assert tiered.peer.names() == ["b", "c", "d"]
+    tiered.peer.error("no_space", "spill", name="b")
+    assert tiered.peer.names() == ["b", "c", "d"]
+
+
+def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
+    tiered = start(host=None, disk="40M")
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    tiered.peer.call("pin", name="a")
+    for i in range(8):
+        tiered.put(f"o/{i}")
+    assert tiered.tier_of("a") == "disk"
+    tiered.check("a")
+    assert tiered.tier_of("a") == test_device.TIER
+
+
+# ---- when they fail ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone", "header", "empty"])
+def test_a_file_that_is_not_what_was_written(start, how):
+    tiered = start(host=None)
+    watch = tiered.daemon.connect()
+    watch.call("watch", kinds=["withdrawn"])
+    tiered.put("a")
+    tiered.put("b")
+    tiered.peer.call("spill", name="a")
+    tiered.peer.call("spill", name="b")
+    path = os.path.join(tiered.directory, tiered.files()[0])
+    with open(path, "r+b") as file:
+        if how == "flipped":
+            file.seek(4096 + 5 * MIB)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+        elif how == "cut":
+            file.truncate(4096 + SIZE - 1)
+        elif how == "header":
+            file.seek(17)
+            file.write(b"\xff")
+        elif how == "empty":
+            file.truncate(0)
+    if how == "gone":
+        os.unlink(path)
+    error = tiered.peer.error("device", "open", name="a")
+    assert "lost" in error.message and path in error.message, error.message
+    assert watch.events(1)[0][:2] == ("withdrawn", "a")
+    assert tiered.peer.names() == ["b"]
+    tiered.check("b")
+    assert tiered.tier("disk")["failures"] == 1
+    tiered.put("a")
+    tiered.check("a")
+
+
+def test_a_disk_that_fails_keeps_what_can_be_kept(start):
+    """Nothing can be written there: what room is wanted from is dropped, and all else stays."""
+    tiered = start(host=None)
+    tiered.put("kept", evict="keep")
+    tiered.put("a")
+    os.chmod(tiered.directory, 0o700)
+    os.rename(tiered.directory, tiered.directory + "x")
+    os.unlink(os.path.join(tiered.directory + "x", "gpubufd.lock"))
+    os.rmdir(tiered.directory + "x")
+    tiered.directory = None
+    error = tiered.peer.error("device", "spill", name="a")
+    assert "cannot open" in error.message, error.message
+    tiered.check("a", "kept")
+    tiered.put("b")
+    tiered.put("c")
+    assert tiered.peer.names() == ["b", "c", "kept"]
+    tiered.check("b", "c", "kept")
+    assert tiered.tier("disk")["failures"] >= 1
+
+
+@pytest.mark.root
+def test_a_disk_that_is_full(start, directory):
+    place = os.path.join(directory, "small")
+    os.mkdir(place)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "none", place],
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("may not mount")
+    try:
+        tiered = start(host=None, disk="30M", place=place)
+        with open(os.path.join(place, "other"), "wb") as other:
+            other.write(bytes(20 * MIB))
+        tiered.put("a")
+        error = tiered.peer.error("device", "spill", name="a")
+        assert "No space left" in error.message, error.message
+        assert tiered.tier_of("a") == test_device.TIER and tiered.files() == []
+        tiered.check("a")
+        tiered.peer.error("no_space", "spill", name="a")  # it is left alone for a while
+        for name in "bcd":
+            tiered.put(name)
+        assert tiered.peer.names() == ["b", "c", "d"]
+        tiered.check("b", "c", "d")
+        assert tiered.tier("disk")["used"] == 0
+        tiered.daemon.check_no_leaks()
+        tiered.daemon.stop()
+    finally:
+        tiered.daemon.kill()
+        subprocess.run(["umount", place], check=True)
+
+
+# ---- ahead of time -----------------------------------------------------------------------------
+
+
+def test_copies_are_made_ahead(start):
+    """Above the high watermark, until no more than the low one would stay; nothing leaves."""
+    tiered = start(watermarks="40:80", device=test_device.OPTION.replace("64M", "200M"))
+    names = [f"o/{i}" for i in range(9)]
+    for name in names[:8]:  # 144 of 200 MiB
+        tiered.put(name)
+    assert tiered.stats()["devices"][0]["clean"] == 0
+    tiered.put(names[8])
+    tiered.peer.wait_for_stats(
+        lambda s: s["devices"][0]["used"] - s["devices"][0]["clean"] <= 80 * MIB)
+    tiered.settle()
+    assert tiered.stats()["devices"][0]["spills"] == 0
+    assert tiered.tiers_of(names) == [test_device.TIER] * 9
+    assert tiered.tier(BELOW)["writes"] == 5
+    tiered.check(names[0])  # used again: it was there all the time
+    tiered.put("large", 60 * MIB)
+    assert tiered.tiers_of(names) == [test_device.TIER] + [BELOW] * 2 + [test_device.TIER] * 6
+    assert tiered.tier(BELOW)["reads"] == 0
+    tiered.check(*names, "large")
+
+
+def test_the_host_tier_is_tended_too(start):
+    if not test_device.ON_GPU:
+        pytest.skip("the host has one tier below it")
+    tiered = start(host="64M", watermarks="50:75")
+    names = [f"o/{i}" for i in range(22)]
+    for name in names:
+        tiered.put(name, 5 * MIB)
+    tiered.peer.wait_for_stats(
+        lambda s: s["tiers"][0]["used"] - s["tiers"][0]["clean"] <= 48 * MIB)
+    tiered.check(*names)
+
+
+# ---- who waits, and in which order -------------------------------------------------------------
+
+
+def answered(peer, ident):
+    peer.call("stats")
+    return ident in peer.replies
+
+
+def test_a_large_one_is_not_starved_by_small_ones(start):
+    """They may take what the large one leaves of the device, and no more."""
+    tiered = start()
+    holder, large, small = [tiered.daemon.connect() for _ in range(3)]
+    held = holder.create("held", bytes_layout(30 * MIB))["lease"]
+    ident = large.request("create", name="large", layout=bytes_layout(40 * MIB), wait_ms=60000)
+    large.wait_until_read()
+    large.call("stats")
+    first = small.create("s/1", bytes_layout(18 * MIB))["lease"]  # 40 + 18 fit together
+    small.error("no_space", "create", name="s/2", layout=bytes_layout(10 * MIB))
+    waiting = small.request("create", name="s/3", layout=bytes_layout(10 * MIB), wait_ms=60000)
+    holder.call("abort", lease=held)
+    holder.unmap()
+    lease = large.reply(ident)["lease"]
+    assert not answered(small, waiting)
+    small.call("abort", lease=first)
+    small.unmap()
+    assert small.reply(waiting)["lease"]
+    large.call("abort", lease=lease)
+
+
+def test_a_small_one_is_not_starved_by_a_large_one(start):
+    tiered = start()
+    holder, large, small = [tiered.daemon.connect() for _ in range(3)]
+    holder.create("held", bytes_layout(30 * MIB))
+    ident = large.request("create", name="large", layout=bytes_layout(40 * MIB), wait_ms=60000)
+    large.wait_until_read()
+    large.call("stats")
+    for i in range(20):  # one after the other: each makes room for the next
+        lease = small.create("small", bytes_layout(4 * MIB), replace=True)["lease"]
+        small.call("seal", lease=lease, release=True)
+    assert not answered(large, ident)
+    small.call("delete", name="small")
+    tiered.peer.call("stats")
+
+
+def test_those_of_one_size_are_served_in_order(start):
+    tiered = start()
+    holder = tiered.daemon.connect()
+    leases = [holder.create(f"held/{i}", bytes_layout(SIZE))["lease"] for i in range(3)]
+    waiting = [tiered.daemon.connect() for _ in range(3)]
+    idents = []
+    for i, peer in enumerate(waiting):
+        idents.append(peer.request("create", name=f"w/{i}", layout=bytes_layout(SIZE),
+                                   wait_ms=60000))
+        peer.wait_until_read()
+        peer.call("stats")
+    for i, lease in enumerate(leases):
+        holder.call("abort", lease=lease)
+        holder.unmap()
+        assert waiting[i].reply(idents[i])["lease"]
+        assert not any(answered(waiting[j], idents[j]) for j in range(i + 1, 3))
+
+
+def test_a_wait_that_ends_lets_the_next_one_go(start):
+    tiered = start()
+    holder, first, second = [tiered.daemon.connect() for _ in range(3)]
+    holder.create("held", bytes_layout(30 * MIB))
+    first.request("create", name="first", layout=bytes_layout(60 * MIB), wait_ms=60000)
+    first.wait_until_read()
+    first.call("stats")
+    ident = second.request("create", name="second", layout=bytes_layout(20 * MIB), wait_ms=60000)
+    assert not answered(second, ident)
+    first.close()
+    assert second.reply(ident)["lease"]
+
+
+# ---- beginning and ending ----------------------------------------------------------------------
+
+
+def test_files_are_removed_at_the_end(start):
+    tiered = start(host=None)
+    for name in "abcdef":
+        tiered.put(name)
+    assert len(tiered.files()) == 3
+    tiered.daemon.stop()
+    assert tiered.files() == []
+
+
+def test_files_that_were_left_are_removed_at_the_start(start, directory):
+    place = os.path.join(directory, "left")
+    os.mkdir(place)
+    for name in ("0000000000000007.spill", "mine.spill", "notes"):
+        with open(os.path.join(place, name), "wb"):
+            pass
+    start(place=place)
+    assert sorted(os.listdir(place)) == ["gpubufd.lock", "mine.spill", "notes"]
+
+
+def refused(*options, device=test_device.OPTION):
+    done = subprocess.run([GPUBUFD, "--socket", "/nonexistent/s", "--device", device, *options],
+                          env=test_device.environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+@pytest.mark.parametrize("spec, says", [
+    ("disk:1G:/nonexistent/place", "cannot look at the directory /nonexistent/place"),
+    ("disk:1G:/etc/hostname", "cannot open the directory /etc/hostname"),
+    ("disk:1G", "expected disk:SIZE:DIRECTORY"),
+    ("disk:1G:", "expected disk:SIZE:DIRECTORY"),
+    ("disk:lots:/tmp", "no size"),
+    ("disk:1M:/tmp", "at least 2M"),
+    ("disk:900T:/tmp", "more than the file system has"),
+    ("host:900T", "more than the machine has"),
+    ("host:101%", "1% to 100%"),
+    ("host:0", "at least 2M"),
+    ("tape:1G", "expected host:SIZE or disk:SIZE:DIRECTORY"),
+])
+def test_tiers_that_cannot_be(spec, says):
+    assert says in refused("--tier", spec)
+
+
+def test_a_directory_that_cannot_be_written():
+    said = refused("--tier", "disk:2M:/proc/self")
+    assert "/proc/self" in said
+
+
+@pytest.mark.parametrize("marks", ["90", "90:80", "80:101", "a:b", "80:90:95", ""])
+def test_watermarks_that_cannot_be(marks):
+    assert "expected LOW:HIGH" in refused("--watermarks", marks)
+
+
+def test_two_daemons_and_one_directory(start):
+    tiered = start()
+    assert "another daemon" in refused("--tier", f"disk:2M:{tiered.directory}")
+
+
+def test_it_stops_while_it_spills(start):
+    """What is under way is given up, and nothing is left behind."""
+    tiered = start(host=None)
+    for name in "abc":
+        tiered.put(name)
+    peers = [tiered.daemon.connect() for _ in range(3)]
+    for peer, name in zip(peers, "abc"):
+        peer.request("spill", name=name)
+        peer.wait_until_read()
+    tiered.daemon.process.send_signal(signal.SIGTERM)
+    assert tiered.daemon.process.wait(20) == 0
+    assert tiered.files() == []
+
+
+def test_clients_that_come_and_go_while_memory_is_short(tiered):
+    """Readers are killed in the middle of what they do; the account stays exact, nothing is lost."""
+    names = [f"o/{i}" for i in range(10)]
+    for name in names:
+        tiered.put(name, 9 * MIB)
+    for turn in range(4):
+        pids = []
+        for i in range(4):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    with Peer(tiered.daemon.path) as peer:
+                        for j in range(1000):
+                            try:
+                                opened = peer.open_object(names[(i * 3 + j * 7) % len(names)])
+                            except RpcError as error:
+                                assert error.kind == "no_space", error
+                                continue
+                            assert opened.read()[:64] == content(opened.object["name"], 64)
+                            opened.release()
+                            peer.unmap()
+                finally:
+                    os._exit(1)
+            pids.append(pid)
+        restores = tiered.stats()["devices"][0]["restores"]
+        tiered.peer.wait_for_stats(lambda s, r=restores: s["devices"][0]["restores"] > r + 10)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        tiered.stats()
+    tiered.check(*names)
+    assert tiered.stats()["devices"][0]["evictions"] == 0
