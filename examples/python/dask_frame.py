@@ -15,7 +15,7 @@ import gpubufd.dask
 WEATHER = pathlib.Path(__file__).resolve().parents[1] / "data" / "weather.csv"
 
 
-def work():
+def work() -> None:
     weather = dd.read_csv(str(WEATHER), parse_dates=["date"], blocksize=32 * 1024)
     gpubufd.dask.publish(weather, "weather", replace=True)
     print(f"{weather.npartitions} partitions published")
@@ -24,7 +24,7 @@ def work():
     print(loaded.groupby(loaded.date.dt.year)[["temp_max", "precipitation"]].mean().compute().round(1))
 
 
-def main():
+def main() -> None:
     if len(sys.argv) > 1:
         from distributed import Client
 
