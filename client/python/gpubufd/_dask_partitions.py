@@ -1,8 +1,9 @@
 """Collections of Dask's as they lie in one daemon: manifests, publications, partitions.
 
 A manifest is what is published under the collection's name, as JSON. A publication is what one call of
-publish() made: objects named `<name>/dask-<id>/…`, of which `lease` is leased by whoever makes or reads it,
-and is there without that lease only when nobody does. The functions here run in workers; those without an underscore are sent there.
+publish() made: objects named `<name>/dask-<id>/…`. On one of them, `lease`, whoever makes or reads the
+publication has a lease; without any, nobody does. The functions here run in workers; those without an
+underscore are sent there.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class _Hold:
         self.instance = instance
         self.held = held
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Any, ...]:
         return _Hold, (self.manifest, self.instance, self.held)
 
     def begin(self) -> None:
@@ -223,7 +224,7 @@ def hold_publication(manifest: Manifest, instance: str) -> _Hold:
     return hold
 
 
-def put_partition(value: Any, number: int, manifest: Manifest, options: dict) -> dict:
+def put_partition(value: Any, number: int, manifest: Manifest, options: Dict[str, Any]) -> Dict[str, Any]:
     """Puts a partition into this worker's daemon; what the manifest says of it."""
     what = f"partition {number} of {manifest['name']!r}, on host {host_name()!r}"
     name = f"{manifest['name']}/{manifest['publication']}/{number:05d}"
@@ -245,7 +246,7 @@ def put_partition(value: Any, number: int, manifest: Manifest, options: dict) ->
             "bytes": info.bytes, **entry}
 
 
-def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: dict) -> dict:
+def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: Dict[str, Any]) -> Dict[str, Any]:
     on_gpu = type(value).__module__.partition(".")[0] in ("cudf", "cupy")
     if options["device"] is None and not on_gpu:
         options = {**options, "device": "host"}
@@ -263,7 +264,7 @@ def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: dic
         columns = cudf.DataFrame({key: column.reset_index(drop=True) if hasattr(column, "iloc") else column
                                   for key, column in columns.items()})
     daemon.put(name, columns, replace=True, **options)
-    entry: dict = {"rows": len(value), "index": spec["index"]}
+    entry: Dict[str, Any] = {"rows": len(value), "index": spec["index"]}
     if spec["columns"] != manifest["columns"]:
         entry["columns"] = spec["columns"]
     return entry
@@ -289,7 +290,7 @@ def _open_partition(hold: _Hold, number: int) -> Any:
         raise _errors.make(error.code, error.kind, f"{_where(manifest, number)}: {error}") from error
 
 
-def _spec(manifest: Manifest, entry: dict) -> dict:
+def _spec(manifest: Manifest, entry: Dict[str, Any]) -> Dict[str, Any]:
     spec = {"columns": entry.get("columns", manifest["columns"]), "index": entry["index"]}
     return {**spec, **{key: manifest[key] for key in ("label", "series") if key in manifest}}
 

@@ -15,7 +15,7 @@ from ._client import Client, connect
 
 TRIES = 50  # of what others may get in the way of
 
-_connections: Dict[tuple, Client] = {}
+_connections: Dict[Tuple[Any, ...], Client] = {}
 _connecting = threading.Lock()
 
 
@@ -84,10 +84,10 @@ class Here:
         instance, host = tell_place()
         return {instance: Place(host)}
 
-    def each(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+    def each(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
         return {instance: function(*args) for instance in places}
 
-    def hold(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+    def hold(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
         manifest, *rest = args
         return {instance: function(manifest, instance, *rest) for instance in places}
 
@@ -97,7 +97,7 @@ class Here:
         return list(dask.compute(*tasks))
 
 
-async def _in_thread(function: Callable, *args: Any) -> Any:
+async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """So that a worker's loop does not wait for its daemon."""
     return await asyncio.to_thread(function, *args)
 
@@ -110,7 +110,7 @@ class Cluster:
     def __init__(self, client: Any):
         self.client = client
 
-    def _run(self, workers: Iterable[str], function: Callable, *args: Any) -> Dict[str, Any]:
+    def _run(self, workers: Iterable[str], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
         return self.client.run(_in_thread, function, *args, workers=list(workers), on_error="return")
 
     def survey(self) -> Dict[str, Place]:
@@ -129,7 +129,7 @@ class Cluster:
             raise failure("connect", f"no worker reaches a daemon; {errors[0][0]}: {errors[0][1]}")
         return places
 
-    def each(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+    def each(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
         """What a function returns beside each daemon."""
         by_worker = {place.workers[0]: (instance, place) for instance, place in places.items()}
         answers = self._run(by_worker, function, *args)
@@ -143,7 +143,7 @@ class Cluster:
             results[instance] = result
         return results
 
-    def hold(self, places: Dict[str, Place], function: Callable, *args: Any) -> Dict[str, Any]:
+    def hold(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
         """Futures of what a task returns beside each daemon: they keep it there, and it keeps leases."""
         manifest, *rest = args
         futures = {}

@@ -14,7 +14,7 @@ from ._lists import at_column
 INDEX = "__index__"
 
 
-def take_apart(frame: Any) -> Tuple[Dict[str, Any], dict]:
+def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """(columns by name, spec) of a DataFrame or Series. TypeError: what cannot be kept."""
     series = not hasattr(frame, "columns")
     labelled = [(frame.name, frame)] if series else [
@@ -36,7 +36,7 @@ def take_apart(frame: Any) -> Tuple[Dict[str, Any], dict]:
     return columns, spec
 
 
-def _index_spec(index: Any, columns: Dict[str, Any]) -> dict:
+def _index_spec(index: Any, columns: Dict[str, Any]) -> Dict[str, Any]:
     """What to say of an index; one that is not a range is added to the columns."""
     if index.nlevels > 1:
         raise TypeError("the index has several levels: reset_index() makes columns of them")
@@ -60,7 +60,7 @@ def _label(label: Any) -> Any:
     raise TypeError(f"{label!r} is the name of a column: expected text or a number; rename it")
 
 
-def _describe(dtype: Any, where: str) -> dict:
+def _describe(dtype: Any, where: str) -> Dict[str, Any]:
     """What makes the dtype again."""
     if hasattr(dtype, "categories") and hasattr(dtype, "ordered"):
         categories = _describe(dtype.categories.dtype, where)
@@ -83,7 +83,7 @@ def _describe(dtype: Any, where: str) -> dict:
     return {"dtype": text}
 
 
-def put_together(table: Any, spec: dict) -> Any:
+def put_together(table: Any, spec: Dict[str, Any]) -> Any:
     """The frame that a table's columns were; numbers without nulls lie over the table's memory."""
     if table._ordinal >= 0:
         return _on_gpu(table, spec)
@@ -106,7 +106,7 @@ def put_together(table: Any, spec: dict) -> Any:
     return frame
 
 
-def _index(table: Any, spec: dict) -> Any:
+def _index(table: Any, spec: Dict[str, Any]) -> Any:
     import pandas
 
     if "range" in spec:
@@ -119,7 +119,7 @@ def _index(table: Any, spec: dict) -> Any:
     return pandas.Index(values, dtype=dtype, name=spec["label"])
 
 
-def _array(column: Any, spec: dict) -> Any:
+def _array(column: Any, spec: Dict[str, Any]) -> Any:
     """A column as a NumPy array, or one of pandas' own, of the dtype that it had."""
     import numpy
     import pandas
@@ -143,11 +143,12 @@ def _array(column: Any, spec: dict) -> Any:
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         masked = column.to_numpy(masked=True)
         values = numpy.asarray(masked.data).astype(dtype.numpy_dtype)
-        return dtype.construct_array_type()(values, numpy.ma.getmaskarray(masked).copy())
+        nulls = numpy.zeros(len(values), bool) | masked.mask
+        return dtype.construct_array_type()(values, nulls)
     return pandas.array(column.tolist(), dtype=dtype)
 
 
-def _on_gpu(table: Any, spec: dict) -> Any:
+def _on_gpu(table: Any, spec: Dict[str, Any]) -> Any:
     """A cuDF frame over the table's memory."""
     import cudf
 

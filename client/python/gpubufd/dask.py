@@ -97,11 +97,11 @@ def _beside(places: Iterable[Place], others: bool) -> Any:
     return dask.annotate(workers=workers, allow_other_workers=others) if workers else nullcontext()
 
 
-class _Quiet(dict):
+class _Quiet(Dict[str, Any]):
     """A dict that Dask does not look into for collections."""
 
 
-def _quietly(function: Callable, *args: Any) -> None:
+def _quietly(function: Callable[..., Any], *args: Any) -> None:
     """For cleaning up after an error that is to be told, or after success."""
     try:
         function(*args)
