@@ -33,14 +33,14 @@ async function opens (count) {
 }
 
 test('100 000 opens leave nothing behind', async () => {
-  await Promise.all(Array.from({ length: 16 }, () => opens(1000)))
+  await Promise.all(Array.from({ length: 16 }, () => opens(5500))) // until V8's heap is as large as it likes
   const before = { fds: await descriptors(), maps: await mappings(), rss: await resident() }
-  await Promise.all(Array.from({ length: 16 }, () => opens(5500)))
+  await Promise.all(Array.from({ length: 16 }, () => opens(6250)))
   await until(async () => (await c.leases()).leases.length === 0)
   assert.equal(await descriptors(), before.fds)
   assert.equal(await mappings(), before.maps)
   const grown = await resident() - before.rss
-  assert.ok(sanitized || grown < 16 << 20, `grew by ${grown} bytes`)
+  assert.ok(sanitized || grown < 24 << 20, `grew by ${grown} bytes`)
 })
 
 const WORK = `
