@@ -225,8 +225,8 @@ static int set_tier(struct gb_config *config, const char *value, struct gb_error
         return set_host_tier(config, value, error);
     if (strncmp(value, "disk:", 5) == 0)
         return set_disk_tier(config, value, error);
-    return gb_fail(error, GPUBUF_E_INVALID,
-                   "\"%s\": expected host:SIZE or disk:SIZE:DIRECTORY", value);
+    return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected host:SIZE or disk:SIZE:DIRECTORY",
+                   value);
 }
 
 static int set_watermarks(struct gb_config *config, const char *value, struct gb_error *error)

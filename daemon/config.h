@@ -36,9 +36,9 @@ struct gb_config {
     unsigned mode; /* of the socket file */
     struct gb_device_spec devices[GB_CONFIG_DEVICES];
     unsigned device_count;
-    uint64_t spill_host; /* bytes of the host tier; 0: there is none */
-    uint64_t spill_disk; /* of the disk tier, in … */
-    char *spill_dir;     /* … this directory; owned; NULL: there is none */
+    uint64_t spill_host;                    /* bytes of the host tier; 0: there is none */
+    uint64_t spill_disk;                    /* of the disk tier, in … */
+    char *spill_dir;                        /* … this directory; owned; NULL: there is none */
     unsigned low_watermark, high_watermark; /* percent */
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */

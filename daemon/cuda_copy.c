@@ -142,9 +142,8 @@ static CUresult map(struct gb_cuda_copier *copier, struct window *window)
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
     CUmemGenericAllocationHandle handle;
-    CUresult result =
-        cuda->cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)window->fd,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = cuda->cuMemImportFromShareableHandle(
+        &handle, (void *)(uintptr_t)window->fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -262,7 +261,8 @@ int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
     int r = enter(copier, error);
 
     if (r == 0) {
-        result = cuda->cuEventRecord(copier->lanes[direction].done, copier->lanes[direction].stream);
+        result =
+            cuda->cuEventRecord(copier->lanes[direction].done, copier->lanes[direction].stream);
         if (result == CUDA_SUCCESS)
             result = cuda->cuEventSynchronize(copier->lanes[direction].done);
         leave(copier);

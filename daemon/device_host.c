@@ -121,16 +121,15 @@ static int host_copy(struct gb_device *device, enum gb_direction direction,
     (void)device;
     (void)segment_bytes;
     while (bytes > 0) {
-        ssize_t n = direction == GB_OUT
-                        ? pread(memory->read_fd, at, bytes, (off_t)offset)
-                        : pwrite(memory->write_fd, at, bytes, (off_t)offset);
+        ssize_t n = direction == GB_OUT ? pread(memory->read_fd, at, bytes, (off_t)offset)
+                                        : pwrite(memory->write_fd, at, bytes, (off_t)offset);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
             errno = n == 0 ? EIO : errno;
-            return device_failure(error, direction == GB_OUT ? "reading a memfd"
-                                                             : "writing a memfd");
+            return device_failure(error,
+                                  direction == GB_OUT ? "reading a memfd" : "writing a memfd");
         }
         at += n;
         offset += (uint64_t)n;

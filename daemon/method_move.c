@@ -32,8 +32,9 @@ static int read_tier(struct gb_call *call, const struct gb_string *text,
     if (!known)
         return gb_fail_at(&call->error, GB_PARAM("tier"),
                           "expected \"host\" or \"disk\", found \"%.32s\"", text->text);
-    return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED, "there is no %s%stier below %s; --tier makes one",
-                   text->text ? text->text : "", text->text ? " " : "", device->id);
+    return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                   "there is no %s%stier below %s; --tier makes one", text->text ? text->text : "",
+                   text->text ? " " : "", device->id);
 }
 
 static int check_free(struct gb_call *call, const struct gb_string *name,
@@ -41,12 +42,11 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
 {
     if (!storage->resident || storage->recent.holds == 0)
         return 0;
-    return gb_call_fail_name(call, GPUBUF_E_BUSY, name,
-                             "\"%s\" cannot leave: %llu leases, %llu pins or keeps%s", name->text,
-                             (unsigned long long)storage->leases, (unsigned long long)storage->pins,
-                             storage->leases + storage->pins < storage->recent.holds
-                                 ? ", and work that is not done"
-                                 : "");
+    return gb_call_fail_name(
+        call, GPUBUF_E_BUSY, name, "\"%s\" cannot leave: %llu leases, %llu pins or keeps%s",
+        name->text, (unsigned long long)storage->leases, (unsigned long long)storage->pins,
+        storage->leases + storage->pins < storage->recent.holds ? ", and work that is not done"
+                                                                : "");
 }
 
 static int handle_spill(struct gb_call *call, const void *p, uint64_t present)

@@ -166,17 +166,34 @@ static bool all_there(struct gb_call *call, const struct gb_string *names, size_
     return true;
 }
 
+/* The content of a name, if it is not on its device. */
+static struct gb_object *find_away(struct gb_call *call, const struct gb_string *name)
+{
+    struct gb_object *object;
+
+    return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
+}
+
 /* Begins to bring back what is not on its device; true if the request has to wait for that. Until it
    is answered nothing of what it asks for leaves. */
 static bool restore_names(struct gb_call *call, const struct open_params *params,
                           const struct gb_string *names, size_t count)
 {
-    bool waits = false, first = !call->wait;
-    struct gb_object *object;
+    bool first = !call->wait, waits = false, for_space = false;
+    struct gb_object *object, *moving = NULL;
 
-    for (size_t i = 0; i < count; i++)
-        if (gb_call_find(call, &names[i], &object) == 0 && !object->storage->resident)
-            waits |= gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS;
+    for (size_t i = 0; i < count; i++) {
+        object = find_away(call, &names[i]);
+        if (object && !object->storage->in &&
+            gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS) {
+            waits = true;
+            for_space |= !object->storage->in;
+        }
+        if (object && object->storage->in)
+            moving = object;
+    }
+    if (moving && !for_space) /* one wait at a time: for what has no room yet before what has */
+        waits |= gb_call_restore(call, moving, NULL, params->wait_ms) == GB_WAITS;
     for (size_t i = 0; waits && first && i < count; i++)
         if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
             gb_wait_hold(call->wait,

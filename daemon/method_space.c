@@ -46,8 +46,9 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
     char who[200] = "";
 
     if (session)
-        snprintf(who, sizeof(who), "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds most, %" PRIu64,
-                 session->id, session->pid, session->user->uid, session->client ? ", " : "",
+        snprintf(who, sizeof(who),
+                 "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds most, %" PRIu64, session->id,
+                 session->pid, session->user->uid, session->client ? ", " : "",
                  session->client ? session->client : "", most);
     return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
                    "%s has no room for %" PRIu64 " bytes: of %" PRIu64 ", %" PRIu64
@@ -259,8 +260,8 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
     int r;
 
     if (call->last_try)
-        return gb_fail(&call->error, GPUBUF_E_TIMEOUT,
-                       "the content has not been moved within %d s", PATIENCE_MS / 1000);
+        return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "the content has not been moved within %d s",
+                       PATIENCE_MS / 1000);
     r = put_aside(call, name, name ? 1 : 0, gb_now_ms() + PATIENCE_MS);
     if (r == GB_WAITS)
         gb_wait_for_storage(call->wait, storage);

@@ -11,12 +11,12 @@
 #include "store.h"
 
 struct gb_move {
-    struct gb_job job;           /* its `done` is the owner's */
-    struct gb_storage *storage;  /* with a reference */
-    struct gb_copy *from, *to;   /* held; from NULL: out of the device, to NULL: into it */
-    bool leave;                  /* the storage is to be only there when it is done */
-    uint64_t bytes;              /* that the device counts as leaving */
-    const atomic_bool *stop;     /* the daemon ends: give up */
+    struct gb_job job;          /* its `done` is the owner's */
+    struct gb_storage *storage; /* with a reference */
+    struct gb_copy *from, *to;  /* held; from NULL: out of the device, to NULL: into it */
+    bool leave;                 /* the storage is to be only there when it is done */
+    uint64_t bytes;             /* that the device counts as leaving */
+    const atomic_bool *stop;    /* the daemon ends: give up */
     void *owner;
 
     int result;

@@ -32,8 +32,8 @@ int gb_pinned_new(uint64_t bytes, struct gb_pinned **out, struct gb_error *error
     pinned->base = MAP_FAILED;
     pinned->fd = memfd_create("gpubufd-tier", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (pinned->fd >= 0 && ftruncate(pinned->fd, (off_t)bytes) == 0)
-        pinned->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                            pinned->fd, 0);
+        pinned->base =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, pinned->fd, 0);
     if (pinned->base == MAP_FAILED) {
         int r = gb_fail_errno(error, "cannot map %llu bytes for the host tier",
                               (unsigned long long)bytes);

@@ -400,8 +400,7 @@ static int relocate_buffer(struct gb_buffer *buffer, void *arg)
     for (unsigned i = 0; i < storage->placement_count; i++) {
         const struct gb_placement *placement = &storage->placements[i];
 
-        if (placement->segment->id == buffer->segment &&
-            buffer->offset >= placement->offset) {
+        if (placement->segment->id == buffer->segment && buffer->offset >= placement->offset) {
             buffer->offset = before + buffer->offset - placement->offset;
             buffer->segment = 0;
             return 0;

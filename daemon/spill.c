@@ -274,8 +274,7 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, bool demand)
 static bool lose_oldest(struct gb_spill *spill, struct gb_tier *tier, const struct gb_storage *keep)
 {
     GB_LIST_EACH(&tier->recency.dirty, link) {
-        struct gb_storage *storage =
-            copy_of(GB_CONTAINER(link, struct gb_recent, link))->storage;
+        struct gb_storage *storage = copy_of(GB_CONTAINER(link, struct gb_recent, link))->storage;
 
         if (storage == keep || storage->recent.holds > 0 || storage->in || storage->out)
             continue;

@@ -604,7 +604,7 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
 
 /* Room for the content of a storage that has none. */
 static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                 struct gb_making_job **job, struct gb_error *error)
+                         struct gb_making_job **job, struct gb_error *error)
 {
     const struct gb_domain_key *key = &storage->key;
     uint64_t bytes = storage->size;

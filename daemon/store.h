@@ -87,10 +87,10 @@ struct gb_storage {
     enum gb_share share;
     bool adopted;
     bool resident;
-    bool spills;           /* an object of it is to be spilled rather than lost */
-    bool passed;           /* it got its room before older requests did, and is held since */
-    uint64_t size;         /* bytes of content: what a copy holds */
-    uint64_t bytes;        /* that it occupies on its device; 0 while it is not there */
+    bool spills;    /* an object of it is to be spilled rather than lost */
+    bool passed;    /* it got its room before older requests did, and is held since */
+    uint64_t size;  /* bytes of content: what a copy holds */
+    uint64_t bytes; /* that it occupies on its device; 0 while it is not there */
     struct gb_copy *copies[GB_TIERS];
     struct gb_move *out, *in; /* under way: to a tier below, back from there */
     struct gb_link waits;     /* requests that wait for the end of these */

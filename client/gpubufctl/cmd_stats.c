@@ -31,10 +31,10 @@ static bool ends_with(const char *text, const char *end)
 /* What a number counts is told by its name: bytes, milliseconds, or things. */
 static void format_number(const char *key, double value, char *out, size_t size)
 {
-    static const char *const byte_names[] = {"bytes",     "capacity",         "used",   "free",
-                                             "mapped",    "leased",           "pinned", "retained",
-                                             "evictable", "pinned_by_clients",
-                                             "clean",     "leaving"};
+    static const char *const byte_names[] = {
+        "bytes",  "capacity", "used",     "free",      "mapped",
+        "leased", "pinned",   "retained", "evictable", "pinned_by_clients",
+        "clean",  "leaving"};
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);

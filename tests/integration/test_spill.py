@@ -373,8 +373,10 @@ def test_the_least_recently_used_of_the_last_tier_goes_for_good(start):
         tiered.put(name)
     assert tiered.peer.names() == names[3:]
     assert [name for _, name, _ in watch.events(3)] == names[:3]
-    tiered.check(*names[3:])
+    tiered.check(*names[6:])
     assert tiered.stats()["devices"][0]["evictions"] == 3
+    tiered.check(names[3])  # it changes places with one of the device: that takes room for one more
+    assert tiered.peer.names() == [names[3]] + names[5:]
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
@@ -394,7 +396,9 @@ def test_a_host_tier_alone(start):
     for name in names:
         tiered.put(name)
     assert tiered.peer.names() == names[4:]
-    tiered.check(*names[4:])
+    tiered.check(*names[6:])
+    tiered.check(names[4])  # changing places takes room for one more
+    assert tiered.peer.names() == [names[4]] + names[6:]
 
 
 def test_one_that_no_tier_can_hold(start):

@@ -146,10 +146,11 @@ static void check_list(const struct world *world, int list)
     assert_ptr_equal(gb_recency_oldest_clean(recency), clean);
     assert_ptr_equal(gb_recency_oldest_dirty(recency), dirty);
     if (clean && dirty)
-        assert_ptr_equal(gb_recency_oldest(recency), world->model[clean - world->entries].used <
-                                                             world->model[dirty - world->entries].used
-                                                         ? clean
-                                                         : dirty);
+        assert_ptr_equal(gb_recency_oldest(recency),
+                         world->model[clean - world->entries].used <
+                                 world->model[dirty - world->entries].used
+                             ? clean
+                             : dirty);
     else
         assert_ptr_equal(gb_recency_oldest(recency), clean ? clean : dirty);
 }
