@@ -299,6 +299,26 @@ def read_device(owner):
     return values(struct_of(schema, Schema), struct_of(array, DeviceArray).array)
 
 
+def read_device_stream(owner):
+    """(device type, values, number of batches) by `__arrow_c_device_stream__`."""
+    capsule = owner.__arrow_c_device_stream__()
+    stream = DeviceStream.from_address(_get(capsule, b"arrow_device_array_stream"))
+    schema = Schema()
+    assert stream.get_schema(stream, schema) == 0
+    found, batches = [], 0
+    while True:
+        device = DeviceArray()
+        assert stream.get_next(stream, device) == 0
+        if not device.array.release:
+            break
+        assert device.device_type == stream.device_type
+        found += values(schema, device.array)
+        batches += 1
+        device.array.release(device.array)
+    schema.release(schema)
+    return stream.device_type, found, batches
+
+
 class OnlyDevice:
     """Nothing but Arrow's device form of what another has; `table`: it has columns."""
 

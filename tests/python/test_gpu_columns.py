@@ -37,6 +37,9 @@ def test_nested_columns_both_ways(gpu_run):
 client.put("t", values, device="cuda:0")
 t = client["t"]
 assert t.device.startswith("GPU-") and arrowc.read_device(t) == rows_of(values, 0, rows)
+assert arrowc.read_device_stream(t[3:9]) == (2, rows_of(values, 3, 9), 1)
+assert arrowc.read_device_stream(t["lst"][:7]) == (2, values["lst"][:7], 1)
+assert arrowc.read_device(t[["s", "st"]][4:]) == [{k: row[k] for k in ("s", "st")} for row in rows_of(values, 4, rows)]
 for a, b in ((0, rows), (3, 41), (8, 16), (59, 60), (10, 10), (1, 60)):
     expected = rows_of(values, a, b)
     for source in (t[a:b], arrowc.OnlyDevice(t[a:b], table=True), arrowc.DeviceStreamOf(t[a:b]),
@@ -483,4 +486,87 @@ def test_reprs_of_a_gpu(gpu_run):
         client.put("z", np.zeros(0), device="cuda:0")
         assert "(0,)" in repr(client["z"])
         """
+    )
+
+
+@fake_only
+def test_what_others_took_keeps_the_lease(gpu_run):
+    gpu_run(
+        """
+        import arrowc
+        client.put("t", {"x": np.arange(100), "s": ["a"] * 100}, device="cuda:0")
+        takes = [
+            lambda t: t["x"].__dlpack__(), lambda t: t["x"].__arrow_c_device_array__(), lambda t: t[["s"]],
+            lambda t: t[3:].__arrow_c_device_stream__(), lambda t: t["x"].values, lambda t: t["x"][5:],
+            lambda t: t["s"].offsets, lambda t: iter(t), lambda t: t.columns,
+        ]
+        for i, take in enumerate(takes):
+            other = gpubufd.connect(name="taker")
+            taken = take(other["t"])
+            gc.collect()
+            del other
+            gc.collect()
+            assert len(client.leases("t")) == 1, i
+            del taken
+            gc.collect()
+            assert client.leases("t") == [], i
+        # The last of a moved child's memory.
+        other = gpubufd.connect()
+        schema, array = other["t"].__arrow_c_device_array__()
+        moved = arrowc.Array()
+        child = arrowc.struct_of(array, arrowc.DeviceArray).array.children[0][0]
+        ctypes.memmove(ctypes.addressof(moved), ctypes.addressof(child), ctypes.sizeof(moved))
+        ctypes.memset(ctypes.addressof(child) + arrowc.Array.release.offset, 0, 8)
+        del schema, array, other, child
+        gc.collect()
+        assert len(client.leases("t")) == 1
+        moved.release(moved)
+        assert client.leases("t") == []
+        """
+    )
+
+
+def test_cancelled_and_broken_off(gpu_run):
+    """A put that is cancelled, or whose loop ends, leaves nothing behind."""
+    gpu_run(
+        """
+        import asyncio, gpubufd.aio
+        target = cuda.to_device(np.arange(1 << 20))
+
+        async def cancelled(c, put):
+            task = asyncio.ensure_future(put())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                pass
+
+        async def main(close):
+            c = await gpubufd.aio.connect(name="cancelled")
+            for put in (lambda: c.put("a", target), lambda: c.put("a", {"x": target, "y": target}),
+                        lambda: c.put("a", np.zeros(4 << 20), device="cuda:0"), lambda: c.get("never", timeout=60),
+                        lambda: c.create("b", "int8", 1000)):
+                await cancelled(c, put)
+                await c.delete("a", missing_ok=True)
+            waiting = asyncio.ensure_future(c.get("never", timeout=60))
+            await c.stats()
+            if close:
+                c.close()
+                try:
+                    await waiting
+                except gpubufd.Error:
+                    pass
+
+        for close in (True, False):
+            asyncio.run(main(close))
+            gc.collect()
+        while any(session["client"] == "cancelled" for session in client.leases()):
+            pass
+        assert client.leases() == [] and client.list() == []
+        used = [device["used"] for device in client.devices()]
+        assert used == [0, 0], used
+        """,
+        FAKECUDA_STREAM_DELAY="10",
     )

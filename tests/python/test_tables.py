@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import gc
 import struct
 
 import arrowc
@@ -96,6 +97,36 @@ def test_table(client, np):
         t[3]
     assert arrowc.read_array(t)[1] == {"i": 1, "price": float(price[1]), "s": "s1"}
     assert arrowc.read_stream(part)[0][0]["s"] == "s100"
+
+
+def test_some_columns(client, np):
+    """A projection is a table like any other, over the same memory, and outlives what it is of."""
+    client.put("t", {"a": np.arange(10), "b": [None if i == 3 else i * 1.5 for i in range(10)], "c": list("abcdefghij")})
+    t = client["t"]
+    some = t[["c", "a"]]
+    assert isinstance(some, gpubufd.Table) and some.names == ["c", "a"] and some.shape == (10, 2)
+    assert some["a"].values.pointer == t["a"].values.pointer and t.select("b").names == ["b"]
+    part = some[2:5]
+    assert part.tolist() == [{"c": "c", "a": 2}, {"c": "d", "a": 3}, {"c": "e", "a": 4}]
+    assert t[2:6][["b"]][1:].tolist() == [{"b": None}, {"b": 6.0}, {"b": 7.5}]
+    assert part[["a"]].tolist() == [{"a": 2}, {"a": 3}, {"a": 4}] and t[("a",)].names == ["a"]
+    assert t[[]].shape == (10, 0) and t[[]].tolist() == []
+    del t, some
+    gc.collect()
+    assert len(client.leases("t")) == 1
+    assert arrowc.read_array(part) == part.tolist() and arrowc.read_stream(part)[1] == 1
+    assert arrowc.read_device_stream(part) == (1, part.tolist(), 1)
+    client.put("again", part)
+    assert client["again"].tolist() == [{"c": "c", "a": 2}, {"c": "d", "a": 3}, {"c": "e", "a": 4}]
+    assert "2 columns" in repr(part)
+    column = part["c"]
+    del part
+    assert column.tolist() == ["c", "d", "e"]
+    for wrong, error in ((["a", "x"], KeyError), (["a", "a"], ValueError), ([1], TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match="x.*a, b, c" if error is KeyError else ""):
+            client["t"][wrong]
+    with client.create("made", {"a": "int8"}, 2) as made, pytest.raises(gpubufd.Busy):
+        made[["a"]]
 
 
 def test_empty_tables(client):

@@ -274,6 +274,12 @@ class Held(_core.Object):
         self._check_arrow()
         return self._arrow_schema(), self._arrow_device_array()
 
+    def __arrow_c_device_stream__(self, requested_schema: Any = None, **keywords: Any) -> Any:
+        """A capsule of an Arrow C device stream that has this as its only array: on the host and on a GPU."""
+        _refuse_keywords(keywords)
+        self._check_arrow()
+        return self._arrow_device_stream()
+
     def to_pyarrow(self) -> Any:
         """A pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
         import pyarrow

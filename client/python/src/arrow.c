@@ -24,8 +24,7 @@ static void held_release(struct ArrowArray *array)
     link_put(link);
 }
 
-/* Every node on its own, since a consumer may move a child out and release the rest. */
-static int hold(struct ArrowArray *array, struct link *link)
+int arrow_hold(struct ArrowArray *array, struct link *link)
 {
     struct held *held = malloc(sizeof(*held));
     if (!held)
@@ -35,13 +34,13 @@ static int hold(struct ArrowArray *array, struct link *link)
     array->private_data = held;
     int r = 0;
     for (int64_t i = 0; r == 0 && i < array->n_children; i++)
-        r = hold(array->children[i], link);
+        r = arrow_hold(array->children[i], link);
     if (r == 0 && array->dictionary)
-        r = hold(array->dictionary, link);
+        r = arrow_hold(array->dictionary, link);
     return r;
 }
 
-static void end_schema(PyObject *capsule)
+void arrow_end_schema(PyObject *capsule)
 {
     struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
     if (schema->release)
@@ -49,7 +48,7 @@ static void end_schema(PyObject *capsule)
     free(schema);
 }
 
-static void end_array(PyObject *capsule)
+void arrow_end_array(PyObject *capsule)
 {
     struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
     if (array->release)
@@ -57,7 +56,7 @@ static void end_array(PyObject *capsule)
     free(array);
 }
 
-static void end_device_array(PyObject *capsule)
+void arrow_end_device_array(PyObject *capsule)
 {
     struct ArrowDeviceArray *array = PyCapsule_GetPointer(capsule, "arrow_device_array");
     if (array->array.release)
@@ -70,18 +69,12 @@ static PyObject *schema_capsule(struct object *self, struct gpubuf_object *objec
     struct ArrowSchema *schema = calloc(1, sizeof(*schema));
     if (!schema)
         return PyErr_NoMemory();
-    struct ArrowDeviceArray array = {.device_id = -1};
-    /* The plain export is for the host only; the other tells a GPU's schema with its array. */
-    int status = gpubuf_device_ordinal(object) < 0
-                     ? gpubuf_export_arrow(object, schema, NULL)
-                     : gpubuf_export_arrow_device(object, schema, &array);
+    int status = gpubuf_export_arrow_device(object, schema, NULL);
     if (status < 0) {
         free(schema);
         return raise_status(self->link, status);
     }
-    if (array.array.release)
-        array.array.release(&array.array);
-    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", end_schema);
+    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
     if (!capsule) {
         schema->release(schema);
         free(schema);
@@ -104,7 +97,7 @@ static int export_array(struct object *self, struct gpubuf_object *object, struc
         raise_status(self->link, status);
         return -1;
     }
-    if (hold(array, self->link) < 0) {
+    if (arrow_hold(array, self->link) < 0) {
         array->release(array);
         PyErr_NoMemory();
         return -1;
@@ -125,7 +118,7 @@ PyObject *object_arrow_array(PyObject *self, PyObject *unused)
         free(array);
         return NULL;
     }
-    PyObject *capsule = PyCapsule_New(array, "arrow_array", end_array);
+    PyObject *capsule = PyCapsule_New(array, "arrow_array", arrow_end_array);
     if (!capsule) {
         array->release(array);
         free(array);
@@ -144,7 +137,7 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
     if (!array)
         return PyErr_NoMemory();
     int status = gpubuf_export_arrow_device(object, NULL, array);
-    if (status == 0 && hold(&array->array, link) < 0) {
+    if (status == 0 && arrow_hold(&array->array, link) < 0) {
         array->array.release(&array->array);
         status = GPUBUF_E_NO_MEMORY;
     }
@@ -152,198 +145,12 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
         free(array);
         return raise_status(link, status);
     }
-    PyObject *capsule = PyCapsule_New(array, "arrow_device_array", end_device_array);
+    PyObject *capsule = PyCapsule_New(array, "arrow_device_array", arrow_end_device_array);
     if (!capsule) {
         array->array.release(&array->array);
         free(array);
     }
     return capsule;
-}
-
-/* ---- a stream of one array ---- */
-
-struct ArrowArrayStream {
-    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
-    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
-    const char *(*get_last_error)(struct ArrowArrayStream *);
-    void (*release)(struct ArrowArrayStream *);
-    void *private_data;
-};
-
-struct single {
-    struct link *link;
-    struct gpubuf_object *object;
-    struct ArrowArray array; /* until it is fetched */
-};
-
-#define STREAM_FAILED 5 /* EIO */
-
-static int single_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
-{
-    struct single *single = stream->private_data;
-    return gpubuf_export_arrow(single->object, out, NULL) < 0 ? STREAM_FAILED : 0;
-}
-
-static int single_next(struct ArrowArrayStream *stream, struct ArrowArray *out)
-{
-    struct single *single = stream->private_data;
-    *out = single->array;
-    single->array.release = NULL;
-    return 0;
-}
-
-static const char *single_error(struct ArrowArrayStream *stream)
-{
-    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
-}
-
-static void single_release(struct ArrowArrayStream *stream)
-{
-    struct single *single = stream->private_data;
-    if (single->array.release)
-        single->array.release(&single->array);
-    gpubuf_release(single->object);
-    link_put(single->link);
-    free(single);
-    stream->release = NULL;
-}
-
-static void end_stream(PyObject *capsule)
-{
-    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
-    if (stream->release)
-        stream->release(stream);
-    free(stream);
-}
-
-PyObject *object_arrow_stream(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    struct object *mine = (struct object *)self;
-    struct gpubuf_object *object = object_use(mine);
-    if (!object)
-        return NULL;
-    struct ArrowArrayStream *stream = calloc(1, sizeof(*stream));
-    struct single *single = calloc(1, sizeof(*single));
-    if (!stream || !single) {
-        PyErr_NoMemory();
-        goto failed;
-    }
-    if (export_array(mine, object, &single->array) < 0)
-        goto failed;
-    single->object = gpubuf_retain(object);
-    single->link = link_get(mine->link);
-    *stream =
-        (struct ArrowArrayStream){single_schema, single_next, single_error, single_release, single};
-    PyObject *capsule = PyCapsule_New(stream, "arrow_array_stream", end_stream);
-    if (!capsule) {
-        single_release(stream);
-        free(stream);
-    }
-    return capsule;
-
-failed:
-    free(stream);
-    free(single);
-    return NULL;
-}
-
-/* ---- reading a stream ---- */
-
-struct ArrowDeviceArrayStream {
-    ArrowDeviceType device_type;
-    int (*get_schema)(struct ArrowDeviceArrayStream *, struct ArrowSchema *out);
-    int (*get_next)(struct ArrowDeviceArrayStream *, struct ArrowDeviceArray *out);
-    const char *(*get_last_error)(struct ArrowDeviceArrayStream *);
-    void (*release)(struct ArrowDeviceArrayStream *);
-    void *private_data;
-};
-
-/* A stream of either kind. */
-struct reader {
-    struct ArrowArrayStream *host;
-    struct ArrowDeviceArrayStream *device; /* if there is no `host` */
-};
-
-static int raise_stream(const struct reader *reader, int error)
-{
-    const char *why = reader->host ? reader->host->get_last_error(reader->host)
-                                   : reader->device->get_last_error(reader->device);
-    PyErr_Format(PyExc_ValueError, "the Arrow stream failed: %s", why ? why : strerror(error));
-    return -1;
-}
-
-/* The next array of a stream at the end of `list`. 1 at the end of the stream, -1 on failure. */
-static int read_next(const struct reader *reader, PyObject *list)
-{
-    struct ArrowDeviceArray *array = calloc(1, sizeof(*array)); /* it begins with an ArrowArray */
-    if (!array) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    int error = reader->host ? reader->host->get_next(reader->host, &array->array)
-                             : reader->device->get_next(reader->device, array);
-    if (error || !array->array.release) {
-        free(array);
-        return error ? raise_stream(reader, error) : 1;
-    }
-    PyObject *capsule = reader->host ? PyCapsule_New(array, "arrow_array", end_array)
-                                     : PyCapsule_New(array, "arrow_device_array", end_device_array);
-    if (!capsule) {
-        array->array.release(&array->array);
-        free(array);
-        return -1;
-    }
-    int r = PyList_Append(list, capsule);
-    Py_DECREF(capsule);
-    return r;
-}
-
-static PyObject *read_schema(const struct reader *reader)
-{
-    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
-    if (!schema)
-        return PyErr_NoMemory();
-    int error = reader->host ? reader->host->get_schema(reader->host, schema)
-                             : reader->device->get_schema(reader->device, schema);
-    if (error) {
-        free(schema);
-        raise_stream(reader, error);
-        return NULL;
-    }
-    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", end_schema);
-    if (!capsule) {
-        schema->release(schema);
-        free(schema);
-    }
-    return capsule;
-}
-
-PyObject *core_read_stream(PyObject *module, PyObject *capsule)
-{
-    (void)module;
-    struct reader reader = {NULL, NULL};
-    if (PyCapsule_IsValid(capsule, "arrow_device_array_stream"))
-        reader.device = PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
-    else
-        reader.host = PyCapsule_GetPointer(capsule, "arrow_array_stream");
-    if (!reader.host && !reader.device)
-        return NULL;
-    if (reader.host ? !reader.host->release : !reader.device->release) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow stream has been released");
-        return NULL;
-    }
-    PyObject *head = read_schema(&reader);
-    PyObject *list = head ? PyList_New(0) : NULL;
-    int r = list ? 0 : -1;
-    while (r == 0)
-        r = read_next(&reader, list);
-    if (r < 0) {
-        Py_XDECREF(head);
-        Py_XDECREF(list);
-        return NULL;
-    }
-    return Py_BuildValue("(NN)", head, list);
 }
 
 /* schema_format(capsule): the format of the topmost node. */

@@ -212,12 +212,20 @@ PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
 /* Fills a Py_buffer for a read-only or writable view that `exporter` answers for. */
 int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags);
 
-/* ---- arrow.c, concat.c ---- */
+/* ---- arrow.c, arrow_stream.c, concat.c ---- */
 
 PyObject *object_arrow_schema(PyObject *self, PyObject *unused);
 PyObject *object_arrow_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_stream(PyObject *self, PyObject *unused);
+PyObject *object_arrow_device_stream(PyObject *self, PyObject *unused);
+/* Makes an exported array hold the link. Every node on its own, since a consumer may move a child out
+   and release the rest. 0 or GPUBUF_E_NO_MEMORY, after which it is still to be released. */
+int arrow_hold(struct ArrowArray *array, struct link *link);
+/* Ends of capsules. */
+void arrow_end_schema(PyObject *capsule);
+void arrow_end_array(PyObject *capsule);
+void arrow_end_device_array(PyObject *capsule);
 /* Client.put_arrow(name, source, as_table, options). */
 PyObject *client_put_arrow(PyObject *self, PyObject *args);
 PyObject *core_nodes(PyObject *module, PyObject *args);

@@ -526,6 +526,7 @@ static PyMethodDef methods[] = {
     {"_arrow_array", object_arrow_array, METH_NOARGS, NULL},
     {"_arrow_device_array", object_arrow_device_array, METH_NOARGS, NULL},
     {"_arrow_stream", object_arrow_stream, METH_NOARGS, NULL},
+    {"_arrow_device_stream", object_arrow_device_stream, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

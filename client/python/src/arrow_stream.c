@@ -1,0 +1,275 @@
+/* Arrow's streams in capsules: of what is published, which is one array, and of what others have. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+struct ArrowDeviceArrayStream {
+    ArrowDeviceType device_type;
+    int (*get_schema)(struct ArrowDeviceArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowDeviceArrayStream *, struct ArrowDeviceArray *out);
+    const char *(*get_last_error)(struct ArrowDeviceArrayStream *);
+    void (*release)(struct ArrowDeviceArrayStream *);
+    void *private_data;
+};
+
+/* ---- a stream of one array ---- */
+
+/* What a stream of either kind has: one array, until it is fetched. */
+struct single {
+    struct link *link;
+    struct gpubuf_object *object;
+    struct ArrowDeviceArray array; /* of the host: its first member alone is looked at */
+};
+
+#define STREAM_FAILED 5 /* EIO */
+
+static void single_end(struct single *single)
+{
+    if (!single)
+        return;
+    if (single->array.array.release)
+        single->array.array.release(&single->array.array);
+    gpubuf_release(single->object);
+    link_put(single->link);
+    free(single);
+}
+
+static struct single *single_new(const struct object *self, struct gpubuf_object *object)
+{
+    struct single *single = calloc(1, sizeof(*single));
+    if (!single) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    int status = gpubuf_export_arrow_device(object, NULL, &single->array);
+    if (status == 0 && arrow_hold(&single->array.array, self->link) < 0)
+        status = GPUBUF_E_NO_MEMORY;
+    if (status < 0) {
+        raise_status(self->link, status);
+        single_end(single);
+        return NULL;
+    }
+    single->object = gpubuf_retain(object);
+    single->link = link_get(self->link);
+    return single;
+}
+
+static int export_schema(const struct single *single, struct ArrowSchema *out)
+{
+    return gpubuf_export_arrow_device(single->object, out, NULL) < 0 ? STREAM_FAILED : 0;
+}
+
+/* ---- on the host ---- */
+
+static int host_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
+{
+    return export_schema(stream->private_data, out);
+}
+
+static int host_next(struct ArrowArrayStream *stream, struct ArrowArray *out)
+{
+    struct single *single = stream->private_data;
+    *out = single->array.array;
+    single->array.array.release = NULL;
+    return 0;
+}
+
+static const char *host_error(struct ArrowArrayStream *stream)
+{
+    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
+}
+
+static void host_release(struct ArrowArrayStream *stream)
+{
+    single_end(stream->private_data);
+    stream->release = NULL;
+}
+
+static void end_host_stream(PyObject *capsule)
+{
+    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (stream->release)
+        stream->release(stream);
+    free(stream);
+}
+
+PyObject *object_arrow_stream(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    struct single *single = object ? single_new((struct object *)self, object) : NULL;
+    if (!single)
+        return NULL;
+    struct ArrowArrayStream *stream = malloc(sizeof(*stream));
+    if (!stream) {
+        single_end(single);
+        return PyErr_NoMemory();
+    }
+    *stream = (struct ArrowArrayStream){host_schema, host_next, host_error, host_release, single};
+    PyObject *capsule = PyCapsule_New(stream, "arrow_array_stream", end_host_stream);
+    if (!capsule) {
+        single_end(single);
+        free(stream);
+    }
+    return capsule;
+}
+
+/* ---- on any device ---- */
+
+static int device_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out)
+{
+    return export_schema(stream->private_data, out);
+}
+
+static int device_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out)
+{
+    struct single *single = stream->private_data;
+    *out = single->array;
+    single->array.array.release = NULL;
+    return 0;
+}
+
+static const char *device_error(struct ArrowDeviceArrayStream *stream)
+{
+    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
+}
+
+static void device_release(struct ArrowDeviceArrayStream *stream)
+{
+    single_end(stream->private_data);
+    stream->release = NULL;
+}
+
+static void end_device_stream(PyObject *capsule)
+{
+    struct ArrowDeviceArrayStream *stream =
+        PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
+    if (stream->release)
+        stream->release(stream);
+    free(stream);
+}
+
+PyObject *object_arrow_device_stream(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    struct single *single = object ? single_new((struct object *)self, object) : NULL;
+    if (!single)
+        return NULL;
+    struct ArrowDeviceArrayStream *stream = malloc(sizeof(*stream));
+    if (!stream) {
+        single_end(single);
+        return PyErr_NoMemory();
+    }
+    *stream = (struct ArrowDeviceArrayStream){single->array.device_type,
+                                              device_schema,
+                                              device_next,
+                                              device_error,
+                                              device_release,
+                                              single};
+    PyObject *capsule = PyCapsule_New(stream, "arrow_device_array_stream", end_device_stream);
+    if (!capsule) {
+        single_end(single);
+        free(stream);
+    }
+    return capsule;
+}
+
+/* ---- reading a stream ---- */
+
+/* A stream of either kind. */
+struct reader {
+    struct ArrowArrayStream *host;
+    struct ArrowDeviceArrayStream *device; /* if there is no `host` */
+};
+
+static int raise_stream(const struct reader *reader, int error)
+{
+    const char *why = reader->host ? reader->host->get_last_error(reader->host)
+                                   : reader->device->get_last_error(reader->device);
+    PyErr_Format(PyExc_ValueError, "the Arrow stream failed: %s", why ? why : strerror(error));
+    return -1;
+}
+
+/* The next array of a stream at the end of `list`. 1 at the end of the stream, -1 on failure. */
+static int read_next(const struct reader *reader, PyObject *list)
+{
+    struct ArrowDeviceArray *array = calloc(1, sizeof(*array)); /* it begins with an ArrowArray */
+    if (!array) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int error = reader->host ? reader->host->get_next(reader->host, &array->array)
+                             : reader->device->get_next(reader->device, array);
+    if (error || !array->array.release) {
+        free(array);
+        return error ? raise_stream(reader, error) : 1;
+    }
+    PyObject *capsule = reader->host
+                            ? PyCapsule_New(array, "arrow_array", arrow_end_array)
+                            : PyCapsule_New(array, "arrow_device_array", arrow_end_device_array);
+    if (!capsule) {
+        array->array.release(&array->array);
+        free(array);
+        return -1;
+    }
+    int r = PyList_Append(list, capsule);
+    Py_DECREF(capsule);
+    return r;
+}
+
+static PyObject *read_schema(const struct reader *reader)
+{
+    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+    if (!schema)
+        return PyErr_NoMemory();
+    int error = reader->host ? reader->host->get_schema(reader->host, schema)
+                             : reader->device->get_schema(reader->device, schema);
+    if (error) {
+        free(schema);
+        raise_stream(reader, error);
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
+    if (!capsule) {
+        schema->release(schema);
+        free(schema);
+    }
+    return capsule;
+}
+
+PyObject *core_read_stream(PyObject *module, PyObject *capsule)
+{
+    (void)module;
+    struct reader reader = {NULL, NULL};
+    if (PyCapsule_IsValid(capsule, "arrow_device_array_stream"))
+        reader.device = PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
+    else
+        reader.host = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (!reader.host && !reader.device)
+        return NULL;
+    if (reader.host ? !reader.host->release : !reader.device->release) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow stream has been released");
+        return NULL;
+    }
+    PyObject *head = read_schema(&reader);
+    PyObject *list = head ? PyList_New(0) : NULL;
+    int r = list ? 0 : -1;
+    while (r == 0)
+        r = read_next(&reader, list);
+    if (r < 0) {
+        Py_XDECREF(head);
+        Py_XDECREF(list);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", head, list);
+}
