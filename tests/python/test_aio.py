@@ -183,3 +183,151 @@ def test_broken_connection(tmp_path, daemon, np):
         go(own, work)
     finally:
         own.kill()
+
+
+def test_the_same_calls():
+    """What the blocking client has, this one has, with the same parameters."""
+    import inspect
+
+    def calls(cls):
+        return {name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name))}
+
+    assert calls(gpubufd.Client) <= calls(gpubufd.aio.Client)
+    for name in calls(gpubufd.Client) & set(vars(gpubufd.Client)) - {"close", "call"}:
+        here, there = (inspect.signature(getattr(cls, name)).parameters
+                       for cls in (gpubufd.aio.Client, gpubufd.Client))
+        assert list(here) == list(there), name
+        assert [p.default for p in here.values()] == [p.default for p in there.values()], name
+    assert {"closed", "instance", "session"} <= set(dir(gpubufd.aio.Client))
+
+
+def test_many_in_one_round_trip(daemon, client):
+    async def work(c):
+        for i in range(50):
+            await c.put(f"m/{i}", [i])
+        before = (await c.stats())["methods"]["open"]["calls"]
+        found = await c.get_many([f"m/{i}" for i in range(50)], timeout=5)
+        assert [column.tolist() for column in found] == [[i] for i in range(50)]
+        assert (await c.stats())["methods"]["open"]["calls"] == before + 1
+        mixed = await c.get_many(["m/1", "none"], errors="return")
+        assert mixed[0].tolist() == [1] and "'none'" in str(mixed[1])
+        with pytest.raises(KeyError, match="none"):
+            await c.get_many(["m/1", "none"])
+
+    go(daemon, work)
+
+
+def test_put_of_everything(daemon, client, np):
+    """What the blocking put() takes comes out the same."""
+    import test_tables
+
+    values = {
+        **test_tables.LISTS, "zero-size": np.zeros((0, 3)), "0-d": np.array(5), "strided": np.arange(24).reshape(4, 6)[::-1, ::2],
+        "times": np.array(["2020-01-01", "NaT"], "M8[us]"), "bool": np.array([True, False, True]),
+        "memoryview": memoryview(bytes(range(12))).cast("B", (3, 4)), "masked": np.ma.masked_array([1, 2], [0, 1]),
+        "table": {"a": [1, None], "s": ["x", None], "l": [[1], []], "n": [None, None]}, "no rows": {"a": []}, "none": {},
+        "structured": np.array([(1, b"a")], dtype=[("i", "i2"), ("s", "S3")]), "text": np.array(["a", "bcd"]),
+    }
+
+    async def work(c):
+        for name, value in values.items():
+            await c.put("a", value, replace=True)
+            client.put("b", value, replace=True)
+            a, b = await c.get("a"), client["b"]
+            assert type(a) is type(b) and a.tolist() == b.tolist(), name
+            assert client.stat("a").layout == client.stat("b").layout or _layouts(client) , name
+            await c.put("c", a, replace=True)
+            assert (await c.get("c")).tolist() == b.tolist(), name
+
+    go(daemon, work)
+
+
+def _layouts(client):
+    """But for where the buffers lie."""
+
+    def plain(node):
+        if isinstance(node, dict):
+            return {k: plain(v) for k, v in node.items() if k not in ("segment", "offset") or k == "offset"
+                    and "segment" not in node}
+        return [plain(v) for v in node] if isinstance(node, list) else node
+
+    return plain(client.stat("a").layout) == plain(client.stat("b").layout)
+
+
+def test_put_of_pandas_and_batches(daemon, client, np, pd):
+    import arrowc
+    import test_tables
+
+    frame = pd.DataFrame({"i": np.arange(4), "c": pd.Categorical(["x", "y", None, "x"]), "s": ["a", None, "c", "d"],
+                          "z": pd.date_range("2020", periods=4, tz="Europe/Vienna")})
+    parts = arrowc.StreamProducer([(n, f, b) for n, f, b in test_tables.BATCHES])
+
+    async def work(c):
+        await c.put("df", frame)
+        pd.testing.assert_frame_equal((await c.get("df")).to_pandas(), frame)
+        await c.put("t", parts)
+        assert (await c.get("t")).tolist() == test_tables.JOINED
+
+    go(daemon, work)
+
+
+def test_a_large_put_lets_others_run(daemon, client, np):
+    """64 MiB are copied in parts; what else the loop has to do is done in between."""
+    large = np.arange(8 << 20)
+
+    async def work(c):
+        for value in (large, {"x": large}, large.reshape(1024, -1).T):
+            turns = 0
+
+            async def other():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            beside = asyncio.ensure_future(other())
+            await c.put("large", value, replace=True)
+            beside.cancel()
+            assert turns >= 4, turns
+        assert (await c.get("large")).to_numpy()[5, 3] == large.reshape(1024, -1).T[5, 3]
+
+    go(daemon, work)
+
+
+def test_watches_end(daemon, client):
+    async def work(c):
+        async with c.watch("w/") as watch:
+            assert (await watch.__anext__()).kind == "synced"
+            await c.put("w/1", b"x")
+            assert (await watch.__anext__()).name == "w/1"
+        assert [event async for event in watch] == []
+        assert [event.kind async for event in c.watch("w/", timeout=0.05)] == ["sealed", "synced"]
+        watch = c.watch("w/")
+        await watch.__anext__()
+        del watch
+        waiting = asyncio.ensure_future(c.watch("none/").__anext__())
+        assert (await waiting).kind == "synced"
+        last = c.watch("none/")
+        await last.__anext__()
+        waiting = asyncio.ensure_future(last.__anext__())
+        await c.stats()
+        c.close()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+    go(daemon, work)
+
+
+def test_seal_with_counts_and_devices(daemon, client):
+    async def work(c):
+        made = await c.create("t", {"x": "int32"}, 3, nulls=True)
+        memoryview(made["x"].validity.bits)[0] = 0b101
+        await c.seal(made, [1])
+        assert (await c.get("t"))["x"].null_count == 1
+        assert (await c.devices())[0]["id"] == "host"
+        with pytest.raises(TypeError, match="put\\(\\) copies"):
+            await c.share_mine("x", [1])
+        with pytest.raises(TimeoutError):
+            await c.call("stats", timeout=0)
+
+    go(daemon, work)

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import GPU_HEAD, PACKAGE, REAL_GPU, needs_gpu, needs_numpy
+from conftest import GPU_HEAD, PACKAGE, REAL_GPU, fake_only, needs_gpu, needs_numpy
 
 pytestmark = needs_gpu
 
@@ -234,6 +234,71 @@ def test_module_cuda(run):
         assert error.kind == "device" and "cuDeviceGet" in str(error)
         """
     )
+
+
+@needs_numpy
+def test_events_tell_the_time(run):
+    run(
+        """
+        stream = cuda.Stream()
+        begin = stream.record(timing=True)
+        there = cuda.to_device(cuda.pinned(1 << 20, "u1"), stream=stream)
+        end = cuda.Event(timing=True)
+        end.record(stream)
+        end.synchronize()
+        assert 0 < end.seconds_since(begin) < 10
+        with cuda.Event() as plain:
+            plain.record()
+            assert "CUDA_ERROR_INVALID_HANDLE" in raises(cuda.CudaError, lambda: end.seconds_since(plain))
+        """
+    )
+
+
+@needs_numpy
+@fake_only
+def test_everything_is_given_back(run, tmp_path):
+    """Each thing of the driver's with its last reference; pinned memory with the last array over it."""
+    trace = tmp_path / "trace"
+    run(
+        """
+        pinned = cuda.pinned((10, 10), "f4")
+        part = pinned[3:, ::2]
+        del pinned
+        part[:] = 1
+        stream, event, memory = cuda.Stream(), cuda.Event(), cuda.empty(100)
+        theirs = cuda.Stream.of(stream)
+        del part, event, memory, stream
+        gc.collect()
+        """,
+        FAKECUDA_TRACE=str(trace),
+    )
+    calls = [line.split()[1] for line in trace.read_text().splitlines()]
+    for make, free in (("cuMemHostAlloc", "cuMemFreeHost"), ("cuStreamCreate", "cuStreamDestroy"),
+                       ("cuEventCreate", "cuEventDestroy"), ("cuMemAlloc", "cuMemFree")):
+        assert calls.count(make) == calls.count(free) >= 1, (make, calls.count(make), calls.count(free))
+
+
+@needs_numpy
+@fake_only
+def test_each_error_has_its_cuda_name(run):
+    """What the driver refuses is told with its name, its number, and the function."""
+    for function, work in (("cuMemAlloc", "cuda.empty(10)"), ("cuStreamCreate", "cuda.Stream()"),
+                           ("cuEventCreate", "cuda.Event()"), ("cuMemHostAlloc", "cuda.pinned(10)"),
+                           ("cuMemGetInfo", "cuda.Device(0).memory_info()"),
+                           ("cuMemcpyHtoDAsync", "cuda.to_device(np.arange(3))"),
+                           ("cuStreamSynchronize", "cuda.Stream.of(None).synchronize()")):
+        run(
+            f"""
+            error = None
+            try:
+                {work}
+            except cuda.CudaError as caught:
+                error = caught
+            assert error and error.name == "CUDA_ERROR_OUT_OF_MEMORY" and error.status == 2, error
+            assert {function!r} in str(error) and error.kind == "device" and isinstance(error, gpubufd.DeviceError)
+            """,
+            FAKECUDA_FAIL=f"{function}:*:2",
+        )
 
 
 @needs_numpy
