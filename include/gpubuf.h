@@ -581,6 +581,22 @@ GPUBUF_API int gpubuf_delete(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_pin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 
+/*
+ * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is), for
+ * one who knows that memory will be wanted or that the object will not: the daemon does it by itself
+ * when memory is short. It returns when the content is in the tier. GPUBUF_E_BUSY: somebody holds it;
+ * GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room; GPUBUF_E_UNSUPPORTED: there is no such tier,
+ * or the memory is its producer's; GPUBUF_E_DEVICE: it could not be copied.
+ */
+GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier);
+
+/*
+ * Brings it back to its device before it is opened, which would do the same, and waits at most
+ * `wait_ms` for room there to become free, not counting the copy. Nothing holds it there. Errors as of
+ * gpubuf_open, and GPUBUF_E_NO_SPACE.
+ */
+GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
+
 struct gpubuf_alias_options {
     size_t size;
     bool slice;      /* take `offset` and `length` into account */

@@ -15,6 +15,8 @@ GB_COMMAND(show);
 GB_COMMAND(ls);
 GB_COMMAND(stat);
 GB_COMMAND(rm);
+GB_COMMAND(spill);
+GB_COMMAND(restore);
 GB_COMMAND(alias);
 GB_COMMAND(ps);
 GB_COMMAND(watch);

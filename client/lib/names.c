@@ -113,10 +113,16 @@ int gb_check_prefix(const struct gpubuf_client *client, const char *prefix)
     return 0;
 }
 
-/* What a call without options of its own waits for its answer. */
+/* What a call waits for an answer that the daemon may take `wait_ms` to give. */
+static int64_t answer_timeout_after(const struct gpubuf_client *client, int64_t wait_ms)
+{
+    return client ? gb_answer_timeout(client, wait_ms) : -1;
+}
+
+/* What a call without options of its own waits. */
 static int64_t answer_timeout(const struct gpubuf_client *client)
 {
-    return client ? gb_answer_timeout(client, 0) : -1;
+    return answer_timeout_after(client, 0);
 }
 
 static int call_name(struct gpubuf_client *client, const char *method, const char *name,
@@ -168,6 +174,55 @@ int gpubuf_pin(struct gpubuf_client *client, const char *name)
 int gpubuf_unpin(struct gpubuf_client *client, const char *name)
 {
     return call_name(client, "unpin", name, NULL);
+}
+
+/* ---- spill, restore ---- */
+
+/* The daemon gives its own work a minute before it says `timeout` itself. */
+#define MOVE_MS 60000
+
+struct placing {
+    const char *name, *tier;
+    int64_t wait_ms;
+};
+
+static void write_placing(struct gb_writer *writer, const void *arg)
+{
+    const struct placing *placing = arg;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, placing->name);
+    if (placing->tier) {
+        GB_WRITE_LITERAL(writer, ",\"tier\":");
+        gb_write_cstring(writer, placing->tier);
+    }
+    if (placing->wait_ms)
+        gb_write_format(writer, ",\"wait_ms\":%" PRIi64, placing->wait_ms);
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier)
+{
+    struct placing placing = {.name = name, .tier = tier};
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    if (tier && !gb_utf8_valid(tier, strlen(tier)))
+        return gb_report_text(client, GPUBUF_E_INVALID, "tier is not UTF-8");
+    return gb_call(client, "spill", write_placing, &placing, answer_timeout_after(client, MOVE_MS),
+                   NULL);
+}
+
+int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms)
+{
+    struct placing placing = {.name = name, .wait_ms = wait_ms};
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
+        return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
+                              (int)GB_LIMIT(wait_ms));
+    return gb_call(client, "restore", write_placing, &placing,
+                   answer_timeout_after(client, wait_ms + MOVE_MS), NULL);
 }
 
 /* ---- list ---- */

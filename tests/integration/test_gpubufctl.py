@@ -23,68 +23,11 @@ import numpy
 import pytest
 
 import device as test_device
-from conftest import BUILD, ROOT, SANITIZER
+from conftest import BUILD, ROOT
+from ctl import FAILED, GPUBUFCTL, NO_DAEMON, OK, TIMEOUT, USAGE, Ctl
 from peer import DEADLINE
 
-GPUBUFCTL = BUILD / "bin" / "gpubufctl"
 DATA = ROOT / "examples" / "data"
-
-OK, FAILED, USAGE, NO_DAEMON, TIMEOUT = range(5)
-
-
-class Ctl:
-    """Runs gpubufctl on one daemon, in a directory of its own."""
-
-    def __init__(self, path, directory):
-        self.path = path
-        self.directory = directory
-        self.env = {
-            key: value
-            for key, value in test_device.environment().items()
-            if key not in ("NO_COLOR", "COLUMNS", "GPUBUFD_SOCKET")
-        }
-        self.env["GPUBUFD_SOCKET"] = path
-
-    def raw(self, *words, input=None, env=None):
-        done = subprocess.run(
-            [str(GPUBUFCTL), *words],
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            timeout=DEADLINE * 3,
-            env={**self.env, **(env or {})},
-            cwd=self.directory,
-        )
-        assert not SANITIZER.search(done.stderr.decode(errors="replace")), done.stderr.decode()
-        assert done.returncode in range(5), (done.returncode, done.stderr)
-        return done
-
-    def __call__(self, *words, **settings):
-        """Must succeed, in silence on standard error; returns standard output."""
-        done = self.raw(*words, **settings)
-        assert done.returncode == OK and done.stderr == b"", (words, done)
-        return done.stdout.decode()
-
-    def json(self, *words):
-        return json.loads(self("--json", *words))
-
-    def fails(self, status, *words, **settings):
-        """Must fail with one sentence and print nothing else; returns the sentence."""
-        done = self.raw(*words, **settings)
-        sentence = done.stderr.decode()
-        assert done.returncode == status, (words, done)
-        assert done.stdout == b"", (words, done.stdout)
-        assert re.fullmatch(r"gpubufctl: [^\n]+\n", sentence), sentence
-        return sentence
-
-    def names(self):
-        return self("ls", "--names").splitlines()
-
-    def file(self, name, content):
-        path = os.path.join(self.directory, name)
-        with open(path, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-        return path
 
 
 @pytest.fixture
@@ -750,7 +693,7 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "alias", "ps", "watch",
+COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias", "ps", "watch",
             "stats", "trim", "call", "describe", "completion")
 
 

@@ -248,7 +248,9 @@ static int do_names(void)
     r = gpubuf_list(client, "memory/", no_object, NULL);
     if (r == 0)
         r = gpubuf_pin(client, "memory/a");
-    return r < 0 ? r : gpubuf_unpin(client, "memory/a");
+    if (r == 0)
+        r = gpubuf_unpin(client, "memory/a");
+    return r < 0 ? r : gpubuf_restore(client, "memory/a", 0);
 }
 
 static struct gpubuf_object *held;

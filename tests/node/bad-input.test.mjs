@@ -70,7 +70,7 @@ async function matrix (gpubufd, socket) {
     for (const one of Array.isArray(outcome) ? outcome : [outcome]) if (typeof one?.release === 'function') one.release()
   }
 
-  const methods = ['open', 'openMany', 'call', 'stat', 'list', 'leases', 'stats', 'delete', 'pin', 'unpin', 'alias', 'create', 'put', 'watch']
+  const methods = ['open', 'openMany', 'call', 'stat', 'list', 'leases', 'stats', 'delete', 'pin', 'unpin', 'spill', 'restore', 'alias', 'create', 'put', 'watch']
   const before = { call: ['list'], alias: ['m/alias'], create: ['m/made'], put: ['m/put'], open: [], openMany: [] }
   for (const [i, junk] of JUNK.entries()) {
     const name = `#${i} ${typeof junk}`

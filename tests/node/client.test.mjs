@@ -1,6 +1,9 @@
 // Connections and requests.
 
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
 import test from 'node:test'
 import { Daemon, connect, fixture, gpubufd, require, run, until } from './harness.mjs'
 
@@ -125,6 +128,34 @@ test('pins, leases, stats, aliases', async () => {
   assert.deepEqual([...part.values], [2, 3])
   part.release()
   assert.equal(typeof (await c.stats()).devices, 'object')
+})
+
+test('moving off a device and back', async () => {
+  const place = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-tier-'))
+  const tiered = await Daemon.start('--device', 'host:64M', '--tier', `disk:64M:${place}`)
+  const own = await connect({ socket: tiered.socket })
+  try {
+    await own.put('a', Int32Array.of(1, 2, 3))
+    await own.spill('a')
+    assert.equal((await own.stat('a')).tier, 'disk')
+    await own.restore('a', { timeout: 1000 })
+    assert.equal((await own.stat('a')).tier, 'host')
+    await own.spill('a', { tier: 'disk' })
+    const object = await own.open('a')
+    assert.deepEqual([...object.values], [1, 2, 3])
+    await assert.rejects(own.spill('a'), { kind: 'busy' })
+    object.release()
+    await assert.rejects(own.spill('a', { tier: 'host' }), { kind: 'unsupported' })
+    await assert.rejects(own.spill('a', { tier: 'tape' }), { kind: 'invalid' })
+    await assert.rejects(own.spill('a', { tier: 7 }), TypeError)
+    await assert.rejects(own.restore('none'), { kind: 'not_found' })
+    await assert.rejects(own.restore('a', { timeout: -1 }), RangeError)
+    await assert.rejects(own.restore('a', { signal: AbortSignal.abort(new Error('enough')) }), /enough/)
+  } finally {
+    own.close()
+    await tiered.stop()
+    await rm(place, { recursive: true, force: true })
+  }
 })
 
 test('events come in order, and end with the loop', async () => {

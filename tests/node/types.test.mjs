@@ -47,6 +47,8 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   await client.put('u', await column.toHost())
   const made = await client.create('m', { kind: 'array', dtype: 'int8', shape: [1, 2] })
   await made.seal()
+  await client.spill('m', { tier: 'disk', signal })
+  await client.restore('m', { timeout: 5 })
   const [first] = await client.openMany<Column>(['a'])
   const partial = await client.openMany(['a'], { partial: true })
   for (const one of partial) if (!(one instanceof Error)) one.release()

@@ -57,6 +57,19 @@ def daemon(request):
 
 
 @pytest.fixture
+def tiered(tmp_path):
+    """A daemon with a tier on disk below its host memory."""
+    place = tmp_path / "tier"
+    place.mkdir()
+    daemon = Daemon(str(tmp_path), ["--tier", f"disk:64M:{place}"], device="host:64M")
+    try:
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture
 def client(daemon):
     """A connection; what it published is deleted after the test, and no lease may be left."""
     client = gpubufd.connect(daemon.path)

@@ -54,6 +54,23 @@ def test_all_calls(daemon, client, np):
     go(daemon, work)
 
 
+def test_moving(tiered):
+    async def work(c):
+        await c.put("a", b"hello")
+        await c.spill("a")
+        assert (await c.stat("a")).tier == "disk"
+        await c.restore("a", timeout=1)
+        assert (await c.stat("a")).tier == "host"
+        await c.spill("a", tier="disk")
+        with pytest.raises(gpubufd.Invalid):
+            await c.spill("a", "tape")
+        with pytest.raises(gpubufd.NotFound):
+            await c.restore("nope")
+        assert bytes(await c.get("a")) == b"hello"
+
+    go(tiered, work)
+
+
 def test_waiting_does_not_block(daemon, client):
     async def work(c):
         waiting = asyncio.ensure_future(c.get("later", timeout=20))

@@ -31,6 +31,29 @@ def fds():
 # ---- names and errors ----
 
 
+def test_moving(tiered, np):
+    with gpubufd.connect(tiered.path) as client:
+        client.put("a", np.arange(1000))
+        client.spill("a")
+        assert client.stat("a").tier == "disk"
+        client.restore("a", timeout=1.5)
+        assert client.stat("a").tier == "host"
+        client.spill("a", tier="disk")
+        held = client.get("a")
+        assert held.tolist() == list(range(1000))
+        with pytest.raises(gpubufd.Busy):
+            client.spill("a")
+        held.release()
+        with pytest.raises(gpubufd.Unsupported):
+            client.spill("a", "host")
+        with pytest.raises(gpubufd.Invalid, match="tape"):
+            client.spill("a", "tape")
+        with pytest.raises(KeyError):
+            client.restore("nope")
+        with pytest.raises(ValueError):
+            client.restore("a", timeout=-1)
+
+
 def test_names(client, np):
     client.put("s/a", np.arange(3))
     client.put("s/b", b"xyz", mode=0o640, ttl=600, evict="keep")

@@ -291,6 +291,20 @@ class Client {
     await this.#call('_request', 'unpin', { name: text(name, 'the name') }, options)
   }
 
+  /** Moves an object off its device now; `tier`: "host" or "disk", by default the first there is. */
+  async spill (name, options) {
+    const { tier, signal } = optionsOf(options)
+    if (tier !== undefined) text(tier, 'the tier')
+    await this.#call('_ask', 'spill', { name: text(name, 'the name'), tier }, { signal })
+  }
+
+  /** Brings an object back to its device; `timeout`: milliseconds to wait for room there. */
+  async restore (name, options) {
+    const { timeout, signal } = optionsOf(options)
+    const params = { name: text(name, 'the name'), wait_ms: number(timeout, 'timeout') }
+    await this.#call('_ask', 'restore', params, { signal })
+  }
+
   /** Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. */
   async alias (name, of, options) {
     const { slice, columns, replace, mode, signal } = optionsOf(options)

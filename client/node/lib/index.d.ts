@@ -276,6 +276,10 @@ export class Client {
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
+  /** Moves an object off its device now. Default: to the first tier that there is. */
+  spill (name: string, options?: RequestOptions & { tier?: 'host' | 'disk' }): Promise<void>
+  /** Brings it back before it is opened; `timeout`: milliseconds to wait for room on its device. */
+  restore (name: string, options?: RequestOptions & { timeout?: number }): Promise<void>
   alias (name: string, of: string, options?: RequestOptions & {
     slice?: { offset: number, length: number }, columns?: string[], mode?: string | number, replace?: boolean
   }): Promise<number>

@@ -99,6 +99,7 @@ def _event(kind: str, *fields: Any) -> Event:
 
 
 _NO_RESUME = -2
+MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
 
 
 def _ms(seconds: Optional[float], what: str = "timeout") -> int:
@@ -521,6 +522,21 @@ class Client(_core.Client):
         """Takes a pin back."""
         self.call("unpin", {"name": name})
 
+    def spill(self, name: str, tier: Optional[str] = None) -> None:
+        """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
+
+        The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
+        full. Unsupported: there is no such tier.
+        """
+        self.call("spill", _spill(name, tier), timeout=MOVE_TIMEOUT)
+
+    def restore(self, name: str, timeout: Optional[float] = None) -> None:
+        """Brings an object back to its device, before it is opened. Nothing holds it there.
+
+        `timeout`: how long to wait for room on the device. NotFound, NoSpace (a MemoryError), Timeout.
+        """
+        self.call("restore", {"name": name, "wait_ms": _ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
+
     def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
         columns: Optional[Sequence[str]] = None, mode: Union[int, str, None] = None,
@@ -552,6 +568,10 @@ class Client(_core.Client):
         when nothing has happened for so long; otherwise it goes on for ever.
         """
         return Watch(self, prefix or None, timeout)
+
+
+def _spill(name: str, tier: Optional[str]) -> Dict[str, Any]:
+    return {"name": name} if tier is None else {"name": name, "tier": tier}
 
 
 def _alias(

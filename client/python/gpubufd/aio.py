@@ -300,6 +300,14 @@ class Client:
         """Takes a pin back."""
         await self.call("unpin", {"name": name})
 
+    async def spill(self, name: str, tier: Optional[str] = None) -> None:
+        """Moves an object off its device now; see gpubufd.Client.spill."""
+        await self.call("spill", _client._spill(name, tier))
+
+    async def restore(self, name: str, timeout: Optional[float] = None) -> None:
+        """Brings an object back to its device; see gpubufd.Client.restore."""
+        await self.call("restore", {"name": name, "wait_ms": _client._ms(timeout)})
+
     async def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
         columns: Optional[Sequence[str]] = None, mode: Union[int, str, None] = None,

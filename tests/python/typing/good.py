@@ -54,6 +54,8 @@ def look(client: gpubufd.Client) -> None:
     devices: List[Dict[str, Any]] = client.devices()
     try:
         client.pin("a")
+        client.spill("a", tier="disk")
+        client.restore("a", timeout=1.5)
     except gpubufd.NotFound as error:
         key: KeyError = error
         message: str = error.kind
