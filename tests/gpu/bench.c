@@ -20,6 +20,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -100,8 +101,7 @@ static struct gpubuf_object *create(struct gpubuf_client *client, const char *na
                                     bool replace)
 {
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes};
-    struct gpubuf_create_options options = {
-        .size = sizeof(options), .replace = replace, .evict = GPUBUF_EVICT_KEEP};
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = replace};
     struct gpubuf_object *object;
 
     check(client, gpubuf_create(client, name, &layout, &options, &object), "create");
@@ -301,6 +301,101 @@ static void put(char **arguments)
                             .ratio = &ratio,
                             .note = note});
     check(client, gpubuf_delete(client, "put"), "delete");
+    gpubuf_disconnect(client);
+}
+
+/* ---- moving to the host tier and back ---- */
+
+static double call_rate(struct gpubuf_client *client, const char *method, uint64_t bytes)
+{
+    double begun = microseconds();
+
+    check(client, gpubuf_call(client, method, "{\"name\":\"move\"}", -1, NULL), method);
+    return rate(bytes, microseconds() - begun);
+}
+
+static double pinned_copy(void *pinned, CUdeviceptr pointer, uint64_t bytes, bool out)
+{
+    double begun = microseconds();
+
+    if (out)
+        DRIVER(cuMemcpyDtoHAsync, pinned, pointer, bytes, NULL);
+    else
+        DRIVER(cuMemcpyHtoDAsync, pointer, pinned, bytes, NULL);
+    DRIVER(cuCtxSynchronize);
+    return rate(bytes, microseconds() - begun);
+}
+
+static void print_moves(const char *what, uint64_t bytes, struct series *measured,
+                        struct series *floor, struct series *ratio)
+{
+    char id[64];
+
+    snprintf(id, sizeof(id), "%s.%" PRIu64 "mib", what, bytes >> 20);
+    print_row(&(struct row){
+        .id = id, .unit = "GB/s", .measured = measured, .floor = floor, .ratio = ratio});
+}
+
+/* What is spilled was never copied below before: a new version in every round. */
+static void move(char **arguments)
+{
+    struct gpubuf_client *client = start(arguments[0]);
+    uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
+    CUdeviceptr source = allocate_device(bytes);
+    struct series out = {0}, out_floor = {0}, out_ratio = {0};
+    struct series in = {0}, in_floor = {0}, in_ratio = {0};
+    void *pinned;
+
+    DRIVER(cuMemHostAlloc, &pinned, bytes, 0);
+    fill(source, 0x5a, bytes);
+    for (uint64_t i = 0; i < rounds + 3; i++) { /* the first ones pin the tier's memory */
+        struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+        double out_plain, in_plain, spilled, restored;
+
+        check(client,
+              gpubuf_put_bytes(client, "move", (const void *)(uintptr_t)source, bytes, &options),
+              "put");
+        out_plain = pinned_copy(pinned, source, bytes, true);
+        spilled = call_rate(client, "spill", bytes);
+        in_plain = pinned_copy(pinned, source, bytes, false);
+        restored = call_rate(client, "restore", bytes);
+        if (i < 3)
+            continue;
+        series_add(&out_floor, out_plain);
+        series_add(&out, spilled);
+        series_add(&out_ratio, spilled / out_plain);
+        series_add(&in_floor, in_plain);
+        series_add(&in, restored);
+        series_add(&in_ratio, restored / in_plain);
+    }
+    print_moves("spill", bytes, &out, &out_floor, &out_ratio);
+    print_moves("restore", bytes, &in, &in_floor, &in_ratio);
+    DRIVER(cuMemFreeHost, pinned);
+    check(client, gpubuf_delete(client, "move"), "delete");
+    gpubuf_disconnect(client);
+}
+
+/* Opens and releases one object, that is mapped, until told to stop; the time of each. */
+static void reopen(char **arguments)
+{
+    struct gpubuf_client *client = start(arguments[0]);
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    struct series taken = {0};
+
+    for (uint64_t i = 0; poll(&input, 1, 0) == 0; i++) {
+        double begun = microseconds();
+        struct gpubuf_object *object;
+
+        check(client, gpubuf_open(client, arguments[1], NULL, &object), "open");
+        gpubuf_release(object);
+        if (i >= 100)
+            series_add(&taken, microseconds() - begun);
+        if (i == 100) {
+            puts("{\"ready\":true}");
+            fflush(stdout);
+        }
+    }
+    print_row(&(struct row){.id = "reopen", .unit = "us", .measured = &taken});
     gpubuf_disconnect(client);
 }
 
@@ -531,7 +626,8 @@ int main(int argc, char **argv)
         {"make", 4, make},     {"open", 3, open_many},         {"lend", 2, lend},
         {"borrow", 0, borrow}, {"create", 3, create_and_seal}, {"put", 3, put},
         {"kernel", 4, kernel}, {"produce", 4, produce},        {"consume", 4, consume},
-        {"send", 3, send_box}, {"receive", 3, receive_box},
+        {"send", 3, send_box}, {"receive", 3, receive_box},    {"move", 3, move},
+        {"reopen", 2, reopen},
     };
 
     for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(*commands); i++) {

@@ -23,6 +23,7 @@ sys.dont_write_bytecode = True
 import chart  # noqa: E402
 import harness  # noqa: E402
 from harness import MIB, Failure, Skip  # noqa: E402
+from peer import Peer  # noqa: E402
 
 # id: (what, which figure the aim is about, aim, at least or at most, what the floor is)
 ROWS = {
@@ -50,7 +51,18 @@ ROWS = {
     "handover.touched": ("256 MiB until a byte is read, host memory that was in use before", None, None, None,
                          "by used memory"),
     "handover.pinned": ("the same, pinned host memory", None, None, None, "by pinned memory"),
+    "spill.16mib": ("spill 16 MiB to the host tier", None, None, None, "pinned copy"),
+    "spill.64mib": ("spill 64 MiB", "ratio", 0.85, ">=", "pinned copy"),
+    "spill.256mib": ("spill 256 MiB", "ratio", 0.85, ">=", "pinned copy"),
+    "spill.1024mib": ("spill 1 GiB", "ratio", 0.85, ">=", "pinned copy"),
+    "restore.16mib": ("restore 16 MiB", None, None, None, "pinned copy"),
+    "restore.64mib": ("restore 64 MiB", "ratio", 0.85, ">=", "pinned copy"),
+    "restore.256mib": ("restore 256 MiB", "ratio", 0.85, ">=", "pinned copy"),
+    "restore.1024mib": ("restore 1 GiB", "ratio", 0.85, ">=", "pinned copy"),
+    "reopen": ("open + release, nothing else going on", None, None, None, None),
+    "reopen.spilling": ("the same while 8 GiB are being spilled", "ratio", 2, "<=", "idle"),
     "vram": ("memory that the daemon itself takes", "measured", 16, "<=", None),
+    "vram.spilling": ("the same once it has spilled", None, None, None, None),
 }
 COUNTS = (1, 100, 1000)
 
@@ -240,11 +252,77 @@ class Bench:
                             [middle / value for value in measured]))
         return rows
 
+    def tiered(self):
+        """A daemon with a host tier that pins as it goes."""
+        return self.case.daemon(
+            f"cuda:0:{self.size(16384, 256) // MIB}M",
+            options=("--tier", f"host:{self.size(16384, 256) // MIB}M", "--watermarks", "100:100"))
+
+    def spill(self):
+        daemon, rows = self.tiered(), []
+        for mib in (16, 64, 256, 1024):
+            if mib <= self.size(16384, 256) // MIB // 8:
+                rows += self.run("move", daemon.path, mib * MIB, 2 if self.quick else 20)
+        daemon.stop()
+        return rows
+
+    def crowd(self):
+        """How long an open takes while others' objects leave, 8 GiB of them."""
+        daemon, rows = self.tiered(), []
+        count, size = 8, self.size(1024, 16)
+        self.run("make", daemon.path, "big", count, size)
+        self.run("make", daemon.path, "small", 1, MIB)
+        with self.lasting("reopen", daemon.path, "small/0") as idle:
+            time.sleep(1 if self.case.fake else 3)  # that long it is measured
+        found = []
+        for _ in range(1 if self.quick else 3):
+            with Peer(daemon.path) as peer:
+                for i in range(count):  # all of them on the device, and dirty or not yet below
+                    peer.call("restore", name=f"big/{i}")
+                with self.lasting("reopen", daemon.path, "small/0") as busy:
+                    asked = [peer.request("spill", name=f"big/{i}", tier="host")
+                             for i in range(count)]
+                    for one in asked:
+                        peer.reply(one, 60)
+                found.append(busy[0]["measured"]["median"])
+            daemon.call("delete", names=[f"big/{i}" for i in range(count)])
+            self.run("make", daemon.path, "big", count, size)
+        daemon.stop()
+        quiet = idle[0]["measured"]["median"]
+        rows.append(row("reopen", "us", [quiet]))
+        rows.append(row("reopen.spilling", "us", found, [quiet], [f / quiet for f in found]))
+        return rows
+
+    @contextlib.contextmanager
+    def lasting(self, *arguments):
+        """A command that goes on until the block ends; what it printed is in the list then."""
+        process, found = self.start(*arguments), []
+        try:
+            self.line(process)
+            yield found
+            out, _ = process.communicate("stop\n", 60)
+            found += [json.loads(line) for line in out.splitlines()]
+        finally:
+            process.kill()
+            process.communicate()
+
     def vram(self):
         """With objects and sessions, what is in use less what was there before and the segments."""
         t = self.case
         before = t.free()
         daemon = self.daemon()
+        rows = [self.taken(daemon, before, 16)]
+        daemon.stop()
+        daemon = self.tiered()
+        with Peer(daemon.path) as peer:
+            self.run("make", daemon.path, "first", 1, MIB)
+            peer.call("spill", name="first/0")
+        line = self.taken(daemon, before, 0)
+        daemon.stop()
+        return rows + [dict(line, id="vram.spilling")]
+
+    def taken(self, daemon, before, enough):
+        t = self.case
         self.run("make", daemon.path, "v", 64, MIB)
         daemon.sessions(0)
         figures = daemon.figures()
@@ -253,12 +331,11 @@ class Bench:
 
         def settled():
             taken[:] = [(before - t.free() - segments) / MIB]
-            return taken[0] <= 16
+            return taken[0] <= enough
 
         with contextlib.suppress(Failure):  # the program's own context goes in its own time
-            harness.eventually(settled, "")
-        daemon.stop()
-        return [row("vram", "MiB", taken)]
+            harness.eventually(settled, "", 20 if enough else 5)
+        return row("vram", "MiB", taken)
 
 
 # ---- the report ----
@@ -357,7 +434,8 @@ def measure(place, options):
     try:
         bench = Bench(place, case, options.quick)
         case.free()  # the observer is there from the start, and keeps the driver awake
-        for name in ("opens", "create", "puts", "kernel", "handover", "vram", "torch"):
+        for name in ("opens", "create", "puts", "kernel", "handover", "spill", "crowd",
+                     "vram", "torch"):
             if options.only not in name:
                 continue
             started = time.monotonic()
