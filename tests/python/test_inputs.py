@@ -55,7 +55,7 @@ ARRAYS = {
     "array.array": (array.array("h", [1, -2]), np.array([1, -2], "i2")),
     "subclass": (np.array([1, 2]).view(type("Mine", (np.ndarray,), {})), np.array([1, 2])),
     "recarray field": (np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]).b, np.array([2.0])),
-    "matrix": (np.asmatrix([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]])),
+    "subclass of 2 axes": (np.array([[1, 2], [3, 4]]).view(type("Mine", (np.ndarray,), {})).T, np.array([[1, 3], [2, 4]])),
 }
 
 
