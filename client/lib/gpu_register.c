@@ -230,7 +230,7 @@ struct registration {
     unsigned *regions_of; /* of each part */
     struct region regions[REGIONS_MAX];
     unsigned region_count;
-    const struct gb_layout *layout;
+    struct gb_layout layout;
     struct gpubuf_create_options options;
 };
 
@@ -253,7 +253,7 @@ static void write_register(struct gb_writer *writer, const void *arg)
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, registration->name);
     GB_WRITE_LITERAL(writer, ",\"layout\":");
-    gb_layout_write(writer, registration->layout, GB_LAYOUT_REGISTER);
+    gb_layout_write(writer, &registration->layout, GB_LAYOUT_REGISTER);
     GB_WRITE_LITERAL(writer, ",\"handles\":[");
     for (unsigned i = 0; i < registration->region_count; i++) {
         if (i > 0)
@@ -278,8 +278,8 @@ static int move_buffer(struct gb_buffer *buffer, void *arg)
 }
 
 /* The layout, whose buffers count from the parts' pointers and lie within them. */
-static int read_layout(const char *text, const struct registration *registration,
-                       struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
+static int read_layout(const char *text, struct registration *registration, struct gb_pool *pool,
+                       struct gb_error *error)
 {
     struct gb_json value;
     struct gb_path path = {.key = "layout_json"};
@@ -291,7 +291,7 @@ static int read_layout(const char *text, const struct registration *registration
     }
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json: expected an object");
-    int r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, layout, error);
+    int r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, &registration->layout, error);
     if (r < 0)
         return r;
     uint64_t *bytes = gb_pool_alloc(pool, registration->part_count * sizeof(*bytes));
@@ -299,7 +299,8 @@ static int read_layout(const char *text, const struct registration *registration
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < registration->part_count; i++)
         bytes[i] = registration->parts[i].bytes;
-    return gb_layout_check_handles(layout, bytes, registration->part_count, &path, error);
+    return gb_layout_check_handles(&registration->layout, bytes, registration->part_count, &path,
+                                   error);
 }
 
 static void end_region(struct region *region)
@@ -415,7 +416,6 @@ static int register_parts(struct gpubuf_client *client, struct registration *reg
                           const struct after *after)
 {
     struct gb_pool pool = {0};
-    struct gb_layout layout;
     struct gb_error error;
     int r = check_arguments(client, registration);
     if (r == 0)
@@ -426,14 +426,13 @@ static int register_parts(struct gpubuf_client *client, struct registration *reg
     registration->regions_of = calloc(registration->part_count, sizeof(*registration->regions_of));
     if (!registration->regions_of)
         return gb_report_memory(client);
-    r = read_layout(layout_json, registration, &pool, &layout, &error);
+    r = read_layout(layout_json, registration, &pool, &error);
     for (size_t i = 0; r == 0 && i < registration->part_count; i++)
         r = add_region(registration, i, &error);
     if (r < 0) {
         (void)gb_report(client, &error);
     } else {
-        (void)gb_layout_each(&layout, move_buffer, registration);
-        registration->layout = &layout;
+        (void)gb_layout_each(&registration->layout, move_buffer, registration);
         r = send_registration(client, registration, after);
     }
     for (unsigned i = 0; i < registration->region_count; i++)

@@ -406,16 +406,17 @@ class Client(_core.Client):
         """Publishes a copy of a value under a name.
 
         Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
-        `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas Series,
-        Arrow arrays. A Table: a dict of columns, frames, Arrow tables, a list of record batches,
-        structured arrays. Bytes: bytes and bytearray.
+        `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas and cuDF
+        Series, Arrow arrays. A Table: a dict of columns, which may lie in different places, frames, Arrow
+        tables and streams, a list of record batches, structured arrays. Bytes: bytes and bytearray.
 
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
         if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
         (0o640) and replace or delete (0o660) it. `ttl`: delete it after so many seconds. `evict`: what
         may happen to it when memory is short, "spill", "drop" or "keep". `replace`: take the name from
-        an object that has it. `stream`: the CUDA stream that the value is being made on. `timeout`: how
-        long to wait for memory.
+        an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
+        CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
+        waited for. `timeout`: how long to wait for memory.
 
         TypeError, ValueError: the value cannot be published; the sentence names the column and says what
         to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
