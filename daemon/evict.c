@@ -143,6 +143,62 @@ struct gb_recent *gb_recency_oldest(const struct gb_recency *recency)
     return !clean || (dirty && dirty->used < clean->used) ? dirty : clean;
 }
 
+/* Both lists as one, from the oldest on or from the newest back. */
+struct merge {
+    const struct gb_recency *recency;
+    const struct gb_link *clean, *dirty; /* where it is in each; the list's head: through */
+    bool back;
+    uint64_t count, bytes; /* passed so far */
+};
+
+static const struct gb_link *onwards(const struct merge *merge, const struct gb_link *link)
+{
+    return merge->back ? link->prev : link->next;
+}
+
+static const struct gb_recent *at(const struct gb_link *link, const struct gb_link *head)
+{
+    return link == head ? NULL : GB_CONTAINER(link, const struct gb_recent, link);
+}
+
+/* Passes the next entry, unless it is the one looked for: then false. */
+static bool pass(struct merge *merge, const struct gb_recent *wanted)
+{
+    const struct gb_recent *clean = at(merge->clean, &merge->recency->clean);
+    const struct gb_recent *dirty = at(merge->dirty, &merge->recency->dirty);
+    bool take_clean = !dirty || (clean && (clean->used < dirty->used) != merge->back);
+    const struct gb_recent *next = take_clean ? clean : dirty;
+
+    if (next == wanted)
+        return false;
+    assert(next);
+    if (take_clean)
+        merge->clean = onwards(merge, merge->clean);
+    else
+        merge->dirty = onwards(merge, merge->dirty);
+    merge->count++;
+    merge->bytes += next->bytes;
+    return true;
+}
+
+bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
+                      uint64_t *bytes)
+{
+    const struct gb_recency *recency = entry->in;
+    struct merge older = {recency, recency->clean.next, recency->dirty.next, false, 0, 0};
+    struct merge newer = {recency, recency->clean.prev, recency->dirty.prev, true, 0, 0};
+    bool found = false, from_newest = false;
+
+    assert(recency && !entry->holds);
+    while (!found && !from_newest && older.count < most) {
+        found = !pass(&older, entry);
+        from_newest = !found && !pass(&newer, entry);
+    }
+    *count = from_newest ? recency->count - newer.count - 1 : older.count;
+    *bytes = from_newest ? recency->bytes - newer.bytes - entry->bytes : older.bytes;
+    return found || from_newest;
+}
+
 /* ---- deadlines: heap[0] is the earliest; the children of place p are at 2p and 2p + 1 ---- */
 
 #define CAPACITY_MIN 16u

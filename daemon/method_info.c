@@ -14,9 +14,6 @@ static const struct gb_field leases_fields[] = {
     GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
 };
 
-/* A full answer would not fit one message: past this it ends with "truncated":true. */
-#define LEASES_ROOM (GB_LIMIT(line_bytes) - 16384)
-
 static bool wanted(struct gb_call *call, const struct leases_params *params,
                    const struct gb_object *object)
 {
@@ -26,10 +23,11 @@ static bool wanted(struct gb_call *call, const struct leases_params *params,
     return gb_session_may_read(call->session, object);
 }
 
-static void write_lease(struct gb_writer *writer, const struct gb_session *session,
-                        const struct gb_lease *lease, uint64_t now)
+void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
 {
-    gb_write_format(writer, "{\"lease\":%" PRIu64 ",\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u",
+    const struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
+
+    gb_write_format(writer, "\"lease\":%" PRIu64 ",\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u",
                     lease->id, session->id, session->pid, session->user->uid);
     GB_WRITE_LITERAL(writer, ",\"client\":");
     gb_write_cstring(writer, session->client ? session->client : "");
@@ -37,7 +35,7 @@ static void write_lease(struct gb_writer *writer, const struct gb_session *sessi
     gb_write_string(writer, lease->object->name, lease->object->name_length);
     gb_write_format(writer,
                     ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64 "}",
+                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64,
                     lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
                     now - lease->since_ms);
 }
@@ -57,11 +55,13 @@ static bool write_leases(struct gb_call *call, const struct leases_params *param
 
             if (!wanted(call, params, lease->object))
                 continue;
-            if (writer->length > LEASES_ROOM)
+            if (writer->length > GB_ANSWER_ROOM)
                 return true;
             gb_write_text(writer, separator);
             separator = ",";
-            write_lease(writer, session, lease, now);
+            gb_write_char(writer, '{');
+            gb_lease_write_holder(writer, lease, now);
+            gb_write_char(writer, '}');
         }
     }
     return false;
@@ -80,7 +80,7 @@ static bool write_mapped(struct gb_call *call)
         GB_LIST_EACH(&session->mapper.mappings, mapping_link) {
             struct gb_mapping *mapping = GB_CONTAINER(mapping_link, struct gb_mapping, of_mapper);
 
-            if (writer->length > LEASES_ROOM + 8192)
+            if (writer->length > GB_ANSWER_ROOM + 8192)
                 return true;
             gb_write_format(
                 writer, "%s{\"session\":%" PRIu64 ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "}",
@@ -322,7 +322,7 @@ static void write_users(struct gb_call *call)
 
         if (!all && user != call->session->user)
             continue;
-        truncated = call->writer->length > LEASES_ROOM;
+        truncated = call->writer->length > GB_ANSWER_ROOM;
         if (truncated)
             break;
         gb_write_text(call->writer, separator);

@@ -111,7 +111,7 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
             continue;
         if (count++ > 0)
             gb_write_char(call->writer, ',');
-        gb_object_write(call->writer, object, false);
+        gb_object_write_idle(call->writer, object, false, call->server->registry.now_ms);
     }
     gb_write_char(call->writer, ']');
     if (name && last) {
@@ -146,7 +146,7 @@ static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
         return r;
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"object\":");
-    gb_object_write(call->writer, object, true);
+    gb_object_write_idle(call->writer, object, true, call->server->registry.now_ms);
     gb_write_char(call->writer, '}');
     return GB_DONE;
 }

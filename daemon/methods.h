@@ -124,6 +124,11 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all);
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+/* Past this an answer that lists ends with "truncated":true: all of it would not fit one message. */
+#define GB_ANSWER_ROOM (GB_LIMIT(line_bytes) - 16384)
+
+/* "lease":…,"session":…, …: a lease as it is told to others. */
+void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now);
 /* "lease":…,"object":{…} */
 void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
 /* The whole result that grants one lease. */
@@ -165,7 +170,7 @@ int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
 extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_settle,
     gb_method_abort, gb_method_open, gb_method_release, gb_method_register, gb_method_alias,
     gb_method_delete, gb_method_list, gb_method_stat, gb_method_pin, gb_method_unpin,
-    gb_method_spill, gb_method_restore, gb_method_leases, gb_method_unmap, gb_method_trim,
-    gb_method_watch, gb_method_unwatch, gb_method_stats, gb_method_describe;
+    gb_method_spill, gb_method_restore, gb_method_why, gb_method_leases, gb_method_unmap,
+    gb_method_trim, gb_method_watch, gb_method_unwatch, gb_method_stats, gb_method_describe;
 
 #endif

@@ -166,7 +166,13 @@ const char *gb_object_tier(const struct gb_object *object)
     return "device"; /* on its way from a copy that failed */
 }
 
-void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
+uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms)
+{
+    return storage->leases > 0 || now_ms < storage->used_ms ? 0 : now_ms - storage->used_ms;
+}
+
+/* All but the closing brace. */
+static void write_members(struct gb_writer *writer, const struct gb_object *object, bool layout)
 {
     gb_write_char(writer, '{');
     gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
@@ -178,6 +184,20 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, b
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->ready)
         gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+}
+
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    write_members(writer, object, layout);
+    gb_write_char(writer, '}');
+}
+
+void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
+                          uint64_t now_ms)
+{
+    write_members(writer, object, layout);
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, gb_storage_idle_ms(object->storage, now_ms));
     gb_write_char(writer, '}');
 }
 
@@ -257,11 +277,9 @@ void gb_storage_set_clean(struct gb_storage *storage)
     gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
 }
 
-/* Memory of a producer's that we have no access to stays where it is. */
-static bool can_spill(const struct gb_storage *storage)
+bool gb_storage_can_spill(const struct gb_storage *storage)
 {
-    return storage->device->lanes[GB_OUT] &&
-           !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0;
+    return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0;
 }
 
 /* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
@@ -271,7 +289,8 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
 
     registry->private_names += !(object->mode & 4);
     object->named = true;
-    storage->spills |= object->evict != GB_EVICT_DROP && can_spill(storage);
+    storage->spills |= object->evict != GB_EVICT_DROP && storage->device->lanes[GB_OUT] &&
+                       gb_storage_can_spill(storage);
     gb_storage_set_clean(storage);
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
@@ -325,6 +344,8 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     }
     object->version = registry->next_version++;
+    if (!object->storage->used_ms)
+        object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     gain_name(registry, object);
     if (former)
         lose_name(registry, former);

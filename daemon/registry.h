@@ -129,6 +129,13 @@ void gb_storage_set_clean(struct gb_storage *storage);
 const char *gb_evict_name(enum gb_evict evict);             /* "spill", "drop", "keep" */
 const char *gb_object_tier(const struct gb_object *object); /* "device", "host", "disk" */
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
+/* That, and how long it has been since it was used. */
+void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
+                          uint64_t now_ms);
+/* How long ago its memory was last opened or given back; 0 while somebody holds it. */
+uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
+/* Memory of a producer's that we have no access to, or none at all, stays where it is. */
+bool gb_storage_can_spill(const struct gb_storage *storage);
 
 /*
  * Gives a rendered object its name: `replace` says whether it may take it from another. The

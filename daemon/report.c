@@ -220,8 +220,6 @@ static void write_row(struct gb_server *server, struct gb_writer *writer,
                       const struct gb_object *object, int64_t wall_ms)
 {
     const struct gb_storage *storage = object->storage;
-    int64_t idle =
-        storage->leases ? 0 : since((int64_t)server->registry.now_ms, (int64_t)storage->used_ms);
 
     gb_write_char(writer, '[');
     gb_write_string(writer, object->name, object->name_length);
@@ -245,7 +243,7 @@ static void write_row(struct gb_server *server, struct gb_writer *writer,
     GB_WRITE_LITERAL(writer, "\",");
     gb_write_int(writer, since(wall_ms, object->created_ms));
     gb_write_char(writer, ',');
-    gb_write_int(writer, idle);
+    gb_write_uint(writer, gb_storage_idle_ms(storage, server->registry.now_ms));
     gb_write_char(writer, ',');
     gb_placements_write(writer, object);
     gb_write_char(writer, ']');

@@ -561,7 +561,8 @@ struct gpubuf_info {
     int64_t created_ms; /* since 1970 */
     uint64_t leases;
     bool pinned;
-    int64_t ttl_ms; /* as at create; 0: none */
+    int64_t ttl_ms;  /* as at create; 0: none */
+    int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
 };
 
 /* Describes an object without opening it. */

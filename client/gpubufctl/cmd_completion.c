@@ -147,7 +147,7 @@ static void print_arguments(void)
             printf("    'completion 0') _gpubufctl_words bash ;;\n");
         else if (strcmp(command->name, "call") == 0)
             printf("    'call 0') _gpubufctl_words 'abort alias delete describe hello leases list "
-                   "pin release restore spill stat stats trim unpin' ;;\n");
+                   "pin release restore spill stat stats trim unpin why' ;;\n");
         else if (command->most != 0) {
             printf("    '%s 0') %s ;;\n", command->name, completer(command->complete[0]));
             printf("    '%s '*) %s ;;\n", command->name, completer(command->complete[1]));

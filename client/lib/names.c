@@ -9,7 +9,7 @@
 struct info_members {
     struct gb_string name, state, tier, device, mode;
     uint64_t version, bytes, uid, gid, leases;
-    int64_t created_ms, ttl_ms;
+    int64_t created_ms, ttl_ms, idle_ms;
     bool pinned;
 };
 
@@ -34,6 +34,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         INFO_FIELD(leases, GB_FIELD_UINT, 0, 0),
         INFO_FIELD(pinned, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(ttl_ms, GB_FIELD_INT, 0, 0),
+        INFO_FIELD(idle_ms, GB_FIELD_INT, 0, 0),
     };
     struct info_members members = {.version = 0};
     struct gb_path path = {.key = "object"};
@@ -64,6 +65,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     info.leases = members.leases;
     info.pinned = members.pinned;
     info.ttl_ms = members.ttl_ms;
+    info.idle_ms = members.idle_ms;
     *out = info;
     return 0;
 }

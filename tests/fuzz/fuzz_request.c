@@ -247,6 +247,7 @@ static const char *const templates[] = {
     "%" CALL("spill", "\"name\":\"@\""),
     "%" CALL("spill", "\"name\":\"@\",\"tier\":\"disk\""),
     "%" CALL("restore", "\"name\":\"@\""),
+    "%" CALL("why", "\"name\":\"@\""),
     "%" CALL("leases", ""),
     "%" CALL("unmap", "\"segments\":[#,#]"),
     "%" CALL("trim", ""),

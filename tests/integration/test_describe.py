@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = {
     "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete",
     "list", "stat", "pin", "unpin", "spill", "restore",
-    "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
+    "why", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
 }
 
 

@@ -16,7 +16,7 @@ from peer import CODES
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/PROTOCOL.md").read_text()
 
-VOLATILE = {"instance", "session", "created_ms", "pid", "uid", "gid", "age_ms", "server"}
+VOLATILE = {"instance", "session", "created_ms", "pid", "uid", "gid", "age_ms", "idle_ms", "server"}
 
 
 def exchanges():

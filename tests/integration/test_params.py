@@ -45,6 +45,7 @@ GOOD = {
     "unpin": {"name": "there"},
     "spill": {"name": "there", "tier": "disk"},
     "restore": {"name": "there", "wait_ms": 0},
+    "why": {"name": "there"},
     "leases": {"name": "there"},
     "unmap": {"segments": []},
     "trim": {"device": test_device.ID, "bytes": 1},

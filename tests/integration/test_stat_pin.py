@@ -1,5 +1,10 @@
 """stat, pin and unpin."""
 
+import os
+import time
+
+import device as test_device
+
 
 def test_stat(peer):
     version = peer.put("a", b"12345")
@@ -25,7 +30,36 @@ def test_stat_and_open_say_the_same(daemon, peer):
     peer.put("a")
     told = peer.call("stat", name="a")["object"]
     opened = daemon.connect().open_object("a").object
-    assert {**opened, "leases": 0} == {**told, "leases": 0}
+    assert {**opened, "leases": 0, "idle_ms": 0} == {**told, "leases": 0, "idle_ms": 0}
+
+
+def test_idle(daemon, peer):
+    """Since the last use of the memory, by whichever of its names; nothing while somebody holds it."""
+    def idle(name):
+        (listed,) = [o["idle_ms"] for o in peer.call("list", prefix=name)["objects"] if o["name"] == name]
+        return listed, peer.call("stat", name=name)["object"]["idle_ms"]
+
+    began = time.monotonic()
+    peer.put("a")
+    time.sleep(0.05)  # the clock itself
+    peer.call("alias", name="b", of="a")
+    assert 50 <= idle("a")[0] <= idle("a")[1] <= (time.monotonic() - began) * 1000 + 1
+    assert idle("b")[0] >= 50, "naming it is no use"
+    opened = daemon.connect().open_object("b")
+    assert idle("a") == idle("b") == (0, 0)
+    opened.release()
+    assert idle("a")[0] < 50 + (time.monotonic() - began) * 1000
+
+
+def test_idle_of_registered_memory(peer):
+    """From when it was registered."""
+    began = time.monotonic()
+    fd, size = test_device.own_memory(bytes(4096))
+    layout = {"kind": "bytes", "bytes": 8, "data": {"handle": 0, "offset": 0, "bytes": 8}}
+    peer.call("register", name="r", layout=layout, handles=[test_device.handle(size)], fds=[fd],
+              device=test_device.ID)
+    os.close(fd)
+    assert peer.call("stat", name="r")["object"]["idle_ms"] <= (time.monotonic() - began) * 1000 + 1
 
 
 def test_pin(peer):

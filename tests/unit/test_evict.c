@@ -155,6 +155,27 @@ static void check_list(const struct world *world, int list)
         assert_ptr_equal(gb_recency_oldest(recency), clean ? clean : dirty);
 }
 
+/* What was used before each entry that is in a list. */
+static void check_before(const struct world *world, int at)
+{
+    const struct entry_model *model = &world->model[at];
+    uint64_t count = 0, bytes = 0, told_count, told_bytes;
+
+    if (model->list < 0 || model->holds)
+        return;
+    for (int i = 0; i < ENTRIES; i++) {
+        const struct entry_model *other = &world->model[i];
+
+        if (other->list != model->list || other->holds || other->used >= model->used)
+            continue;
+        count++;
+        bytes += other->bytes;
+    }
+    assert_true(gb_recent_before(&world->entries[at], ENTRIES, &told_count, &told_bytes));
+    assert_int_equal(told_count, count);
+    assert_int_equal(told_bytes, bytes);
+}
+
 static void check_world(const struct world *world)
 {
     for (int i = 0; i < LISTS; i++)
@@ -164,6 +185,7 @@ static void check_world(const struct world *world)
 
         assert_int_equal(world->entries[i].holds, model->holds);
         assert_ptr_equal(world->entries[i].in, model->list < 0 ? NULL : &world->lists[model->list]);
+        check_before(world, i);
     }
 }
 
@@ -195,6 +217,33 @@ static void test_recency_at_length(void **state)
         act(&world, (int)test_random_below(&random, ENTRIES),
             (enum action)test_random_below(&random, ACTIONS));
         check_world(&world);
+    }
+}
+
+/* A place in a long order is found from whichever end is nearer, or not within the bound. */
+static void test_before_in_a_long_order(void **state)
+{
+    enum { COUNT = 1000, MOST = 100 };
+    static struct gb_recent entries[COUNT];
+    struct gb_recency recency;
+
+    (void)state;
+    gb_recency_init(&recency);
+    memset(entries, 0, sizeof(entries));
+    for (unsigned i = 0; i < COUNT; i++) {
+        gb_recent_enter(&recency, &entries[i], i + 1);
+        gb_recent_set_clean(&entries[i], i * 7 % 3 == 0);
+    }
+    for (uint64_t i = 0; i < COUNT; i++) {
+        uint64_t count, bytes;
+        bool near = i < MOST || i >= COUNT - MOST;
+
+        assert_int_equal(gb_recent_before(&entries[i], MOST, &count, &bytes), near);
+        assert_int_equal(count, near ? i : MOST);
+        assert_int_equal(bytes, near ? i * (i + 1) / 2 : MOST * (MOST + 1) / 2);
+        assert_true(gb_recent_before(&entries[i], COUNT, &count, &bytes));
+        assert_int_equal(count, i);
+        assert_int_equal(bytes, i * (i + 1) / 2);
     }
 }
 
@@ -348,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recency_exhaustively),
         cmocka_unit_test(test_recency_at_length),
+        cmocka_unit_test(test_before_in_a_long_order),
         cmocka_unit_test(test_no_deadlines),
         cmocka_unit_test(test_deadlines_exhaustively),
         cmocka_unit_test(test_deadlines_against_a_search),

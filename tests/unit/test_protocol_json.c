@@ -284,9 +284,9 @@ static void check_members(const cJSON *list, bool params)
 static void test_methods(void **state)
 {
     static const char *const methods[] = {
-        "hello",  "create", "seal", "settle", "abort",   "open",  "release",  "register",
-        "alias",  "delete", "list", "stat",   "pin",     "unpin", "spill",    "restore",
-        "leases", "unmap",  "trim", "watch",  "unwatch", "stats", "describe",
+        "hello", "create", "seal",  "settle", "abort", "open",    "release", "register",
+        "alias", "delete", "list",  "stat",   "pin",   "unpin",   "spill",   "restore",
+        "why",   "leases", "unmap", "trim",   "watch", "unwatch", "stats",   "describe",
     };
     const cJSON *list = array(root, "methods"), *method;
 

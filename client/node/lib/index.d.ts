@@ -89,6 +89,8 @@ export interface ObjectInfo {
   leases: number
   pinned: boolean
   ttl_ms: number
+  /** Since it was last opened or given back; 0 while somebody holds it. In answers to stat and list. */
+  idle_ms?: number
   layout?: Record<string, unknown>
   [member: string]: unknown
 }

@@ -24,7 +24,8 @@ class Info:
     """What the daemon tells of an object.
 
     Sizes are in bytes, `created` and `ttl` in seconds (since 1970; 0: for ever). `layout` is there in
-    answers to stat() alone.
+    answers to stat() alone, `idle` in those of stat() and list(): the seconds since it was last opened or
+    given back, 0 while somebody holds it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Info:
     evict: str = ""
     producer: str = ""
     layout: Optional[Dict[str, Any]] = None
+    idle: Optional[float] = None
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> "Info":
@@ -65,6 +67,7 @@ class Info:
             evict=record.get("evict", ""),
             producer=record.get("producer", ""),
             layout=record.get("layout"),
+            idle=record["idle_ms"] / 1000 if "idle_ms" in record else None,
         )
 
 

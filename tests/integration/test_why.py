@@ -1,0 +1,187 @@
+"""why: what keeps an object where it is, or what leaves before it does."""
+
+import os
+import time
+
+import pytest
+
+import device as test_device
+from peer import DEADLINE, Peer, bytes_layout
+
+MIB = 1 << 20
+BELOW = "host" if test_device.ON_GPU else "disk"
+
+
+def kinds(told):
+    return [reason["kind"] for reason in told["reasons"]]
+
+
+def test_a_lease(daemon, peer):
+    peer.put("a")
+    reader = daemon.connect()
+    session = reader.call("hello", protocol=1, client="reader")["session"]
+    opened = reader.open_object("a")
+    told = peer.call("why", name="a")
+    assert told["evictable"] is False and "before" not in told
+    (reason,) = told["reasons"]
+    (lease,) = peer.call("leases", name="a")["leases"]
+    assert 0 <= reason.pop("age_ms") <= lease.pop("age_ms")
+    assert reason == {"kind": "leased", **lease} and reason["session"] == session
+    assert reason["pid"] == os.getpid()
+    opened.release()
+    told = peer.call("why", name="a")
+    assert told["evictable"] is True and told["reasons"] == []
+
+
+def test_it_takes_no_lease_and_is_no_use(daemon, peer):
+    peer.put("a")
+    peer.put("b")
+    for _ in range(3):
+        told = peer.call("why", name="a")
+    assert told["before"]["objects"] == 0 and peer.call("leases")["leases"] == []
+    listed = peer.call("list", limit=1)["objects"][0]
+    assert told["object"].pop("idle_ms") <= listed.pop("idle_ms")
+    assert told["object"] == listed
+
+
+def test_pins_and_keep(peer):
+    peer.put("a", evict="keep")
+    peer.put("b")
+    peer.call("pin", name="b")
+    peer.call("pin", name="a")
+    assert peer.call("why", name="a")["reasons"] == [
+        {"kind": "pinned", "name": "a"}, {"kind": "keep", "name": "a"}]
+    assert peer.call("why", name="b")["reasons"] == [{"kind": "pinned", "name": "b"}]
+    peer.call("unpin", name="b")
+    assert peer.call("why", name="b")["evictable"] is True
+
+
+def test_aliases_hold_too(daemon, peer):
+    peer.put("a", b"12345678")
+    peer.call("alias", name="b", of="a", slice={"offset": 0, "length": 4})
+    peer.call("alias", name="c", of="b")
+    assert peer.call("why", name="b")["aliases"] == ["a", "c"]
+    peer.call("pin", name="c")
+    opened = daemon.connect().open_object("b")
+    told = peer.call("why", name="a")
+    assert [(r["kind"], r["name"]) for r in told["reasons"]] == [("leased", "b"), ("pinned", "c")]
+    peer.call("delete", names=["b", "c"])
+    assert kinds(peer.call("why", name="a")) == ["leased"], "a name that is gone, still open"
+    assert peer.call("why", name="a")["aliases"] == []
+    opened.release()
+    assert peer.call("why", name="a")["evictable"] is True
+
+
+def test_the_order(daemon, peer):
+    """As `create` lets them go."""
+    sizes = {"a": 100, "b": 3000, "c": 20000, "d": 7}
+    for name, size in sizes.items():
+        peer.put(name, bytes(size))
+    peer.open_object("a").release()
+    before = {name: peer.call("why", name=name)["before"] for name in sizes}
+    assert [before[name]["objects"] for name in "bcda"] == [0, 1, 2, 3]
+    (device,) = peer.call("stats")["devices"]
+    for told in before.values():
+        assert told["of_objects"] == 4 and told["of_bytes"] == device["evictable"]
+    rounded = {name: -(-size // 256) * 256 for name, size in sizes.items()}
+    assert before["a"]["bytes"] == rounded["b"] + rounded["c"] + rounded["d"]
+    assert before["b"]["bytes"] == 0 and "more" not in before["a"]
+
+
+def test_without_a_tier(peer):
+    peer.put("a")
+    peer.put("b", evict="drop")
+    assert (peer.call("why", name="a")["goes_to"], peer.call("why", name="a")["lost"]) == (
+        "nowhere", "no_tier")
+    assert peer.call("why", name="b")["lost"] == "drop"
+    peer.put("none", b"")
+    assert peer.call("why", name="none")["lost"] == "empty"
+
+
+@pytest.fixture
+def tiered(daemon_factory, directory):
+    place = os.path.join(directory, "spill")
+    os.mkdir(place)
+    options = ["--watermarks", "100:100", "--tier", f"disk:128M:{place}"]
+    if test_device.ON_GPU:
+        options += ["--tier", "host:128M"]
+    return daemon_factory(*options)
+
+
+def test_tiers(tiered):
+    peer = tiered.connect()
+    for name in "abc":
+        with Peer(tiered.path) as producer:
+            producer.put(name, bytes(1000), evict="drop" if name == "c" else "spill")
+    assert peer.call("why", name="a")["goes_to"] == BELOW
+    assert "lost" not in peer.call("why", name="a")
+    told = peer.call("why", name="c")
+    assert (told["goes_to"], told["lost"]) == ("nowhere", "drop")
+    peer.call("spill", name="b")
+    peer.call("spill", name="a")
+    told = peer.call("why", name="a")
+    assert told["object"]["tier"] == BELOW
+    assert told["before"]["objects"] == 1 and told["before"]["of_objects"] == 2
+    if test_device.ON_GPU:
+        assert told["goes_to"] == "disk"
+        peer.call("spill", name="a", tier="disk")
+        told = peer.call("why", name="a")
+    assert (told["goes_to"], told["lost"]) == ("nowhere", "last_tier")
+    peer.call("pin", name="a")
+    told = peer.call("why", name="a")
+    assert told["evictable"] is False and kinds(told) == ["pinned"] and "before" not in told
+
+
+def test_a_time_to_live(peer):
+    peer.put("a", ttl_ms=100000)
+    peer.put("b")
+    assert 50000 < peer.call("why", name="a")["expires_ms"] <= 100000
+    assert "expires_ms" not in peer.call("why", name="b")
+
+
+def test_a_request_that_waits(tiered):
+    """`open` of several keeps those that it has got until the others are there too."""
+    peer = tiered.connect()
+    for name in "ab":
+        with Peer(tiered.path) as producer:
+            producer.create_object(name, bytes_layout(30 * MIB), b"x")
+        peer.call("spill", name=name)
+    kept = tiered.connect()
+    kept.create("kept", bytes_layout(30 * MIB))
+    end = time.monotonic() + DEADLINE
+    with Peer(tiered.path) as waiting:
+        waiting.request("open", names=["a", "b"], wait_ms=60000)
+        told = peer.call("why", name="a")
+        while (kinds(told) != ["request"] or "moving" in told
+               or told["object"]["tier"] != test_device.TIER):
+            assert time.monotonic() < end, told
+            told = peer.call("why", name="a")
+        assert told["reasons"] == [{"kind": "request", "others": 1}]
+    while kinds(told := peer.call("why", name="a")):
+        assert time.monotonic() < end, told
+    assert told["evictable"] is True
+
+
+def test_not_there(peer):
+    assert peer.error("not_found", "why", name="none").data["name"] == "none"
+
+
+@pytest.mark.root
+def test_what_one_may_not_open_is_only_counted(daemon, as_user):
+    """Aliases of one's own of what others have, and the other way round."""
+    as_user(daemon, 1001, 1001, lambda p: p.put("secret", b"12345678", mode="0604"))
+
+    def other(peer):
+        peer.call("alias", name="mine", of="secret", mode="0600")
+        peer.call("pin", name="mine")
+        return peer.call("why", name="mine")
+
+    told = as_user(daemon, 1003, 1003, other)
+    assert told["aliases"] == ["secret"]
+    opened = daemon.connect_as(1003, 1003).open_object("mine")
+
+    told = as_user(daemon, 1001, 1001, lambda p: p.call("why", name="secret"))
+    assert told["aliases"] == [] and told["other_aliases"] == 1
+    assert told["reasons"] == [{"kind": "leased", "others": 1}, {"kind": "pinned", "others": 1}]
+    assert as_user(daemon, 1002, 1002, lambda p: p.error("not_found", "why", name="mine").kind)
+    opened.release()
