@@ -389,6 +389,14 @@ static int set_trace(struct gb_config *config, const char *value, struct gb_erro
     return set_string(&config->trace, value, error);
 }
 
+static int set_supervise(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    (void)value;
+    (void)error;
+    config->supervise = true;
+    return 0;
+}
+
 static int set_probe(struct gb_config *config, const char *value, struct gb_error *error)
 {
     (void)value;
@@ -466,6 +474,10 @@ static const struct option_info options[] = {
      set_trace},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      false, NULL},
+    {"supervise", NULL,
+     "start the daemon as a child, and again when it dies, and keep for it what it\n"
+     "                          must not lose: where no systemd does",
+     false, set_supervise},
     {"probe", NULL, "print the devices as JSON and exit", false, set_probe},
     {"version", NULL, "print the version and exit", false, set_version},
     {"help", NULL, "print this and exit", false, set_help},

@@ -50,7 +50,8 @@ struct gb_config {
     char *http_names[GB_CONFIG_NAMES + 1]; /* owned; ended by NULL */
     char *events[GB_CONFIG_NAMES];         /* owned URLs */
     unsigned http_name_count, event_count;
-    char *trace;               /* owned path; NULL: none */
+    char *trace; /* owned path; NULL: none */
+    bool supervise;
     bool probe, help, version; /* print and exit */
 };
 

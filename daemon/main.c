@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "server.h"
+#include "supervise.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2 };
 
@@ -81,6 +82,9 @@ int main(int argc, char **argv)
     } else if (config.version) {
         printf("gpubufd %s\n", GPUBUF_VERSION);
         status = EXIT_OK;
+    } else if (config.supervise && !config.probe) {
+        gb_log_setup(config.log_level, config.log_json);
+        status = gb_supervise(&config, argv);
     } else if (!config.probe && gb_notify_begin(&notify, &error) < 0) {
         status = refuse(&error); /* before anything takes the numbers of what was handed over */
     } else if (gb_server_init(&server, &config, &error) < 0) {
