@@ -334,40 +334,6 @@ uint64_t gb_arena_block_used(const struct gb_arena_block *block)
 
 /* ---- ranges ---- */
 
-int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **result)
-{
-    struct gb_range *range, *rest = NULL;
-
-    assert(bytes > 0);
-    if (bytes > BYTES_MAX)
-        return 1;
-    bytes = (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
-    range = find(arena, bytes);
-    if (!range)
-        return 1;
-    if (range->bytes > bytes) {
-        rest = take_record(arena, range->block, range->offset + bytes, range->bytes - bytes);
-        if (!rest)
-            return GPUBUF_E_NO_MEMORY;
-    }
-    withdraw(arena, range);
-    range->free = false;
-    if (rest) {
-        range->bytes = bytes;
-        rest->prev = range;
-        rest->next = range->next;
-        if (rest->next)
-            rest->next->prev = rest;
-        range->next = rest;
-        offer(arena, rest);
-    }
-    range->block->used += bytes;
-    arena->stats.used += bytes;
-    arena->stats.ranges++;
-    *result = range;
-    return 0;
-}
-
 /* Adds the range after `range`, which is not offered any more, to it. */
 static void absorb_next(struct gb_arena *arena, struct gb_range *range)
 {
@@ -378,6 +344,91 @@ static void absorb_next(struct gb_arena *arena, struct gb_range *range)
     if (range->next)
         range->next->prev = range;
     give_record(arena, next);
+}
+
+/* Cuts what is past `bytes` off a free range that is not offered; it is offered by itself. */
+static int cut_off_rest(struct gb_arena *arena, struct gb_range *range, uint64_t bytes)
+{
+    struct gb_range *rest;
+
+    if (range->bytes == bytes)
+        return 0;
+    rest = take_record(arena, range->block, range->offset + bytes, range->bytes - bytes);
+    if (!rest)
+        return GPUBUF_E_NO_MEMORY;
+    range->bytes = bytes;
+    rest->prev = range;
+    rest->next = range->next;
+    if (rest->next)
+        rest->next->prev = rest;
+    range->next = rest;
+    offer(arena, rest);
+    return 0;
+}
+
+static void use(struct gb_arena *arena, struct gb_range *range)
+{
+    range->free = false;
+    range->block->used += range->bytes;
+    arena->stats.used += range->bytes;
+    arena->stats.ranges++;
+}
+
+int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **result)
+{
+    struct gb_range *range;
+
+    assert(bytes > 0);
+    if (bytes > BYTES_MAX)
+        return 1;
+    bytes = (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
+    range = find(arena, bytes);
+    if (!range)
+        return 1;
+    withdraw(arena, range);
+    if (cut_off_rest(arena, range, bytes) < 0) {
+        offer(arena, range);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    use(arena, range);
+    *result = range;
+    return 0;
+}
+
+int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
+                  uint64_t offset, uint64_t bytes, struct gb_range **result)
+{
+    struct gb_range *range = after ? after : block->first, *front = NULL;
+
+    if (block->closed || bytes == 0 || (offset | bytes) % GB_ARENA_GRANULE)
+        return 1;
+    while (range && (range->offset > offset || offset - range->offset >= range->bytes))
+        range = range->next;
+    if (!range || !range->free || range->bytes - (offset - range->offset) < bytes)
+        return 1;
+    withdraw(arena, range);
+    if (offset > range->offset) {
+        front = range;
+        if (cut_off_rest(arena, front, offset - front->offset) < 0) {
+            offer(arena, front);
+            return GPUBUF_E_NO_MEMORY;
+        }
+        offer(arena, front);
+        range = front->next;
+        withdraw(arena, range);
+    }
+    if (cut_off_rest(arena, range, bytes) < 0) {
+        if (front) { /* as it was */
+            withdraw(arena, front);
+            absorb_next(arena, front);
+            range = front;
+        }
+        offer(arena, range);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    use(arena, range);
+    *result = range;
+    return 0;
 }
 
 void gb_range_free(struct gb_arena *arena, struct gb_range *range)

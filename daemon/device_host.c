@@ -73,6 +73,17 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     return 0;
 }
 
+int gb_device_host_restore(int fd, struct gb_memory *memory, struct gb_error *error)
+{
+    bool ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
+    int read_fd = ours ? reopen_read_only(fd, error) : fd;
+
+    if (read_fd < 0)
+        return read_fd;
+    *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = ours ? fd : -1, .read_fd = read_fd};
+    return 0;
+}
+
 static int host_adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
                       struct gb_memory *memory, struct gb_error *error)
 {

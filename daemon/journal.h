@@ -29,7 +29,7 @@
 
 #define GB_JOURNAL_VERSION 1
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
-#define GB_JOURNAL_RECORD_MAX (4u << 20)  /* octets of payload */
+#define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #define GB_JOURNAL_COMPACT_MIN (1u << 20) /* below it a journal is not large */
 
 struct gb_journal {

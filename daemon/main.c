@@ -6,7 +6,7 @@
 #include "server.h"
 #include "supervise.h"
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
 
 static int refuse(const struct gb_error *error)
 {
@@ -58,7 +58,7 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
         return refuse(error);
     }
     if (gb_server_listen(server, &loop, error) == 0)
-        gb_server_run(server);
+        status = gb_server_run(server) ? EXIT_HANDED_OVER : EXIT_OK;
     else
         status = refuse(error);
     gb_server_end(server);

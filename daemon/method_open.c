@@ -325,7 +325,7 @@ struct resume_params {
 
 struct resumed_object {
     struct gb_string name;
-    uint64_t version;
+    uint64_t version, segment, offset;
 };
 
 static void write_devices(struct gb_call *call)
@@ -378,6 +378,39 @@ static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *obj
     return lease;
 }
 
+struct first_buffer {
+    uint64_t segment, offset;
+    bool found;
+};
+
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct first_buffer *first = arg;
+
+    if (buffer->bytes == 0 || first->found)
+        return 0;
+    *first = (struct first_buffer){buffer->segment, buffer->offset, true};
+    return 0;
+}
+
+/* Whether the object still lies where the client has mapped it: it may have left its device in
+   between, and have come back elsewhere. */
+static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
+{
+    struct first_buffer first = {0};
+    struct gb_layout layout;
+    struct gb_pool pool = {0};
+
+    if (!object->storage->resident)
+        return false;
+    if (!wanted->segment)
+        return true;
+    if (gb_object_layout(object, &gb_params_path, &pool, &layout, NULL) == 0)
+        gb_layout_each(&layout, take_first, &first);
+    gb_pool_end(&pool);
+    return first.segment == wanted->segment && first.offset == wanted->offset;
+}
+
 /* One lease that the client had before its connection broke: granted anew if that version is still
    there, else null. */
 static int resume_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
@@ -386,6 +419,8 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
     static const struct gb_field fields[] = {
         GB_FIELD(struct resumed_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct resumed_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
     };
     struct resumed_object wanted = {0};
     struct gb_object *object;
@@ -394,13 +429,16 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
 
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    r = gb_json_read(item, fields, 2, GB_UNKNOWN_REFUSE, path, call->pool, &wanted, NULL,
+    r = gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, &wanted, NULL,
                      &call->error);
     if (r < 0)
         return r;
     object = gb_registry_find(&call->server->registry, wanted.name.text, wanted.name.length);
-    if (same_instance && object && object->version == wanted.version && object->storage->resident &&
-        gb_session_may_read(call->session, object) &&
+    if (!object || object->version != wanted.version)
+        object = gb_state_nameless(&call->server->state, wanted.name.text, wanted.name.length,
+                                   wanted.version);
+    if (same_instance && object && gb_session_may_read(call->session, object) &&
+        lies_there(object, &wanted) &&
         call->session->holder.count < call->server->config->limits.session_leases)
         lease = resume_lease(call, object);
     if (lease)

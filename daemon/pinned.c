@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -43,6 +44,29 @@ int gb_pinned_new(uint64_t bytes, struct gb_pinned **out, struct gb_error *error
     }
     *out = pinned;
     return 0;
+}
+
+int gb_pinned_restore(struct gb_pinned *pinned, int fd, struct gb_error *error)
+{
+    struct stat status;
+    void *base;
+
+    if (fstat(fd, &status) < 0 ||
+        ((uint64_t)status.st_size < pinned->bytes && ftruncate(fd, (off_t)pinned->bytes) < 0))
+        return gb_fail_errno(error, "the host tier's memory cannot be used");
+    base = mmap(NULL, pinned->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED)
+        return gb_fail_errno(error, "cannot map the host tier's memory");
+    munmap(pinned->base, pinned->bytes);
+    close(pinned->fd);
+    pinned->base = base;
+    pinned->fd = fd;
+    return 0;
+}
+
+int gb_pinned_fd(const struct gb_pinned *pinned)
+{
+    return pinned->fd;
 }
 
 void gb_pinned_free(struct gb_pinned *pinned)

@@ -24,6 +24,13 @@ void gb_registry_end(struct gb_registry *registry)
     gb_deadlines_end(&registry->deadlines);
 }
 
+/* What a successor has to know of it has changed. */
+static void note_change(struct gb_storage *storage)
+{
+    if (storage->store->on_storage)
+        storage->store->on_storage(storage->store->on_change_arg, storage);
+}
+
 /* ---- objects ---- */
 
 struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
@@ -53,6 +60,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_list_remove(&object->of_storage);
     gb_list_remove(&object->of_producer);
+    note_change(object->storage);
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
@@ -275,6 +283,7 @@ void gb_storage_set_clean(struct gb_storage *storage)
         if (storage->copies[i])
             gb_recent_set_clean(&storage->copies[i]->recent, places > 1);
     gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
+    note_change(storage);
 }
 
 bool gb_storage_can_spill(const struct gb_storage *storage)
@@ -310,6 +319,8 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
         drop_pin(object->storage);
     if (gb_list_empty(&object->leases))
         object_free(registry, object);
+    else
+        note_change(object->storage);
 }
 
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
@@ -354,6 +365,32 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     return 0;
 }
 
+int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
+                        bool pinned, uint64_t expires_ms)
+{
+    struct gb_object *former =
+        named ? gb_registry_find(registry, object->name, object->name_length) : NULL;
+
+    if (former && former->version > object->version)
+        named = false;
+    if (!named)
+        return 0;
+    if (object->ttl_ms > 0 &&
+        !gb_deadlines_add(&registry->deadlines, &object->deadline, expires_ms))
+        return GPUBUF_E_NO_MEMORY;
+    if (former)
+        gb_names_remove(&registry->names, &former->index);
+    if (!gb_names_insert(&registry->names, &object->index)) {
+        gb_deadlines_remove(&registry->deadlines, &object->deadline);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    gain_name(registry, object);
+    gb_object_pin(object, pinned);
+    if (former)
+        lose_name(registry, former);
+    return 0;
+}
+
 void gb_object_settle(struct gb_object *object)
 {
     GB_LIST_EACH(&object->storage->objects, link) {
@@ -366,6 +403,7 @@ void gb_object_settle(struct gb_object *object)
         set_unsettled(other, false);
         gb_list_remove(&other->of_producer);
     }
+    note_change(object->storage);
 }
 
 void gb_object_pin(struct gb_object *object, bool pin)
@@ -377,6 +415,7 @@ void gb_object_pin(struct gb_object *object, bool pin)
         hold_pin(object->storage);
     else
         drop_pin(object->storage);
+    note_change(object->storage);
 }
 
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)

@@ -152,6 +152,11 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
                                    size_t length);
 
+/* As it was in a daemon before: rendered, with its version, and with the name unless a later version
+   has it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
+int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
+                        bool pinned, uint64_t expires_ms);
+
 /* Its content is there, and so is that of its aliases. */
 void gb_object_settle(struct gb_object *object);
 

@@ -85,6 +85,8 @@ static void on_prepare(uv_prepare_t *handle)
         at = expiry->at;
     if (server->retire_at < at)
         at = server->retire_at;
+    if (gb_state_due(&server->state) < at)
+        at = gb_state_due(&server->state);
     if (at == UINT64_MAX || at == server->timer_at)
         return;
     now = gb_now_ms();
@@ -161,6 +163,7 @@ static void serve(struct gb_server *server)
     }
     fire_timers(server);
     withdraw_lost(server);
+    gb_state_tend(&server->state, gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
     do {
@@ -363,14 +366,20 @@ static void on_signal(uv_signal_t *handle, int signum)
 {
     struct gb_server *server = handle->data;
 
+    if (signum == SIGHUP && !gb_state_is_kept(&server->state)) {
+        gb_log(GB_LOG_WARNING, "not handed over",
+               GB_LOG_TEXT("why", "no service manager keeps what a new daemon would need"));
+        return;
+    }
     gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
+    server->stopped_by = signum;
     uv_stop(server->loop);
 }
 
 /* The loop's handles; none of these calls allocates or can fail but for polling. */
 static int start_handles(struct gb_server *server, struct gb_error *error)
 {
-    static const int signals[2] = {SIGTERM, SIGINT};
+    static const int signals[3] = {SIGTERM, SIGINT, SIGHUP};
     uv_loop_t *loop = server->loop;
     int r = uv_poll_init(loop, &server->listen_poll, server->listener.fd);
 
@@ -386,7 +395,7 @@ static int start_handles(struct gb_server *server, struct gb_error *error)
     uv_prepare_start(&server->timer_prepare, on_prepare);
     uv_timer_init(loop, &server->timer);
     server->timer.data = server;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         uv_signal_init(loop, &server->signals[i]);
         server->signals[i].data = server;
         r = uv_signal_start(&server->signals[i], on_signal, signals[i]);
@@ -437,6 +446,20 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
     return r;
 }
 
+/* Whether a file of the disk tier holds a copy that was restored. */
+static bool is_file_wanted(void *arg, uint64_t id)
+{
+    const struct gb_server *server = arg;
+
+    GB_LIST_EACH(&server->state.storages, link) {
+        const struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, of_state);
+
+        if (storage->copies[GB_TIER_DISK] && gb_copy_where(storage->copies[GB_TIER_DISK]) == id)
+            return true;
+    }
+    return false;
+}
+
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
     int r = make_instance(server, error);
@@ -456,6 +479,12 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (r == 0)
         r = gb_spill_start(&server->spill, loop, error);
     if (r == 0)
+        r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
+                           server->devices, server->device_count, server->instance, gb_now_ms(),
+                           error);
+    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
+        gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+    if (r == 0)
         r = start_observers(server, error);
     if (r < 0)
         return r;
@@ -469,30 +498,36 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
 
 /* ---- running and ending ---- */
 
-static void say_shutdown(struct gb_server *server)
+static void say_shutdown(struct gb_server *server, bool resume)
 {
     struct gb_writer *writer = &server->event_writer;
 
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "shutdown", 0);
-    GB_WRITE_LITERAL(writer, "{\"reason\":\"the daemon stops\",\"resume\":false}");
+    gb_write_text(writer, resume ? "{\"reason\":\"the daemon hands over\",\"resume\":true}"
+                                 : "{\"reason\":\"the daemon stops\",\"resume\":false}");
     gb_rpc_end(writer);
     GB_LIST_EACH(&server->sessions, link)
         gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
     flush_dirty(server);
 }
 
-void gb_server_run(struct gb_server *server)
+bool gb_server_run(struct gb_server *server)
 {
+    bool resume;
+
     if (server->notify)
         gb_heartbeat_begin(&server->heartbeat, server, server->notify);
     uv_run(server->loop, UV_RUN_DEFAULT);
     if (server->notify)
         gb_heartbeat_stop(&server->heartbeat);
-    say_shutdown(server);
+    resume = gb_state_is_kept(&server->state) && server->stopped_by != SIGINT;
+    gb_state_hand_over(&server->state);
+    say_shutdown(server, resume);
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");
+    return server->stopped_by == SIGHUP;
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -505,6 +540,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 /* The movers finish what they have before the store is asked whether anything is left. */
 static void end_store(struct gb_server *server)
 {
+    gb_state_end(&server->state);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
     gb_waits_end(&server->waits);

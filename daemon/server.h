@@ -22,6 +22,7 @@
 #include "publisher.h"
 #include "registry.h"
 #include "spill.h"
+#include "state.h"
 #include "wait.h"
 
 #define GB_SCRATCH_BYTES 65536
@@ -52,8 +53,9 @@ struct gb_server {
     uv_timer_t timer;
     uint64_t timer_at;  /* what it is set to; 0: nothing */
     uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
-    uv_signal_t signals[2];
-    int spare_fd; /* given up to accept and turn away a session when descriptors run out */
+    uv_signal_t signals[3];
+    int stopped_by; /* that signal */
+    int spare_fd;   /* given up to accept and turn away a session when descriptors run out */
 
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
@@ -66,6 +68,7 @@ struct gb_server {
     struct gb_store store;
     struct gb_registry registry;
     struct gb_spill spill;
+    struct gb_state state;
     struct gb_device *devices[GB_CONFIG_DEVICES];
     unsigned device_count;
     struct gb_waits waits;
@@ -97,8 +100,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    struct gb_error *error);
 /* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
-/* Runs until SIGTERM or SIGINT; then ends every session and removes the socket. */
-void gb_server_run(struct gb_server *server);
+/* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends
+   every session and removes the socket. True: to be started again. */
+bool gb_server_run(struct gb_server *server);
 /* Frees everything; fine after any of the above failed. */
 void gb_server_end(struct gb_server *server);
 

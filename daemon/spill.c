@@ -605,7 +605,8 @@ static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *erro
     if (r < 0)
         return r;
     tier->arena = gb_arena_new();
-    if (!tier->arena || !gb_arena_add(tier->arena, tier->capacity, tier))
+    tier->block = tier->arena ? gb_arena_add(tier->arena, tier->capacity, tier) : NULL;
+    if (!tier->block)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     return 0;
 }

@@ -52,7 +52,8 @@ static bool is_ours(const char *name)
     return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0;
 }
 
-static void remove_leftovers(const struct gb_spill_dir *dir)
+void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
+                        void *arg)
 {
     int copy = fcntl(dir->fd, F_DUPFD_CLOEXEC, 3);
     DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
@@ -65,7 +66,7 @@ static void remove_leftovers(const struct gb_spill_dir *dir)
     }
     rewinddir(stream);
     while ((entry = readdir(stream)))
-        if (is_ours(entry->d_name))
+        if (is_ours(entry->d_name) && !wanted(arg, strtoull(entry->d_name, NULL, 16)))
             unlinkat(dir->fd, entry->d_name, 0);
     closedir(stream);
 }
@@ -101,7 +102,6 @@ int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_err
         gb_spill_dir_close(dir);
         return r;
     }
-    remove_leftovers(dir);
     *out = dir;
     return 0;
 }

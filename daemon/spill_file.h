@@ -12,6 +12,7 @@
 #ifndef GB_SPILL_FILE_H
 #define GB_SPILL_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/errors.h"
@@ -21,9 +22,12 @@
 struct gb_spill_dir;
 struct gb_spill_file;
 
-/* Takes the directory, which must exist and be writable; removes files that an earlier daemon left.
-   GPUBUF_E_SYSTEM, GPUBUF_E_BUSY (another daemon has it), GPUBUF_E_NO_MEMORY. */
+/* Takes the directory, which must exist and be writable. GPUBUF_E_SYSTEM, GPUBUF_E_BUSY (another
+   daemon has it), GPUBUF_E_NO_MEMORY. */
 int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
+/* Removes the files that an earlier daemon left, but for those that are wanted. */
+void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
+                        void *arg);
 void gb_spill_dir_close(struct gb_spill_dir *dir); /* NULL is fine */
 
 /* A new file; of one that fails or is given up nothing is left after its close. */

@@ -181,6 +181,8 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
     }
     gb_list_append(&segment->device->segment_list, &segment->of_device);
     charge(segment, user);
+    if (store->on_segment)
+        store->on_segment(store->on_change_arg, segment, true);
     return segment;
 
 failed:
@@ -219,6 +221,8 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     struct gb_domain *domain = segment->domain;
 
     assert(segment->empty && gb_list_empty(&segment->mappings));
+    if (store->on_segment)
+        store->on_segment(store->on_change_arg, segment, false);
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
     gb_walks_leave(&store->walks, &segment->of_device);
@@ -357,14 +361,16 @@ void gb_store_end(struct gb_store *store)
 
 /* ---- storage ---- */
 
-static struct gb_storage *storage_new(const struct gb_domain_key *key, struct gb_user *user,
-                                      unsigned room)
+struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain_key *key,
+                                  struct gb_user *user, unsigned room)
 {
     struct gb_storage *storage =
         calloc(1, sizeof(*storage) + room * sizeof(storage->placements[0]));
 
     if (!storage)
         return NULL;
+    storage->store = store;
+    gb_list_init(&storage->of_state);
     storage->references = 1;
     storage->key = *key;
     storage->device = key->device;
@@ -378,7 +384,7 @@ static struct gb_storage *storage_new(const struct gb_domain_key *key, struct gb
 }
 
 /* Bytes count for whoever made the storage, once, until the last of its objects has gone. */
-static void charge_bytes(struct gb_storage *storage, uint64_t bytes)
+void gb_storage_charge(struct gb_storage *storage, uint64_t bytes)
 {
     storage->charged = bytes;
     storage->user->bytes[storage->device->index] += bytes;
@@ -424,7 +430,8 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     free(storage);
 }
 
-static void place_in(struct gb_storage *storage, struct gb_segment *segment, struct gb_range *range)
+void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
+                         struct gb_range *range)
 {
     struct gb_placement *placement = &storage->placements[storage->placement_count++];
 
@@ -549,7 +556,7 @@ static int place_own(struct gb_store *store, const struct gb_domain_key *key, st
         r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,
                          error);
     if (r == 0)
-        place_in(storage, segment, NULL);
+        gb_storage_place_in(storage, segment, NULL);
     return r;
 }
 
@@ -588,7 +595,7 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
         r = gb_arena_alloc(domain->arena, bytes, &range);
         if (r == 0) {
-            place_in(storage, gb_range_owner(range), range);
+            gb_storage_place_in(storage, gb_range_owner(range), range);
             return 0;
         }
         next = next_shared(domain);
@@ -633,7 +640,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
     r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
     if (r < 0)
         return r;
-    storage = storage_new(key, user, 1);
+    storage = gb_storage_new(store, key, user, 1);
     if (!storage)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     storage->size = bytes;
@@ -642,7 +649,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         gb_storage_unref(store, storage);
         return r;
     }
-    charge_bytes(storage, rounded);
+    gb_storage_charge(storage, rounded);
     *out = storage;
     return 0;
 }
@@ -685,7 +692,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
                          struct gb_memory *memories, struct gb_storage **out,
                          struct gb_error *error)
 {
-    struct gb_storage *storage = storage_new(key, user, count);
+    struct gb_storage *storage = gb_storage_new(store, key, user, count);
 
     if (storage)
         storage->adopted = true;
@@ -696,7 +703,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
                                          : NULL;
 
         if (segment) {
-            place_in(storage, segment, NULL);
+            gb_storage_place_in(storage, segment, NULL);
             storage->size += segment->bytes;
             continue;
         }
@@ -708,7 +715,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     storage->key.share = storage->share;
-    charge_bytes(storage, storage->bytes);
+    gb_storage_charge(storage, storage->bytes);
     *out = storage;
     return 0;
 }

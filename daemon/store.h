@@ -75,7 +75,10 @@ struct gb_move;
  * the tiers below.
  */
 struct gb_storage {
-    uint64_t references; /* objects, and who works on it */
+    struct gb_store *store;
+    struct gb_link of_state; /* while the journal has it, as … */
+    uint64_t number;         /* … this; 0: it has not */
+    uint64_t references;     /* objects, and who works on it */
     struct gb_recent recent;
     struct gb_link objects; /* of the registry's */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
@@ -129,6 +132,11 @@ struct gb_store {
     /* Told when a mapper should unmap a segment. */
     void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);
     void *retire_arg;
+    /* Told of what a successor has to know, when it has changed; NULL: there is none. A segment is told
+       once it is made, and before it goes. */
+    void (*on_segment)(void *arg, struct gb_segment *segment, bool made);
+    void (*on_storage)(void *arg, struct gb_storage *storage);
+    void *on_change_arg;
 };
 
 void gb_store_init(struct gb_store *store);
@@ -207,6 +215,13 @@ struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
 
 /* ---- segments: among store.c, making.c and mapper.c ---- */
 
+/* A storage of no placements, for `room` of them; a range (NULL: the whole segment) becomes one; its
+   bytes count for its user. */
+struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain_key *key,
+                                  struct gb_user *user, unsigned room);
+void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
+                         struct gb_range *range);
+void gb_storage_charge(struct gb_storage *storage, uint64_t bytes);
 bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
 /* Enters memory that was made or adopted, as an empty segment, and takes it. NULL if memory is out.
  */

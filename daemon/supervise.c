@@ -21,13 +21,13 @@
 
 #define FIRST_FD 3
 #define MESSAGE_BYTES 4096
-#define MESSAGE_FDS 253          /* what the kernel lets through at once */
-#define NOT_STARTED 2            /* the daemon's status where it was told something wrong */
-#define SOUND_MS 10000           /* one that lived as long is started again at once */
-#define PAUSE_MIN_MS 50          /* before the next start of one that did not; doubled each time */
+#define MESSAGE_FDS 253 /* what the kernel lets through at once */
+#define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
+#define SOUND_MS 10000  /* one that lived as long is started again at once */
+#define PAUSE_MIN_MS 50 /* before the next start of one that did not; doubled each time */
 #define PAUSE_MAX_MS 5000
 #define WATCHDOG_MS 60000
-#define STOP_MS 20000            /* to end by itself, before it is killed */
+#define STOP_MS 20000 /* to end by itself, before it is killed */
 #define NAME_BYTES 256
 
 struct kept {
@@ -49,10 +49,10 @@ struct supervisor {
 
     pid_t child; /* 0: none runs */
     int64_t started_ms, heard_ms;
-    int64_t start_at;     /* when to start the next; -1: when asked */
-    int64_t kill_at;      /* when to kill it; -1: not at all */
-    unsigned failures;    /* in a row */
-    bool ready_once;      /* one of them was */
+    int64_t start_at;  /* when to start the next; -1: when asked */
+    int64_t kill_at;   /* when to kill it; -1: not at all */
+    unsigned failures; /* in a row */
+    bool ready_once;   /* one of them was */
     bool stopping;
     int status; /* to exit with */
 };
@@ -189,8 +189,7 @@ static void take_message(struct supervisor *supervisor, struct message *message)
             keep(supervisor, name, message->fds[i]);
         message->fd_count = 0;
     }
-    if (ours && says(message, "FDSTOREREMOVE") &&
-        find_line(message, "FDNAME", name, sizeof(name)))
+    if (ours && says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
         forget(supervisor, name);
     if (ours && says(message, "WATCHDOG"))
         supervisor->heard_ms = now_ms();
@@ -319,8 +318,7 @@ static void note_end(struct supervisor *supervisor, int status)
         supervisor->status = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         return;
     }
-    supervisor->failures = sound || (exited && WEXITSTATUS(status) == 0) ? 0
-                                                                         : supervisor->failures;
+    supervisor->failures = sound || (exited && WEXITSTATUS(status) == 0) ? 0 : supervisor->failures;
     supervisor->start_at = now_ms() + pause_of(supervisor);
     supervisor->failures++;
 }
@@ -380,8 +378,8 @@ static int do_due(struct supervisor *supervisor)
             next = supervisor->kill_at;
         if (now >= next) {
             gb_log(GB_LOG_ERROR, "daemon killed",
-                   GB_LOG_TEXT("why", supervisor->kill_at >= 0 ? "it does not end"
-                                                               : "no sign of life"));
+                   GB_LOG_TEXT("why",
+                               supervisor->kill_at >= 0 ? "it does not end" : "no sign of life"));
             kill(supervisor->child, supervisor->kill_at >= 0 ? SIGKILL : SIGABRT);
             supervisor->heard_ms = now;
             supervisor->kill_at = now + STOP_MS / 10;

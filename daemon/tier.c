@@ -27,6 +27,13 @@ static int find_place(struct gb_copy *copy)
     return r;
 }
 
+static void enter(struct gb_copy *copy)
+{
+    copy->tier->used += copy->occupied;
+    copy->tier->copies++;
+    gb_recent_enter(&copy->tier->recency, &copy->recent, copy->occupied);
+}
+
 int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
                 struct gb_copy **out)
 {
@@ -43,10 +50,54 @@ int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes
         free(copy);
         return r;
     }
-    tier->used += copy->occupied;
-    tier->copies++;
     gb_recent_hold(&copy->recent);
-    gb_recent_enter(&tier->recency, &copy->recent, copy->occupied);
+    enter(copy);
+    *out = copy;
+    return 0;
+}
+
+uint64_t gb_copy_where(const struct gb_copy *copy)
+{
+    return copy->tier->kind == GB_TIER_HOST ? gb_range_offset(copy->range) : copy->file;
+}
+
+static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy *after)
+{
+    struct gb_tier *tier = copy->tier;
+    uint64_t bytes = (copy->bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
+    int r;
+
+    if (tier->kind == GB_TIER_DISK) {
+        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
+        copy->file = where;
+        if (where >= tier->next_file)
+            tier->next_file = where + 1;
+        return 0;
+    }
+    r = gb_arena_take(tier->arena, tier->block, after ? after->range : NULL, where, bytes,
+                      &copy->range);
+    copy->occupied = bytes;
+    return r == 1 ? GPUBUF_E_INVALID : r;
+}
+
+int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                    uint64_t where, const struct gb_copy *after, struct gb_copy **out)
+{
+    struct gb_copy *copy = calloc(1, sizeof(*copy));
+    int r;
+
+    if (!copy)
+        return GPUBUF_E_NO_MEMORY;
+    copy->tier = tier;
+    copy->storage = storage;
+    copy->bytes = bytes;
+    copy->whole = true;
+    r = take_place(copy, where, after);
+    if (r < 0) {
+        free(copy);
+        return r;
+    }
+    enter(copy);
     *out = copy;
     return 0;
 }
@@ -73,7 +124,8 @@ static void remove_file(struct gb_job *job)
 {
     struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
 
-    gb_spill_file_remove(copy->tier->dir, copy->file);
+    if (!copy->tier->handed_over)
+        gb_spill_file_remove(copy->tier->dir, copy->file);
 }
 
 static void removed(struct gb_job *job)

@@ -32,13 +32,15 @@ struct gb_tier {
     struct gb_recency recency; /* of what is whole; held: in use */
 
     struct gb_pinned *pinned; /* host */
-    struct gb_arena *arena;   /* host: over `pinned` */
+    struct gb_arena *arena;   /* host: over `pinned`, one block */
+    struct gb_arena_block *block;
 
     struct gb_spill_dir *dir; /* disk */
     struct gb_mover *mover;   /* disk: what writes from the host tier, and removes */
     uint64_t next_file;
     void (*removed)(void *arg); /* told when a removal has made room */
     void *removed_arg;
+    bool handed_over; /* disk: what goes is the successor's, and stays */
 };
 
 struct gb_copy {
@@ -60,6 +62,13 @@ const char *gb_tier_name(enum gb_tier_kind kind);
    GPUBUF_E_NO_MEMORY. */
 int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
                 struct gb_copy **copy);
+/* A whole copy that a daemon before left, at that offset (host) or in that file (disk). In the host tier
+   it is looked for from `after` on, one that lies before it (may be NULL). 0; GPUBUF_E_INVALID: it is
+   not there; GPUBUF_E_NO_MEMORY. */
+int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                    uint64_t where, const struct gb_copy *after, struct gb_copy **copy);
+/* The offset, or the file. */
+uint64_t gb_copy_where(const struct gb_copy *copy);
 /* It is whole: the hold ends. */
 void gb_copy_complete(struct gb_copy *copy);
 /* While it is held it stays. */

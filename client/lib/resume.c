@@ -156,6 +156,27 @@ static size_t count_pending(const struct gpubuf_client *client)
     return count;
 }
 
+static int find_first(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_buffer **first = arg;
+    if (!*first && buffer->bytes > 0)
+        *first = buffer;
+    return 0;
+}
+
+static void write_lease(struct gb_writer *writer, struct gb_lease *lease)
+{
+    const struct gb_buffer *first = NULL;
+    (void)gb_layout_each(&lease->layout, find_first, (void *)&first);
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, lease->name);
+    gb_write_format(writer, ",\"version\":%" PRIu64, atomic_load(&lease->version));
+    if (first)
+        gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64,
+                        lease->segments[first->segment].import->segment, first->offset);
+    gb_write_char(writer, '}');
+}
+
 static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
 {
     struct gb_resumption *resumption = client->resumption;
@@ -167,9 +188,9 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
          lease = lease->next) {
         if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resumed)
             continue;
-        gb_write_text(writer, resumption->asked_count ? ",{\"name\":" : "{\"name\":");
-        gb_write_cstring(writer, lease->name);
-        gb_write_format(writer, ",\"version\":%" PRIu64 "}", atomic_load(&lease->version));
+        if (resumption->asked_count)
+            gb_write_char(writer, ',');
+        write_lease(writer, lease);
         resumption->asked[resumption->asked_count++] = lease;
         lease->slot = resumption->asked_count;
     }

@@ -1,0 +1,498 @@
+#include "state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server.h"
+
+#define JOURNAL_PREFIX "journal-"
+#define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */
+
+/* ---- what the manager keeps ---- */
+
+void gb_state_segment_name(uint64_t id, char name[24])
+{
+    /* Short, since all names together have to fit an environment variable. */
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    char reversed[16];
+    size_t count = 0, length = 0;
+
+    do {
+        reversed[count++] = digits[id % 36];
+        id /= 36;
+    } while (id > 0);
+    name[length++] = 's';
+    while (count > 0)
+        name[length++] = reversed[--count];
+    name[length] = '\0';
+}
+
+static void journal_name(uint64_t generation, char name[48])
+{
+    snprintf(name, 48, JOURNAL_PREFIX "%" PRIu64, generation);
+}
+
+static int keep(struct gb_state *state, const char *name, int fd)
+{
+    int r;
+
+    while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
+            break;
+    return r == 0 ? 0 : -1;
+}
+
+static void forget(struct gb_state *state, const char *name)
+{
+    while (gb_notify_unstore(state->notify, name) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
+            break;
+}
+
+/* A successor must not take a journal that lacks something for the truth. */
+static void give_up(struct gb_state *state, const char *why)
+{
+    char name[48];
+
+    gb_log(GB_LOG_ERROR, "journal given up: a crash would lose every object",
+           GB_LOG_TEXT("why", why));
+    state->failed = true;
+    journal_name(state->journal.generation, name);
+    forget(state, name);
+    gb_journal_end(&state->journal);
+}
+
+/* ---- records ---- */
+
+static void put(struct gb_writer *writer, const void *data, size_t length)
+{
+    gb_write(writer, data, length);
+}
+
+static void put_u8(struct gb_writer *writer, unsigned value)
+{
+    uint8_t byte = (uint8_t)value;
+
+    put(writer, &byte, 1);
+}
+
+static void put_u64(struct gb_writer *writer, uint64_t value)
+{
+    unsigned char bytes[8];
+
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(value >> 8 * i);
+    put(writer, bytes, 8);
+}
+
+static void put_text(struct gb_writer *writer, const char *text, size_t length)
+{
+    put_u64(writer, length);
+    put(writer, text, length);
+}
+
+static void put_key(struct gb_writer *writer, const struct gb_device *device,
+                    const struct gb_domain_key *key)
+{
+    put_text(writer, device->id, strlen(device->id));
+    put_u8(writer, key->share);
+    put_u64(writer, key->uid);
+    put_u64(writer, key->gid);
+    put_u64(writer, key->mode);
+}
+
+static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type)
+{
+    struct gb_error error = {.message = "out of memory"};
+
+    if (state->failed)
+        return;
+    if (state->writer.failed ||
+        gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0)
+        give_up(state, error.message);
+}
+
+static void write_number(struct gb_state *state, struct gb_journal *journal, uint32_t type,
+                         uint64_t number)
+{
+    gb_writer_reset(&state->writer);
+    put_u64(&state->writer, number);
+    append(state, journal, type);
+}
+
+static void write_counters(struct gb_state *state, struct gb_journal *journal)
+{
+    gb_writer_reset(&state->writer);
+    put_u64(&state->writer, state->registry->store->next_segment);
+    put_u64(&state->writer, state->registry->next_version);
+    put_u64(&state->writer, state->next_number);
+    append(state, journal, GB_RECORD_COUNTERS);
+}
+
+static void write_segment(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_segment *segment)
+{
+    static const struct gb_domain_key none = {0};
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, segment->id);
+    put_u64(writer, segment->bytes);
+    put_u8(writer, segment->kind);
+    put_u8(writer, segment->memory.kind);
+    put_u64(writer, segment->user->uid);
+    put_key(writer, segment->device, segment->domain ? &segment->domain->key : &none);
+    append(state, journal, GB_RECORD_SEGMENT);
+}
+
+static bool is_durable(const struct gb_object *object)
+{
+    return object->version > 0 && !object->ready && !object->by_session;
+}
+
+static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms)
+{
+    uint64_t left =
+        object->deadline.place && object->deadline.at > now_ms ? object->deadline.at - now_ms : 0;
+
+    put_u64(writer, object->version);
+    put_u8(writer, object->named);
+    put_u8(writer, object->pinned);
+    put_u8(writer, object->evict);
+    put_u64(writer, object->owner->uid);
+    put_u64(writer, object->gid);
+    put_u64(writer, object->mode);
+    put_u64(writer, object->bytes);
+    put_u64(writer, (uint64_t)object->created_ms);
+    put_u64(writer, (uint64_t)object->ttl_ms);
+    put_u64(writer, (uint64_t)gb_wall_ms() + left);
+    put_text(writer, object->name, object->name_length);
+    put_u64(writer, object->brief_length);
+    put_text(writer, object->text, object->text_length);
+}
+
+static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
+{
+    unsigned placements = storage->resident ? storage->placement_count : 0;
+
+    put_u8(writer, placements);
+    for (unsigned i = 0; i < placements; i++) {
+        put_u64(writer, storage->placements[i].segment->id);
+        put_u64(writer, storage->placements[i].offset);
+        put_u64(writer, storage->placements[i].bytes);
+    }
+    for (int i = 0; i < GB_TIERS; i++) {
+        bool whole = storage->copies[i] && storage->copies[i]->whole;
+
+        put_u8(writer, whole);
+        if (whole) {
+            put_u64(writer, storage->copies[i]->bytes);
+            put_u64(writer, gb_copy_where(storage->copies[i]));
+        }
+    }
+}
+
+static void write_storage(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_storage *storage, uint64_t objects)
+{
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, storage->number);
+    put_u64(writer, storage->user->uid);
+    put_key(writer, storage->device, &storage->key);
+    put_u8(writer, storage->adopted);
+    put_u8(writer, storage->resident);
+    put_u64(writer, storage->charged);
+    put_u64(writer, storage->size);
+    put_places(writer, storage);
+    put_u64(writer, objects);
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (is_durable(object))
+            put_object(writer, object, state->registry->now_ms);
+    }
+    append(state, journal, GB_RECORD_STORAGE);
+}
+
+/* ---- changes ---- */
+
+static bool is_kept_memory(const struct gb_memory *memory)
+{
+    return memory->kind != GB_HANDLE_CUDA_IPC;
+}
+
+static void on_segment(void *arg, struct gb_segment *segment, bool made)
+{
+    struct gb_state *state = arg;
+    const struct gb_memory *memory = &segment->memory;
+    char name[24];
+
+    if (state->failed || !is_kept_memory(memory))
+        return;
+    gb_state_segment_name(segment->id, name);
+    if (made) {
+        if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0) {
+            give_up(state, "the service manager does not take a descriptor");
+            return;
+        }
+        write_segment(state, &state->journal, segment);
+    } else {
+        write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, segment->id);
+        forget(state, name);
+    }
+}
+
+static uint64_t count_durable(const struct gb_storage *storage)
+{
+    uint64_t count = 0;
+
+    if (storage->share == GB_SHARE_IPC && storage->resident)
+        return 0;
+    GB_LIST_EACH(&storage->objects, link)
+        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
+    return count;
+}
+
+static void on_storage(void *arg, struct gb_storage *storage)
+{
+    struct gb_state *state = arg;
+    uint64_t objects = count_durable(storage);
+
+    if (state->failed)
+        return;
+    if (objects == 0) {
+        if (storage->number)
+            write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, storage->number);
+        storage->number = 0;
+        gb_list_remove(&storage->of_state);
+        return;
+    }
+    if (!storage->number) {
+        storage->number = state->next_number++;
+        gb_list_append(&state->storages, &storage->of_state);
+    }
+    write_storage(state, &state->journal, storage, objects);
+}
+
+void gb_state_attach(struct gb_state *state)
+{
+    struct gb_store *store = state->registry->store;
+
+    store->on_segment = on_segment;
+    store->on_storage = on_storage;
+    store->on_change_arg = state;
+}
+
+/* ---- a new journal ---- */
+
+static void write_all(struct gb_state *state, struct gb_journal *journal)
+{
+    write_counters(state, journal);
+    for (unsigned i = 0; i < state->device_count; i++)
+        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
+            const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (is_kept_memory(&segment->memory))
+                write_segment(state, journal, segment);
+        }
+    GB_LIST_EACH(&state->storages, link) {
+        const struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, of_state);
+
+        write_storage(state, journal, storage, count_durable(storage));
+    }
+}
+
+/* Writes a journal of what there is, and has it take the place of the present one (if there is one) once
+   it is kept. */
+static void write_anew(struct gb_state *state, const char *instance, uint64_t generation)
+{
+    struct gb_journal journal, former = state->journal;
+    struct gb_error error;
+    char name[48];
+
+    if (gb_journal_new(&journal, instance, generation, &error) < 0) {
+        give_up(state, error.message);
+        return;
+    }
+    write_all(state, &journal);
+    journal_name(generation, name);
+    if (!state->failed && keep(state, name, journal.fd) < 0)
+        give_up(state, "the service manager does not take the journal");
+    if (state->failed) {
+        gb_journal_end(&journal);
+        return;
+    }
+    gb_journal_mark_whole(&journal);
+    state->journal = journal;
+    if (former.fd >= 0) {
+        journal_name(former.generation, name);
+        forget(state, name);
+        gb_journal_end(&former);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* The journal of the highest generation among what was handed over; -1: none. */
+static int find_journal(struct gb_notify *notify, struct gb_error *error)
+{
+    uint64_t highest = 0, generation;
+    int found = -1;
+
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        int r;
+
+        if (notify->fds[i].fd < 0 ||
+            strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) != 0)
+            continue;
+        r = gb_journal_peek(notify->fds[i].fd, &generation, error);
+        if (r == GPUBUF_E_UNSUPPORTED)
+            return r;
+        if (r == 0 && (found < 0 || generation > highest)) {
+            found = (int)i;
+            highest = generation;
+        }
+    }
+    return found < 0 ? -1 : gb_notify_take_at(notify, (unsigned)found);
+}
+
+static void keep_tier(struct gb_state *state, bool handed_over)
+{
+    const struct gb_tier *tier = &state->spill->tiers[GB_TIER_HOST];
+
+    if (tier->pinned && !handed_over &&
+        keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned)) < 0)
+        give_up(state, "the service manager does not take a descriptor");
+}
+
+int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
+                   struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
+                   char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
+                   struct gb_error *error)
+{
+    struct gb_error why;
+    int fd, r;
+
+    *state = (struct gb_state){.registry = registry,
+                               .spill = spill,
+                               .devices = devices,
+                               .device_count = device_count,
+                               .journal = GB_JOURNAL_NONE,
+                               .next_number = 1};
+    gb_list_init(&state->storages);
+    gb_holder_init(&state->grace);
+    gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
+    if (!notify || notify->socket < 0)
+        return 0;
+    state->notify = notify;
+    fd = find_journal(notify, error);
+    if (fd == GPUBUF_E_UNSUPPORTED)
+        return fd;
+    if (fd >= 0) {
+        r = gb_state_restore(state, fd, now_ms, &why);
+        if (r == 0) {
+            memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
+            keep_tier(state, state->tier_restored);
+            return 0;
+        }
+        if (state->journal.fd < 0)
+            close(fd);
+        gb_log(GB_LOG_ERROR, "what an earlier daemon left cannot be used: its objects are lost",
+               GB_LOG_TEXT("why", why.message));
+        if (r == GPUBUF_E_NO_MEMORY)
+            return gb_fail(error, r, "what an earlier daemon left: %s", why.message);
+    }
+    keep_tier(state, false);
+    write_anew(state, instance, 1);
+    gb_state_attach(state);
+    return 0;
+}
+
+/* ---- going on ---- */
+
+static void end_grace(struct gb_state *state)
+{
+    for (unsigned i = 0; i < state->device_count; i++) {
+        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
+            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (segment->block && !segment->retiring)
+                gb_arena_reopen(segment->domain->arena, segment->block);
+        }
+        state->devices[i]->space_changed = true;
+    }
+    state->grace_until = 0;
+    free((void *)state->objects);
+    state->objects = NULL;
+    state->object_count = 0;
+    gb_holder_end(state->registry, &state->grace);
+}
+
+bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
+{
+    bool over = state->grace_until && now_ms >= state->grace_until;
+
+    if (over)
+        end_grace(state);
+    if (state->notify && !state->failed && gb_journal_is_large(&state->journal))
+        write_anew(state, state->journal.instance, state->journal.generation + 1);
+    return over;
+}
+
+uint64_t gb_state_due(const struct gb_state *state)
+{
+    return state->grace_until ? state->grace_until : UINT64_MAX;
+}
+
+struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
+                                    uint64_t version)
+{
+    size_t low = 0, high = state->object_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct gb_object *object = state->objects[middle];
+
+        if (object->version == version)
+            return !object->named && object->name_length == length &&
+                           memcmp(object->name, name, length) == 0
+                       ? object
+                       : NULL;
+        if (object->version < version)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+void gb_state_hand_over(struct gb_state *state)
+{
+    struct gb_store *store = state->registry->store;
+
+    store->on_segment = NULL;
+    store->on_storage = NULL;
+    for (int i = 0; i < GB_TIERS; i++)
+        state->spill->tiers[i].handed_over = gb_state_is_kept(state);
+}
+
+bool gb_state_is_kept(const struct gb_state *state)
+{
+    return state->notify && !state->failed;
+}
+
+void gb_state_end(struct gb_state *state)
+{
+    if (!state->registry) /* it never began */
+        return;
+    gb_state_hand_over(state);
+    end_grace(state);
+    gb_journal_end(&state->journal);
+    gb_writer_end(&state->writer);
+}

@@ -1,0 +1,92 @@
+/*
+ * What outlives the daemon: descriptors of segments and of the host tier, and a journal that says what
+ * lies in them, all kept by the service manager (notify.h) and handed to whoever is started next.
+ *
+ * The store and the registry tell of each change before the reply that depends on it goes out. A record
+ * is a whole storage with all its objects, so that each is one consistent state, and the last one of a
+ * storage is what counts. What is not sealed, or not settled, or whose memory stays its producer's, has
+ * no record, and is gone with the daemon.
+ *
+ * A successor rebuilds the store and the registry from it. For a grace period it holds a lease on every
+ * object itself and hands out no free range of the segments that it was given, so that clients who still
+ * map them find what was there when they come and resume.
+ *
+ * The loop's thread.
+ */
+#ifndef GB_STATE_H
+#define GB_STATE_H
+
+#include "journal.h"
+#include "notify.h"
+#include "registry.h"
+#include "spill.h"
+
+#define GB_STATE_GRACE_MS 10000
+
+struct gb_state {
+    struct gb_notify *notify; /* NULL: nothing outlives us */
+    struct gb_registry *registry;
+    struct gb_spill *spill;
+    struct gb_device **devices;
+    unsigned device_count;
+    struct gb_journal journal;
+    struct gb_link storages; /* that have a record */
+    uint64_t next_number;
+    struct gb_writer writer; /* of the record at hand */
+    bool failed;             /* the journal is given up */
+    bool tier_restored;      /* the host tier's memory is the one that was handed over */
+
+    struct gb_holder grace;     /* of the leases for those who have not come yet */
+    struct gb_object **objects; /* that these are on, by version; owned */
+    size_t object_count;
+    uint64_t grace_until; /* 0: it is over, or never was */
+    uint64_t lost;        /* objects */
+};
+
+/*
+ * Takes what was handed over and rebuilds what it says, or begins anew; `instance` is the one to have
+ * then, and becomes the predecessor's if that is gone on with. Before anything is served, and before
+ * movers are started. A failure is a sentence for the person who started us: a journal of a later
+ * version. One that is damaged is given up, with a line in the log.
+ */
+int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
+                   struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
+                   char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
+                   struct gb_error *error);
+
+/* Once in a turn: ends the grace period when it is over (returns true then), and writes the journal anew
+   when it has become large. */
+bool gb_state_tend(struct gb_state *state, uint64_t now_ms);
+/* When to be called again at the latest; UINT64_MAX: not for its own sake. */
+uint64_t gb_state_due(const struct gb_state *state);
+
+/* An object that has lost its name and is kept for those who have not come yet; NULL. */
+struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
+                                    uint64_t version);
+
+/* From now on nothing is noted any more: what there is, is the successor's. */
+void gb_state_hand_over(struct gb_state *state);
+/* Whether somebody keeps it for a successor. */
+bool gb_state_is_kept(const struct gb_state *state);
+/* Gives the grace period's leases back, and frees it. Before the registry ends. */
+void gb_state_end(struct gb_state *state);
+
+/* ---- between state.c and restore.c ---- */
+
+enum gb_state_record {
+    GB_RECORD_COUNTERS = 1, /* the next of each kind of number */
+    GB_RECORD_SEGMENT = 2,
+    GB_RECORD_SEGMENT_GONE = 3,
+    GB_RECORD_STORAGE = 4, /* with its objects; in place of what was said of it before */
+    GB_RECORD_STORAGE_GONE = 5,
+};
+
+#define GB_STATE_TIER_NAME "tier"
+
+/* Has the store and the registry tell of changes from now on. */
+void gb_state_attach(struct gb_state *state);
+void gb_state_segment_name(uint64_t id, char name[24]);
+/* Rebuilds what the journal says, which is opened. */
+int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_error *error);
+
+#endif
