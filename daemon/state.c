@@ -339,6 +339,12 @@ static void write_anew(struct gb_state *state, const char *instance, uint64_t ge
 
 /* ---- beginning ---- */
 
+static void log_unusable(const struct gb_error *why)
+{
+    gb_log(GB_LOG_ERROR, "what an earlier daemon left cannot be used: its objects are lost",
+           GB_LOG_TEXT("why", why->message));
+}
+
 /* The journal of the highest generation among what was handed over; -1: none. */
 static int find_journal(struct gb_notify *notify, struct gb_error *error)
 {
@@ -354,6 +360,8 @@ static int find_journal(struct gb_notify *notify, struct gb_error *error)
         r = gb_journal_peek(notify->fds[i].fd, &generation, error);
         if (r == GPUBUF_E_UNSUPPORTED)
             return r;
+        if (r < 0)
+            log_unusable(error);
         if (r == 0 && (found < 0 || generation > highest)) {
             found = (int)i;
             highest = generation;
@@ -403,8 +411,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
         }
         if (state->journal.fd < 0)
             close(fd);
-        gb_log(GB_LOG_ERROR, "what an earlier daemon left cannot be used: its objects are lost",
-               GB_LOG_TEXT("why", why.message));
+        log_unusable(&why);
         if (r == GPUBUF_E_NO_MEMORY)
             return gb_fail(error, r, "what an earlier daemon left: %s", why.message);
     }

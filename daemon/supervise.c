@@ -23,12 +23,12 @@
 #define MESSAGE_BYTES 4096
 #define MESSAGE_FDS 253 /* what the kernel lets through at once */
 #define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
-#define SOUND_MS 10000  /* one that lived as long is started again at once */
-#define PAUSE_MIN_MS 50 /* before the next start of one that did not; doubled each time */
+#define PAUSE_MIN_MS 50 /* before the next start of one that was never ready; doubled each time */
 #define PAUSE_MAX_MS 5000
 #define WATCHDOG_MS 60000
 #define STOP_MS 20000 /* to end by itself, before it is killed */
 #define NAME_BYTES 256
+#define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
 
 struct kept {
     struct kept *next;
@@ -46,13 +46,14 @@ struct supervisor {
     sigset_t signals_before;
     struct kept *kept, **kept_end;
     unsigned kept_count;
+    size_t name_bytes;
 
     pid_t child; /* 0: none runs */
     int64_t started_ms, heard_ms;
-    int64_t start_at;  /* when to start the next; -1: when asked */
-    int64_t kill_at;   /* when to kill it; -1: not at all */
-    unsigned failures; /* in a row */
-    bool ready_once;   /* one of them was */
+    int64_t start_at;       /* when to start the next; -1: when asked */
+    int64_t kill_at;        /* when to kill it; -1: not at all */
+    unsigned failures;      /* in a row */
+    bool ready, ready_once; /* it; one of them */
     bool stopping;
     int status; /* to exit with */
 };
@@ -71,13 +72,16 @@ static int64_t now_ms(void)
 static void keep(struct supervisor *supervisor, const char *name, int fd)
 {
     struct kept *kept = calloc(1, sizeof(*kept));
+    bool fits = supervisor->name_bytes + strlen(name) + 1 <= NAMES_MAX;
 
-    if (!kept) {
+    if (!kept || !fits) {
         gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
-               GB_LOG_TEXT("why", "out of memory"));
+               GB_LOG_TEXT("why", fits ? "out of memory" : "too many are kept already"));
         close(fd);
+        free(kept);
         return;
     }
+    supervisor->name_bytes += strlen(name) + 1;
     kept->fd = fd;
     snprintf(kept->name, sizeof(kept->name), "%s", name);
     *supervisor->kept_end = kept;
@@ -98,6 +102,7 @@ static void forget(struct supervisor *supervisor, const char *name)
             continue;
         }
         *link = kept->next;
+        supervisor->name_bytes -= strlen(kept->name) + 1;
         close(kept->fd);
         free(kept);
         supervisor->kept_count--;
@@ -195,7 +200,7 @@ static void take_message(struct supervisor *supervisor, struct message *message)
         supervisor->heard_ms = now_ms();
     if (ours && says(message, "READY")) {
         supervisor->heard_ms = now_ms();
-        supervisor->ready_once = true;
+        supervisor->ready = supervisor->ready_once = true;
     }
     for (unsigned i = 0; i < message->fd_count; i++)
         close(message->fds[i]);
@@ -289,6 +294,7 @@ static void start(struct supervisor *supervisor)
         return;
     }
     supervisor->child = pid;
+    supervisor->ready = false;
     gb_log(GB_LOG_INFO, "daemon started", GB_LOG_NUMBER("pid", pid),
            GB_LOG_NUMBER("descriptors", supervisor->kept_count));
 }
@@ -305,7 +311,6 @@ static int64_t pause_of(const struct supervisor *supervisor)
 static void note_end(struct supervisor *supervisor, int status)
 {
     bool exited = WIFEXITED(status);
-    bool sound = now_ms() - supervisor->started_ms >= SOUND_MS;
 
     take_messages(supervisor); /* what it still said */
     supervisor->child = 0;
@@ -318,7 +323,8 @@ static void note_end(struct supervisor *supervisor, int status)
         supervisor->status = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         return;
     }
-    supervisor->failures = sound || (exited && WEXITSTATUS(status) == 0) ? 0 : supervisor->failures;
+    if (supervisor->ready)
+        supervisor->failures = 0;
     supervisor->start_at = now_ms() + pause_of(supervisor);
     supervisor->failures++;
 }

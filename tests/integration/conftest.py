@@ -62,14 +62,14 @@ class Daemon:
     """A running gpubufd."""
 
     def __init__(self, directory, options=(), device=test_device.OPTION, socket_path=None, env=None,
-                 **popen):
+                 program=GPUBUFD, **popen):
         """`device`: one, several, or None. `env`: settings of the driver."""
         self.directory = directory
         self.tiers = "--tier" in options
         self.path = socket_path or os.path.join(directory, "s")
         self.stderr_path = os.path.join(directory, "stderr")
         self.peers = []
-        argv = [str(GPUBUFD), "--socket", self.path, "--log-level", "debug"]
+        argv = [str(program), "--socket", self.path, "--log-level", "debug"]
         for one in [device] if isinstance(device, str) else device or ():
             argv += ["--device", one]
         with open(self.stderr_path, "ab") as stderr:

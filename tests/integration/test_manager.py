@@ -27,6 +27,7 @@ def test_it_is_told(daemon_factory, manager):
     assert manager.wait_for("STATUS") == f"listening on {daemon.path}"
     assert manager.wait_for("READY") == "1"
     daemon.connect().put("a")
+    assert manager.wait_for("FDNAME") == "s1", "the segment is given to be kept"
     assert manager.receive(0) is None, "without a watchdog there is nothing more to say"
     daemon.stop()
     assert manager.wait_for("STOPPING") == "1"
@@ -101,6 +102,7 @@ def test_without_its_manager(daemon_factory, manager):
     manager.close()
     os.unlink(manager.path)
     assert daemon.connect().put("a")
+    daemon.baseline["memory"] -= 1  # the journal, which nobody keeps any more
 
 
 def test_a_manager_that_is_not_there(directory):
@@ -179,6 +181,7 @@ def test_other_descriptors_are_closed(directory, manager):
     with listening(f"{directory}/s") as listener:
         process = start([("what", write), ("listen", listener.fileno())], **manager.environment())
         os.close(write)
+        assert manager.receive()[0]["FDNAME"] == "journal-1"
         assert manager.receive()[0] == {"FDSTOREREMOVE": "1", "FDNAME": "what"}
         assert select.select([read], [], [], DEADLINE)[0] and os.read(read, 1) == b""
         os.close(read)

@@ -517,6 +517,70 @@ static void another_daemon(void **state)
     disconnect_pair(&pair);
 }
 
+/* The daemon's own process, which its supervisor starts again. */
+static pid_t child_of(pid_t supervisor)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
+    FILE *file = fopen(path, "r");
+    if (file && !fgets(text, sizeof(text), file))
+        text[0] = '\0';
+    if (file)
+        (void)fclose(file);
+    return (pid_t)atoi(text);
+}
+
+/* A daemon that is killed loses nothing that is sealed: leases are the same objects', through which
+   is read meanwhile, and what is asked for is answered by the next one. */
+static void the_same_daemon_again(void **state)
+{
+    enum { OBJECTS = 100, ROUNDS = 10 };
+    static const char *const supervise[] = {"--supervise", NULL};
+    char name[32], instance[64];
+    struct gpubuf_object *objects[OBJECTS], *replaced, *unsealed;
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
+    struct gpubuf_create_options replace = {.size = sizeof(replace), .replace = true};
+    struct gpubuf_info info;
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon_with(supervise), 0);
+    struct gpubuf_client *client = connect_client();
+    for (unsigned i = 0; i < OBJECTS; i++) {
+        snprintf(name, sizeof(name), "o/%u", i);
+        put_counting(client, name, 1000 + i, i);
+        ok(client, gpubuf_open(client, name, NULL, &objects[i]));
+    }
+    put_counting(client, "r", 100, 9);
+    ok(client, gpubuf_open(client, "r", NULL, &replaced));
+    ok(client, gpubuf_put_bytes(client, "r", "new", 3, &replace));
+    snprintf(instance, sizeof(instance), "%s", gpubuf_instance(client));
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        snprintf(name, sizeof(name), "o/%u", round);
+        ok(client, gpubuf_create(client, "unsealed", &layout, NULL, &unsealed));
+        pid_t child = child_of(daemon_process());
+        assert_true(child > 0);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        for (unsigned i = 0; i < OBJECTS; i++)
+            check_counting(objects[i], 1000 + i, i);
+        ok(client, gpubuf_stat(client, name, &info));
+        assert_string_equal(gpubuf_instance(client), instance);
+        for (unsigned i = 0; i < OBJECTS; i++) {
+            assert_false(gpubuf_is_stale(objects[i]));
+            check_counting(objects[i], 1000 + i, i);
+        }
+        assert_false(gpubuf_is_stale(replaced));
+        check_counting(replaced, 100, 9);
+        fails(client, GPUBUF_E_STALE, gpubuf_seal(unsealed, NULL));
+        gpubuf_release(unsealed);
+        put_counting(client, "fresh", 5000, round);
+        ok(client, gpubuf_delete(client, "fresh"));
+    }
+    gpubuf_release_many(objects, OBJECTS);
+    gpubuf_release(replaced);
+    gpubuf_disconnect(client);
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon(state), 0);
+}
+
 static void nobody_comes_back(void **state)
 {
     (void)state;
@@ -584,10 +648,19 @@ static int count_after(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        COUNTED(the_next_call),      COUNTED(without_a_call),    COUNTED(requests_under_way),
-        COUNTED(released_meanwhile), COUNTED(watches),           COUNTED(many_leases),
-        COUNTED(event_loop),         COUNTED(forking),           COUNTED(threads),
-        COUNTED(another_daemon),     COUNTED(nobody_comes_back), COUNTED(the_daemon_stops),
+        COUNTED(the_next_call),
+        COUNTED(without_a_call),
+        COUNTED(requests_under_way),
+        COUNTED(released_meanwhile),
+        COUNTED(watches),
+        COUNTED(many_leases),
+        COUNTED(event_loop),
+        COUNTED(forking),
+        COUNTED(threads),
+        COUNTED(another_daemon),
+        COUNTED(the_same_daemon_again),
+        COUNTED(nobody_comes_back),
+        COUNTED(the_daemon_stops),
     };
     return cmocka_run_group_tests_name("resume", tests, start_daemon, stop_daemon);
 }

@@ -84,6 +84,8 @@ static struct gb_storage *storage_of(uint64_t bytes)
 #define calloc failing_calloc
 
     assert_non_null(storage);
+    storage->store = &world.store;
+    gb_list_init(&storage->of_state);
     storage->references = 1;
     storage->device = &world.device;
     storage->user = gb_user_ref(world.user);

@@ -1,0 +1,343 @@
+"""What is sealed outlives the daemon: `--supervise`, the journal, kept descriptors, hello.resume."""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+
+import device
+import pytest
+from conftest import GPUBUFD, Daemon
+from manager import Manager, handed_over
+from peer import DEADLINE, Peer, bytes_layout
+
+MIB = 1 << 20
+
+
+def wait_until(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class Supervised(Daemon):
+    """A daemon with its supervisor, which `pid` is."""
+
+    def __init__(self, directory, options=(), **settings):
+        super().__init__(directory, ["--supervise", *options], **settings)
+
+    @property
+    def child(self):
+        """The daemon's own process, once there is one."""
+        end = time.monotonic() + DEADLINE
+        while not children_of(self.pid):
+            assert time.monotonic() < end and self.process.poll() is None, self.stderr()
+            time.sleep(0.002)
+        return children_of(self.pid)[0]
+
+    def crash(self):
+        """kill -9; returns when another serves."""
+        before = self.child
+        os.kill(before, signal.SIGKILL)
+        self.wait_for_another(before)
+
+    def wait_for_another(self, before):
+        end = time.monotonic() + DEADLINE
+        while children_of(self.pid) in ([], [before]):
+            assert time.monotonic() < end, self.stderr()
+            time.sleep(0.002)
+        with Peer(self.path) as peer:  # waits in the queue of the socket, which is the supervisor's
+            peer.call("stats")
+
+
+@pytest.fixture
+def supervised(directory, request):
+    """start(*options): killed after the test."""
+    daemons = []
+
+    def start(*options, **settings):
+        daemons.append(Supervised(directory, options, **settings))
+        return daemons[-1]
+
+    yield start
+    for one in daemons:
+        one.close_peers()
+        child = children_of(one.pid) if one.process.poll() is None else []
+        one.kill()
+        for pid in child:
+            os.kill(pid, signal.SIGKILL)
+        text = one.stderr()
+        assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
+
+
+def described(peer, name):
+    told = peer.call("stat", name=name)["object"]
+    return {key: told[key] for key in told if key != "leases"}
+
+
+def test_everything_that_is_sealed(supervised):
+    daemon = supervised()
+    peer = daemon.connect()
+    instance = peer.call("hello", protocol=1)["instance"]
+    for i in range(20):
+        peer.put(f"small/{i}", bytes([i]) * (100 + i), mode="0640", ttl_ms=3600000)
+    peer.put("large", os.urandom(3 * MIB))
+    large = peer.open_object("large").read()
+    peer.put("empty", b"")
+    peer.put("dropped", b"d", evict="drop")
+    peer.put("kept", b"k" * 1000, evict="keep")
+    peer.call("pin", name="small/3")
+    peer.call("alias", name="alias", of="small/5", slice={"offset": 10, "length": 20})
+    peer.put("replaced", b"old")
+    version = peer.put("replaced", b"new", replace=True)
+    peer.put("deleted", b"gone")
+    peer.call("delete", name="deleted")
+    peer.create("unsealed", bytes_layout(100), b"u" * 100)
+    names = peer.names()
+    before = {name: described(peer, name) for name in names}
+    segments = {s for n in names for s in segments_of(peer, n)}
+
+    for _ in range(3):
+        daemon.crash()
+        peer = daemon.connect()
+        assert peer.call("hello", protocol=1)["instance"] == instance
+        assert peer.names() == names
+        assert {name: described(peer, name) for name in names} == before
+        for i in range(20):
+            assert peer.open_object(f"small/{i}").read() == bytes([i]) * (100 + i)
+        assert peer.open_object("large").read() == large
+        assert peer.open_object("alias").read() == bytes([5]) * 20
+        assert peer.open_object("replaced").read() == b"new"
+        assert peer.error("not_found", "stat", name="unsealed")
+        # Numbers go on where they were, and nothing that was handed over is handed out.
+        assert peer.put("later", b"later", replace=True) > version
+        assert not segments_of(peer, "later") & segments
+        names = peer.names()
+        before = {name: described(peer, name) for name in names}
+
+
+def segments_of(peer, name):
+    layout = peer.call("stat", name=name)["object"]["layout"]
+    return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()
+
+
+def test_leases_are_resumed(supervised):
+    daemon = supervised()
+    peer = daemon.connect()
+    instance = peer.call("hello", protocol=1)["instance"]
+    held = {name: peer.put(name, name.encode() * 100) for name in ("a", "b", "c")}
+    opened = {name: peer.call("open", name=name) for name in held}
+    places = {n: o["object"]["layout"]["data"] for n, o in opened.items()}
+    peer.put("b", b"another", replace=True)
+    peer.call("delete", name="c")
+    daemon.crash()
+
+    again = daemon.connect()
+    wanted = [{"name": n, "version": v, "segment": places[n]["segment"],
+               "offset": places[n]["offset"]} for n, v in held.items()]
+    wanted.append({"name": "a", "version": held["a"] + 1000})
+    wanted.append({**wanted[0], "offset": places["a"]["offset"] + 256})
+    resumed = again.call("hello", protocol=1, resume={"instance": instance, "objects": wanted})
+    resumed = resumed["resumed"]
+    assert None not in resumed[:3], "also of versions that have lost their name"
+    assert resumed[3:] == [None, None]
+    again.call("release", leases=resumed[:3])
+    late = daemon.connect()
+    assert late.call("hello", protocol=1, resume={"instance": instance, "objects": wanted[1:2]})[
+        "resumed"] != [None], "kept for others who may still come"
+
+
+def test_after_the_grace_period(daemon_factory, directory):
+    """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
+    place = os.path.join(directory, "grace")
+    os.mkdir(place)
+    daemon = Supervised(place)
+    try:
+        peer = daemon.connect()
+        instance = peer.call("hello", protocol=1)["instance"]
+        version = peer.put("a", b"old")
+        peer.put("large", b"l" * (40 * MIB))
+        peer.call("open", name="a")
+        peer.put("a", b"new", replace=True)
+        daemon.crash()
+        peer = daemon.connect()
+        peer.error("no_space", "create", name="x", layout=bytes_layout(30 * MIB))
+        peer.create("x", bytes_layout(30 * MIB), wait_ms=20000)  # "large" is evicted for it
+        assert peer.names() == ["a"]
+        late = daemon.connect()
+        wanted = [{"name": "a", "version": version}]
+        assert late.call("hello", protocol=1, resume={"instance": instance, "objects": wanted})[
+            "resumed"] == [None]
+        daemon.check_no_leaks()
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+def test_handing_over(supervised, directory):
+    """SIGHUP: clients are told, and what is started is the program's file as it is now."""
+    program = os.path.join(directory, "gpubufd")
+    shutil.copy(GPUBUFD, program)
+    daemon = supervised(program=program)
+    peer = daemon.connect()
+    peer.put("a", b"hello")
+    shutil.copy(GPUBUFD, program + ".new")
+    os.rename(program + ".new", program)
+    before = daemon.child
+    daemon.process.send_signal(signal.SIGHUP)
+    told = peer.notification("shutdown")
+    assert told["params"]["resume"] is True
+    peer.expect_closed()
+    daemon.wait_for_another(before)
+    assert os.readlink(f"/proc/{daemon.child}/exe") == program
+    assert daemon.connect().open_object("a").read() == b"hello"
+    # One that stops for good says so.
+    peer = daemon.connect()
+    peer.call("stats")
+    daemon.process.send_signal(signal.SIGTERM)
+    assert peer.notification("shutdown")["params"]["resume"] is False
+    assert daemon.process.wait(DEADLINE) == 0
+    assert not os.path.exists(daemon.path)
+
+
+@pytest.mark.parametrize("tier", ["host", "disk"])
+def test_what_lies_below(supervised, directory, tier):
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    daemon = supervised("--tier", "host:16M", "--tier", f"disk:64M:{place}")
+    peer = daemon.connect()
+    content = {f"s{i}": os.urandom(MIB + 1000 * i) for i in range(5)}
+    for name, data in content.items():
+        peer.put(name, data)
+    if device.ON_GPU or tier == "disk":
+        for name in ("s0", "s1", "s3"):
+            peer.call("spill", name=name, tier=tier)
+            assert peer.call("stat", name=name)["object"]["tier"] == tier
+    peer.call("delete", name="s1")
+    del content["s1"]
+    for _ in range(2):
+        daemon.crash()
+        peer = daemon.connect()
+        tiers = {name: peer.call("stat", name=name)["object"]["tier"] for name in peer.names()}
+        assert sorted(tiers) == sorted(content)
+        for name, data in content.items():
+            assert peer.open_object(name, wait_ms=10000).read() == data
+        files = [f for f in os.listdir(place) if f.endswith(".spill")]
+        assert len(files) <= 2
+
+
+def journals(pid):
+    found = []
+    for entry in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            if "gpubufd-journal" in os.readlink(f"/proc/{pid}/fd/{entry}"):
+                found.append(os.stat(f"/proc/{pid}/fd/{entry}").st_size)
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def test_a_journal_does_not_grow_for_ever(supervised):
+    daemon = supervised()
+    peer = daemon.connect()
+    for i in range(2500):
+        peer.put(f"n{i % 50}", b"%d" % i, replace=True)
+    sizes = journals(daemon.child)
+    assert len(sizes) == 1 and sizes[0] < 2 * MIB
+    assert len(journals(daemon.pid)) == 1, "the former one is kept no more"
+    daemon.crash()
+    peer = daemon.connect()
+    assert len(peer.names()) == 50
+    for i in range(2450, 2500):
+        assert peer.open_object(f"n{i % 50}").read() == b"%d" % i
+
+
+def test_arguments_that_are_wrong(directory):
+    done = subprocess.run([GPUBUFD, "--supervise", "--socket", f"{directory}/s", "--device", "nix"],
+                          stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
+    assert done.returncode == 2 and "nix" in done.stderr
+    # Those that only the daemon finds out about.
+    done = subprocess.run([GPUBUFD, "--supervise", "--socket", f"{directory}/s", "--tier",
+                           f"disk:64M:{directory}/none"],
+                          stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
+    assert done.returncode == 2 and f"{directory}/none" in done.stderr
+    assert not os.path.exists(f"{directory}/s")
+
+
+def test_a_program_that_does_not_start(supervised, directory):
+    """It is tried more and more seldom, and nothing is lost meanwhile."""
+    program = os.path.join(directory, "gpubufd")
+    shutil.copy(GPUBUFD, program)
+    daemon = supervised(program=program)
+    daemon.connect().put("a", b"hello")
+    with open(program + ".new", "w") as file:
+        file.write("#!/bin/sh\necho started >&2\nexit 1\n")
+    os.chmod(program + ".new", 0o755)
+    os.rename(program, program + ".good")
+    os.rename(program + ".new", program)
+    begin = time.monotonic()
+    os.kill(daemon.child, signal.SIGKILL)
+    wait_until(lambda: daemon.stderr().count("started\n") >= 5)
+    assert time.monotonic() - begin > 0.05 + 0.1 + 0.2 + 0.4
+    os.rename(program + ".good", program)
+    assert daemon.connect().open_object("a").read() == b"hello"
+
+
+def run_with_journal(directory, journal):
+    """The daemon as a manager starts it that kept this journal."""
+    manager = Manager(os.path.join(directory, "notify"))
+    argv = [GPUBUFD, "--socket", f"{directory}/s", "--device", "host:64M"]
+    process = subprocess.Popen(handed_over([("journal-7", journal)], [str(a) for a in argv]),
+                               pass_fds=[journal], stderr=subprocess.PIPE,
+                               env={**os.environ, **manager.environment()})
+    return manager, process
+
+
+def memfd(data):
+    fd = os.memfd_create("journal")
+    os.write(fd, data)
+    return fd
+
+
+def test_a_journal_of_a_later_version(directory):
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 2, 64, 7) + bytes(40))
+    manager, process = run_with_journal(directory, fd)
+    _, stderr = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 2
+    assert b"format version 2" in stderr and b"start the daemon that wrote it" in stderr
+    manager.close()
+    os.close(fd)
+
+
+def test_a_damaged_journal(directory):
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 1, 64, 7) + b"0" * 40)
+    manager, process = run_with_journal(directory, fd)
+    try:
+        manager.wait_for("READY")
+        with Peer(f"{directory}/s") as peer:
+            assert peer.names() == []
+            peer.put("a", b"b")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=DEADLINE)
+    assert b"cannot be used" in stderr
+    assert process.returncode == 0
+    manager.close()
+    os.close(fd)
+
+
+def test_without_a_manager(daemon, peer):
+    """SIGHUP changes nothing where nobody keeps what a new daemon would need."""
+    peer.put("a", b"b")
+    daemon.process.send_signal(signal.SIGHUP)
+    peer.call("stats")
+    assert peer.names() == ["a"]
+    wait_until(lambda: "not handed over" in daemon.stderr())
