@@ -311,6 +311,19 @@ static int set_retire_after(struct gb_config *config, const char *value, struct 
     return 0;
 }
 
+static int set_grace(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    const uint64_t most = GB_LIMIT(wait_ms);
+    char *end;
+
+    errno = 0;
+    config->grace_ms = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || config->grace_ms > most)
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected milliseconds, 0 to %" PRIu64,
+                       value, most);
+    return 0;
+}
+
 static int set_log_level(struct gb_config *config, const char *value, struct gb_error *error)
 {
     static const char *const names[] = {"debug", "info", "warning", "error"};
@@ -456,6 +469,10 @@ static const struct option_info options[] = {
      "give a segment back to its device when nothing was in it for so long; 0 for\n"
      "                          at once, or never (default: 60000)",
      true, set_retire_after},
+    {"grace", "MS",
+     "after a start with what an earlier daemon left, evict, reuse and free nothing of\n"
+     "                          it for so long, so that its clients find it (default: 10000)",
+     true, set_grace},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
     {"events", "URL",
@@ -620,6 +637,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
         .high_watermark = 90,
         .log_level = GB_LOG_INFO,
         .retire_after_ms = 60000,
+        .grace_ms = 10000,
         .limits =
             {
 #define GB_LIMIT_DEFAULT(name, value, text) .name = (value),

@@ -7,6 +7,8 @@
 
 #include "server.h"
 
+#define READY_WAIT_MS 5000
+
 static uint64_t stuck_ms(const struct gb_device *device)
 {
     uint64_t longest = gb_mover_stuck_ms(device->mover);
@@ -73,6 +75,17 @@ static void on_beat(uv_timer_t *timer)
     tell_status(heartbeat);
 }
 
+/* A queue that is full of what was said just before empties soon. */
+static int tell_ready(struct gb_notify *notify)
+{
+    int r;
+
+    while ((r = gb_notify_ready(notify)) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(notify, READY_WAIT_MS) < 0)
+            break;
+    return r;
+}
+
 void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server,
                         struct gb_notify *notify)
 {
@@ -83,8 +96,8 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server
     heartbeat->notify = notify;
     uv_timer_init(server->loop, &heartbeat->timer);
     heartbeat->timer.data = heartbeat;
-    if (gb_notify_status(notify, "listening on %s", server->listener.path) != 0 ||
-        gb_notify_ready(notify) != 0)
+    (void)gb_notify_status(notify, "listening on %s", server->listener.path);
+    if (tell_ready(notify) != 0)
         gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
     if (notify->watchdog_ms)
         uv_timer_start(&heartbeat->timer, on_beat, interval, interval > 0 ? interval : 1);

@@ -335,6 +335,20 @@ static void restore_segment(struct restoring *restoring, struct entry *entry)
         key.device->ops->destroy(key.device, &memory);
 }
 
+/* Nothing lies in it. The journal says so from its next writing on. */
+static void drop_segment(struct restoring *restoring, const struct entry *entry)
+{
+    char name[24];
+    int fd;
+
+    gb_state_segment_name(entry->number, name);
+    fd = gb_notify_take(restoring->state->notify, name);
+    if (fd < 0)
+        return;
+    close(fd);
+    gb_state_forget(restoring->state, name);
+}
+
 static int restore_segments(struct restoring *restoring, struct gb_error *error)
 {
     size_t count = 0;
@@ -356,6 +370,8 @@ static int restore_segments(struct restoring *restoring, struct gb_error *error)
 
         if (entry->wanted)
             restoring->by_id[count++] = entry;
+        else
+            drop_segment(restoring, entry);
     }
     qsort(restoring->by_id, count, sizeof(struct entry *), compare_entries);
     for (size_t i = 0; i < count; i++)
@@ -586,6 +602,7 @@ static int restore_object(struct restoring *restoring, struct restored *restored
     uint64_t version = take_u64(cursor);
     bool named = take_u8(cursor), pinned = take_u8(cursor);
     enum gb_evict evict = (enum gb_evict)take_u8(cursor);
+    bool by_session = take_u8(cursor);
     uid_t uid = (uid_t)take_u64(cursor);
     gid_t gid = (gid_t)take_u64(cursor);
     unsigned mode = (unsigned)take_u64(cursor);
@@ -618,6 +635,7 @@ static int restore_object(struct restoring *restoring, struct restored *restored
     }
     object->version = version;
     object->evict = evict;
+    object->by_session = by_session;
     object->gid = gid;
     object->mode = mode;
     object->bytes = bytes;
@@ -752,7 +770,7 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
     end(&restoring);
     if (r < 0)
         return r;
-    state->grace_until = now_ms + GB_STATE_GRACE_MS;
+    state->grace_until = now_ms + state->grace_ms;
     gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "restored",
            GB_LOG_NUMBER("objects", state->object_count), GB_LOG_NUMBER("lost", state->lost),
            GB_LOG_NUMBER("segments", state->registry->store->segments.count),

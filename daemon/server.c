@@ -480,8 +480,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         r = gb_spill_start(&server->spill, loop, error);
     if (r == 0)
         r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
-                           server->devices, server->device_count, server->instance, gb_now_ms(),
-                           error);
+                           server->devices, server->device_count, server->config->grace_ms,
+                           server->instance, gb_now_ms(), error);
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
         gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
     if (r == 0)

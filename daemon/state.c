@@ -46,7 +46,7 @@ static int keep(struct gb_state *state, const char *name, int fd)
     return r == 0 ? 0 : -1;
 }
 
-static void forget(struct gb_state *state, const char *name)
+void gb_state_forget(struct gb_state *state, const char *name)
 {
     while (gb_notify_unstore(state->notify, name) == GB_NOTIFY_FULL)
         if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
@@ -62,7 +62,7 @@ static void give_up(struct gb_state *state, const char *why)
            GB_LOG_TEXT("why", why));
     state->failed = true;
     journal_name(state->journal.generation, name);
-    forget(state, name);
+    gb_state_forget(state, name);
     gb_journal_end(&state->journal);
 }
 
@@ -149,9 +149,10 @@ static void write_segment(struct gb_state *state, struct gb_journal *journal,
     append(state, journal, GB_RECORD_SEGMENT);
 }
 
+/* What goes with its producer's session goes with the daemon. */
 static bool is_durable(const struct gb_object *object)
 {
-    return object->version > 0 && !object->ready && !object->by_session;
+    return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
 }
 
 static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms)
@@ -163,6 +164,7 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
     put_u8(writer, object->named);
     put_u8(writer, object->pinned);
     put_u8(writer, object->evict);
+    put_u8(writer, object->by_session);
     put_u64(writer, object->owner->uid);
     put_u64(writer, object->gid);
     put_u64(writer, object->mode);
@@ -244,7 +246,7 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
         write_segment(state, &state->journal, segment);
     } else {
         write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, segment->id);
-        forget(state, name);
+        gb_state_forget(state, name);
     }
 }
 
@@ -332,7 +334,7 @@ static void write_anew(struct gb_state *state, const char *instance, uint64_t ge
     state->journal = journal;
     if (former.fd >= 0) {
         journal_name(former.generation, name);
-        forget(state, name);
+        gb_state_forget(state, name);
         gb_journal_end(&former);
     }
 }
@@ -381,7 +383,7 @@ static void keep_tier(struct gb_state *state, bool handed_over)
 
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
                    struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
-                   char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
+                   uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
                    struct gb_error *error)
 {
     struct gb_error why;
@@ -391,6 +393,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .spill = spill,
                                .devices = devices,
                                .device_count = device_count,
+                               .grace_ms = grace_ms,
                                .journal = GB_JOURNAL_NONE,
                                .next_number = 1};
     gb_list_init(&state->storages);

@@ -21,8 +21,6 @@
 #include "registry.h"
 #include "spill.h"
 
-#define GB_STATE_GRACE_MS 10000
-
 struct gb_state {
     struct gb_notify *notify; /* NULL: nothing outlives us */
     struct gb_registry *registry;
@@ -39,6 +37,7 @@ struct gb_state {
     struct gb_holder grace;     /* of the leases for those who have not come yet */
     struct gb_object **objects; /* that these are on, by version; owned */
     size_t object_count;
+    uint64_t grace_ms;
     uint64_t grace_until; /* 0: it is over, or never was */
     uint64_t lost;        /* objects */
 };
@@ -51,7 +50,7 @@ struct gb_state {
  */
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
                    struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
-                   char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
+                   uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
                    struct gb_error *error);
 
 /* Once in a turn: ends the grace period when it is over (returns true then), and writes the journal anew
@@ -85,6 +84,8 @@ enum gb_state_record {
 
 /* Has the store and the registry tell of changes from now on. */
 void gb_state_attach(struct gb_state *state);
+/* Has the manager keep nothing of that name any more. */
+void gb_state_forget(struct gb_state *state, const char *name);
 void gb_state_segment_name(uint64_t id, char name[24]);
 /* Rebuilds what the journal says, which is opened. */
 int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_error *error);

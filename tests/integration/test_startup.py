@@ -64,6 +64,8 @@ BAD_OPTIONS = {
     "limit negative": (["--limit", "sessions=-1"], ["sessions"]),
     "limit of the protocol": (["--limit", "line_bytes=100"], ["line_bytes"]),
     "retire-after": (["--retire-after", "soon"], ["soon", "never"]),
+    "grace": (["--grace", "long"], ["long", "86400000"]),
+    "grace too long": (["--grace", "86400001"], ["86400000"]),
     "retire-after negative": (["--retire-after", "-1"], ["-1"]),
     "retire-after too long": (["--retire-after", "86400001"], ["86400000"]),
     "quota without value": (["--quota", "default"], ["WHO:NAME=VALUE"]),

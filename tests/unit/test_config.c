@@ -139,6 +139,8 @@ static void test_defaults(void **state)
     assert_int_equal(config.devices[0].percent, 50);
     assert_int_equal(config.log_level, GB_LOG_INFO);
     assert_int_equal(config.retire_after_ms, 60000);
+    assert_int_equal(config.grace_ms, 10000);
+    assert_false(config.supervise);
     assert_false(config.log_json || config.probe || config.help || config.version);
 #define SAME(name, value, text) assert_int_equal(config.limits.name, (value));
     GB_LIMIT_MAP(SAME)
@@ -193,6 +195,10 @@ static void test_retire_after(void **state)
     gb_config_end(&config);
     read_ok(&config, "--retire-after=never");
     assert_true(config.retire_after_ms == UINT64_MAX);
+    gb_config_end(&config);
+    read_ok(&config, "--grace=0 --supervise");
+    assert_int_equal(config.grace_ms, 0);
+    assert_true(config.supervise);
     gb_config_end(&config);
 }
 
