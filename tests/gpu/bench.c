@@ -306,24 +306,52 @@ static void put(char **arguments)
 
 /* ---- moving to the host tier and back ---- */
 
-static double call_rate(struct gpubuf_client *client, const char *method, uint64_t bytes)
-{
-    double begun = microseconds();
+enum { AT_ONCE = 8 };
 
-    check(client, gpubuf_call(client, method, "{\"name\":\"move\"}", -1, NULL), method);
-    return rate(bytes, microseconds() - begun);
+static void count_answer(struct gpubuf_client *client, int status, const char *result,
+                         size_t length, void *arg)
+{
+    (void)result;
+    (void)length;
+    if (status < 0)
+        die("moving: %s", gpubuf_errmsg(client));
+    --*(unsigned *)arg;
 }
 
-static double pinned_copy(void *pinned, CUdeviceptr pointer, uint64_t bytes, bool out)
+/* Asks for all of them, and waits until the last is done. */
+static double call_rate(struct gpubuf_client *client, const char *method, uint64_t bytes,
+                        unsigned count)
+{
+    double begun = microseconds();
+    unsigned left = count;
+    char params[64];
+
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(params, sizeof(params), "{\"name\":\"move/%u\"}", i);
+        check(client, gpubuf_call_async(client, method, params, count_answer, &left, NULL), method);
+    }
+    while (left > 0) {
+        struct pollfd socket = {.fd = gpubuf_fd(client), .events = (short)gpubuf_events(client)};
+
+        poll(&socket, 1, -1);
+        check(client, gpubuf_dispatch(client), "dispatch");
+    }
+    return rate(bytes * count, microseconds() - begun);
+}
+
+static double pinned_copy(void *pinned, CUdeviceptr pointer, uint64_t bytes, bool out,
+                          unsigned count)
 {
     double begun = microseconds();
 
-    if (out)
-        DRIVER(cuMemcpyDtoHAsync, pinned, pointer, bytes, NULL);
-    else
-        DRIVER(cuMemcpyHtoDAsync, pointer, pinned, bytes, NULL);
-    DRIVER(cuCtxSynchronize);
-    return rate(bytes, microseconds() - begun);
+    for (unsigned i = 0; i < count; i++) {
+        if (out)
+            DRIVER(cuMemcpyDtoHAsync, pinned, pointer, bytes, NULL);
+        else
+            DRIVER(cuMemcpyHtoDAsync, pointer, pinned, bytes, NULL);
+        DRIVER(cuCtxSynchronize);
+    }
+    return rate(bytes * count, microseconds() - begun);
 }
 
 static void print_moves(const char *what, uint64_t bytes, struct series *measured,
@@ -336,11 +364,12 @@ static void print_moves(const char *what, uint64_t bytes, struct series *measure
         .id = id, .unit = "GB/s", .measured = measured, .floor = floor, .ratio = ratio});
 }
 
-/* What is spilled was never copied below before: a new version in every round. */
+/* What is spilled was never copied below before: new versions in every round. */
 static void move(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t bytes = number(arguments[1]), rounds = number(arguments[2]);
+    unsigned count = number(arguments[3]) > 1 ? AT_ONCE : 1;
     CUdeviceptr source = allocate_device(bytes);
     struct series out = {0}, out_floor = {0}, out_ratio = {0};
     struct series in = {0}, in_floor = {0}, in_ratio = {0};
@@ -351,14 +380,18 @@ static void move(char **arguments)
     for (uint64_t i = 0; i < rounds + 3; i++) { /* the first ones pin the tier's memory */
         struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
         double out_plain, in_plain, spilled, restored;
+        char name[NAME_BYTES];
 
-        check(client,
-              gpubuf_put_bytes(client, "move", (const void *)(uintptr_t)source, bytes, &options),
-              "put");
-        out_plain = pinned_copy(pinned, source, bytes, true);
-        spilled = call_rate(client, "spill", bytes);
-        in_plain = pinned_copy(pinned, source, bytes, false);
-        restored = call_rate(client, "restore", bytes);
+        for (unsigned j = 0; j < count; j++) {
+            snprintf(name, sizeof(name), "move/%u", j);
+            check(client,
+                  gpubuf_put_bytes(client, name, (const void *)(uintptr_t)source, bytes, &options),
+                  "put");
+        }
+        out_plain = pinned_copy(pinned, source, bytes, true, count);
+        spilled = call_rate(client, "spill", bytes, count);
+        in_plain = pinned_copy(pinned, source, bytes, false, count);
+        restored = call_rate(client, "restore", bytes, count);
         if (i < 3)
             continue;
         series_add(&out_floor, out_plain);
@@ -368,10 +401,15 @@ static void move(char **arguments)
         series_add(&in, restored);
         series_add(&in_ratio, restored / in_plain);
     }
-    print_moves("spill", bytes, &out, &out_floor, &out_ratio);
-    print_moves("restore", bytes, &in, &in_floor, &in_ratio);
+    print_moves(count > 1 ? "spill" : "spill.one", bytes, &out, &out_floor, &out_ratio);
+    print_moves(count > 1 ? "restore" : "restore.one", bytes, &in, &in_floor, &in_ratio);
     DRIVER(cuMemFreeHost, pinned);
-    check(client, gpubuf_delete(client, "move"), "delete");
+    for (unsigned j = 0; j < count; j++) {
+        char name[NAME_BYTES];
+
+        snprintf(name, sizeof(name), "move/%u", j);
+        check(client, gpubuf_delete(client, name), "delete");
+    }
     gpubuf_disconnect(client);
 }
 
@@ -626,7 +664,7 @@ int main(int argc, char **argv)
         {"make", 4, make},     {"open", 3, open_many},         {"lend", 2, lend},
         {"borrow", 0, borrow}, {"create", 3, create_and_seal}, {"put", 3, put},
         {"kernel", 4, kernel}, {"produce", 4, produce},        {"consume", 4, consume},
-        {"send", 3, send_box}, {"receive", 3, receive_box},    {"move", 3, move},
+        {"send", 3, send_box}, {"receive", 3, receive_box},    {"move", 4, move},
         {"reopen", 2, reopen},
     };
 

@@ -51,14 +51,22 @@ ROWS = {
     "handover.touched": ("256 MiB until a byte is read, host memory that was in use before", None, None, None,
                          "by used memory"),
     "handover.pinned": ("the same, pinned host memory", None, None, None, "by pinned memory"),
-    "spill.16mib": ("spill 16 MiB to the host tier", None, None, None, "pinned copy"),
-    "spill.64mib": ("spill 64 MiB", "ratio", 0.85, ">=", "pinned copy"),
-    "spill.256mib": ("spill 256 MiB", "ratio", 0.85, ">=", "pinned copy"),
-    "spill.1024mib": ("spill 1 GiB", "ratio", 0.85, ">=", "pinned copy"),
-    "restore.16mib": ("restore 16 MiB", None, None, None, "pinned copy"),
-    "restore.64mib": ("restore 64 MiB", "ratio", 0.85, ">=", "pinned copy"),
-    "restore.256mib": ("restore 256 MiB", "ratio", 0.85, ">=", "pinned copy"),
-    "restore.1024mib": ("restore 1 GiB", "ratio", 0.85, ">=", "pinned copy"),
+    "spill.16mib": ("spill 16 MiB to the host tier, 8 at once", None, None, None, "pinned copies"),
+    "spill.64mib": ("spill 64 MiB to the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "spill.256mib": ("spill 256 MiB to the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "spill.1024mib": ("spill 1 GiB to the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "spill.one.16mib": ("spill 16 MiB, alone", None, None, None, "pinned copy"),
+    "spill.one.64mib": ("spill 64 MiB, alone", None, None, None, "pinned copy"),
+    "spill.one.256mib": ("spill 256 MiB, alone", None, None, None, "pinned copy"),
+    "spill.one.1024mib": ("spill 1 GiB, alone", None, None, None, "pinned copy"),
+    "restore.16mib": ("restore 16 MiB from the host tier, 8 at once", None, None, None, "pinned copies"),
+    "restore.64mib": ("restore 64 MiB from the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "restore.256mib": ("restore 256 MiB from the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "restore.1024mib": ("restore 1 GiB from the host tier, 8 at once", "ratio", 0.85, ">=", "pinned copies"),
+    "restore.one.16mib": ("restore 16 MiB, alone", None, None, None, "pinned copy"),
+    "restore.one.64mib": ("restore 64 MiB, alone", None, None, None, "pinned copy"),
+    "restore.one.256mib": ("restore 256 MiB, alone", None, None, None, "pinned copy"),
+    "restore.one.1024mib": ("restore 1 GiB, alone", None, None, None, "pinned copy"),
     "reopen": ("open + release, nothing else going on", None, None, None, None),
     "reopen.spilling": ("the same while 8 GiB are being spilled", "ratio", 2, "<=", "idle"),
     "vram": ("memory that the daemon itself takes", "measured", 16, "<=", None),
@@ -255,14 +263,16 @@ class Bench:
     def tiered(self):
         """A daemon with a host tier that pins as it goes."""
         return self.case.daemon(
-            f"cuda:0:{self.size(16384, 256) // MIB}M",
+            f"cuda:0:{self.size(24576, 288) // MIB}M",
             options=("--tier", f"host:{self.size(16384, 256) // MIB}M", "--watermarks", "100:100"))
 
     def spill(self):
         daemon, rows = self.tiered(), []
         for mib in (16, 64, 256, 1024):
-            if mib <= self.size(16384, 256) // MIB // 8:
-                rows += self.run("move", daemon.path, mib * MIB, 2 if self.quick else 20)
+            for count in (8, 1):
+                if mib * count <= self.size(16384, 256) // MIB // 2:
+                    rows += self.run("move", daemon.path, mib * MIB, 2 if self.quick else 12,
+                                     count)
         daemon.stop()
         return rows
 
