@@ -1,0 +1,282 @@
+"""/metrics: what Prometheus' linter asks for, that the figures are true, and that docs/METRICS.md, the
+dashboard and the alerts know the same metrics."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from device import ROOT
+from http_client import get, port_of
+from peer import DEADLINE, bytes_layout
+
+MONITORING = ROOT / "docs" / "monitoring"
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="[^"\\]*",?)*)\})? ([0-9.e+-]+|\+Inf)')
+
+
+@pytest.fixture
+def served(daemon_factory):
+    daemon = daemon_factory("--http", "127.0.0.1:0")
+    daemon.port = port_of(daemon)
+    return daemon
+
+
+def parse(text):
+    """{family: (type, help, {(name, labels): value})}, and that it is well-formed on the way."""
+    families, family = {}, None
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            family, help_text = line[7:].split(" ", 1)
+            assert family not in families and help_text
+            families[family] = [None, help_text, {}]
+        elif line.startswith("# TYPE "):
+            name, kind = line[7:].split(" ")
+            assert name == family and families[name][0] is None
+            families[name][0] = kind
+        else:
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            base = name
+            if families[family][0] == "histogram":
+                base = re.sub("_(bucket|sum|count)$", "", name)
+            assert base == family, line
+            labels = tuple(re.findall(r'([a-z]+)="([^"]*)"', labels or ""))
+            assert (name, labels) not in families[family][2], line
+            families[family][2][name, labels] = float(value)
+    return families
+
+
+def scrape(daemon):
+    reply = get(daemon.port, "/metrics")
+    assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return parse(reply.text)
+
+
+def value(families, name, **labels):
+    family = re.sub("_(bucket|sum|count)$", "", name) if name not in families else name
+    return families[family][2].get((name, tuple(labels.items())))
+
+
+UNITS = ("seconds", "bytes", "ratio", "volts", "amperes", "joules", "grams", "meters", "celsius")
+ABBREVIATED = ("ms", "us", "ns", "sec", "secs", "milliseconds", "kb", "mb", "kib", "mib", "min", "hours",
+               "percent", "kilobytes", "megabytes")
+
+
+def test_as_the_linter_asks(served):
+    """The rules of `promtool check metrics`, and of Prometheus' page on naming."""
+    for name, (kind, help_text, samples) in scrape(served).items():
+        words = name.split("_")
+        assert re.fullmatch("gpubufd(_[a-z]+)+", name), name
+        assert kind in ("counter", "gauge", "histogram") and help_text.endswith("."), name
+        assert (kind == "counter") == name.endswith("_total"), name
+        assert not set(words) & set(ABBREVIATED), name
+        assert not set(words) & {"gauge", "counter", "histogram", "map", "list"}, name
+        unit = [word for word in words if word in UNITS]
+        assert len(unit) <= 1 and (not unit or name.removesuffix("_total").endswith(unit[0])), name
+        if kind != "histogram":
+            assert words[-1] not in ("count", "sum", "bucket"), name
+        for (_, labels), _number in samples.items():
+            assert len({key for key, _ in labels}) == len(labels)
+            assert not {key for key, _ in labels} & {"job", "instance", "name", "quantile"}
+
+
+def test_the_real_linter(served):
+    promtool = shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run([promtool, "check", "metrics"], input=get(served.port, "/metrics").body,
+                          capture_output=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0 and not done.stdout + done.stderr, done
+    done = subprocess.run([promtool, "check", "rules", MONITORING / "alerts.yml"],
+                          capture_output=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done
+
+
+def test_devices_add_up(served):
+    peer = served.connect()
+    peer.put("a", b"x" * 100_000, keep=True)
+    peer.put("b", b"x" * 5000, evict="keep")
+    families = scrape(served)
+    for device in peer.call("stats")["devices"]:
+        def of(name, device=device):
+            return value(families, f"gpubufd_device_{name}_bytes", device=device["id"])
+
+        assert of("capacity") == (of("free") + of("used") + of("retained")
+                                  + of("pinned_by_clients")) == device["capacity"]
+        assert of("used") + of("pinned_by_clients") == device["used"]
+        for name in ("free", "retained", "pinned_by_clients", "leased", "pinned", "evictable"):
+            assert of(name) == device[name], name
+        assert value(families, "gpubufd_device_objects", device=device["id"]) == device["objects"]
+        assert value(families, "gpubufd_device_segments", device=device["id"]) == device["segments"]
+        assert value(families, "gpubufd_device_lost", device=device["id"]) == 0
+    assert value(families, "gpubufd_objects") == 2
+    assert value(families, "gpubufd_leases") == 1
+    assert value(families, "gpubufd_sessions") == 1
+    assert value(families, "gpubufd_crashes_survived_total") == 0
+
+
+def test_requests_by_method_and_result(served):
+    peer = served.connect()
+    before = scrape(served)
+    peer.put("a")
+    for _ in range(3):
+        peer.error("not_found", "open", name="missing")
+        peer.call("open", name="a")
+    peer.error("not_found", "stat", name="missing")
+    peer.error("method", "no_such_method")
+    peer.send_raw(b"[]\n")
+    peer.recv_message()
+    after = scrape(served)
+
+    def grown(name, **labels):
+        return (value(after, name, **labels) or 0) - (value(before, name, **labels) or 0)
+
+    requests = "gpubufd_requests_total"
+    assert grown(requests, method="open", result="ok") == 3
+    assert grown(requests, method="open", result="not_found") == 3
+    assert grown(requests, method="stat", result="not_found") == 1
+    assert grown(requests, method="unknown", result="method") == 1
+    assert grown(requests, method="unknown", result="request") == 1
+    assert grown("gpubufd_opened_names_total", result="hit") == 3
+    assert grown("gpubufd_opened_names_total", result="miss") == 3
+    assert grown("gpubufd_request_duration_seconds_count", method="open") == 6
+    total = grown("gpubufd_request_duration_seconds_sum", method="open")
+    assert 0 < total < 6 * DEADLINE
+
+
+def test_histograms_are_cumulative(served):
+    peer = served.connect()
+    for i in range(50):
+        peer.put(f"n/{i}")
+    _, _, samples = scrape(served)["gpubufd_request_duration_seconds"]
+    methods = {dict(labels)["method"] for _, labels in samples}
+    assert {"open", "create", "unknown"} <= methods
+    for method in methods:
+        buckets = [(float(dict(labels)["le"]), number) for (name, labels), number in samples.items()
+                   if name.endswith("_bucket") and dict(labels)["method"] == method]
+        assert [bound for bound, _ in buckets] == sorted({bound for bound, _ in buckets})
+        assert [number for _, number in buckets] == sorted(number for _, number in buckets)
+        assert buckets[-1][0] == float("inf")
+        count = samples["gpubufd_request_duration_seconds_count", (("method", method),)]
+        assert buckets[-1][1] == count
+
+
+def test_the_time_of_a_request_that_waits(served):
+    waiter, peer = served.connect(), served.connect()
+    ident = waiter.request("open", name="later", wait_ms=60_000)
+    peer.wait_for_stats(lambda stats: stats["methods"]["open"]["calls"] == 1)
+    peer.error("timeout", "open", name="never", wait_ms=250)  # the clock's own test: it takes that long
+    peer.put("later")
+    waiter.reply(ident)
+    families = scrape(served)
+    assert value(families, "gpubufd_request_duration_seconds_count", method="open") == 2
+    assert value(families, "gpubufd_request_duration_seconds_sum", method="open") >= 0.5
+    assert value(families, "gpubufd_opened_names_total", result="miss") == 2
+    assert value(families, "gpubufd_opened_names_total", result="hit") == 0
+
+
+@pytest.mark.host_only("how much fits is the same on a GPU, and takes longer there")
+def test_evictions(served):
+    peer = served.connect()
+    capacity = peer.call("stats")["devices"][0]["capacity"]
+    for i in range(4):
+        peer.put(f"big/{i}", b"x" * (capacity * 2 // 5), evict="drop")
+    families = scrape(served)
+    device = peer.call("stats")["devices"][0]
+    assert value(families, "gpubufd_evictions_total", device="host") == device["evictions"] == 2
+    assert value(families, "gpubufd_evicted_bytes_total", device="host") == device["evicted_bytes"]
+
+
+def test_limits_reached(daemon_factory):
+    daemon = daemon_factory("--http", "127.0.0.1:0", "--limit", "session_watches=1",
+                            "--limit", "session_leases=2")
+    daemon.port = port_of(daemon)
+    peer = daemon.connect()
+    peer.call("watch")
+    for _ in range(3):
+        peer.error("limit", "watch")
+    peer.put("a")
+    opened = peer.call("open", names=["a"] * 4)
+    assert sum("error" in entry for entry in opened["objects"]) == 2
+    families = scrape(daemon)
+    assert value(families, "gpubufd_limits_reached_total", limit="session_watches") == 3
+    assert value(families, "gpubufd_limits_reached_total", limit="session_leases") == 2
+    assert value(families, "gpubufd_limits_reached_total", limit="sessions") == 0
+
+
+def test_size_does_not_grow_with_objects(served):
+    peer = served.connect()
+    before = get(served.port, "/metrics").body.count(b"\n")
+    for i in range(200):
+        peer.request("create", name=f"n/{i}", layout=bytes_layout(1))
+    for i in range(200):
+        peer.recv_message()
+    after = get(served.port, "/metrics").body.count(b"\n")
+    assert after == before
+
+
+# ---- what knows the metrics ------------------------------------------------------------------
+
+
+def known(served):
+    names = set()
+    for name, (kind, _, _) in scrape(served).items():
+        names |= {name + suffix for suffix in ("_bucket", "_sum", "_count")} if kind == "histogram" \
+            else {name}
+    return names
+
+
+def mentioned(text):
+    return set(re.findall(r"\bgpubufd_[a-z_]+\b", text))
+
+
+def expressions():
+    dashboard = json.loads((MONITORING / "grafana.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        yield variable["query"]
+
+
+def test_the_dashboard_uses_what_there_is(served):
+    used = set().union(*map(mentioned, expressions()))
+    assert len(used) > 20 and used <= known(served), used - known(served)
+
+
+def test_the_dashboard_leaves_no_device_or_label_unknown(served):
+    """Labels in braces exist on the metric that they are asked of."""
+    families = scrape(served)
+    labels = {}
+    for name, (_, _, samples) in families.items():
+        for (sample, pairs), _ in samples.items():
+            labels.setdefault(sample, set()).update(key for key, _ in pairs)
+        labels.setdefault(name, {"tier"} if name.startswith("gpubufd_tier") else set())
+    for expression in expressions():
+        for name, selectors in re.findall(r"(gpubufd_[a-z_]+)\{([^}]*)\}", expression):
+            for label in re.findall(r"([a-z]+)(?:=|!)", selectors):
+                assert label == "instance" or label in labels[name], (name, label)
+
+
+def test_the_alerts_use_what_there_is(served):
+    text = (MONITORING / "alerts.yml").read_text()
+    used = set()
+    for expression in re.findall(r"expr: (?:>-\n((?:          .*\n)+)|(.*)\n)", text):
+        used |= mentioned("".join(expression))
+    assert len(used) > 8 and used <= known(served), used - known(served)
+    assert text.count("- alert:") == text.count("description:") == text.count("severity:")
+
+
+def test_the_table_of_metrics(served):
+    """docs/METRICS.md has each with its type and what it is, and no other."""
+    rows = re.findall(r"^\| `(gpubufd_\w+)` \| (\w+) \| (.*?) \| (.*) \|$",
+                      (ROOT / "docs" / "METRICS.md").read_text(), re.M)
+    families = scrape(served)
+    assert [(name, kind, text) for name, kind, _, text in rows] == [
+        (name, kind, text) for name, (kind, text, _) in families.items()]
+    for name, _, labels, _ in rows:
+        there = {key for _, pairs in families[name][2] for key, _ in pairs} - {"le"}
+        told = set(re.findall(r"`(\w+)`", labels))
+        assert told == there or (told == {"tier"} and not there), name
