@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "probes.h"
 #include "report.h"
 #include "server.h"
 #include "watch.h"
@@ -124,6 +125,7 @@ void gb_events_note(struct gb_events *events, enum gb_event event, const struct 
     const char *kind = gb_event_kind(event);
 
     events->seq++;
+    GB_PROBE3(event, kind, &object->name[0], events->seq);
     if (!anybody_listens(events))
         return;
     add_whole(events, kind, object);

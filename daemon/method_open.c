@@ -519,6 +519,7 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
         return r;
     }
     call->session->greeted = true;
+    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
     gb_call_begin_result(call);
     gb_write_format(call->writer,
                     "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",

@@ -173,6 +173,7 @@ static void serve(struct gb_server *server)
     } while (may_go_on(server));
     gb_spill_tend(&server->spill);
     gb_events_flush(&server->event_feed);
+    gb_trace_flush(server->trace);
 }
 
 static void on_check(uv_check_t *handle)
@@ -419,7 +420,10 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
 
 static void on_tick(uv_timer_t *handle)
 {
-    gb_events_tick(handle->data);
+    struct gb_server *server = handle->data;
+
+    gb_events_tick(server);
+    gb_trace_flush(server->trace);
 }
 
 /* What looks at us from outside, as far as it is asked for. */
@@ -427,7 +431,11 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
 {
     int r = 0;
 
-    if (server->config->http) {
+    if (server->config->trace) {
+        r = gb_trace_new(server->config->trace, &server->trace, error);
+        server->spill.trace = server->trace;
+    }
+    if (r == 0 && server->config->http) {
         r = gb_http_new(server, &server->http, error);
         if (r == 0)
             gb_events_attach(&server->event_feed, gb_http_outlet(server->http));
@@ -438,7 +446,7 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
         if (r == 0)
             gb_events_attach(&server->event_feed, gb_publisher_outlet(server->publisher));
     }
-    if (r == 0 && server->event_feed.outlet_count > 0) {
+    if (r == 0 && (server->event_feed.outlet_count > 0 || server->trace)) {
         uv_timer_init(server->loop, &server->tick);
         server->tick.data = server;
         uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS);
@@ -566,6 +574,7 @@ void gb_server_end(struct gb_server *server)
     }
     gb_http_free(server->http);
     gb_publisher_end(server->publisher);
+    gb_trace_end(server->trace);
     gb_events_end(&server->event_feed);
     gb_listener_close(&server->listener);
     gb_deadlines_end(&server->timers);

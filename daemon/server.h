@@ -84,6 +84,7 @@ struct gb_server {
     struct gb_events event_feed;
     struct gb_http *http;           /* NULL: not served */
     struct gb_publisher *publisher; /* NULL: nothing is published */
+    struct gb_trace *trace;         /* NULL: nobody asks */
     uv_timer_t tick;                /* of figures for those who listen */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */

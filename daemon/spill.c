@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "log.h"
+#include "probes.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000
@@ -162,6 +163,19 @@ static void move_end(struct gb_move *move)
     free(move);
 }
 
+/* A move between `move`'s device and a tier has just ended. */
+static void tell_move(const struct gb_move *move, const char *what, const struct gb_tier *tier,
+                      uint64_t bytes)
+{
+    const struct gb_spill *spill = move->owner;
+    uint64_t ns = move->microseconds * 1000;
+
+    GB_PROBE4(move, what, gb_tier_name(tier->kind), bytes, move->microseconds);
+    if (spill->trace)
+        gb_trace_move(spill->trace, what, move->storage->device->id, gb_tier_name(tier->kind),
+                      bytes, uv_hrtime() - ns, ns);
+}
+
 /* The copy that was written belongs to its storage now, or is given up. */
 static void take_copy(struct gb_move *move)
 {
@@ -177,6 +191,7 @@ static void take_copy(struct gb_move *move)
     tier->writes++;
     tier->written_bytes += to->bytes;
     tier->write_us += move->microseconds;
+    tell_move(move, "spill", tier, to->bytes);
     move->storage->copies[tier->kind] = to;
     gb_copy_complete(to);
     gb_storage_set_clean(move->storage);
@@ -473,6 +488,7 @@ static void count_restore(struct gb_move *move)
     tier->reads++;
     tier->read_bytes += move->from->bytes;
     tier->read_us += move->microseconds;
+    tell_move(move, "restore", tier, move->from->bytes);
     move->storage->device->restores++;
     move->storage->device->restores_bytes += move->storage->size;
 }

@@ -16,15 +16,17 @@
 #include "config.h"
 #include "move.h"
 #include "registry.h"
+#include "trace.h"
 
 struct gb_spill {
     struct gb_registry *registry;
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
     unsigned device_count;
-    unsigned high, low; /* watermarks, percent */
-    uint64_t draining;  /* bytes on their way from the host tier to the disk */
-    uint64_t moves;     /* under way */
+    unsigned high, low;     /* watermarks, percent */
+    uint64_t draining;      /* bytes on their way from the host tier to the disk */
+    uint64_t moves;         /* under way */
+    struct gb_trace *trace; /* the server's; NULL: nobody asks */
     atomic_bool stop;
     /* Told when a move of the storage's has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);
