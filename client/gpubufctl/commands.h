@@ -20,6 +20,7 @@ GB_COMMAND(restore);
 GB_COMMAND(alias);
 GB_COMMAND(ps);
 GB_COMMAND(watch);
+GB_COMMAND(events);
 GB_COMMAND(stats);
 GB_COMMAND(trim);
 int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);

@@ -143,6 +143,17 @@ const struct gb_cli_command gb_cli_commands[] = {
      1,
      {GB_COMPLETE_NAME, GB_COMPLETE_NONE},
      gb_cmd_watch},
+    {"events",
+     "[PREFIX]",
+     "Print what happens, as the daemon publishes it to operators",
+     "Unlike watch this is no session of the daemon's, and what we are too slow for is lost, "
+     "which\n"
+     "is told. The daemon publishes with --events URL.",
+     gb_events_options,
+     0,
+     1,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NONE},
+     gb_cmd_events},
     {"stats",
      "",
      "Print the daemon's counters",

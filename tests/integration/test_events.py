@@ -308,3 +308,52 @@ def test_example_in_python(published):
     (line,) = lines_of(["/usr/bin/env", "python3", ROOT / "examples/events.py", published.ipc,
                         "sales/"], 1, act)
     assert line.split() == ["2", "sealed", "sales/price", "800", "bytes"]
+
+
+# ---- gpubufctl events ------------------------------------------------------------------------
+
+
+def gpubufctl(*argv):
+    return [BUILD / "bin/gpubufctl", "events", *argv]
+
+
+def test_gpubufctl_events(published):
+    peer = published.connect()
+
+    def act():
+        until_subscribed(published)
+        Subscriber(published.ipc)
+        peer.put("other")
+        peer.put("sales/price", b"x" * 800)
+        peer.call("delete", name="sales/price")
+
+    first, second = lines_of(gpubufctl("--url", published.ipc, "-n", "2", "sales/"), 2, act)
+    assert first.split()[1:] == ["2", "sealed", "sales/price", "800", "B"]
+    assert second.split()[1:4] == ["3", "deleted", "sales/price"]
+
+
+def test_gpubufctl_events_as_json(published):
+    peer = published.connect()
+
+    def act():
+        until_subscribed(published)
+        Subscriber(published.ipc)
+        peer.put("a")
+
+    (line,) = lines_of(gpubufctl("--url", published.ipc, "--json"), 1, act)
+    assert json.loads(line)["object"]["name"] == "a"
+
+
+def test_gpubufctl_events_where_there_is_nothing(directory):
+    done = subprocess.run(gpubufctl("-u", f"ipc://{directory}/no"), capture_output=True, text=True,
+                          timeout=DEADLINE, check=False)
+    assert done.returncode == 3 and "nothing is published at" in done.stderr
+    done = subprocess.run(gpubufctl("-n", "x"), capture_output=True, text=True, timeout=DEADLINE,
+                          check=False)
+    assert done.returncode == 2
+
+
+def test_gpubufctl_events_for_a_while(published):
+    done = subprocess.run(gpubufctl("-u", published.ipc, "--for", "300ms"), capture_output=True,
+                          text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0 and done.stdout == done.stderr == ""

@@ -146,13 +146,13 @@ def test_moves(daemon_factory, directory):
     path = os.path.join(directory, "trace.json")
     spill = os.path.join(directory, "spill")
     os.mkdir(spill, 0o700)
-    daemon = daemon_factory("--trace", path, "--spill", f"disk:256M:{spill}")
+    daemon = daemon_factory("--trace", path, "--tier", f"disk:256M:{spill}")
     daemon.trace = path
     peer = daemon.connect()
     capacity = peer.call("stats")["devices"][0]["capacity"]
     for i in range(4):
         peer.put(f"big/{i}", b"x" * (capacity * 2 // 5))
-    peer.open_object("big/0").close()
+    peer.call("release", lease=peer.call("open", name="big/0")["lease"])
     events = check(wait_for(daemon, lambda events: any(e["name"] == "restore" for e in events)))
     moves = [e for e in events if e.get("cat") == "move" and e["ph"] == "b"]
     assert {"spill", "restore"} == {e["name"] for e in moves}

@@ -1,0 +1,153 @@
+/* gpubufctl events [PREFIX]: what the daemon publishes by NNG, one line an event, until interrupted. */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <nng/nng.h>
+#include <nng/protocol/pubsub0/sub.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "commands.h"
+#include "format.h"
+#include "parse.h"
+#include "term.h"
+
+enum { URL, COUNT, FOR };
+
+const struct gb_cli_option gb_events_options[] = {
+    {"url", 'u', "URL", "where the daemon publishes (ipc:///run/gpubufd/events.sock)", NULL,
+     GB_COMPLETE_NONE},
+    {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
+    {"for", 't', "TIME", "end after so long", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+#define BUFFERED 8192 /* messages, before NNG drops what we do not take */
+
+struct follow {
+    struct gb_cli *cli;
+    const char *prefix;
+    uint64_t left;
+    uint64_t last; /* the number of the last event; 0: none yet */
+};
+
+/* Numbers go up by one, and we are subscribed to everything, so a gap is what was lost. */
+static void tell_lost(struct follow *follow, uint64_t seq, bool stats)
+{
+    uint64_t next = stats ? follow->last : follow->last + 1;
+
+    if (follow->last > 0 && seq > next)
+        (void)fprintf(stderr, "gpubufctl: %" PRIu64 " events were lost\n", seq - next);
+    follow->last = seq;
+}
+
+static void print_text(const struct follow *follow, const char *kind, const char *name,
+                       const cJSON *event)
+{
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(event, "object");
+    const cJSON *time_ms = cJSON_GetObjectItemCaseSensitive(event, "time_ms");
+    const cJSON *bytes = cJSON_GetObjectItemCaseSensitive(object, "bytes");
+    bool color = follow->cli->color;
+    time_t seconds = cJSON_IsNumber(time_ms) ? (time_t)(time_ms->valuedouble / 1000) : 0;
+    char clock[16] = "", size[32] = "";
+    struct gb_writer clean;
+    struct tm broken;
+
+    if (!localtime_r(&seconds, &broken) || strftime(clock, sizeof(clock), "%H:%M:%S", &broken) == 0)
+        clock[0] = '\0';
+    if (cJSON_IsNumber(bytes))
+        gb_format_size((uint64_t)bytes->valuedouble, size, sizeof(size));
+    gb_writer_init(&clean, 0);
+    gb_text_clean(&clean, *name ? name : "(private)", strlen(*name ? name : "(private)"));
+    gb_write_char(&clean, '\0');
+    printf("%s%s %8" PRIu64 "%s  %-9s  %s  %s%s%s\n", gb_style_on(color, GB_STYLE_DIM), clock,
+           follow->last, gb_style_off(color, GB_STYLE_DIM), kind, clean.failed ? "" : clean.data,
+           gb_style_on(color, GB_STYLE_DIM), size, gb_style_off(color, GB_STYLE_DIM));
+    gb_writer_end(&clean);
+}
+
+/* `KIND NAME`, a newline, JSON. */
+static void take(struct follow *follow, const char *text, size_t length)
+{
+    const char *newline = memchr(text, '\n', length);
+    const char *space = newline ? memchr(text, ' ', (size_t)(newline - text)) : NULL;
+    cJSON *event = NULL;
+    const cJSON *seq;
+    char kind[16], name[256];
+
+    if (!space || (size_t)(space - text) >= sizeof(kind) ||
+        (size_t)(newline - space) > sizeof(name))
+        return;
+    (void)snprintf(kind, sizeof(kind), "%.*s", (int)(space - text), text);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(newline - space - 1), space + 1);
+    event = cJSON_ParseWithLength(newline + 1, length - (size_t)(newline + 1 - text));
+    seq = cJSON_GetObjectItemCaseSensitive(event, "seq");
+    if (cJSON_IsNumber(seq)) {
+        bool stats = strcmp(kind, "stats") == 0;
+
+        tell_lost(follow, (uint64_t)seq->valuedouble, stats);
+        if (!stats && strncmp(name, follow->prefix, strlen(follow->prefix)) == 0) {
+            if (follow->cli->json)
+                printf("%.*s\n", (int)(length - (size_t)(newline + 1 - text)), newline + 1);
+            else
+                print_text(follow, kind, name, event);
+            follow->left--;
+        }
+    }
+    cJSON_Delete(event);
+}
+
+static int run(struct follow *follow, nng_socket subscriber, uint64_t deadline)
+{
+    while (follow->left > 0) {
+        uint64_t now = gb_term_clock_ms();
+        nng_msg *message;
+        int r;
+
+        if (deadline && now >= deadline)
+            return GB_STATUS_OK;
+        nng_socket_set_ms(subscriber, NNG_OPT_RECVTIMEO,
+                          deadline && deadline - now < 1000 ? (nng_duration)(deadline - now)
+                                                            : 1000);
+        r = nng_recvmsg(subscriber, &message, 0);
+        if (r == NNG_ETIMEDOUT)
+            continue;
+        if (r != 0)
+            return gb_cli_fail(GB_STATUS_FAILED, "cannot receive events: %s", nng_strerror(r));
+        take(follow, nng_msg_body(message), nng_msg_len(message));
+        nng_msg_free(message);
+        if (fflush(stdout) != 0)
+            return GB_STATUS_OK; /* main tells why */
+    }
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const char *url = args->option[URL] ? args->option[URL] : "ipc:///run/gpubufd/events.sock";
+    struct follow follow = {
+        .cli = cli, .prefix = args->count ? args->value[0] : "", .left = UINT64_MAX};
+    nng_socket subscriber;
+    int64_t span = 0;
+    struct gb_error error;
+    int r, status;
+
+    if ((args->option[COUNT] && gb_parse_count(args->option[COUNT], &follow.left, &error) != 0) ||
+        (args->option[FOR] && gb_parse_duration(args->option[FOR], &span, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    r = nng_sub0_open(&subscriber);
+    if (r != 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "cannot subscribe: %s", nng_strerror(r));
+    nng_socket_set(subscriber, NNG_OPT_SUB_SUBSCRIBE, "", 0);
+    nng_socket_set_int(subscriber, NNG_OPT_RECVBUF, BUFFERED);
+    r = nng_dial(subscriber, url, NULL, 0);
+    if (r != 0)
+        status = gb_cli_fail(GB_STATUS_NO_DAEMON,
+                             "nothing is published at %s: %s; the daemon publishes with --events",
+                             url, nng_strerror(r));
+    else
+        status =
+            run(&follow, subscriber, args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0);
+    nng_close(subscriber);
+    return status;
+}
