@@ -257,10 +257,10 @@ static long decode(struct gb_http_text value, char *out, size_t size)
 
 long gb_http_parameter(struct gb_http_text query, const char *name, char *out, size_t size)
 {
-    const char *at = query.text, *end = query.text + query.length;
+    const char *at = query.text, *end = at ? at + query.length : NULL;
     size_t name_length = strlen(name);
 
-    while (at && at < end) {
+    while (at < end) {
         const char *stop = memchr(at, '&', (size_t)(end - at));
 
         if (!stop)
@@ -277,10 +277,10 @@ long gb_http_parameter(struct gb_http_text query, const char *name, char *out, s
 
 struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name)
 {
-    const char *at = header.text, *end = header.text + header.length;
+    const char *at = header.text, *end = at ? at + header.length : NULL;
     size_t name_length = strlen(name);
 
-    while (at && at < end) {
+    while (at < end) {
         const char *stop = memchr(at, ';', (size_t)(end - at));
 
         if (!stop)
@@ -343,7 +343,7 @@ static bool is_address(struct gb_http_text name)
     char text[INET6_ADDRSTRLEN];
     unsigned char address[sizeof(struct in6_addr)];
 
-    if (name.length >= sizeof(text))
+    if (name.length >= sizeof(text) || memchr(name.text, '\0', name.length))
         return false;
     memcpy(text, name.text, name.length);
     text[name.length] = '\0';
@@ -357,6 +357,8 @@ bool gb_http_host_known(struct gb_http_text host, unsigned port, const char *con
 
     if (!host.text || !split_host(host, 80, &name, &given))
         return false;
+    if (*host.text == '[')
+        return given == port && is_address(name);
     /* A name that the operator gave may stand for a proxy with a port of its own. */
     for (; names && *names; names++)
         if (gb_http_is_nocase(name, *names))

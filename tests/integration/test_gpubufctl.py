@@ -693,7 +693,7 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias", "ps", "watch",
+COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias", "ps", "watch", "events",
             "stats", "trim", "call", "describe", "completion")
 
 

@@ -1,0 +1,86 @@
+/*
+ * What it costs requests that somebody listens to events: 60 requests at a time, of which every tenth
+ * gives a name to another object, which is an event. scripts/run-bench runs it against a daemon that
+ * publishes to sixteen subscribers, and against one that does not, in turn.
+ *
+ * Prints, for each line "COUNT SECONDS" on standard input, the requests a second.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure.h"
+
+#define IN_FLIGHT 60
+#define EVERY 10 /* of so many requests one is an event */
+
+struct bench {
+    struct raw raw;
+    char text[IN_FLIGHT * 160];
+    size_t length;
+};
+
+static void prepare(struct bench *bench)
+{
+    char *at = bench->text;
+
+    for (int i = 0; i < IN_FLIGHT; i++)
+        at += i % EVERY ? sprintf(at, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stat\","
+                                      "\"params\":{\"name\":\"events/base\"}}\n")
+                        : sprintf(at,
+                                  "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"alias\","
+                                  "\"params\":{\"name\":\"events/%02d\",\"of\":\"events/base\","
+                                  "\"mode\":\"0604\",\"replace\":true}}\n",
+                                  i);
+    bench->length = (size_t)(at - bench->text);
+}
+
+static double round_of(struct bench *bench, double seconds)
+{
+    double start = now(), end = start;
+    uint64_t count = 0;
+
+    while (end - start < seconds) {
+        raw_send(&bench->raw, bench->text, bench->length);
+        for (int left = IN_FLIGHT; left > 0; left--) {
+            size_t length;
+            const char *line = raw_line(&bench->raw, &length);
+
+            if (memmem(line, length, "\"error\"", 7))
+                die("the daemon refused: %.*s", (int)length, line);
+        }
+        count += IN_FLIGHT;
+        end = now();
+    }
+    return (double)count / (end - start);
+}
+
+/* What all the names are for; it stays, as does the daemon, for the length of the bench. */
+static void publish_base(struct raw *raw)
+{
+    char *line = raw_call(raw, "create",
+                          "{\"name\":\"events/base\",\"replace\":true,\"mode\":\"0604\","
+                          "\"layout\":{\"kind\":\"bytes\",\"bytes\":8}}");
+    char params[64];
+
+    snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
+             (unsigned long long)raw_number(line, "lease"));
+    raw_call(raw, "seal", params);
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    struct options options = read_options(argc, argv);
+    unsigned count;
+    double seconds;
+
+    raw_open(&bench.raw, options.socket);
+    publish_base(&bench.raw);
+    prepare(&bench);
+    while (scanf("%u %lf", &count, &seconds) == 2) {
+        printf("%.0f\n", round_of(&bench, seconds));
+        fflush(stdout);
+    }
+    return 0;
+}
