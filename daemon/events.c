@@ -8,7 +8,7 @@
 #include "server.h"
 #include "watch.h"
 
-#define BATCH_BYTES (256u << 10) /* then it is handed over, in the middle of a turn too */
+#define BATCH_BYTES (64u << 10) /* then it is handed over, in the middle of a turn too */
 
 void gb_events_init(struct gb_events *events)
 {
@@ -149,6 +149,17 @@ void gb_events_tick(struct gb_server *server)
     gb_report_stats(server, writer);
     add(events, GB_AUDIENCE_ALL | GB_AUDIENCE_PUBLIC, json);
     gb_events_flush(events);
+}
+
+bool gb_events_turn(struct gb_events *events, uint64_t now_ms)
+{
+    if (!events->batch)
+        return false;
+    if (now_ms - events->flushed_ms < GB_EVENTS_GATHER_MS)
+        return true;
+    events->flushed_ms = now_ms;
+    gb_events_flush(events);
+    return false;
 }
 
 void gb_events_flush(struct gb_events *events)

@@ -40,7 +40,7 @@ bool gb_batch_add(struct gb_batch *batch, unsigned audience, const char *topic, 
     struct gb_record *record;
 
     if (batch->capacity - batch->length < bytes) {
-        size_t capacity = batch->capacity ? batch->capacity * 2 : 4096;
+        size_t capacity = batch->capacity ? batch->capacity * 2 : 8192;
         char *data;
 
         while (capacity < batch->length + bytes)

@@ -142,6 +142,13 @@ static bool may_go_on(const struct gb_server *server)
     return false;
 }
 
+static void on_gathered(uv_timer_t *handle)
+{
+    struct gb_server *server = handle->data;
+
+    gb_events_flush(&server->event_feed);
+}
+
 static void serve(struct gb_server *server)
 {
     struct gb_link turn;
@@ -172,7 +179,9 @@ static void serve(struct gb_server *server)
         flush_dirty(server);
     } while (may_go_on(server));
     gb_spill_tend(&server->spill);
-    gb_events_flush(&server->event_feed);
+    if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
+        !uv_is_active((uv_handle_t *)&server->gather))
+        uv_timer_start(&server->gather, on_gathered, GB_EVENTS_GATHER_MS, 0);
     gb_trace_flush(server->trace);
 }
 
@@ -447,6 +456,8 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
             gb_events_attach(&server->event_feed, gb_publisher_outlet(server->publisher));
     }
     if (r == 0 && (server->event_feed.outlet_count > 0 || server->trace)) {
+        uv_timer_init(server->loop, &server->gather);
+        server->gather.data = server;
         uv_timer_init(server->loop, &server->tick);
         server->tick.data = server;
         uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS);

@@ -85,6 +85,7 @@ struct gb_server {
     struct gb_http *http;           /* NULL: not served */
     struct gb_publisher *publisher; /* NULL: nothing is published */
     struct gb_trace *trace;         /* NULL: nobody asks */
+    uv_timer_t gather;              /* of events, until they are handed over */
     uv_timer_t tick;                /* of figures for those who listen */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */
