@@ -17,6 +17,7 @@
 #define BLOCK_BYTES (32u << 10) /* are handed over at once, less once in a while */
 #define FLUSH_NS 200000000u
 #define NICENESS 10
+#define PAGE_BYTES 4096u /* no line is as long */
 
 struct gb_trace {
     int fd, pid;
@@ -26,6 +27,8 @@ struct gb_trace {
     struct gb_outlet outlet;
     uv_sem_t wake;
     uv_thread_t thread;
+    char page[PAGE_BYTES]; /* the thread's */
+    size_t filled;
     atomic_bool stop, failed; /* failed: the disk; nothing more is written */
 };
 
@@ -46,18 +49,45 @@ static bool write_all(int fd, const char *text, size_t length)
     return true;
 }
 
+/*
+ * A write may be cut short by a kill, or be seen in part, where one page ends and the next begins. So
+ * pages are what is written, filled up with spaces: lines are there as a whole or not at all.
+ */
+static void write_page(struct gb_trace *trace)
+{
+    if (trace->filled == 0 || atomic_load(&trace->failed))
+        return;
+    memset(trace->page + trace->filled, ' ', PAGE_BYTES - trace->filled);
+    trace->page[PAGE_BYTES - 1] = '\n';
+    trace->filled = 0;
+    if (write_all(trace->fd, trace->page, PAGE_BYTES))
+        return;
+    gb_log(GB_LOG_ERROR, "the trace ends here", GB_LOG_TEXT("why", strerror(errno)));
+    atomic_store(&trace->failed, true);
+}
+
+static void write_line(struct gb_trace *trace, const char *line, size_t length)
+{
+    if (trace->filled + length > PAGE_BYTES - 1)
+        write_page(trace);
+    memcpy(trace->page + trace->filled, line, length);
+    trace->filled += length;
+}
+
 static void write_batch(struct gb_trace *trace, const struct gb_batch *batch)
 {
     const struct gb_record *record = NULL;
 
     while ((record = gb_batch_next(batch, record))) {
-        const char *text = record->text + record->topic_bytes + 1;
+        const char *line = record->text + record->topic_bytes + 1;
+        const char *end = line + record->json_bytes, *newline;
 
-        if (atomic_load(&trace->failed) || write_all(trace->fd, text, record->json_bytes))
-            continue;
-        gb_log(GB_LOG_ERROR, "the trace ends here", GB_LOG_TEXT("why", strerror(errno)));
-        atomic_store(&trace->failed, true);
+        while (line < end && (newline = memchr(line, '\n', (size_t)(end - line)))) {
+            write_line(trace, line, (size_t)(newline + 1 - line));
+            line = newline + 1;
+        }
     }
+    write_page(trace);
 }
 
 static void run(void *arg)
