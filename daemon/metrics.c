@@ -330,7 +330,7 @@ static void write_totals(const struct gb_server *server, struct gb_writer *write
                     "\ngpubufd_opened_names_total{result=\"miss\"} %" PRIu64 "\n",
                     metrics->hits, metrics->misses);
     single(writer, "gpubufd_crashes_survived_total", "counter",
-           "Crashes of the daemon after which its objects were still there.",
+           "1 after a start that found what an earlier daemon had left, as after a crash.",
            metrics->crashes_survived);
     family(writer, "gpubufd_limits_reached_total", "counter",
            "Times that a limit was in the way, by its name.");

@@ -55,11 +55,13 @@ static bool write_all(int fd, const char *text, size_t length)
  */
 static void write_page(struct gb_trace *trace)
 {
-    if (trace->filled == 0 || atomic_load(&trace->failed))
-        return;
-    memset(trace->page + trace->filled, ' ', PAGE_BYTES - trace->filled);
-    trace->page[PAGE_BYTES - 1] = '\n';
+    size_t filled = trace->filled;
+
     trace->filled = 0;
+    if (filled == 0 || atomic_load(&trace->failed))
+        return;
+    memset(trace->page + filled, ' ', PAGE_BYTES - filled);
+    trace->page[PAGE_BYTES - 1] = '\n';
     if (write_all(trace->fd, trace->page, PAGE_BYTES))
         return;
     gb_log(GB_LOG_ERROR, "the trace ends here", GB_LOG_TEXT("why", strerror(errno)));

@@ -353,3 +353,30 @@ def test_without_a_manager(daemon, peer):
     peer.call("stats")
     assert peer.names() == ["a"]
     wait_until(lambda: "not handed over" in daemon.stderr())
+
+
+def test_what_looks_on_sees_it(supervised, directory):
+    """The page's and Prometheus' address, the events' socket: all are there again, and tell of it."""
+    import socket
+
+    from http_client import get
+    from test_events import Subscriber
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    daemon = supervised("--http", f"127.0.0.1:{port}", "--events", f"ipc://{directory}/events")
+    daemon.connect().put("kept", mode="0604")
+    before = get(port, "/api/snapshot").json()
+    assert before["seq"] == 1
+    assert "\ngpubufd_crashes_survived_total 0\n" in get(port, "/metrics").text
+    daemon.crash()
+    subscriber = Subscriber(f"ipc://{directory}/events")
+    after = get(port, "/api/snapshot").json()
+    assert after["instance"] == before["instance"] and after["seq"] > before["seq"] + 1_000_000
+    assert [row[0] for row in get(port, "/api/objects").json()["objects"]] == ["kept"]
+    assert "\ngpubufd_crashes_survived_total 1\n" in get(port, "/metrics").text
+    daemon.connect().put("new", mode="0604")
+    topic, event = subscriber.event()
+    assert topic == "sealed new" and event["seq"] == after["seq"] + 1
+    subscriber.close()
