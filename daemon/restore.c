@@ -729,7 +729,9 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     gb_state_attach(state);
     gb_store_clear(restoring->store); /* segments of which everything was lost */
     close_blocks(restoring);
-    qsort((void *)state->objects, state->object_count, sizeof(*state->objects), compare_objects);
+    if (state->object_count > 0)
+        qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
+              compare_objects);
     raise_to(&restoring->store->next_segment, restoring->next_segment);
     raise_to(&state->registry->next_version, restoring->next_version);
     raise_to(&state->next_number, restoring->next_number);

@@ -85,6 +85,7 @@ def described(peer, name):
 
 def test_everything_that_is_sealed(supervised):
     daemon = supervised()
+    daemon.crash()  # with nothing at all
     peer = daemon.connect()
     instance = peer.call("hello", protocol=1)["instance"]
     for i in range(20):

@@ -583,6 +583,61 @@ static void test_check_notices(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
+/* Ranges of an arena, taken at the same places in another, in any order or with a hint in order. */
+static void test_taking_places(void **state)
+{
+    enum { BYTES = 1 << 20, MOST = 300 };
+    struct test_random random = {7};
+
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct gb_arena *first = gb_arena_new(), *second = gb_arena_new();
+        struct gb_arena_block *here, *there;
+        struct gb_range *ranges[MOST], *taken[MOST], *after = NULL, *none = NULL;
+        unsigned count = 0, kept = 0;
+
+        assert_non_null(gb_arena_add(first, BYTES, NULL));
+        there = gb_arena_add(second, BYTES, NULL);
+        here = NULL;
+        while (count < MOST &&
+               gb_arena_alloc(first, 1 + test_random_below(&random, 20000), &ranges[count]) == 0)
+            count++;
+        for (unsigned i = 0; i < count; i++) { /* holes */
+            if (test_random_below(&random, 3) == 0)
+                gb_range_free(first, ranges[i]);
+            else
+                ranges[kept++] = ranges[i];
+        }
+        for (unsigned i = 0; i < kept; i++) {
+            unsigned j = round % 2 ? i : kept - 1 - i; /* they were placed from the start on */
+            uint64_t offset = gb_range_offset(ranges[j]), bytes = gb_range_bytes(ranges[j]);
+
+            assert_int_equal(
+                gb_arena_take(second, there, round % 2 ? after : NULL, offset, bytes, &taken[j]),
+                0);
+            after = taken[j];
+            assert_int_equal(gb_range_offset(taken[j]), offset);
+            assert_int_equal(gb_range_bytes(taken[j]), bytes);
+            assert_int_equal(gb_arena_take(second, there, NULL, offset, bytes, &none), 1);
+            check_arena(second);
+        }
+        here = kept ? gb_range_block(ranges[0]) : NULL;
+        assert_true(!here || gb_arena_block_used(here) == gb_arena_block_used(there));
+        assert_int_equal(gb_arena_take(second, there, NULL, BYTES - 256, 512, &none), 1);
+        assert_int_equal(gb_arena_take(second, there, NULL, BYTES, 256, &none), 1);
+        assert_int_equal(gb_arena_take(second, there, NULL, 100, 256, &none), 1);
+        assert_null(none);
+        for (unsigned i = 0; i < kept; i++)
+            gb_range_free(second, taken[i]);
+        assert_true(gb_arena_block_empty(there));
+        check_arena(second);
+        gb_arena_close(second, there);
+        assert_int_equal(gb_arena_take(second, there, NULL, 0, 256, &none), 1);
+        gb_arena_free(first);
+        gb_arena_free(second);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -595,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_every_allocation_fails_once),
         cmocka_unit_test(test_records_are_reused),
         cmocka_unit_test(test_check_notices),
+        cmocka_unit_test(test_taking_places),
     };
 
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
