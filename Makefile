@@ -431,10 +431,13 @@ $(LIB_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(LIBTEST_HELPERS)) $(B)/obj/l
 
 # With libFuzzer in the fuzz variant, else with a main() that replays files.
 FUZZ_MAIN := $(if $(findstring fuzzer,$(SANITIZE)),,$(B)/obj/tests/fuzz/replay.o)
+# fuzz_request has a clock of its own (tests/fuzz/by_hand.h).
+CLOCK_WRAP := -Wl,--wrap=clock_gettime,--wrap=uv_now
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) -o $@ $(filter %.o,$^) \
+	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) \
+		$(if $(findstring fuzz_request,$@),$(CLOCK_WRAP)) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(ARCHIVES) -Wl,--end-group $(DAEMON_LIBS) $(CTL_LIBS)
 
 $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libdaemon.a \
@@ -485,6 +488,22 @@ fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers
 	@$(RUN_TESTS) --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --no-replay \
 		--fuzz-seconds $(SECONDS)
+
+# The targets with their libraries and corpora, to fuzz for long on a machine that has nothing of ours:
+# unpack, then `fuzz-long/run-long SECONDS JOBS`.
+.PHONY: fuzz-bundle
+FUZZ_BUNDLE := $(BUILD)/fuzz-bundle
+fuzz-bundle: ## pack all targets to fuzz for long elsewhere: build/fuzz-long.tar.xz
+	@$(MAKE) DIST=1 SANITIZE=fuzzer,address,undefined BUILD=$(FUZZ_BUNDLE) fuzzers
+	@rm -rf $(FUZZ_BUNDLE)/fuzz-long && mkdir -p $(FUZZ_BUNDLE)/fuzz-long/bin
+	@cp $(FUZZERS:$(B)/%=$(FUZZ_BUNDLE)/fuzz/%) $(FUZZ_BUNDLE)/fuzz-long/bin/
+	@cp -R tests/fuzz/corpus tests/fuzz/run-long $(FUZZ_BUNDLE)/fuzz-long/
+	@scripts/bundle $(FUZZ_BUNDLE)/fuzz-long
+	@echo "$$(git describe --always --dirty 2>/dev/null), $$($(CLANG) --version | head -n 1)" \
+		>$(FUZZ_BUNDLE)/fuzz-long/made
+	@tar --sort=name --owner=0 --group=0 --numeric-owner -C $(FUZZ_BUNDLE) -cf - fuzz-long | \
+		xz -6 -T2 >$(BUILD)/fuzz-long.tar.xz
+	@ls -l $(BUILD)/fuzz-long.tar.xz
 
 bench: benches node python ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
 	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)

@@ -4,18 +4,26 @@
  * The input is a program, a step a line:
  *   0text … 3text   the session sends the text as a message
  *   atext … dtext   it sends the text without a newline: a piece of a message
- *   F0kinds         its next sending brings descriptors: s sealed, w sealed against writing too,
- *                   u unsealed, n no memfd
+ *   F0kinds         its next sending brings descriptors, each a letter: see `kinds`
  *   X0  H0          it closes; it says that it will send no more
  *   Q0  R0          it reads no longer; it does again
+ *   T250            so many milliseconds pass
+ *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come again
+ *   E3  L           the third call of the device from now on fails; it is lost
+ *   Z0  Z1  Z2      files of the disk tier are removed, cut off, changed
+ *   W1              in the first line: which server, see `worlds`
  *   +step           without a turn of the loop after it
- * After each turn every account is compared with what is there; what the server sends is JSON, and
- * never admits a defect. After the last step nothing is left: no byte, no descriptor.
+ * Sessions 0 and 1 are root's, 2 and 3 of two other users. After each turn every account is compared
+ * with what is there; what the server sends is JSON, and never admits a defect. After the last step
+ * nothing is left: no byte, no descriptor, no file.
  */
+#include <limits.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #define DEMAND(condition)                                                                          \
     do {                                                                                           \
@@ -25,10 +33,11 @@
         }                                                                                          \
     } while (0)
 
+#include "by_hand.h"
+#include "request_mutator.h"
 #include "tests/unit/inside.h"
-#include "tests/unit/random.h"
 
-enum { PEERS = 4, STEPS = 256 };
+enum { PEERS = 4, STEPS = 256, WORLDS = 3 };
 
 struct player {
     struct peer peer;
@@ -37,44 +46,216 @@ struct player {
     unsigned fd_count;
 };
 
-static struct inside inside;
+static struct world {
+    struct inside inside;
+    char tier[PATH_MAX]; /* the disk tier's directory; "" if there is none */
+    DIR *files;          /* there */
+} worlds[WORLDS];
+static struct world *world;
 static struct player players[PEERS];
+
+/* ---- a device that is not the host, has a mover, and fails when told to ---- */
+
+static const struct gb_device_ops *host_ops;
+static struct {
+    unsigned calls; /* until one fails; 0: none does */
+    bool lost;      /* for good */
+} failing;
+
+static int may_fail(struct gb_error *error)
+{
+    if (!failing.lost && (failing.calls == 0 || --failing.calls > 0))
+        return 0;
+    gb_fail(error, GPUBUF_E_DEVICE, "the fuzzer had it fail");
+    if (error)
+        error->cuda = failing.lost ? "CUDA_ERROR_ECC_UNCORRECTABLE" : "CUDA_ERROR_UNKNOWN";
+    return GPUBUF_E_DEVICE;
+}
+
+static bool can_share(const struct gb_device *device, enum gb_share share)
+{
+    (void)device;
+    (void)share;
+    return true;
+}
+
+static int create(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                  struct gb_memory *memory, struct gb_error *error)
+{
+    int r = may_fail(error);
+
+    if (r == 0)
+        r = host_ops->create(device, share, bytes, memory, error);
+    if (r == 0 && share == GB_SHARE_IPC) {
+        memory->kind = GB_HANDLE_CUDA_IPC;
+        memory->pointer = 1;
+    }
+    return r;
+}
+
+static int adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
+                 struct gb_memory *memory, struct gb_error *error)
+{
+    int r = may_fail(error);
+
+    if (r < 0)
+        return r;
+    if (handle->kind != GB_HANDLE_CUDA_IPC)
+        return host_ops->adopt(device, handle, fd, memory, error);
+    *memory = (struct gb_memory){.kind = handle->kind, .write_fd = -1, .read_fd = -1};
+    return 0;
+}
+
+static int copy(struct gb_device *device, enum gb_direction direction,
+                const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
+                uint64_t bytes, struct gb_error *error)
+{
+    int r = may_fail(error);
+
+    return r < 0 ? r
+                 : host_ops->copy(device, direction, memory, segment_bytes, offset, own, bytes,
+                                  error);
+}
+
+static int settle(struct gb_device *device, enum gb_direction direction, struct gb_error *error)
+{
+    (void)device;
+    (void)direction;
+    return may_fail(error);
+}
+
+static int pin(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error)
+{
+    (void)device;
+    (void)own;
+    (void)bytes;
+    return may_fail(error);
+}
+
+static void unpin(struct gb_device *device, void *own)
+{
+    (void)device;
+    (void)own;
+}
+
+static void make_gpu(struct gb_device *device)
+{
+    static struct gb_device_ops ops;
+
+    host_ops = device->ops;
+    ops = *host_ops;
+    ops.can_share = can_share;
+    ops.create = create;
+    ops.adopt = adopt;
+    ops.copy = copy;
+    ops.settle = settle;
+    ops.pin = pin;
+    ops.unpin = unpin;
+    device->ops = &ops;
+    device->can_block = true;
+    strcpy(device->id, "GPU-f0");
+    strcpy(device->alias, "cuda:0");
+}
+
+/* ---- the servers: one without tiers, one with both below a GPU, one with a disk ---- */
+
+static void do_jobs(void)
+{
+    while (!hand_jobs.hold && hand_do_job())
+        ;
+}
+
+static void remove_tiers(void)
+{
+    char lock[PATH_MAX + 16];
+
+    for (int i = 0; i < WORLDS; i++) {
+        if (!worlds[i].tier[0])
+            continue;
+        snprintf(lock, sizeof(lock), "%s/gpubufd.lock", worlds[i].tier);
+        unlink(lock);
+        rmdir(worlds[i].tier);
+    }
+}
+
+static void make_tier(struct world *of, char *option, size_t size)
+{
+    const char *base = getenv("TMPDIR");
+
+    snprintf(of->tier, sizeof(of->tier), "%.3900s/gpubufd-fuzz-XXXXXX", base ? base : "/dev/shm");
+    DEMAND(mkdtemp(of->tier) != NULL);
+    DEMAND((of->files = opendir(of->tier)) != NULL);
+    snprintf(option, size, "--tier=disk:2M:%s", of->tier);
+}
+
+static void begin_world(unsigned number)
+{
+    static const char *const limits[] = {
+        "--limit=session_leases=64", "--limit=session_unsealed=8", "--limit=session_watches=4",
+        "--limit=session_waits=4",   "--limit=user_objects=64",    "--limit=user_segments=24",
+        "--limit=sessions=3",        "--limit=output_bytes=400K",  "--retire-after=60"};
+    enum { LIMITS = sizeof(limits) / sizeof(limits[0]) };
+    const char *options[LIMITS + 5] = {NULL};
+    char disk[PATH_MAX + 32], lock[64];
+    unsigned count = LIMITS;
+
+    world = &worlds[number];
+    memcpy(options, limits, sizeof(limits));
+    if (number > 0) {
+        make_tier(world, disk, sizeof(disk));
+        options[count++] = disk;
+    }
+    if (number == 1)
+        options[count++] = "--tier=host:2M";
+    options[count++] = number > 0 ? "--device=host:2M" : "--device=host:16M";
+    inside_make(&world->inside, options);
+    if (number == 1)
+        make_gpu(world->inside.server.devices[0]);
+    if (number > 0) /* what is small is moved fast */
+        world->inside.server.devices[0]->granularity = 65536;
+    inside_listen(&world->inside);
+    world->inside.work = do_jobs;
+    strcpy(world->inside.server.instance, INSTANCE);
+    /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
+    unlink(world->inside.socket);
+    snprintf(lock, sizeof(lock), "%s.lock", world->inside.socket);
+    unlink(lock);
+    DEMAND(rmdir(world->inside.directory) == 0);
+}
 
 static void begin_once(void)
 {
-    static const char *const options[] = {"--device",
-                                          "host:16M",
-                                          "--limit=session_leases=64",
-                                          "--limit=session_unsealed=8",
-                                          "--limit=session_watches=4",
-                                          "--limit=session_waits=4",
-                                          "--limit=user_objects=64",
-                                          "--limit=user_segments=24",
-                                          "--limit=sessions=3",
-                                          "--limit=output_bytes=400K",
-                                          NULL};
     static bool begun;
-    char lock[64];
 
     if (begun)
         return;
     begun = true;
-    inside_begin(&inside, options);
-    /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
-    unlink(inside.socket);
-    snprintf(lock, sizeof(lock), "%s.lock", inside.socket);
-    unlink(lock);
-    DEMAND(rmdir(inside.directory) == 0);
+    atexit(remove_tiers);
+    for (unsigned i = 0; i < WORLDS; i++)
+        begin_world(i);
     for (int i = 0; i < PEERS; i++)
         players[i].peer.fd = -1;
 }
 
 /* So that an input means the same whenever it is played. */
-static void number_anew(void)
+static void begin_anew(void)
 {
-    inside.server.next_session = inside.server.next_watch = 1;
-    inside.server.store.next_segment = 1;
-    inside.server.registry.next_lease = inside.server.registry.next_version = 1;
+    struct gb_server *server = &world->inside.server;
+    struct gb_device *device = server->devices[0];
+
+    server->next_session = server->next_watch = 1;
+    server->store.next_segment = 1;
+    server->registry.next_lease = server->registry.next_version = 1;
+    device->lost = device->withdrawn = device->tended = false;
+    device->retired_ms = 0;
+    for (int i = 0; i < GB_TIERS; i++) {
+        server->spill.tiers[i].failing_until = 0;
+        server->spill.tiers[i].next_file = 0;
+    }
+    failing.calls = 0;
+    failing.lost = false;
+    hand_jobs.hold = false;
+    hand_clock_ms = 1000000;
 }
 
 /* ---- steps ---- */
@@ -96,10 +277,13 @@ static void hear(struct player *player)
         peer_close(&player->peer);
 }
 
+/* A turn of the loop, and another one while movers bring something. */
 static void turn(void)
 {
-    inside_turn(&inside);
-    inside_check(&inside);
+    do {
+        inside_turn(&world->inside);
+        inside_check(&world->inside);
+    } while (!hand_jobs.hold && hand_first_job());
     for (int i = 0; i < PEERS; i++)
         hear(&players[i]);
 }
@@ -110,58 +294,168 @@ static void drop_fds(struct player *player)
         close(player->fds[--player->fd_count]);
 }
 
+/* Sessions of others than root are made so. */
+static void become(const struct peer *peer, uid_t uid)
+{
+    struct gb_session *session = peer_session(&world->inside, peer);
+    struct gb_user *user = gb_user_get(&world->inside.server.store.users, uid);
+
+    DEMAND(session && user);
+    session->user->sessions--;
+    gb_user_unref(session->user);
+    session->user = user;
+    user->sessions++;
+    session->gid = uid;
+    session->group_count = 0;
+}
+
 static void say(struct player *player, const char *text, size_t length)
 {
-    if (player->peer.fd < 0 && !peer_connect(&inside, &player->peer))
-        return;
+    static const uid_t uids[PEERS] = {0, 0, 1000, 1001};
+
+    if (player->peer.fd < 0) {
+        if (!peer_connect(&world->inside, &player->peer))
+            return;
+        become(&player->peer, uids[player - players]);
+    }
     peer_send_bytes(&player->peer, text, length, player->fds, player->fd_count);
     drop_fds(player);
 }
 
+/* Descriptors are made once, and duplicated. */
+static int make_fd(char kind)
+{
+    int ends[2], fd;
+
+    switch (kind) {
+    case 's': /* a memfd that cannot shrink */
+        return sealed_memfd(65536, F_SEAL_SHRINK);
+    case 'w': /* nor be written to */
+        return sealed_memfd(1 << 20, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+    case 'u': /* that can */
+        return sealed_memfd(65536, 0);
+    case 'z': /* of no bytes */
+        return sealed_memfd(0, F_SEAL_SHRINK);
+    case 'h': /* larger than any device */
+        return sealed_memfd((size_t)1 << 40, F_SEAL_SHRINK);
+    case 'r': /* that can only be read */
+        fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        return fd;
+    case 'k':
+        DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+        close(ends[1]);
+        return ends[0];
+    case 'p':
+        DEMAND(pipe2(ends, O_CLOEXEC) == 0);
+        close(ends[1]);
+        return ends[0];
+    case 'e':
+        return epoll_create1(EPOLL_CLOEXEC);
+    case 'd':
+        return open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    default:
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+}
+
 static void take_fds(struct player *player, const char *kinds, size_t length)
 {
-    for (size_t i = 0; i < length && player->fd_count < GB_LIMIT(fds); i++) {
-        int *fd = &player->fds[player->fd_count];
+    static int made[26] = {0};
 
-        switch (kinds[i]) {
-        case 's':
-            *fd = sealed_memfd(65536, F_SEAL_SHRINK);
-            break;
-        case 'w':
-            *fd = sealed_memfd(1 << 20, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-            break;
-        case 'u':
-            *fd = sealed_memfd(65536, 0);
-            break;
-        default:
-            *fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; i < length && player->fd_count < GB_LIMIT(fds); i++) {
+        unsigned kind = kinds[i] >= 'a' && kinds[i] <= 'z' ? (unsigned)(kinds[i] - 'a') : 'n' - 'a';
+        int *fd = &player->fds[player->fd_count++];
+
+        if (!made[kind]) { /* out of the way of check_fds() */
+            int once = make_fd((char)('a' + kind));
+
+            made[kind] = fcntl(once, F_DUPFD_CLOEXEC, 200);
+            close(once);
         }
+        DEMAND(made[kind] > 0);
+        *fd = fcntl(made[kind], F_DUPFD_CLOEXEC, 0);
         DEMAND(*fd >= 0);
-        player->fd_count++;
     }
+}
+
+/* What befalls files of the disk tier. */
+static void damage(char how)
+{
+    const struct dirent *entry;
+
+    if (!world->files)
+        return;
+    rewinddir(world->files);
+    while ((entry = readdir(world->files))) {
+        int fd;
+
+        if (!strstr(entry->d_name, ".spill"))
+            continue;
+        if (how == '0') {
+            unlinkat(dirfd(world->files), entry->d_name, 0);
+            continue;
+        }
+        fd = openat(dirfd(world->files), entry->d_name, O_WRONLY | O_CLOEXEC);
+        DEMAND(fd >= 0);
+        if (how == '1')
+            DEMAND(ftruncate(fd, GB_SPILL_HEADER_BYTES + 1) == 0);
+        else
+            DEMAND(pwrite(fd, "!", 1, GB_SPILL_HEADER_BYTES) == 1);
+        close(fd);
+    }
+}
+
+/* A number of so many digits at most. */
+static uint64_t read_number(const char *text, size_t length)
+{
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < length && i < 9 && text[i] >= '0' && text[i] <= '9'; i++)
+        number = 10 * number + (uint64_t)(text[i] - '0');
+    return number;
+}
+
+static void of_player(char kind, struct player *player, const char *text, size_t length)
+{
+    if (kind == 'F')
+        take_fds(player, text, length);
+    else if (kind == 'X')
+        peer_close(&player->peer);
+    else if (kind == 'H' && player->peer.fd >= 0)
+        shutdown(player->peer.fd, SHUT_WR);
+    else if (kind == 'Q' || kind == 'R')
+        player->deaf = kind == 'Q';
+}
+
+static void jobs(char what)
+{
+    if (what == '1')
+        hand_do_job();
+    else
+        hand_jobs.hold = what == '0';
 }
 
 /* The step's text ends with its newline, which may be overwritten. */
 static void step(const char *text, size_t length)
 {
-    char kind = text[0];
-    struct player *player;
+    char kind = text[0], digit = length > 1 ? text[1] : '0';
 
-    if (kind >= '0' && kind < '0' + PEERS) {
+    if (kind >= '0' && kind < '0' + PEERS)
         say(&players[kind - '0'], text + 1, length);
-    } else if (kind >= 'a' && kind < 'a' + PEERS && length > 1) {
+    else if (kind >= 'a' && kind < 'a' + PEERS && length > 1)
         say(&players[kind - 'a'], text + 1, length - 1);
-    } else if (length > 1 && text[1] >= '0' && text[1] < '0' + PEERS) {
-        player = &players[text[1] - '0'];
-        if (kind == 'F')
-            take_fds(player, text + 2, length - 2);
-        else if (kind == 'X')
-            peer_close(&player->peer);
-        else if (kind == 'H' && player->peer.fd >= 0)
-            shutdown(player->peer.fd, SHUT_WR);
-        else if (kind == 'Q' || kind == 'R')
-            player->deaf = kind == 'Q';
-    }
+    else if (kind == 'T')
+        hand_clock_ms += read_number(text + 1, length - 1);
+    else if (kind == 'J')
+        jobs(digit);
+    else if (kind == 'E')
+        failing.calls = (unsigned)read_number(text + 1, length - 1);
+    else if (kind == 'L')
+        failing.lost = true;
+    else if (kind == 'Z')
+        damage(digit);
+    else if (digit >= '0' && digit < '0' + PEERS && length > 1)
+        of_player(kind, &players[digit - '0'], text + 2, length - 2);
 }
 
 static void play(const char *text, size_t size)
@@ -183,179 +477,53 @@ static void play(const char *text, size_t size)
     }
 }
 
+/* Which of the first 200 descriptors are open: a leak takes one of those. */
+static void note_fds(struct pollfd fds[200])
+{
+    for (int i = 0; i < 200; i++)
+        fds[i] = (struct pollfd){.fd = i};
+    poll(fds, 200, 0);
+}
+
+static void check_fds(const struct pollfd before[200])
+{
+    struct pollfd after[200];
+
+    note_fds(after);
+    for (int i = 0; i < 200; i++)
+        DEMAND((before[i].revents & POLLNVAL) == (after[i].revents & POLLNVAL));
+}
+
+static void check_files(void)
+{
+    const struct dirent *entry;
+
+    if (!world->files)
+        return;
+    rewinddir(world->files);
+    while ((entry = readdir(world->files)))
+        DEMAND(!strstr(entry->d_name, ".spill"));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    size_t fds;
+    unsigned number = size > 2 && data[0] == 'W' && data[1] < '0' + WORLDS ? data[1] - '0' : 0;
+    struct pollfd fds[200];
 
     begin_once();
-    fds = open_fds();
-    number_anew();
+    world = &worlds[number % WORLDS];
+    begin_anew();
+    note_fds(fds);
     play((const char *)data, size);
     for (int i = 0; i < PEERS; i++) {
         drop_fds(&players[i]);
         peer_close(&players[i].peer);
         players[i].deaf = false;
     }
-    inside_empty(&inside);
-    DEMAND(open_fds() == fds);
+    hand_jobs.hold = false;
+    inside_empty(&world->inside);
+    check_files();
+    check_fds(fds);
     return 0;
-}
-
-/* ---- mutations: steps are put in, taken out, moved and changed ---- */
-
-#define CALL(method, params)                                                                       \
-    "{\"jsonrpc\":\"2.0\",\"id\":#,\"method\":\"" method "\",\"params\":{" params "}}"
-#define REGISTER(fds, handles)                                                                     \
-    "{\"jsonrpc\":\"2.0\",\"id\":#,\"fds\":" fds ",\"method\":\"register\",\"params\":{"           \
-    "\"name\":\"@\",\"layout\":{\"kind\":\"array\",\"dtype\":\"int8\",\"shape\":[64],\"data\":{"   \
-    "\"handle\":0,\"offset\":0,\"bytes\":64}},\"handles\":[" handles "],\"replace\":true,"         \
-    "\"wait_ms\":!}}"
-#define HANDLE(i) "{\"kind\":\"memfd\",\"fd\":" i ",\"bytes\":65536,\"device\":\"host\"}"
-
-/* `#`: a small number, `@`: a name, `$`: a size, `!`: a time to wait, `%`: a session. */
-static const char *const templates[] = {
-    "%" CALL("hello", "\"protocol\":1,\"client\":\"@\""),
-    "%" CALL("create", "\"name\":\"@\",\"layout\":{\"kind\":\"bytes\",\"bytes\":$}"),
-    "%" CALL("create", "\"name\":\"@\",\"layout\":{\"kind\":\"bytes\",\"bytes\":$},\"replace\":true"
-                       ",\"wait_ms\":!,\"evict\":\"drop\""),
-    "%" CALL("create",
-             "\"name\":\"@\",\"layout\":{\"kind\":\"bytes\",\"bytes\":$},\"mode\":\"0644\""
-             ",\"evict\":\"keep\",\"ttl_ms\":!"),
-    "%" CALL("create", "\"name\":\"@/@\",\"layout\":{\"kind\":\"table\",\"length\":4,\"columns\":[{"
-                       "\"name\":\"@\",\"dtype\":\"int32\",\"length\":4,\"mask\":{}},{\"name\":"
-                       "\"t\",\"dtype\":\"utf8\",\"length\":4,\"data\":{\"bytes\":$}}]}"),
-    "%" CALL("seal", "\"lease\":#"),
-    "%" CALL("seal", "\"lease\":#,\"release\":true,\"null_counts\":{\"@\":#}"),
-    "%" CALL("abort", "\"lease\":#"),
-    "%" CALL("open", "\"name\":\"@\""),
-    "%" CALL("open", "\"name\":\"@\",\"wait_ms\":!,\"segments\":\"all\""),
-    "%" CALL("open", "\"name\":\"@\",\"version\":#"),
-    "%" CALL("open", "\"names\":[\"@\",\"@\",\"@/@\"],\"wait_ms\":!"),
-    "%" CALL("release", "\"lease\":#"),
-    "%" CALL("release", "\"leases\":[#,#,#]"),
-    "%" REGISTER("1", HANDLE("0")),
-    "%" REGISTER("2", HANDLE("1") "," HANDLE("0")),
-    "%" CALL("alias", "\"name\":\"@\",\"of\":\"@\",\"slice\":{\"offset\":#,\"length\":#}"),
-    "%" CALL("alias", "\"name\":\"@\",\"of\":\"@/@\",\"columns\":[\"@\",\"t\"],\"replace\":true"),
-    "%" CALL("delete", "\"name\":\"@\""),
-    "%" CALL("delete", "\"names\":[\"@\",\"@\"]"),
-    "%" CALL("list", "\"prefix\":\"@\",\"limit\":#"),
-    "%" CALL("stat", "\"name\":\"@\""),
-    "%" CALL("pin", "\"name\":\"@\""),
-    "%" CALL("unpin", "\"name\":\"@\""),
-    "%" CALL("spill", "\"name\":\"@\""),
-    "%" CALL("spill", "\"name\":\"@\",\"tier\":\"disk\""),
-    "%" CALL("restore", "\"name\":\"@\""),
-    "%" CALL("why", "\"name\":\"@\""),
-    "%" CALL("leases", ""),
-    "%" CALL("unmap", "\"segments\":[#,#]"),
-    "%" CALL("trim", ""),
-    "%" CALL("trim", "\"device\":\"host\",\"bytes\":$"),
-    "%" CALL("watch", ""),
-    "%" CALL("watch", "\"prefix\":\"@\",\"kinds\":[\"sealed\",\"evicted\"]"),
-    "%" CALL("unwatch", "\"watch\":#"),
-    "%" CALL("settle", "\"objects\":[{\"name\":\"@\",\"version\":#}]"),
-    "%" CALL("stats", ""),
-    "%" CALL("describe", ""),
-    "%{\"jsonrpc\":\"2.0\",\"method\":\"open\",\"params\":{\"name\":\"@\"}}",
-    "F%s",
-    "F%ws",
-    "F%un",
-    "X%",
-    "H%",
-    "Q%",
-    "R%",
-};
-
-#define TEMPLATES (sizeof(templates) / sizeof(templates[0]))
-
-static size_t fill_in(char *out, const char *template, struct test_random *random)
-{
-    static const char *const sizes[] = {"0",       "1",       "4096",    "300000",
-                                        "2097152", "4194304", "8388608", "16777216"};
-    size_t length = 0;
-
-    for (; *template; template ++) {
-        const char *text = NULL;
-
-        if (*template == '$')
-            text = sizes[test_random_below(random, 8)];
-        else if (*template == '!')
-            text = test_random_below(random, 4) ? "60000" : "1";
-        if (text) {
-            length += (size_t)sprintf(out + length, "%s", text);
-            continue;
-        }
-        out[length++] = *template == '#'   ? (char)('0' + test_random_below(random, 10))
-                        : *template == '@' ? (char)('p' + test_random_below(random, 4))
-                        : *template == '%' ? (char)('0' + test_random_below(random, PEERS))
-                                           : *template;
-    }
-    out[length++] = '\n';
-    return length;
-}
-
-/* Where the so-many-th step begins. */
-static size_t step_at(const uint8_t *data, size_t size, size_t number)
-{
-    size_t at = 0;
-
-    while (at < size && number > 0)
-        number -= data[at++] == '\n';
-    return at;
-}
-
-static size_t put_in(uint8_t *data, size_t size, size_t most, size_t from, size_t to,
-                     const void *text, size_t length)
-{
-    if (size - (to - from) + length > most)
-        return size;
-    memmove(data + from + length, data + to, size - to);
-    if (length > 0)
-        memcpy(data + from, text, length);
-    return size - (to - from) + length;
-}
-
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most) __attribute__((weak));
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed)
-{
-    struct test_random random = {seed};
-    unsigned steps = 0, what = test_random_below(&random, 10);
-    size_t from, to, length;
-    char text[1024];
-
-    for (size_t i = 0; i < size; i++)
-        steps += data[i] == '\n';
-    from = step_at(data, size, test_random_below(&random, steps + 1));
-    to = step_at(data + from, size - from, 1) + from;
-    if (what == 0 && LLVMFuzzerMutate)
-        return LLVMFuzzerMutate(data, size, most);
-    if (what == 1)
-        return put_in(data, size, most, from, to, NULL, 0);
-    if (what == 2) /* the step once more, right behind */
-        return to - from > sizeof(text) ? size
-                                        : put_in(data, size, most, to, to,
-                                                 memcpy(text, data + from, to - from), to - from);
-    if (what == 3 && from < size && data[from] == '+')
-        return put_in(data, size, most, from, from + 1, NULL, 0);
-    if (what == 3)
-        return put_in(data, size, most, from, from, "+", 1);
-    if (what == 4 && to > from + 1 && data[from] >= '0' && data[from] < '0' + PEERS) {
-        /* a message in two pieces */
-        size_t cut = from + 1 + test_random_below(&random, (unsigned)(to - from - 1));
-        char middle[2] = {'\n', (char)data[from]};
-
-        data[from] = (uint8_t)(data[from] - '0' + 'a');
-        return put_in(data, size, most, cut, cut, middle, 2);
-    }
-    if (what == 5) { /* another number somewhere */
-        for (size_t i = from; i < to; i++)
-            if (data[i] >= '0' && data[i] <= '9' && test_random_below(&random, 4) == 0)
-                data[i] = (uint8_t)('0' + test_random_below(&random, 10));
-        return size;
-    }
-    length = fill_in(text, templates[test_random_below(&random, TEMPLATES)], &random);
-    return put_in(data, size, most, from, from, text, length);
 }

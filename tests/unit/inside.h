@@ -26,6 +26,7 @@ struct inside {
     struct gb_config config;
     struct gb_server server;
     char directory[32], socket[48];
+    void (*work)(void); /* what happens before each turn; NULL: nothing */
 };
 
 /* The other end of a session. */
@@ -38,10 +39,11 @@ struct peer {
     bool closed;   /* the server hung up */
 };
 
-/* `options`: up to 12, NULL-terminated, as on the command line. */
-static inline void inside_begin(struct inside *inside, const char *const *options)
+/* `options`: up to 16, NULL-terminated, as on the command line. To be followed by inside_listen();
+   until then the devices may be changed. */
+static inline void inside_make(struct inside *inside, const char *const *options)
 {
-    char *argv[16] = {(char *)"gpubufd", (char *)"--socket", inside->socket};
+    char *argv[20] = {(char *)"gpubufd", (char *)"--socket", inside->socket};
     int argc = 3;
     struct gb_error error;
 
@@ -50,19 +52,33 @@ static inline void inside_begin(struct inside *inside, const char *const *option
     DEMAND(mkdtemp(inside->directory) != NULL);
     snprintf(inside->socket, sizeof(inside->socket), "%s/s", inside->directory);
     for (; *options; options++) {
-        DEMAND(argc < 15);
+        DEMAND(argc < 19);
         argv[argc++] = (char *)*options;
     }
     gb_log_setup(GB_LOG_ERROR, false);
     DEMAND(gb_config_read(&inside->config, argc, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
+}
+
+static inline void inside_listen(struct inside *inside)
+{
+    struct gb_error error;
+
     DEMAND(uv_loop_init(&inside->loop) == 0);
     DEMAND(gb_server_listen(&inside->server, &inside->loop, &error) == 0);
+}
+
+static inline void inside_begin(struct inside *inside, const char *const *options)
+{
+    inside_make(inside, options);
+    inside_listen(inside);
 }
 
 /* One turn: what is there is received and served. */
 static inline void inside_turn(struct inside *inside)
 {
+    if (inside->work)
+        inside->work();
     uv_run(&inside->loop, UV_RUN_NOWAIT);
 }
 
@@ -250,8 +266,11 @@ static inline bool inside_add(struct inside_set *set, const void *item)
 
 /* What was counted by walking. */
 struct inside_count {
+    const struct gb_server *server;
     struct inside_set objects, storages, segments;
-    uint64_t used, leased, pinned, evictable, allocated, retired, leases, mappings, timers;
+    uint64_t used, leased, pinned, evictable, clean, passed, allocated, retired;
+    uint64_t leases, mappings, waits, timers, charged;
+    uint64_t spilled, spilled_bytes, leaving, tier_used[GB_TIERS], tier_evictable[GB_TIERS];
 };
 
 static inline void count_segment(struct inside_count *count, const struct gb_segment *segment)
@@ -266,10 +285,61 @@ static inline void count_segment(struct inside_count *count, const struct gb_seg
     DEMAND(segment->empty == (gb_list_linked(&segment->empties) || segment->retiring));
 }
 
+/* Copies in the tiers below; returns how many. */
+static inline unsigned count_copies(struct inside_count *count, const struct gb_storage *storage)
+{
+    unsigned copies = 0;
+
+    for (int i = 0; i < GB_TIERS; i++)
+        copies += storage->copies[i] != NULL;
+    for (int i = 0; i < GB_TIERS; i++) {
+        const struct gb_copy *copy = storage->copies[i];
+
+        if (!copy)
+            continue;
+        DEMAND(copy->storage == storage && copy->tier == &count->server->spill.tiers[i]);
+        DEMAND(copy->whole && copy->bytes == storage->size && copy->bytes <= copy->occupied);
+        DEMAND(copy->recent.clean == (copies + storage->resident > 1));
+        DEMAND(copy->recent.holds <= (uint64_t)(storage->in != NULL) + (storage->out != NULL));
+        count->tier_used[i] += copy->occupied;
+        count->tier_evictable[i] += copy->recent.holds ? 0 : copy->occupied;
+    }
+    return copies;
+}
+
+/* Where the content is, and what could be done about it. */
+static inline void count_storage(struct inside_count *count, const struct gb_storage *storage,
+                                 uint64_t leases, uint64_t pins, bool named)
+{
+    unsigned copies = count_copies(count, storage);
+
+    DEMAND(storage->resident || (copies > 0 && leases == 0 && !storage->recent.in));
+    DEMAND(!storage->resident || !named || storage->recent.in);
+    DEMAND(storage->resident || storage->in || storage->placement_count == 0);
+    count->used += storage->bytes;
+    count->charged += storage->charged;
+    count->leased += leases ? storage->bytes : 0;
+    count->pinned += pins ? storage->bytes : 0;
+    count->passed += storage->passed ? storage->bytes : 0;
+    if (storage->recent.in && storage->recent.holds == 0) {
+        DEMAND(storage->recent.bytes == storage->bytes);
+        count->evictable += storage->bytes;
+        count->clean += storage->recent.clean ? storage->bytes : 0;
+    }
+    if (!storage->resident && storage->placement_count == 0) {
+        count->spilled++;
+        count->spilled_bytes += storage->size;
+    }
+    if (storage->out && !storage->out->from)
+        count->leaving += storage->out->bytes;
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        count_segment(count, storage->placements[i].segment);
+}
+
 static inline void count_object(struct inside_count *count, const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
-    uint64_t objects = 0, leases = 0, pins = 0;
+    uint64_t objects = 0, leases = 0, pins = 0, holds = 0, workers;
     bool named = false;
 
     if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
@@ -280,17 +350,17 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
         objects++;
         leases += of->lease_count;
         pins += (uint64_t)of->pinned + (of->named && of->evict == GB_EVICT_KEEP);
+        holds += of->unsettled;
         named |= of->named;
         DEMAND(of->named || of->lease_count > 0);
     }
-    DEMAND(objects == storage->references && leases == storage->leases && pins == storage->pins);
-    DEMAND(storage->recent.holds == leases + pins && (!named || storage->recent.in));
-    count->used += storage->bytes;
-    count->leased += leases ? storage->bytes : 0;
-    count->pinned += pins ? storage->bytes : 0;
-    count->evictable += leases + pins == 0 ? storage->bytes : 0;
-    for (unsigned i = 0; i < storage->placement_count; i++)
-        count_segment(count, storage->placements[i].segment);
+    holds += leases + pins;
+    /* Moves have references, waits have references and holds. */
+    workers = (uint64_t)(storage->out != NULL) + (storage->in != NULL);
+    DEMAND(storage->leases == leases && storage->pins == pins);
+    DEMAND(storage->references >= objects + workers && storage->recent.holds >= holds);
+    DEMAND(storage->references - objects - workers == storage->recent.holds - holds);
+    count_storage(count, storage, leases, pins, named);
 }
 
 static inline void count_session(struct inside_count *count, const struct gb_session *session)
@@ -320,20 +390,76 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(leases == session->holder.count && unsealed == session->unsealed);
     DEMAND(watches == session->watch_count && waits == session->wait_count);
     count->leases += leases;
+    count->waits += waits;
     count->timers += waits + (session->half_line.deadline.place != 0);
     /* What it needs to go on will wake it. */
     DEMAND(session->poll_events == wanted);
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
 }
 
+/* What all users have together. */
+static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
+{
+    const struct gb_device *device = count->server->devices[0];
+    uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0;
+
+    GB_LIST_EACH(&count->server->store.users.all, link) {
+        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
+
+        of_sessions += user->sessions;
+        objects += user->objects;
+        segments += user->segments;
+        bytes += user->bytes[0];
+    }
+    DEMAND(of_sessions == sessions && objects == count->objects.count);
+    DEMAND(segments == device->segments);
+    DEMAND(all ? bytes == count->charged : bytes >= count->charged);
+}
+
+/* `all`: nobody works on what no object has any more; else there may be more than was found. */
+static inline void check_device(const struct inside_count *count, const struct gb_device *device,
+                                bool all)
+{
+    const struct gb_spill *spill = &count->server->spill;
+#define FOUND(counted, noted) DEMAND(all ? (counted) == (noted) : (counted) <= (noted))
+
+    DEMAND(count->objects.count == device->objects);
+    DEMAND(count->leased == device->leased && count->retired == device->pinned_by_clients);
+    FOUND(count->allocated + device->moving, device->allocated);
+    FOUND(count->used, device->used);
+    FOUND(count->pinned, device->pinned);
+    FOUND(count->evictable, device->recency.bytes);
+    FOUND(count->clean, device->recency.clean_bytes);
+    FOUND(count->passed, device->passed);
+    FOUND(count->spilled, device->spilled);
+    FOUND(count->spilled_bytes, device->spilled_bytes);
+    FOUND(count->leaving, device->leaving);
+    for (int i = 0; i < GB_TIERS; i++) {
+        const struct gb_tier *tier = &spill->tiers[i];
+
+        FOUND(count->tier_used[i] + tier->going, tier->used);
+        FOUND(count->tier_evictable[i], tier->recency.bytes);
+        DEMAND(tier->used <= tier->capacity);
+    }
+    DEMAND(device->allocated <= device->capacity);
+    DEMAND(device->used + device->pinned_by_clients + device->moving <= device->allocated);
+    DEMAND(gb_device_free_bytes(device) + device->used + gb_device_retained(device) +
+               device->pinned_by_clients ==
+           device->capacity);
+    DEMAND(!device->space_changed ||
+           (gb_list_empty(&device->waits) && gb_list_empty(&device->expecting)));
+#undef FOUND
+}
+
 /* Every account, after a turn; for one device. Nothing that could be done now is left undone. */
 static inline void inside_check(const struct inside *inside)
 {
     const struct gb_server *server = &inside->server;
-    const struct gb_device *device = server->devices[0];
     const struct gb_store *store = &server->store;
-    struct inside_count count = {0};
+    const struct gb_device *device = server->devices[0];
+    struct inside_count count = {.server = server};
     uint64_t sessions = 0;
+    bool all;
 
     for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;
          name = gb_names_next(name)) {
@@ -352,21 +478,16 @@ static inline void inside_check(const struct inside *inside)
     DEMAND(sessions == server->session_count);
     DEMAND(count.leases == server->registry.leases.count);
     DEMAND(count.objects.count == server->registry.objects);
-    DEMAND(count.objects.count == device->objects);
     DEMAND(count.mappings == store->mappings.count);
-    DEMAND(count.segments.count == store->segments.count);
-    DEMAND(count.segments.count == device->segments);
-    DEMAND(count.allocated == device->allocated && device->allocated <= device->capacity);
-    DEMAND(count.used == device->used && count.retired == device->pinned_by_clients);
-    DEMAND(count.leased == device->leased && count.pinned == device->pinned);
-    DEMAND(count.evictable == device->recency.bytes);
     DEMAND(count.timers == server->timers.count);
-    DEMAND(device->used + device->pinned_by_clients <= device->allocated);
-    DEMAND(gb_device_free_bytes(device) + device->used + gb_device_retained(device) +
-               device->pinned_by_clients ==
-           device->capacity);
+    all = server->spill.moves == 0 && (count.waits == 0 || !device->lanes[GB_OUT]);
+    DEMAND(all ? count.segments.count == store->segments.count
+               : count.segments.count <= store->segments.count);
+    DEMAND(device->mover ? store->segments.count <= device->segments
+                         : store->segments.count == device->segments);
+    check_device(&count, device, all);
+    check_users(&count, sessions, all);
     DEMAND(gb_list_empty(&server->waits.woken));
-    DEMAND(gb_list_empty(&device->waits) || !device->space_changed);
     DEMAND(gb_list_empty(&server->dirty));
     free(count.objects.items);
     free(count.storages.items);
@@ -391,8 +512,19 @@ static inline void inside_empty(struct inside *inside)
         gb_registry_unname(&server->registry, GB_CONTAINER(name, struct gb_object, index),
                            GB_EVENT_DELETED);
     gb_store_trim(&server->store, server->devices[0], UINT64_MAX);
+    for (int turns = 0; device->moving + server->spill.moves + device->segments +
+                            server->spill.tiers[GB_TIER_DISK].going >
+                        0;
+         turns++) {
+        DEMAND(turns < 8);
+        inside_turn(inside); /* what movers still made is empty, too */
+        gb_store_trim(&server->store, server->devices[0], UINT64_MAX);
+    }
     DEMAND(device->allocated == 0 && device->used == 0 && device->pinned == 0);
     DEMAND(device->segments == 0 && device->objects == 0 && device->recency.count == 0);
+    DEMAND(device->spilled == 0 && device->leaving == 0 && device->passed == 0);
+    for (int i = 0; i < GB_TIERS; i++)
+        DEMAND(server->spill.tiers[i].used == 0 && server->spill.tiers[i].copies == 0);
     DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);
     DEMAND(server->store.users.table.count == 0 && server->registry.objects == 0);
     DEMAND(server->timers.count == 0 && server->registry.deadlines.count == 0);
