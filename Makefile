@@ -431,13 +431,14 @@ $(LIB_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(LIBTEST_HELPERS)) $(B)/obj/l
 
 # With libFuzzer in the fuzz variant, else with a main() that replays files.
 FUZZ_MAIN := $(if $(findstring fuzzer,$(SANITIZE)),,$(B)/obj/tests/fuzz/replay.o)
-# fuzz_request has a clock of its own (tests/fuzz/by_hand.h).
-CLOCK_WRAP := -Wl,--wrap=clock_gettime,--wrap=uv_now
+# What some targets replace, so that no time passes and no thread runs but as the input says.
+WRAP_fuzz_request := clock_gettime uv_now
+WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthread_cond_timedwait
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) \
-		$(if $(findstring fuzz_request,$@),$(CLOCK_WRAP)) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o,$^) \
+		$(WRAP_$(@F):%=-Wl,--wrap=%) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(ARCHIVES) -Wl,--end-group $(DAEMON_LIBS) $(CTL_LIBS)
 
 $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libdaemon.a \

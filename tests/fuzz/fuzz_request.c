@@ -34,7 +34,7 @@
     } while (0)
 
 #include "by_hand.h"
-#include "request_mutator.h"
+#include "request_steps.h"
 #include "tests/unit/inside.h"
 
 enum { PEERS = 4, STEPS = 256, WORLDS = 3 };

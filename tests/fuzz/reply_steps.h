@@ -1,0 +1,142 @@
+/*
+ * Steps of the programs of fuzz_reply.c: what a program calls, and answers that are mostly well-formed.
+ */
+#ifndef GB_FUZZ_REPLY_STEPS_H
+#define GB_FUZZ_REPLY_STEPS_H
+
+#include <stdio.h>
+
+#include "program.h"
+
+#define ANSWER(result) ">{\"jsonrpc\":\"2.0\",\"id\":$,\"result\":" result "}"
+#define GRANT(fds, object, segments)                                                               \
+    ">{\"jsonrpc\":\"2.0\",\"id\":$,\"fds\":" fds ",\"result\":{\"lease\":#,\"object\":" object    \
+    ",\"segments\":[" segments "]}}"
+#define OBJECT(layout) "{\"name\":\"@\",\"version\":#,\"device\":\"host\",\"layout\":" layout "}"
+#define BUFFER(offset, bytes) "{\"segment\":%,\"offset\":" offset ",\"bytes\":" bytes "}"
+#define SEGMENT(access, fd)                                                                        \
+    "{\"id\":%,\"device\":\"host\",\"bytes\":65536,\"access\":\"" access                           \
+    "\",\"handle\":{\"kind\":\"memfd\",\"fd\":" fd "}}"
+#define BYTES "{\"kind\":\"bytes\",\"bytes\":100,\"data\":" BUFFER("256", "100") "}"
+#define ARRAY                                                                                      \
+    "{\"kind\":\"array\",\"dtype\":\"int32\",\"shape\":[4,5],\"data\":" BUFFER(                    \
+        "0", "80") ",\"mask\":" BUFFER("256", "64") "}"
+#define TABLE                                                                                      \
+    "{\"kind\":\"table\",\"length\":3,\"columns\":[{\"name\":\"x\",\"dtype\":\"int32\","           \
+    "\"length\":3,"                                                                                \
+    "\"null_count\":1,\"data\":" BUFFER("0", "12") ",\"mask\":" BUFFER(                            \
+        "256",                                                                                     \
+        "64") ",\"metadata\":{\"k\":\"v\"}},{\"name\":\"s\",\"dtype\":\"utf8\",\"length\":3,"      \
+              "\"offsets\":" BUFFER("512", "16") ",\"data\":" BUFFER("768",                        \
+                                                                     "9") "},{\"name\":\"d\","     \
+                                                                          "\"dtype\":"             \
+                                                                          "\"dictionary\","        \
+                                                                          "\"length\":3,"          \
+                                                                          "\"children\":[{"        \
+                                                                          "\"dtype\":\"int8\","    \
+                                                                          "\"length\":3,"          \
+                                                                          "\"data\":" BUFFER(      \
+                                                                              "1024",              \
+                                                                              "3") "},{\"dtype\":" \
+                                                                                   "\"float32\","  \
+                                                                                   "\"length\":2," \
+                                                                                   "\"data\""      \
+                                                                                   ":" BUFFER("12" \
+                                                                                              "8"  \
+                                                                                              "0", \
+                                                                                              "8") "}]}]}"
+#define INFO                                                                                       \
+    "{\"name\":\"@\",\"version\":#,\"state\":\"sealed\",\"tier\":\"host\",\"device\":\"host\","    \
+    "\"bytes\":5,\"mode\":\"0600\",\"uid\":0,\"gid\":0,\"created_ms\":1,\"leases\":0,\"pinned\":"  \
+    "false,\"ttl_ms\":0}"
+
+/* `#`: a small number, `@`: a name, `%`: a segment, the same one throughout. */
+static const char *const answers[] = {
+    "Fs\n" GRANT("1", OBJECT(BYTES), SEGMENT("r", "0")),
+    "Fs\n" GRANT("1", OBJECT(ARRAY), SEGMENT("r", "0")),
+    "Fs\n" GRANT("1", OBJECT(TABLE), SEGMENT("r", "0")),
+    "Fs\n" GRANT("1", OBJECT(BYTES), SEGMENT("rw", "0")),
+    "Fs\n" GRANT("1", OBJECT(TABLE), SEGMENT("rw", "0")),
+    "Ft\n" GRANT("1", OBJECT(BYTES), SEGMENT("r", "0")),
+    "Fn\n" GRANT("1", OBJECT(BYTES), SEGMENT("r", "0")),
+    "Fu\n" GRANT("1", OBJECT(BYTES), SEGMENT("r", "0")),
+    "Fss\n" GRANT("2", OBJECT(BYTES), SEGMENT("r", "0") "," SEGMENT("r", "1")),
+    GRANT("0", OBJECT(BYTES), ""),
+    "Fs\n>{\"jsonrpc\":\"2.0\",\"id\":$,\"fds\":1,\"result\":{\"objects\":[{\"lease\":#,"
+    "\"object\":" OBJECT(BYTES) "},{\"error\":{\"code\":-32001,\"message\":\"no\"}},{\"lease\":#,"
+                                "\"object\":" OBJECT(ARRAY) "}],\"segments\":[" SEGMENT("r",
+                                                                                        "0") "]}}",
+    ANSWER("{\"version\":#}"),
+    ANSWER("{}"),
+    ANSWER("{\"object\":" INFO "}"),
+    ANSWER("{\"objects\":[" INFO "," INFO "],\"cursor\":\"p\"}"),
+    ANSWER("{\"objects\":[" INFO "]}"),
+    ANSWER("{\"watch\":#}"),
+    ANSWER("{\"protocol\":1,\"server\":\"x\",\"instance\":\"f0\",\"session\":#,\"devices\":[],"
+           "\"limits\":{\"names\":3,\"line_bytes\":4096},\"resumed\":[]}"),
+    ANSWER("{\"protocol\":1,\"server\":\"x\",\"instance\":\"f0\",\"session\":#,\"resumed\":[#]}"),
+    ANSWER(
+        "{\"protocol\":1,\"server\":\"x\",\"instance\":\"f0\",\"session\":#,\"resumed\":[#,null]}"),
+    ANSWER("{\"protocol\":1,\"server\":\"x\",\"instance\":\"f1\",\"session\":#}"),
+    ">{\"jsonrpc\":\"2.0\",\"id\":$,\"error\":{\"code\":-32001,\"message\":\"no\",\"data\":{"
+    "\"kind\":"
+    "\"not_found\",\"name\":\"@\"}}}",
+    ">{\"jsonrpc\":\"2.0\",\"id\":$,\"error\":{\"code\":-32008,\"message\":\"full\",\"data\":{"
+    "\"kind\":"
+    "\"limit\",\"limit\":\"fds\"}}}",
+    ">{\"jsonrpc\":\"2.0\",\"id\":#,\"result\":{}}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"watch\":#,\"kind\":\"sealed\","
+    "\"object\":" INFO "}}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"watch\":#,\"kind\":\"synced\"}}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"watch\":#,\"kind\":\"deleted\","
+    "\"lost\":#,"
+    "\"object\":" INFO "}}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"segments.retire\",\"params\":{\"segments\":[%,#]}}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":\"bye\",\"resume\":false}"
+    "}",
+    ">{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":\"bye\",\"resume\":true}"
+    "}",
+    "Fss",
+    "X",
+    "H",
+    "T100",
+    "T3000",
+};
+
+#define ONE_OF(array, random) (array)[test_random_below(random, sizeof(array) / sizeof((array)[0]))]
+
+static size_t make_answer(char *out, struct test_random *random)
+{
+    char segment = (char)('1' + test_random_below(random, 3));
+    const char *template = ONE_OF(answers, random);
+    size_t length = 0;
+
+    for (; *template; template ++)
+        out[length++] = *template == '#'   ? (char)('0' + test_random_below(random, 7))
+                        : *template == '@' ? "pqrsu"[test_random_below(random, 5)]
+                        : *template == '%' ? segment
+                                           : *template;
+    out[length++] = '\n';
+    return length;
+}
+
+static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random)
+{
+    static const char calls[] = "ovmOMctbaAsldpigkKwWRTVEHLDBYSZqu..f..OOR";
+    size_t length = 0;
+
+    if (test_random_below(random, 2) == 0)
+        length =
+            (size_t)sprintf(out, "C%c%u\n", calls[test_random_below(random, sizeof(calls) - 1)],
+                            test_random_below(random, 6));
+    if (length == 0 || test_random_below(random, 2) == 0)
+        length += make_answer(out + length, random);
+    return length;
+}
+
+static uint8_t piece_of(uint8_t kind)
+{
+    return kind == '>' ? '|' : 0;
+}
+
+#endif
