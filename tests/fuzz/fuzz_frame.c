@@ -21,7 +21,7 @@ static int close_number(int fd);
 #undef GB_LIMIT
 #define GB_LIMIT(name) SMALL_##name
 #define close(fd) close_number(fd)
-#include "proto/frame.c" /* NOLINT(bugprone-suspicious-include) */
+#include "proto/frame.c"
 #undef close
 
 #define DEMAND(condition)                                                                          \

@@ -9,105 +9,92 @@
 
 #include "program.h"
 
-#define CALL(method, params)                                                                       \
-    "{\"jsonrpc\":\"2.0\",\"id\":#,\"method\":\"" method "\",\"params\":{" params "}}"
-#define SAY(method, params) "%" CALL(method, params)
-#define BYTES "\"layout\":{\"kind\":\"bytes\",\"bytes\":$}"
+/* `'`: a quotation mark, `#`: a small number, `@`: a name, `$`: a size, `!`: a time, `~`: a mode,
+   `%`: a session, the same one throughout, `&`: it sends a piece. */
+/* clang-format off */
+#define SAY(method, params) "%{'jsonrpc':'2.0','id':#,'method':'" method "','params':{" params "}}"
+#define BYTES "'layout':{'kind':'bytes','bytes':$}"
+#define ARRAY                                                                                      \
+    "'layout':{'kind':'array','dtype':'int8','shape':[64],"                                        \
+    "'data':{'handle':0,'offset':0,'bytes':64}}"
+#define TABLE                                                                                      \
+    "'layout':{'kind':'table','length':4,'columns':["                                              \
+    "{'name':'@','dtype':'int32','length':4,'mask':{}},"                                           \
+    "{'name':'t','dtype':'utf8','length':4,'data':{'bytes':$}}]}"
 #define REGISTER(fds, handles)                                                                     \
-    "%{\"jsonrpc\":\"2.0\",\"id\":#,\"fds\":" fds ",\"method\":\"register\",\"params\":{"          \
-    "\"name\":\"@\",\"layout\":{\"kind\":\"array\",\"dtype\":\"int8\",\"shape\":[64],\"data\":{"   \
-    "\"handle\":0,\"offset\":0,\"bytes\":64}},\"handles\":[" handles "],\"replace\":true,"         \
-    "\"mode\":\"~\",\"wait_ms\":!}}"
-#define HANDLE(i, device)                                                                          \
-    "{\"kind\":\"memfd\",\"fd\":" i ",\"bytes\":65536,\"device\":\"" device "\"}"
+    "%{'jsonrpc':'2.0','id':#,'fds':" fds ",'method':'register','params':{'name':'@'," ARRAY       \
+    ",'handles':[" handles "],'replace':true,'mode':'~','wait_ms':!}}"
+#define MEMFD(i, device) "{'kind':'memfd','fd':" i ",'bytes':65536,'device':'" device "'}"
+#define IPC "{'kind':'cuda_ipc','ipc':'" OCTETS_64 "','bytes':65536,'device':'GPU-f0'}"
 #define OCTETS_32 "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 #define OCTETS_64 OCTETS_32 OCTETS_32 "=="
 #define INSTANCE "00112233445566778899aabbccddeeff"
+#define RESUME(objects) "'protocol':1,'resume':{'instance':'" INSTANCE "','objects':[" objects "]}"
+#define VERSION "{'name':'@','version':#}"
 
-/* `#`: a small number, `@`: a name, `$`: a size, `!`: a time, `~`: a mode, `%`: a session, the same one
-   throughout. */
 static const char *const templates[] = {
-    SAY("hello", "\"protocol\":1,\"client\":\"@\""),
-    SAY("hello", "\"protocol\":1,\"resume\":{\"instance\":\"" INSTANCE "\",\"objects\":[{\"name\":"
-                 "\"@\",\"version\":#},{\"name\":\"@\",\"version\":#}]}"),
-    SAY("create", "\"name\":\"@\"," BYTES),
-    SAY("create", "\"name\":\"@\"," BYTES ",\"replace\":true,\"wait_ms\":!,\"evict\":\"drop\""),
-    SAY("create", "\"name\":\"@\"," BYTES ",\"wait_ms\":!,\"mode\":\"~\""),
-    SAY("create", "\"name\":\"@\"," BYTES ",\"share\":\"ipc\""),
-    SAY("create", "\"name\":\"@\"," BYTES ",\"mode\":\"~\",\"evict\":\"keep\",\"ttl_ms\":!"),
-    SAY("create", "\"name\":\"@/@\",\"layout\":{\"kind\":\"table\",\"length\":4,\"columns\":[{"
-                  "\"name\":\"@\",\"dtype\":\"int32\",\"length\":4,\"mask\":{}},{\"name\":"
-                  "\"t\",\"dtype\":\"utf8\",\"length\":4,\"data\":{\"bytes\":$}}]},\"mode\":\"~\""),
-    SAY("create", "\"name\":\"@\"," BYTES) "\n" SAY("seal", "\"lease\":#,\"release\":true"),
-    SAY("seal", "\"lease\":#"),
-    SAY("seal", "\"lease\":#,\"release\":true"),
-    SAY("seal", "\"lease\":#,\"release\":true,\"null_counts\":{\"@\":#}"),
-    SAY("seal", "\"lease\":#,\"ready\":\"" OCTETS_64 "\""),
-    SAY("settle", "\"objects\":[{\"name\":\"@\",\"version\":#}]"),
-    SAY("abort", "\"lease\":#"),
-    SAY("open", "\"name\":\"@\""),
-    SAY("open", "\"name\":\"@\",\"wait_ms\":!,\"segments\":\"all\""),
-    SAY("open", "\"name\":\"@\",\"version\":#"),
-    SAY("open", "\"names\":[\"@\",\"@\",\"@/@\"],\"wait_ms\":!"),
-    SAY("release", "\"lease\":#"),
-    SAY("release", "\"leases\":[#,#,#]"),
-    "F%s\n" REGISTER("1", HANDLE("0", "host")),
-    "F%s\n" REGISTER("1", HANDLE("0", "GPU-f0")),
-    "F%ws\n" REGISTER("2", HANDLE("1", "host") "," HANDLE("0", "host")),
-    "F%ws\n" REGISTER("2", HANDLE("1", "GPU-f0") "," HANDLE("0", "GPU-f0")),
-    "%{\"jsonrpc\":\"2.0\",\"id\":#,\"method\":\"register\",\"params\":{\"name\":\"@\",\"layout\":{"
-    "\"kind\":\"array\",\"dtype\":\"int8\",\"shape\":[64],\"data\":{\"handle\":0,\"offset\":0,"
-    "\"bytes\":64}},\"handles\":[{\"kind\":\"cuda_ipc\",\"ipc\":\"" OCTETS_64 "\",\"bytes\":65536,"
-    "\"device\":\"GPU-f0\"}]}}",
-    SAY("alias", "\"name\":\"@\",\"of\":\"@\",\"slice\":{\"offset\":#,\"length\":#}"),
-    SAY("alias", "\"name\":\"@\",\"of\":\"@/@\",\"columns\":[\"@\",\"t\"],\"replace\":true"),
-    SAY("delete", "\"name\":\"@\""),
-    SAY("delete", "\"names\":[\"@\",\"@\"]"),
-    SAY("list", "\"prefix\":\"@\",\"limit\":#"),
-    SAY("stat", "\"name\":\"@\""),
-    SAY("pin", "\"name\":\"@\""),
-    SAY("unpin", "\"name\":\"@\""),
-    SAY("spill", "\"name\":\"@\""),
-    SAY("spill", "\"name\":\"@\",\"tier\":\"host\""),
-    SAY("spill", "\"name\":\"@\",\"tier\":\"disk\""),
-    SAY("restore", "\"name\":\"@\""),
-    SAY("restore", "\"name\":\"@\",\"wait_ms\":!"),
-    SAY("why", "\"name\":\"@\""),
+    SAY("hello", "'protocol':1,'client':'@'"),
+    SAY("hello", RESUME(VERSION "," VERSION)),
+    SAY("create", "'name':'@'," BYTES),
+    SAY("create", "'name':'@'," BYTES ",'replace':true,'wait_ms':!,'evict':'drop'"),
+    SAY("create", "'name':'@'," BYTES ",'wait_ms':!,'mode':'~'"),
+    SAY("create", "'name':'@'," BYTES ",'share':'ipc'"),
+    SAY("create", "'name':'@'," BYTES ",'mode':'~','evict':'keep','ttl_ms':!"),
+    SAY("create", "'name':'@/@'," TABLE ",'mode':'~'"),
+    SAY("create", "'name':'@'," BYTES) "\n" SAY("seal", "'lease':#,'release':true"),
+    SAY("seal", "'lease':#"),
+    SAY("seal", "'lease':#,'release':true"),
+    SAY("seal", "'lease':#,'release':true,'null_counts':{'@':#}"),
+    SAY("seal", "'lease':#,'ready':'" OCTETS_64 "'"),
+    SAY("settle", "'objects':[" VERSION "]"),
+    SAY("abort", "'lease':#"),
+    SAY("open", "'name':'@'"),
+    SAY("open", "'name':'@','wait_ms':!,'segments':'all'"),
+    SAY("open", "'name':'@','version':#"),
+    SAY("open", "'names':['@','@','@/@'],'wait_ms':!"),
+    SAY("release", "'lease':#"),
+    SAY("release", "'leases':[#,#,#]"),
+    "F%s\n" REGISTER("1", MEMFD("0", "host")),
+    "F%s\n" REGISTER("1", MEMFD("0", "GPU-f0")),
+    "F%ws\n" REGISTER("2", MEMFD("1", "host") "," MEMFD("0", "host")),
+    "F%ws\n" REGISTER("2", MEMFD("1", "GPU-f0") "," MEMFD("0", "GPU-f0")),
+    SAY("register", "'name':'@'," ARRAY ",'handles':[" IPC "]"),
+    SAY("alias", "'name':'@','of':'@','slice':{'offset':#,'length':#}"),
+    SAY("alias", "'name':'@','of':'@/@','columns':['@','t'],'replace':true"),
+    SAY("delete", "'name':'@'"),
+    SAY("delete", "'names':['@','@']"),
+    SAY("list", "'prefix':'@','limit':#"),
+    SAY("stat", "'name':'@'"),
+    SAY("pin", "'name':'@'"),
+    SAY("unpin", "'name':'@'"),
+    SAY("spill", "'name':'@'"),
+    SAY("spill", "'name':'@','tier':'host'"),
+    SAY("spill", "'name':'@','tier':'disk'"),
+    SAY("restore", "'name':'@'"),
+    SAY("restore", "'name':'@','wait_ms':!"),
+    SAY("why", "'name':'@'"),
     SAY("leases", ""),
-    SAY("leases", "\"name\":\"@\""),
-    SAY("unmap", "\"segments\":[#,#]"),
+    SAY("leases", "'name':'@'"),
+    SAY("unmap", "'segments':[#,#]"),
     SAY("trim", ""),
-    SAY("trim", "\"device\":\"host\",\"bytes\":$"),
+    SAY("trim", "'device':'host','bytes':$"),
     SAY("watch", ""),
-    SAY("watch", "\"prefix\":\"@\",\"kinds\":[\"sealed\",\"evicted\",\"spilled\",\"withdrawn\"]"),
-    SAY("unwatch", "\"watch\":#"),
+    SAY("watch", "'prefix':'@','kinds':['sealed','evicted','spilled','withdrawn']"),
+    SAY("unwatch", "'watch':#"),
     SAY("stats", ""),
     SAY("describe", ""),
-    "%{\"jsonrpc\":\"2.0\",\"method\":\"open\",\"params\":{\"name\":\"@\"}}",
-    "&{\"jsonrpc\":\"2.0\",\"id\":#,\"method\":\"op\nX%", /* ends in the middle of a line */
-    "&{\"jsonrpc\":\"2.0\",\"id\":#,\"meth\nT30000",
-    "F%s",
-    "F%ws",
-    "F%un",
-    "F%rpkdzh",
-    "X%",
-    "H%",
-    "Q%",
-    "R%",
-    "T!",
-    "T!",
-    "J0", /* jobs are held, one is done, no more are held */
-    "J1",
-    "J1",
-    "J9",
-    "E#",
-    "L",
-    "Z0",
-    "Z1",
-    "Z2",
+    "%{'jsonrpc':'2.0','method':'open','params':{'name':'@'}}",
+    "&{'jsonrpc':'2.0','id':#,'method':'op\nX%", /* it ends in the middle of a line */
+    "&{'jsonrpc':'2.0','id':#,'meth\nT30000",
+    "F%s", "F%ws", "F%un", "F%rpkdzh",
+    "X%", "H%", "Q%", "R%",
+    "T!", "T!",
+    "J0", "J1", "J1", "J9",
+    "E#", "L",
+    "Z0", "Z1", "Z2",
 };
+/* clang-format on */
 
-#define TEMPLATES (sizeof(templates) / sizeof(templates[0]))
 #define ONE_OF(array, random) (array)[test_random_below(random, sizeof(array) / sizeof((array)[0]))]
 
 static size_t fill_in(char *out, const char *template, struct test_random *random)
@@ -130,11 +117,12 @@ static size_t fill_in(char *out, const char *template, struct test_random *rando
             length += (size_t)sprintf(out + length, "%s", text);
             continue;
         }
-        out[length++] = *template == '#'   ? (char)('0' + test_random_below(random, 10))
-                        : *template == '@' ? (char)('p' + test_random_below(random, 4))
-                        : *template == '%' ? (char)('0' + peer)
-                        : *template == '&' ? (char)('a' + peer)
-                                           : *template;
+        out[length++] = *template == '#'    ? (char)('0' + test_random_below(random, 10))
+                        : *template == '@'  ? (char)('p' + test_random_below(random, 4))
+                        : *template == '%'  ? (char)('0' + peer)
+                        : *template == '&'  ? (char)('a' + peer)
+                        : *template == '\'' ? '"'
+                                            : *template;
     }
     out[length++] = '\n';
     return length;
