@@ -215,6 +215,7 @@ static void begin_world(unsigned number)
         world->inside.server.devices[0]->granularity = 65536;
     inside_listen(&world->inside);
     world->inside.work = do_jobs;
+    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are part of it */
     strcpy(world->inside.server.instance, INSTANCE);
     /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
     unlink(world->inside.socket);
