@@ -28,19 +28,24 @@ def logged():
         if source.name == "log.c":
             continue
         for call in calls(source.read_text(encoding="utf-8")):
-            head = re.match(r'\s*GB_LOG_(\w+),\s*"([^"]*)"', call)
+            head = re.match(r'([^"]*),\s*"([^"]*)"', call)
             assert head, f"{source.name}: the event is no plain text: gb_log({call})"
-            keys = set(re.findall(r'GB_LOG_(?:TEXT|NUMBER)\(\s*"(\w+)"', call))
-            out.setdefault((head[1].lower(), head[2]), []).append(keys)
+            levels = re.findall(r"GB_LOG_(\w+)", head[1])  # one, or one or the other
+            keys = {key for one in re.findall(r'GB_LOG_(?:TEXT|NUMBER)\(([^,]*),', call)
+                    for key in re.findall(r'"(\w+)"', one)}
+            for level in levels:
+                out.setdefault((level.lower(), head[2]), []).append(keys)
     return out
 
 
 def explained():
     """{(level, event): (keys, text)}"""
-    rows = re.findall(r"^\| (debug|info|warning|error) \| `([^`]+)` \| ([^|]*)\| (.+) \|$", PAGE, re.M)
+    level = "(?:debug|info|warning|error)"
+    rows = re.findall(rf"^\| ({level}(?:, {level})*) \| (`[^|]+`) \| ([^|]*)\| (.+) \|$", PAGE, re.M)
     assert rows
-    return {(level, event): (set(re.findall(r"`(\w+)`", keys)), text)
-            for level, event, keys, text in rows}
+    return {(one, event): (set(re.findall(r"`(\w+)`", keys)), text)
+            for levels, events, keys, text in rows for one in levels.split(", ")
+            for event in re.findall("`([^`]+)`", events)}
 
 
 def test_every_line_of_the_log_is_explained():
