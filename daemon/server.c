@@ -15,7 +15,7 @@
 #include "methods.h"
 #include "watch.h"
 
-#define ACCEPT_BATCH 64
+#define ACCEPT_BATCH 4 /* who waits for an answer does not wait for many that come */
 #define TICK_MS 1000
 
 /* ---- time ---- */
@@ -73,7 +73,25 @@ static void on_timer(uv_timer_t *handle)
     server->timer_at = 0; /* waking up is all: serve() looks at the clock */
 }
 
-/* Before the loop sleeps: not past the first deadline. */
+/* Whether a request that waits could be gone on with. */
+static bool may_go_on(const struct gb_server *server)
+{
+    if (!gb_list_empty(&server->waits.woken))
+        return true;
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->space_changed && (!gb_list_empty(&server->devices[i]->waits) ||
+                                                  !gb_list_empty(&server->devices[i]->expecting)))
+            return true;
+    return false;
+}
+
+static void on_idle(uv_idle_t *handle)
+{
+    (void)handle; /* that the loop does not sleep is all */
+}
+
+/* Before the loop sleeps: not at all while there is something to go on with, and not past the first
+   deadline. */
 static void on_prepare(uv_prepare_t *handle)
 {
     struct gb_server *server = handle->data;
@@ -81,6 +99,10 @@ static void on_prepare(uv_prepare_t *handle)
     const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
+    if (!gb_list_empty(&server->busy) || may_go_on(server))
+        uv_idle_start(&server->go_on, on_idle);
+    else
+        uv_idle_stop(&server->go_on);
     if (expiry && expiry->at < at)
         at = expiry->at;
     if (server->retire_at < at)
@@ -130,16 +152,12 @@ static void flush_dirty(struct gb_server *server)
     }
 }
 
-/* Whether a request that waits could be gone on with. */
-static bool may_go_on(const struct gb_server *server)
+static void serve_next(struct gb_link *list)
 {
-    if (!gb_list_empty(&server->waits.woken))
-        return true;
-    for (unsigned i = 0; i < server->device_count; i++)
-        if (server->devices[i]->space_changed && (!gb_list_empty(&server->devices[i]->waits) ||
-                                                  !gb_list_empty(&server->devices[i]->expecting)))
-            return true;
-    return false;
+    struct gb_session *session = GB_CONTAINER(list->next, struct gb_session, ready);
+
+    gb_list_remove(&session->ready);
+    gb_session_serve(session);
 }
 
 static void on_gathered(uv_timer_t *handle)
@@ -149,11 +167,12 @@ static void on_gathered(uv_timer_t *handle)
     gb_events_flush(&server->event_feed);
 }
 
-static void serve(struct gb_server *server)
+/* All that are ready once, then of the busy ones as many as there is time for. */
+static void serve_sessions(struct gb_server *server)
 {
     struct gb_link turn;
+    uint64_t until;
 
-    server->registry.now_ms = uv_now(server->loop);
     /* Those that become ready meanwhile have to wait for the next turn. */
     gb_list_init(&turn);
     while (!gb_list_empty(&server->ready)) {
@@ -162,22 +181,33 @@ static void serve(struct gb_server *server)
         gb_list_remove(link);
         gb_list_append(&turn, link);
     }
-    while (!gb_list_empty(&turn)) {
-        struct gb_session *session = GB_CONTAINER(turn.next, struct gb_session, ready);
+    while (!gb_list_empty(&turn))
+        serve_next(&turn);
+    if (gb_list_empty(&server->busy))
+        return;
+    until = uv_hrtime() + server->slice_ns;
+    do
+        serve_next(&server->busy);
+    while (!gb_list_empty(&server->busy) && uv_hrtime() < until);
+}
 
-        gb_list_remove(&session->ready);
-        gb_session_serve(session);
-    }
+static void serve(struct gb_server *server)
+{
+    uint64_t until;
+
+    server->registry.now_ms = uv_now(server->loop);
+    serve_sessions(server);
     fire_timers(server);
     withdraw_lost(server);
     gb_state_tend(&server->state, gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
+    until = uv_hrtime() + server->slice_ns;
     do {
-        gb_waits_run(server);
+        gb_waits_run(server, until);
         retire_idle(server);
         flush_dirty(server);
-    } while (may_go_on(server));
+    } while (may_go_on(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
     if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
         !uv_is_active((uv_handle_t *)&server->gather))
@@ -340,6 +370,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
+    gb_list_init(&server->busy);
+    server->slice_ns = GB_SESSION_SLICE_NS;
     gb_list_init(&server->dirty);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
@@ -403,6 +435,7 @@ static int start_handles(struct gb_server *server, struct gb_error *error)
     uv_prepare_init(loop, &server->timer_prepare);
     server->timer_prepare.data = server;
     uv_prepare_start(&server->timer_prepare, on_prepare);
+    uv_idle_init(loop, &server->go_on);
     uv_timer_init(loop, &server->timer);
     server->timer.data = server;
     for (int i = 0; i < 3; i++) {

@@ -4,6 +4,7 @@
  *
  * One turn of the loop: libuv polls; the callbacks only note which sessions have something to read
  * or room to write; then, before the loop polls again, serve() receives from each once and answers.
+ * Who sends more than can be served in a slice of time goes on in later turns, behind those who do not.
  * Between receiving from a session and serving what was received it looks whether another session
  * has ended, and ends that one first: a request is never served while a lease is held by somebody
  * who was gone when it was sent (docs/PROTOCOL.md, rule 1).
@@ -50,6 +51,7 @@ struct gb_server {
     uv_poll_t listen_poll;
     uv_check_t serve_check;
     uv_prepare_t timer_prepare;
+    uv_idle_t go_on; /* active while there is more to do than a turn has time for */
     uv_timer_t timer;
     uint64_t timer_at;  /* what it is set to; 0: nothing */
     uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
@@ -60,6 +62,8 @@ struct gb_server {
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
     struct gb_link ready; /* with something to receive or room to send */
+    struct gb_link busy;  /* the same, but they have used up their last slice */
+    uint64_t slice_ns;    /* for each session; and for all busy ones together, in a turn */
     struct gb_link dirty; /* with output to send at the end of the turn */
     struct gb_link walks; /* struct gb_walk: over the sessions */
     uint64_t session_count, next_session;

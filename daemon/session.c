@@ -11,14 +11,21 @@
 #include "methods.h"
 #include "watch.h"
 
+static void queue(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+
+    if (!gb_list_linked(&session->ready))
+        gb_list_append(session->busy ? &server->busy : &server->ready, &session->ready);
+}
+
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct gb_session *session = handle->data;
 
     (void)status; /* an error shows in receiving */
     (void)events;
-    if (!gb_list_linked(&session->ready))
-        gb_list_append(&session->server->ready, &session->ready);
+    queue(session);
 }
 
 /* Room to write is waited for with output, and also without where something goes on only when there is
@@ -26,7 +33,8 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 static void poll_for(struct gb_session *session)
 {
     bool waits = gb_conn_has_output(&session->conn) || session->throttled || session->unsynced > 0;
-    int events = (session->throttled ? 0 : UV_READABLE) | (waits ? UV_WRITABLE : 0);
+    bool listens = !session->throttled && !session->behind;
+    int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
 
     if (session->ended || events == session->poll_events)
         return;
@@ -255,15 +263,17 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
 
 /* ---- serving ---- */
 
-/* Serves the lines at hand. While the peer does not read its replies the rest is kept for later. */
-static void serve_lines(struct gb_session *session)
+/* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
+   rest is kept for later. `until`: of uv_hrtime(). */
+static void serve_lines(struct gb_session *session, uint64_t until)
 {
     const char *line;
     size_t length;
     int r = 0;
 
+    session->behind = session->busy = false;
     gb_metrics_begin(&session->server->metrics);
-    while (!session->ended && !session->doomed && !session->throttled &&
+    while (!session->ended && !session->doomed && !session->throttled && !session->behind &&
            (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
         if (gb_methods_serve(session, line, length) < 0) {
@@ -276,6 +286,8 @@ static void serve_lines(struct gb_session *session)
             session->throttled =
                 !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
         }
+        session->busy = uv_hrtime() >= until;
+        session->behind = session->busy && gb_frame_has_line(&session->conn.in);
     }
     if (session->ended || session->doomed)
         return;
@@ -283,7 +295,7 @@ static void serve_lines(struct gb_session *session)
         gb_metrics_limit(&session->server->metrics, "line_bytes");
     if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
         gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
-    else if (session->conn.in.fd_count > 0 && !session->throttled &&
+    else if (session->conn.in.fd_count > 0 && !session->throttled && !session->behind &&
              !gb_frame_is_partial(&session->conn.in))
         gb_session_end(session, "descriptors came that no message brought");
 }
@@ -294,7 +306,7 @@ static void watch_half_line(struct gb_session *session)
 
     if (session->ended || session->doomed)
         return;
-    if (session->throttled || !gb_frame_is_partial(&session->conn.in))
+    if (session->throttled || session->behind || !gb_frame_is_partial(&session->conn.in))
         gb_timer_cancel(server, &session->half_line);
     else if (!session->half_line.deadline.place &&
              !gb_timer_set(server, &session->half_line,
@@ -343,7 +355,7 @@ void gb_session_drain(struct gb_session *session)
         gb_frame_begin(&session->conn.in, server->end_scratch, n > 0 ? (size_t)n : 0);
         do {
             session->throttled = false;
-            serve_lines(session);
+            serve_lines(session, UINT64_MAX);
             gb_session_flush(session);
         } while (!session->ended && session->throttled && !session->deaf);
     } while (n > 0 && !session->ended);
@@ -356,7 +368,7 @@ static bool receive(struct gb_session *session)
     struct gb_server *server = session->server;
     ssize_t n;
 
-    if (session->throttled) {
+    if (session->throttled || session->behind) {
         session->throttled = gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
         gb_frame_begin(&session->conn.in, NULL, 0);
         return !session->throttled;
@@ -379,11 +391,13 @@ void gb_session_serve(struct gb_session *session)
     gb_session_flush(session);
     if (!session->ended && receive(session)) {
         end_hung_up(session->server, session);
-        serve_lines(session);
+        serve_lines(session, uv_hrtime() + session->server->slice_ns);
         watch_half_line(session);
     }
     if (session->ended)
         return;
+    if (session->behind && !session->throttled)
+        queue(session);
     gb_watches_pump(session);
     gb_session_flush(session);
     if (session->hung_up && !session->ended)

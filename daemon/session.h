@@ -11,6 +11,9 @@
 
 /* Output piles up to this much before the rest of a session's requests has to wait. */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
+/* For so long a session is served at a time; what else it has sent then waits for those who have sent
+   less. A request is never cut short. */
+#define GB_SESSION_SLICE_NS 50000u
 
 struct gb_session {
     struct gb_server *server;
@@ -29,6 +32,8 @@ struct gb_session {
     bool hung_up;       /* its end was noted while it was being served */
     bool deaf;          /* nobody will read what it is sent */
     bool throttled;     /* it does not read its replies: not served until it does */
+    bool behind;        /* has lines that wait for its next slice */
+    bool busy;          /* used its last slice up: served after those who did not */
     const char *doomed; /* why it is to end at the end of the turn; NULL: it is not */
 
     struct gb_holder holder;

@@ -356,13 +356,16 @@ static void run_device(struct gb_device *device)
     }
 }
 
-void gb_waits_run(struct gb_server *server)
+void gb_waits_run(struct gb_server *server, uint64_t until)
 {
+    /* Of many that one name has woken the last may go on turns later. */
     while (!gb_list_empty(&server->waits.woken)) {
         struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
 
         gb_list_remove(&wait->woken);
         gb_methods_retry(wait, false);
+        if (uv_hrtime() >= until)
+            break;
     }
     for (unsigned i = 0; i < server->device_count; i++)
         if (server->devices[i]->space_changed)

@@ -76,8 +76,9 @@ void gb_waits_end(struct gb_waits *waits);
 void gb_waits_name(struct gb_server *server, const struct gb_object *object);
 /* A move of the storage's has ended. */
 void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
-/* Tries what was woken, and what waits for space on devices where some was freed, in order. */
-void gb_waits_run(struct gb_server *server);
+/* Tries what was woken, one at least and then as long as there is time (`until`: of uv_hrtime()), and
+   what waits for space on devices where some was freed, in order. */
+void gb_waits_run(struct gb_server *server, uint64_t until);
 /* Ends the waits of a session. */
 void gb_waits_end_session(struct gb_session *session);
 

@@ -94,6 +94,19 @@ int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length)
     return 1;
 }
 
+bool gb_frame_has_line(const struct gb_frame *frame)
+{
+    size_t kept = frame->partial_length - frame->partial_start;
+
+    if (frame->partial != NULL && memchr(frame->partial + frame->partial_scanned, '\n',
+                                         frame->partial_length - frame->partial_scanned) != NULL)
+        return true;
+    if (frame->input_length == 0)
+        return false;
+    return kept + frame->input_length >= GB_LIMIT(line_bytes) ||
+           memchr(frame->input, '\n', frame->input_length) != NULL;
+}
+
 int gb_frame_finish(struct gb_frame *frame)
 {
     int rc = 0;

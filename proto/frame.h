@@ -34,6 +34,8 @@ void gb_frame_begin(struct gb_frame *frame, char *bytes, size_t length);
  * the stream cannot be read on.
  */
 int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length);
+/* Whether a whole line is left, or, as it cannot be read on, one that is too long. */
+bool gb_frame_has_line(const struct gb_frame *frame);
 /* Keeps what is left of the input, whole lines too, for later. 0 or GPUBUF_E_NO_MEMORY (then the
    stream cannot be read on). */
 int gb_frame_finish(struct gb_frame *frame);

@@ -58,6 +58,7 @@ static inline void inside_make(struct inside *inside, const char *const *options
     gb_log_setup(GB_LOG_ERROR, false);
     DEMAND(gb_config_read(&inside->config, argc, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
+    inside->server.slice_ns = INT64_MAX; /* in one turn all that has come is served */
 }
 
 static inline void inside_listen(struct inside *inside)
@@ -367,7 +368,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
 {
     uint64_t leases = 0, unsealed = 0, watches = 0, waits = 0;
     int wanted =
-        (session->throttled ? 0 : UV_READABLE) |
+        (session->throttled || session->behind ? 0 : UV_READABLE) |
         (gb_conn_has_output(&session->conn) || session->throttled || session->unsynced ? UV_WRITABLE
                                                                                        : 0);
 

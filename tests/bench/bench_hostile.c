@@ -1,0 +1,699 @@
+/*
+ * What a well-behaved client feels of hostile ones: the 99th percentile of its open + release, under
+ * each attack, against the same without, in rounds that alternate. And how long a client that was
+ * killed with 10 000 leases is still felt.
+ *
+ * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon has the first
+ * core, the client and the attackers share the second, and the attackers have its idle time only
+ * (SCHED_IDLE), which is nearly all of it. `spin` is held against the same: processes that are as
+ * busy as attackers and leave the daemon alone; `honest`: as many clients who ask for the same and
+ * wait for each answer. With one core, or where that is not permitted, the note says so.
+ *
+ * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+#define NAME "hostile/column"
+#define MANY "hostile/many"
+#define OBJECTS 4096
+#define ROUNDS 7
+#define SAMPLES 1000
+#define PACE_NS 100000
+#define MEBIBYTE ((size_t)1 << 20)
+#define CALL(method, params)                                                                       \
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"" method "\",\"params\":{" params "}}\n"
+
+static struct options options;
+
+/* ---- what attackers do ---- */
+
+/* Sends a text over and over, on several connections, and takes in what comes unless it is `deaf`.
+   A connection that was closed is made anew. Never returns. */
+struct pump {
+    const char *text;
+    size_t length, connections;
+    bool deaf;
+};
+
+static int join(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path, options.socket, strlen(options.socket) + 1);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static void pump(const struct pump *pump)
+{
+    struct pollfd *polls = allocate(pump->connections, sizeof(*polls));
+    size_t *sent = allocate(pump->connections, sizeof(*sent));
+    char *buffer = allocate(1, MEBIBYTE);
+
+    for (size_t i = 0; i < pump->connections; i++)
+        polls[i].fd = -1;
+    for (;;) {
+        for (size_t i = 0; i < pump->connections; i++) {
+            struct pollfd *one = &polls[i];
+            ssize_t n;
+
+            if (one->fd < 0) {
+                one->fd = join();
+                one->events = pump->deaf ? POLLOUT : POLLIN | POLLOUT;
+                one->revents = POLLOUT;
+                sent[i] = 0;
+            }
+            while (!pump->deaf && (one->revents & POLLIN) &&
+                   (n = recv(one->fd, buffer, MEBIBYTE, 0)) > 0)
+                ; /* descriptors that come along are dropped by the kernel */
+            while ((one->revents & POLLOUT) &&
+                   (n = send(one->fd, pump->text + sent[i], pump->length - sent[i],
+                             MSG_NOSIGNAL)) > 0) {
+                sent[i] = (sent[i] + (size_t)n) % pump->length;
+                if (!pump->deaf && n < 4096)
+                    break;
+            }
+            if (one->revents & (POLLHUP | POLLERR)) {
+                close(one->fd);
+                one->fd = -1;
+            }
+        }
+        poll(polls, pump->connections, 100);
+    }
+}
+
+/* The same line so often that one send takes many. */
+static void pump_line(const char *line, size_t connections)
+{
+    size_t length = strlen(line), count = length < 32768 ? 65536 / length : 1;
+    char *text = allocate(count, length);
+
+    for (size_t i = 0; i < count; i++)
+        memcpy(text + i * length, line, length);
+    pump(&(struct pump){text, count * length, connections, false});
+}
+
+/* A line of nearly a mebibyte: `before`, `item` again and again, `after`. */
+static char *long_line(const char *before, const char *item, const char *after)
+{
+    size_t room = MEBIBYTE - 2 - strlen(after), at = strlen(before), step = strlen(item);
+    char *line = allocate(1, MEBIBYTE + 1);
+
+    memcpy(line, before, at);
+    for (; at + step <= room; at += step)
+        memcpy(line + at, item, step);
+    memcpy(line + at, after, strlen(after) + 1);
+    return line;
+}
+
+/* {"names":["hostile/many/000000",…]} */
+static char *names_line(const char *method, size_t count, const char *more)
+{
+    char *line = allocate(count + 8, NAME_BYTES), name[NAME_BYTES];
+    int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"names\":[",
+                     method);
+
+    for (size_t i = 0; i < count; i++) {
+        object_name(name, MANY, i % OBJECTS);
+        at += sprintf(line + at, "%s\"%s\"", i ? "," : "", name);
+    }
+    sprintf(line + at, "]%s}}\n", more);
+    return line;
+}
+
+static void spin(void)
+{
+    for (volatile unsigned i = 0;; i++)
+        ;
+}
+
+static void honest(void)
+{
+    struct raw raw;
+    char params[64];
+
+    raw_open(&raw, options.socket);
+    for (;;) {
+        char *reply = raw_call(&raw, "open", "{\"name\":\"" NAME "\"}");
+
+        snprintf(params, sizeof(params), "{\"lease\":%llu}",
+                 (unsigned long long)raw_number(reply, "lease"));
+        raw_call(&raw, "release", params);
+    }
+}
+
+static void requests(void)
+{
+    pump_line(CALL("stat", "\"name\":\"" NAME "\""), 64);
+}
+
+static void lists(void)
+{
+    pump_line(CALL("list", "\"prefix\":\"" MANY "\""), 16);
+}
+
+static void who_holds(void)
+{
+    pump_line(CALL("leases", ""), 16);
+}
+
+static void opens(void)
+{
+    pump_line(names_line("open", 2000, ""), 4);
+}
+
+static void garbage(void)
+{
+    pump_line("}{\n", 64);
+}
+
+static void deep(void)
+{
+    pump_line(long_line("", "[", "\n"), 16);
+}
+
+/* As much of it as is read before it is found wrong: all. */
+static void wide(void)
+{
+    pump_line(long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"list\",\"params\":{\"none\":[0",
+                        ",[]", "]}}\n"),
+              16);
+}
+
+static void columns(void)
+{
+    pump_line(long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"create\",\"params\":{\"name\":"
+                        "\"hostile/table\",\"layout\":{\"kind\":\"table\",\"length\":1,\"columns\":"
+                        "[{\"name\":\"a\",\"dtype\":\"int8\",\"length\":1}",
+                        ",{\"name\":\"a\",\"dtype\":\"int8\",\"length\":1,\"offset\":0,\"null_count"
+                        "\":-1,\"metadata\":{\"kkkkkkkk\":\"vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv"
+                        "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv\"}}",
+                        "]}}}\n"),
+              4);
+}
+
+static void no_reader(void)
+{
+    const char *line = CALL("describe", "");
+
+    pump(&(struct pump){line, strlen(line), 256, true});
+}
+
+/* A byte at a time on many connections, of lines that never end. */
+static void slowloris(void)
+{
+    int fds[1024];
+    size_t count = sizeof(fds) / sizeof(fds[0]);
+
+    for (size_t i = 0; i < count; i++)
+        fds[i] = join();
+    for (;;)
+        for (size_t i = 0; i < count; i++)
+            if (send(fds[i], "[", 1, MSG_NOSIGNAL) < 0 && errno != EAGAIN) {
+                close(fds[i]);
+                fds[i] = join();
+            }
+}
+
+static void connects(void)
+{
+    for (;;) {
+        int fd = join();
+
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+/* As many requests as the socket takes, and away. */
+static void hit_and_run(void)
+{
+    const char *line = CALL("stat", "\"name\":\"" NAME "\"");
+    size_t length = strlen(line);
+
+    for (;;) {
+        int fd = join();
+
+        if (fd < 0)
+            continue;
+        while (send(fd, line, length, MSG_NOSIGNAL) == (ssize_t)length)
+            ;
+        close(fd);
+    }
+}
+
+/* Sixteen descriptors of the wrong kind with each message. */
+static void descriptors(void)
+{
+    char *line = allocate(1, 4096);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(16 * sizeof(int))];
+    } control = {0};
+    int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":16,\"method\":\"register\","
+                           "\"params\":{\"name\":\"hostile/r\",\"layout\":{\"kind\":\"bytes\","
+                           "\"bytes\":1,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":1}},"
+                           "\"handles\":[");
+    int fds[16], fd = -1;
+    char *buffer = allocate(1, 65536);
+
+    for (int i = 0; i < 16; i++) {
+        fds[i] = open("/dev/null", O_RDWR | O_CLOEXEC);
+        at += sprintf(line + at, "%s{\"kind\":\"memfd\",\"fd\":%d,\"bytes\":4096,\"device\":\"host\"}",
+                      i ? "," : "", i);
+    }
+    at += sprintf(line + at, "]}}\n");
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(fds));
+    memcpy(CMSG_DATA(&control.align), fds, sizeof(fds));
+    for (;;) {
+        struct iovec vector = {line, (size_t)at};
+        struct msghdr header = {.msg_iov = &vector,
+                                .msg_iovlen = 1,
+                                .msg_control = &control,
+                                .msg_controllen = CMSG_SPACE(sizeof(fds))};
+
+        if (fd < 0) {
+            fd = join();
+            fcntl(fd, F_SETFL, 0);
+        }
+        if (sendmsg(fd, &header, MSG_NOSIGNAL) < 0 || recv(fd, buffer, 65536, 0) <= 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+}
+
+/* All the watches that a session may have, on several; then something that all are told of. */
+static void watches(void)
+{
+    struct raw raws[8];
+    char *buffer = allocate(1, MEBIBYTE), params[64];
+
+    for (size_t i = 0; i < 8; i++) {
+        raw_open(&raws[i], options.socket);
+        for (int k = 0; k < 64; k++)
+            raw_send(&raws[i], CALL("watch", "\"prefix\":\"hostile/told\""),
+                     strlen(CALL("watch", "\"prefix\":\"hostile/told\"")));
+        fcntl(raws[i].fd, F_SETFL, O_NONBLOCK);
+    }
+    struct raw teller;
+    raw_open(&teller, options.socket);
+    for (;;) {
+        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
+                 (unsigned long long)raw_number(
+                     raw_call(&teller, "create",
+                              "{\"name\":\"hostile/told\",\"replace\":true,\"layout\":{\"kind\":"
+                              "\"bytes\",\"bytes\":1}}"),
+                     "lease"));
+        raw_call(&teller, "seal", params);
+        for (size_t i = 0; i < 8; i++)
+            while (recv(raws[i].fd, buffer, MEBIBYTE, 0) > 0)
+                ;
+    }
+}
+
+/* Requests that wait for many names, of which one comes and goes. */
+static void waits(void)
+{
+    char *line = names_line("open", 1000, ",\"wait_ms\":60000"), params[64];
+    char *at = strstr(line, "hostile/many/000000");
+    char *buffer = allocate(1, MEBIBYTE);
+    struct raw teller;
+    int fd = join();
+
+    memcpy(at, "hostile/told/000000", 19); /* which comes and goes */
+    at = strstr(line, "hostile/many/000001");
+    memcpy(at, "hostile/none/000001", 19); /* which never comes */
+    fcntl(fd, F_SETFL, 0);
+    for (int i = 0; i < 256; i++)
+        for (size_t sent = 0; sent < strlen(line);) {
+            ssize_t n = send(fd, line + sent, strlen(line) - sent, MSG_NOSIGNAL);
+
+            if (n <= 0)
+                _exit(1);
+            sent += (size_t)n;
+        }
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    raw_open(&teller, options.socket);
+    for (;;) {
+        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
+                 (unsigned long long)raw_number(
+                     raw_call(&teller, "create",
+                              "{\"name\":\"hostile/told/000000\",\"replace\":true,\"layout\":"
+                              "{\"kind\":\"bytes\",\"bytes\":1}}"),
+                     "lease"));
+        raw_call(&teller, "seal", params);
+        while (recv(fd, buffer, MEBIBYTE, 0) > 0)
+            ;
+    }
+}
+
+/* Ends with many leases, again and again. */
+static void leases(void)
+{
+    char *line = names_line("open", 2000, ""), *buffer = allocate(1, MEBIBYTE);
+
+    for (;;) {
+        int fd = join();
+
+        if (fd < 0)
+            continue;
+        fcntl(fd, F_SETFL, 0);
+        for (int i = 0; i < 4; i++) {
+            ssize_t n = 0;
+
+            for (size_t sent = 0; sent < strlen(line); sent += (size_t)n)
+                if ((n = send(fd, line + sent, strlen(line) - sent, MSG_NOSIGNAL)) <= 0)
+                    break;
+            while ((n = recv(fd, buffer, MEBIBYTE, 0)) > 0 && buffer[n - 1] != '\n')
+                ;
+        }
+        close(fd);
+    }
+}
+
+/* Large objects, as fast as they can be made and sealed: the device is always full. */
+static void flood(void)
+{
+    struct raw raw;
+    char params[128];
+
+    raw_open(&raw, options.socket);
+    for (unsigned i = 0;; i++) {
+        snprintf(params, sizeof(params),
+                 "{\"name\":\"hostile/flood/%u\",\"replace\":true,\"wait_ms\":60000,\"layout\":"
+                 "{\"kind\":\"bytes\",\"bytes\":1048576}}",
+                 i % 4096);
+        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
+                 (unsigned long long)raw_number(raw_call(&raw, "create", params), "lease"));
+        raw_call(&raw, "seal", params);
+    }
+}
+
+static const struct attack {
+    const char *name;
+    void (*run)(void);
+    size_t processes;
+} attacks[] = {
+    {"spin", spin, 2},
+    {"honest", honest, 8},
+    {"requests", requests, 1},
+    {"lists", lists, 1},
+    {"leases_asked", who_holds, 1},
+    {"opens", opens, 1},
+    {"garbage", garbage, 1},
+    {"deep", deep, 1},
+    {"wide", wide, 1},
+    {"columns", columns, 1},
+    {"no_reader", no_reader, 1},
+    {"slowloris", slowloris, 1},
+    {"connects", connects, 1},
+    {"hit_and_run", hit_and_run, 1},
+    {"descriptors", descriptors, 1},
+    {"watches", watches, 1},
+    {"waits", waits, 1},
+    {"leases", leases, 1},
+    {"flood", flood, 1},
+};
+
+/* ---- measuring ---- */
+
+static size_t cores[2];
+static bool apart; /* the daemon on one core, all others on the other */
+
+static void stay_on(pid_t pid, size_t core)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    if (sched_setaffinity(pid, sizeof(set), &set) < 0)
+        apart = false;
+}
+
+/* Ahead of whatever else the machine does, as far as we may. */
+static void put_first(pid_t pid, bool waits)
+{
+    struct sched_param first = {.sched_priority = 1};
+    char path[64];
+    FILE *group;
+
+    snprintf(path, sizeof(path), "/proc/%d/autogroup", (int)pid);
+    group = fopen(path, "we");
+    if (group) {
+        fputs("-20", group);
+        fclose(group);
+    }
+    setpriority(PRIO_PROCESS, (id_t)pid, -20);
+    /* One that is always busy would be throttled in this class. */
+    if (waits)
+        sched_setscheduler(pid, SCHED_FIFO, &first);
+}
+
+static void separate(pid_t daemon)
+{
+    cpu_set_t set;
+    size_t found = 0;
+
+    sched_getaffinity(0, sizeof(set), &set);
+    for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
+        if (CPU_ISSET(i, &set))
+            cores[found++] = i;
+    apart = found == 2;
+    if (!apart)
+        return;
+    stay_on(daemon, cores[0]);
+    stay_on(0, cores[1]);
+    put_first(daemon, false);
+    put_first(getpid(), true);
+}
+
+static pid_t begin(const struct attack *attack)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("cannot fork: %s", strerror(errno));
+    if (pid == 0) {
+        struct sched_param none = {0};
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setsid(); /* and out of our own group of processes */
+        sched_setscheduler(0, SCHED_IDLE, &none);
+        setpriority(PRIO_PROCESS, 0, 0);
+        attack->run();
+        _exit(0);
+    }
+    return pid;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* One round of the well-behaved client: the 99th percentile, in µs. */
+static double round_of(struct raw *raw, size_t samples)
+{
+    static double times[SAMPLES];
+    struct timespec pace = {.tv_nsec = PACE_NS};
+    char params[64];
+
+    for (size_t i = 0; i < samples; i++) {
+        double start = now();
+        char *reply = raw_call(raw, "open", "{\"name\":\"" NAME "\"}");
+
+        snprintf(params, sizeof(params), "{\"lease\":%llu}",
+                 (unsigned long long)raw_number(reply, "lease"));
+        raw_call(raw, "release", params);
+        times[i] = 1e6 * (now() - start);
+        nanosleep(&pace, NULL);
+    }
+    qsort(times, samples, sizeof(*times), ascending);
+    return times[samples * 99 / 100];
+}
+
+static double daemon_seconds(pid_t pid)
+{
+    unsigned long user = 0, kernel = 0;
+    char path[64], line[1024];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    if (!file || !fgets(line, sizeof(line), file) ||
+        sscanf(strrchr(line, ')'), ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+               &kernel) != 2)
+        die("cannot read %s", path);
+    fclose(file);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static void signal_all(const pid_t *pids, size_t count, int number)
+{
+    for (size_t i = 0; i < count; i++)
+        kill(pids[i], number);
+}
+
+static void measure(struct raw *raw, const struct attack *attack)
+{
+    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 2 : SAMPLES;
+    struct series quiet = {0}, attacked = {0}, ratio = {0};
+    double busy = 0, elapsed = 0;
+    pid_t pids[8], daemon = raw_peer(raw);
+    char id[64], note[128];
+
+    for (size_t i = 0; i < attack->processes; i++)
+        pids[i] = begin(attack);
+    for (size_t i = 0; i <= rounds; i++) {
+        double calm, under, start, seconds;
+
+        signal_all(pids, attack->processes, SIGSTOP);
+        round_of(raw, 200); /* what was under way is over */
+        calm = round_of(raw, samples);
+        signal_all(pids, attack->processes, SIGCONT);
+        round_of(raw, 100);
+        start = now();
+        seconds = daemon_seconds(daemon);
+        under = round_of(raw, samples);
+        if (i == 0)
+            continue; /* warms up */
+        busy += daemon_seconds(daemon) - seconds;
+        elapsed += now() - start;
+        series_add(&quiet, calm);
+        series_add(&attacked, under);
+        series_add(&ratio, under / calm);
+    }
+    signal_all(pids, attack->processes, SIGKILL);
+    for (size_t i = 0; i < attack->processes; i++)
+        waitpid(pids[i], NULL, 0);
+    snprintf(id, sizeof(id), "hostile.%s", attack->name);
+    snprintf(note, sizeof(note), "the daemon was busy for %.0f %% of the time%s",
+             100 * busy / elapsed, apart ? "" : "; all on one core");
+    print_row(&(struct row){id, "us", &attacked, &quiet, &ratio, note});
+}
+
+/* ---- a client that is killed ---- */
+
+#define LEASES 10000
+
+/* Takes leases, says so, and waits to be killed. */
+static void hold_leases(int tell)
+{
+    char *line = names_line("open", LEASES / 10, "");
+    struct raw raw;
+    size_t length;
+
+    raw_open(&raw, options.socket);
+    for (int i = 0; i < 10; i++) {
+        raw_send(&raw, line, strlen(line));
+        if (strstr(raw_line(&raw, &length), "\"error\""))
+            die("not all leases were given");
+    }
+    if (write(tell, "x", 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* Milliseconds from waitpid(), when the kernel has closed its socket, to the first answer, which says
+   that none of its leases is left. */
+static double killed_once(struct raw *raw)
+{
+    int ready[2];
+    double start;
+    pid_t pid;
+    char byte;
+
+    if (pipe2(ready, O_CLOEXEC) < 0 || (pid = fork()) < 0)
+        die("cannot fork: %s", strerror(errno));
+    if (pid == 0) {
+        raw_close(raw);
+        hold_leases(ready[1]);
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1)
+        die("the client that is to be killed has failed");
+    close(ready[0]);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    start = now();
+    if (raw_number(raw_call(raw, "stats", "{}"), "leases") != 0)
+        die("leases of a killed client were seen");
+    return 1e3 * (now() - start);
+}
+
+static void killed(struct raw *raw)
+{
+    struct series series = {0};
+
+    for (size_t i = 0; i < (options.quick ? 5 : 21); i++)
+        series_add(&series, killed_once(raw));
+    print_row(&(struct row){"hostile.killed", "ms", &series, NULL, NULL, "10 000 leases"});
+}
+
+/* ---- all of it ---- */
+
+static bool wanted(int argc, char **argv, const char *name)
+{
+    bool any = false;
+
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], name) == 0)
+            return true;
+        any |= argv[i][0] != '-';
+    }
+    return !any;
+}
+
+int main(int argc, char **argv)
+{
+    struct rlimit files;
+    struct raw raw;
+    int first = argc;
+
+    /* Names are ours; what comes before them is as with every bench. */
+    for (int i = argc - 1; i >= 2 && argv[i][0] != '-'; i--)
+        first = i;
+    options = read_options(first, argv);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    raw_open(&raw, options.socket);
+    publish_one(&raw, NAME);
+    publish(&raw, MANY, OBJECTS, NULL);
+    if (wanted(argc, argv, "killed"))
+        killed(&raw);
+    separate(raw_peer(&raw));
+    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
+        if (wanted(argc, argv, attacks[i].name))
+            measure(&raw, &attacks[i]);
+    raw_close(&raw);
+    return 0;
+}
