@@ -141,6 +141,7 @@ BENCHES := $(call programs,$(BENCH_SOURCES))
 LIBRARY := $(B)/lib/libgpubuf.so
 STATIC := $(B)/lib/libgpubuf.a
 FAKECUDA := $(B)/fakecuda/libcuda.so.1
+SHIM := $(B)/fault/shim.so
 # A Python under ThreadSanitizer tells of Python's own races alone.
 PACKAGE := $(if $(findstring thread,$(SANITIZE)),,$(B)/python/gpubufd/_core.abi3.so \
 	$(patsubst client/python/%,$(B)/python/%,$(PYTHON_MODULES)))
@@ -169,7 +170,7 @@ library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
-tests: all $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
+tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 python: $(PACKAGE) ## build the Python package in build/python
@@ -407,6 +408,11 @@ ifneq ($(SANITIZE),)
 $(FAKECUDA_PLAIN): FORCE
 	@$(MAKE) SANITIZE= $@
 endif
+# Loaded before a program of any kind, with sanitizers or without, so it has none itself.
+$(SHIM): tests/fault/shim.c $(B)/flags
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -D_GNU_SOURCE -std=gnu11 $(WARNINGS) $(if $(WERROR),-Werror) -O1 -g -fPIC -shared -o $@ $< -ldl
 FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
 # A test named test_no_memory… gets to see, and to refuse, every allocation of what it links.
 NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--wrap=$(function))

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "probes.h"
@@ -426,6 +427,20 @@ static int segment_fd(const struct gb_segment *segment, enum gb_access access)
     return access == GB_ACCESS_WRITE ? segment->memory.write_fd : segment->memory.read_fd;
 }
 
+/* How many there may be is the operating system's limit, not one of ours. */
+static int no_descriptor(struct gb_call *call, int why)
+{
+    struct rlimit files = {0};
+    char text[128];
+
+    snprintf(text, sizeof(text), "the daemon cannot open another descriptor: %s", strerror(why));
+    if (why != EMFILE && why != ENFILE)
+        return gb_fail(&call->error, why == ENOMEM ? GPUBUF_E_NO_MEMORY : GPUBUF_E_INTERNAL, "%s",
+                       text);
+    getrlimit(RLIMIT_NOFILE, &files);
+    return gb_fail_limit(&call->error, "open_files", (long long)files.rlim_cur, text);
+}
+
 /* Enters one segment in the reply and in the account of who maps what. */
 static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access access)
@@ -434,9 +449,7 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     int fd = by_fd ? fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3) : -1;
 
     if (by_fd && fd < 0)
-        return gb_fail(&call->error,
-                       errno == EMFILE || errno == ENFILE ? GPUBUF_E_LIMIT : GPUBUF_E_INTERNAL,
-                       "the daemon cannot open another descriptor: %s", strerror(errno));
+        return no_descriptor(call, errno);
     if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
         if (by_fd)
             close(fd);

@@ -50,6 +50,27 @@ static void half_line_over(struct gb_timer *timer)
     gb_session_end(session, "a message did not arrive in time");
 }
 
+/* Charges its user with what is kept for the session. NULL, or the limit that it went past: one that
+   keeps no more than before does not pay for others. */
+static const char *charge(struct gb_session *session)
+{
+    const struct gb_limits *limits = &session->server->config->limits;
+    struct gb_user *user = session->user;
+    const struct gb_frame *in = &session->conn.in;
+    uint64_t bytes =
+        in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
+    uint64_t fds = in->fd_count;
+    bool more_bytes = bytes > session->held_bytes, more_fds = fds > session->held_fds;
+
+    user->held_bytes += bytes - session->held_bytes;
+    user->held_fds += fds - session->held_fds;
+    session->held_bytes = bytes;
+    session->held_fds = fds;
+    if (more_bytes && user->held_bytes > limits->held_bytes)
+        return "held_bytes";
+    return more_fds && user->held_fds > limits->held_fds ? "held_fds" : NULL;
+}
+
 /* ---- beginning ---- */
 
 static int read_credentials(struct gb_session *session, uid_t *uid)
@@ -204,6 +225,8 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_list_remove(&session->dirty);
     server->session_count--;
     session->user->sessions--;
+    session->user->held_bytes -= session->held_bytes;
+    session->user->held_fds -= session->held_fds;
     gb_user_unref(session->user);
     session->user = NULL;
     uv_poll_stop(&session->poll);
@@ -226,6 +249,7 @@ void gb_session_flush(struct gb_session *session)
     if (!gb_conn_has_output(&session->conn) || session->deaf)
         return;
     r = gb_conn_flush(&session->conn);
+    charge(session);
     if (r == 0 || r == 1)
         poll_for(session);
     else if (r == GPUBUF_E_CLOSED) /* what it sent before is still to be served */
@@ -256,6 +280,9 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
     } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
         gb_metrics_limit(&server->metrics, "output_bytes");
         doom(session, "it does not read what it is sent");
+    } else if (charge(session)) {
+        gb_metrics_limit(&server->metrics, "held_bytes");
+        doom(session, "its user's sessions do not read what they are sent");
     }
     if (!session->ended && !gb_list_linked(&session->dirty))
         gb_list_append(&server->dirty, &session->dirty);
@@ -300,12 +327,20 @@ static void serve_lines(struct gb_session *session, uint64_t until)
         gb_session_end(session, "descriptors came that no message brought");
 }
 
+/* What is left of what has come: not for ever, and not too much. */
 static void watch_half_line(struct gb_session *session)
 {
     struct gb_server *server = session->server;
+    const char *limit;
 
     if (session->ended || session->doomed)
         return;
+    limit = charge(session);
+    if (limit) {
+        gb_metrics_limit(&server->metrics, limit);
+        gb_session_end(session, "its user's sessions send too much that is not whole");
+        return;
+    }
     if (session->throttled || session->behind || !gb_frame_is_partial(&session->conn.in))
         gb_timer_cancel(server, &session->half_line);
     else if (!session->half_line.deadline.place &&

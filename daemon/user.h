@@ -24,7 +24,8 @@ struct gb_user {
     const struct gb_quota *quota;
     uid_t uid;
     uint64_t references;
-    uint64_t sessions, objects, segments;
+    uint64_t sessions, objects, segments, watches;
+    uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
     uint64_t bytes[GB_CONFIG_DEVICES]; /* that its objects occupy, by the device's index */
 };
 

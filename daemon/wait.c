@@ -21,6 +21,7 @@ struct gb_wait {
     struct gb_device *device; /* in whose queue it is; NULL: in none's */
     struct gb_timer timer;
     uint64_t since_ms;
+    uint64_t charged;      /* bytes that the session's user is charged with */
     uint64_t need;         /* bytes, while it waits for space */
     bool comes;            /* they are on their way */
     uint64_t driver_since; /* that it waits for the driver; 0: it does not */
@@ -62,6 +63,11 @@ static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_
     return 0;
 }
 
+uint64_t gb_wait_bytes(size_t length, size_t count)
+{
+    return sizeof(struct gb_wait) + 2 * length + count * sizeof(struct gb_awaited);
+}
+
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
                 unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
                 uint64_t until_ms, struct gb_wait **out)
@@ -75,6 +81,8 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     wait->timer.fire = time_is_up;
     wait->line = gb_pool_strndup(&wait->pool, line, length);
     wait->length = length;
+    wait->charged = gb_wait_bytes(length, count);
+    session->user->held_bytes += wait->charged;
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
     if (!wait->line || (count > 0 && keep_names(wait, names, count) < 0) ||
@@ -125,6 +133,7 @@ void gb_wait_end(struct gb_wait *wait)
     drop_held(wait);
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
+    wait->session->user->held_bytes -= wait->charged;
     for (unsigned i = 0; i < wait->fd_count; i++)
         if (wait->fds[i] >= 0)
             close(wait->fds[i]);

@@ -38,6 +38,8 @@ void gb_wait_end(struct gb_wait *wait);
 struct gb_session *gb_wait_session(const struct gb_wait *wait);
 const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
+/* What a user is charged with for a request of `length` bytes that waits for `count` names. */
+uint64_t gb_wait_bytes(size_t length, size_t count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
 
 /* What it waits for, besides names; one of these at a time. */

@@ -35,6 +35,7 @@ static void watch_free(struct gb_watch *watch)
     gb_list_remove(&watch->of_session);
     gb_list_remove(&watch->of_server);
     watch->session->watch_count--;
+    watch->session->user->watches--;
     if (!watch->synced)
         watch->session->unsynced--;
     free(watch);
@@ -190,6 +191,9 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     if (session->watch_count >= limits->session_watches)
         return gb_fail_limit(&call->error, "session_watches", (long long)limits->session_watches,
                              "watches of a session");
+    if (session->user->watches >= limits->user_watches)
+        return gb_fail_limit(&call->error, "user_watches", (long long)limits->user_watches,
+                             "watches of a user");
     watch = calloc(1, sizeof(*watch) + params->prefix.length + 1);
     if (!watch)
         return gb_call_no_memory(call);
@@ -202,6 +206,7 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     gb_list_append(&session->watches, &watch->of_session);
     gb_list_append(&server->watches, &watch->of_server);
     session->watch_count++;
+    session->user->watches++;
     session->unsynced++;
 
     gb_call_begin_result(call);

@@ -393,6 +393,9 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     count->leases += leases;
     count->waits += waits;
     count->timers += waits + (session->half_line.deadline.place != 0);
+    DEMAND(session->held_bytes == session->conn.in.partial_length - session->conn.in.partial_start +
+                                      gb_conn_output_bytes(&session->conn));
+    DEMAND(session->held_fds == session->conn.in.fd_count);
     /* What it needs to go on will wake it. */
     DEMAND(session->poll_events == wanted);
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);

@@ -1,0 +1,32 @@
+"""Fixtures of tests/integration, which this suite shares, and a daemon whose kernel lets it down."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+INTEGRATION = HERE.parent / "integration"
+sys.path[:0] = [str(HERE), str(INTEGRATION)]
+
+_spec = importlib.util.spec_from_file_location("integration_conftest", INTEGRATION / "conftest.py")
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+globals().update({name: value for name, value in vars(_module).items()
+                  if not name.startswith("__")})
+
+from shim import Shim  # noqa: E402
+
+
+@pytest.fixture
+def shim(directory):
+    return Shim(directory)
+
+
+@pytest.fixture
+def shimmed(daemon_factory, shim):
+    """A daemon under the shim; its settings may be changed at any time."""
+    daemon = daemon_factory(env=shim.environment())
+    daemon.shim = shim
+    return daemon

@@ -1,0 +1,359 @@
+"""The kernel lets the daemon, or a client, down: calls fail, are interrupted, take a byte at a time; the
+wall clock jumps; somebody is stopped. What can be done is done, the rest is told, nothing is lost."""
+
+import array
+import contextlib
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from device import BUILD
+from peer import Closed, Peer, RpcError, bytes_layout, table
+
+MIB = 1 << 20
+CTL = BUILD / "bin" / "gpubufctl"
+
+
+def everyday(peer, prefix="day"):
+    """A little of everything, with every answer checked."""
+    data = bytes(range(256)) * 8
+    peer.put(f"{prefix}/a", data)
+    assert peer.open_object(f"{prefix}/a").read() == data
+    peer.create_object(f"{prefix}/t", table(4, x={"dtype": "int32", "mask": {}}))
+    peer.call("alias", name=f"{prefix}/b", of=f"{prefix}/t", columns=["x"])
+    assert peer.names(prefix) == [f"{prefix}/a", f"{prefix}/b", f"{prefix}/t"]
+    watch = peer.call("watch", prefix=prefix)["watch"]
+    assert [kind for kind, _, _ in peer.events(4)] == ["sealed"] * 3 + ["synced"]
+    peer.call("unwatch", watch=watch)
+    peer.call("delete", names=[f"{prefix}/a", f"{prefix}/b", f"{prefix}/t"])
+
+
+# ---- calls that fail ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call,code", [
+    (call, code) for call, codes in (
+        ("memfd", (errno.EMFILE, errno.ENFILE, errno.ENOMEM)), ("truncate", (errno.ENOSPC,)),
+        ("duplicate", (errno.EMFILE, errno.ENFILE)),
+    ) for code in codes
+])
+def test_no_descriptor_and_no_space(shimmed, call, code):
+    """A create that the kernel refuses fails with a sentence; the next goes well."""
+    peer = shimmed.connect()
+    peer.put("before", b"before")
+    shimmed.shim.fail(call, code)
+    error = peer.error(("limit", "device", "no_space"), "create", name="a", mode="0640",
+                       layout=bytes_layout(20 * MIB))
+    assert shimmed.shim.failed(call) == 1
+    assert os.strerror(code) in error.message, error.message
+    peer.put("a", b"a" * MIB, mode="0640")
+    assert peer.open_object("a").read(path="data") == b"a" * MIB
+    assert shimmed.connect().open_object("before").read() == b"before"
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_an_open_without_a_descriptor(shimmed, code):
+    peer, reader = shimmed.connect(), shimmed.connect()
+    peer.put("a", b"a")
+    shimmed.shim.fail("duplicate", code)
+    assert os.strerror(code) in reader.error("limit", "open", name="a").message
+    assert peer.call("leases")["mapped"] and not reader.segments
+    assert reader.open_object("a").read() == b"a"
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
+                                  errno.ECONNABORTED, errno.EINTR])
+def test_accepting_fails(shimmed, code):
+    """Who comes then is turned away or served a little later; who is there notices nothing."""
+    peer = shimmed.connect()
+    peer.put("a", b"a")
+    shimmed.shim.fail("accept", code, count=3)
+    late = []
+    while shimmed.shim.failed("accept") < 3:
+        with contextlib.suppress(OSError):
+            late.append(shimmed.connect())
+        assert peer.open_object("a").read() == b"a"
+    assert shimmed.connect().open_object("a").read() == b"a"
+
+
+@pytest.mark.parametrize("call", ["receive", "send"])
+def test_interrupted_receiving_and_sending(shimmed, call):
+    peer = shimmed.connect()
+    failed = 0
+    for skip in range(20):
+        shimmed.shim.fail(call, errno.EINTR, count=3, skip=skip)
+        everyday(peer)
+        failed += shimmed.shim.failed(call)
+    assert failed > 20
+
+
+def test_a_full_disk(daemon_factory, shim, directory):
+    """Writing to the tier fails: what room is wanted from is dropped, which is told; what is still
+    there is whole."""
+    tier = os.path.join(directory, "tier")
+    os.mkdir(tier)
+    daemon = daemon_factory("--tier", f"disk:64M:{tier}", device="host:16M", env=shim.environment())
+    peer = daemon.connect()
+    peer.put("a", b"a" * (6 * MIB))
+    peer.put("b", b"b" * (6 * MIB))
+    peer.unmap()
+    watch = daemon.connect()
+    watch.call("watch", kinds=["evicted"])
+    shim.fail("pwrite", errno.ENOSPC, count=1 << 40)
+    peer.put("c", b"c" * (6 * MIB), wait_ms=10000)
+    assert shim.failed("pwrite") > 0
+    assert watch.events(1)[0][:2] == ("evicted", "a")
+    peer.unmap()
+    for name in ("b", "c"):
+        opened = peer.open_object(name)
+        assert opened.read() == name.encode() * (6 * MIB)
+        opened.release()
+
+
+# ---- a byte at a time ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_short_reads_and_writes(shimmed, most):
+    peer = shimmed.connect()
+    shimmed.shim.most(most)
+    everyday(peer)
+    assert shimmed.connect().call("hello", protocol=1)["limits"]
+
+
+def test_a_socket_with_hardly_any_buffer(shimmed):
+    """Answers that are far larger than it, pipelined, to somebody who takes his time."""
+    shimmed.shim.send_buffer(1)
+    peer = shimmed.connect()
+    everyday(peer)
+    ids = [peer.request("describe") for _ in range(20)]
+    other = shimmed.connect()
+    everyday(other, "other")
+    answers = [peer.reply(ident) for ident in ids]
+    assert all(answer == answers[0] for answer in answers)
+
+
+class Dribble:
+    """Between a client and the daemon: a byte at a time, both ways, descriptors with their byte."""
+
+    def __init__(self, directory, upstream):
+        self.path = os.path.join(directory, "dribble")
+        self.upstream = upstream
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(self.path)
+        self.listener.listen(4)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                far.connect(self.upstream)
+                self._pass(near, far)
+
+    def _pass(self, near, far):
+        ways = {near: far, far: near}
+        with near, far:
+            while True:
+                for source in select.select(list(ways), [], [])[0]:
+                    data, ancillary, _, _ = source.recvmsg(1, socket.CMSG_SPACE(64 * 4))
+                    if not data:
+                        return
+                    rights = array.array("i")
+                    for _, _, payload in ancillary:
+                        rights.frombytes(payload)
+                    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
+                    ways[source].sendmsg([data], control)
+                    for fd in rights:
+                        os.close(fd)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(10)
+
+
+@pytest.fixture
+def dribble(daemon, directory):
+    one = Dribble(directory, daemon.path)
+    yield one
+    one.close()
+
+
+def test_a_byte_at_a_time_both_ways(daemon, dribble):
+    with Peer(dribble.path) as peer:
+        everyday(peer)
+
+
+def test_the_command_line_a_byte_at_a_time(daemon, dribble, shim):
+    """The library reads and writes as little at a time, too."""
+    shim.most(1)
+    put = shim.run(CTL, "--socket", dribble.path, "put", "film", BUILD_MOVIES)
+    assert put.returncode == 0, put.stderr
+    got = shim.run(CTL, "--socket", dribble.path, "get", "film", "--format", "csv")
+    plain = shim.run(CTL, "--socket", daemon.path, "get", "film", "--format", "csv")
+    assert got.returncode == 0 and got.stdout == plain.stdout and got.stdout.count(b"\n") > 100
+
+
+BUILD_MOVIES = os.path.join(os.path.dirname(__file__), "../../examples/data/weather.csv")
+
+
+# ---- signals ------------------------------------------------------------------------------------
+
+
+def test_a_storm_of_signals(daemon_factory, shim):
+    """Every call that can be interrupted is, on both sides."""
+    daemon = daemon_factory(env=shim.environment(alarm_us=200))
+    for i in range(10):
+        everyday(daemon.connect(), f"storm{i}")
+    put = shim.run(CTL, "--socket", daemon.path, "put", "film", BUILD_MOVIES, alarm_us=200)
+    assert put.returncode == 0, put.stderr
+    got = shim.run(CTL, "--socket", daemon.path, "get", "film", "--format", "csv", alarm_us=200)
+    assert got.returncode == 0, got.stderr
+    plain = shim.run(CTL, "--socket", daemon.path, "get", "film", "--format", "csv")
+    assert got.stdout == plain.stdout
+
+
+def test_a_daemon_that_is_stopped_again_and_again(daemon):
+    """SIGSTOP and SIGCONT at any moment: all is as if nothing had been."""
+    over = threading.Event()
+
+    def disturb():
+        while not over.wait(0.002):
+            daemon.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.001)
+            daemon.process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for i in range(20):
+            everyday(daemon.connect(), f"stop{i}")
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_stopped_daemon_goes_on(daemon, peer):
+    """Requests that came while it was stopped are served, and waits that ended then end."""
+    wait = peer.request("open", name="none", wait_ms=50)
+    peer.wait_until_read()
+    daemon.process.send_signal(signal.SIGSTOP)
+    put = peer.request("create", name="a", layout=bytes_layout(1))
+    assert not select.select([peer.socket], [], [], 0.2)[0]
+    daemon.process.send_signal(signal.SIGCONT)
+    with pytest.raises(RpcError) as error:
+        peer.reply(wait)
+    assert error.value.kind == "timeout"
+    assert peer.reply(put)["lease"]
+
+
+def test_a_stopped_client_is_in_nobodys_way(daemon, child):
+    """It keeps its lease, its watch fills up, and the others are served meanwhile."""
+    peer = daemon.connect()
+    peer.put("held", b"held")
+
+    def work(mine):
+        mine.call("watch")
+        mine.open_object("held")
+        mine.request("open", name="later", wait_ms=60000)
+        return True
+
+    one = child(daemon, work)
+    os.kill(one.pid, signal.SIGSTOP)
+    for i in range(500):
+        peer.put("many", bytes([i % 256]), replace=True)
+    assert [lease["name"] for lease in peer.call("leases", name="held")["leases"]] == ["held"]
+    peer.put("later", b"x")
+    assert len(peer.call("leases", name="later")["leases"]) == 1
+    one.kill()
+    assert peer.call("leases")["leases"] == []
+
+
+# ---- descriptors that do not arrive -------------------------------------------------------------
+
+
+def test_the_daemon_loses_descriptors(daemon_factory):
+    """It has no room for those of a message: that session ends, the others go on."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+    daemon = daemon_factory(preexec_fn=few)
+    peer = daemon.connect()
+    peer.put("a", b"a")
+    hoarders = []
+    ended = 0
+    for _ in range(10):
+        one = daemon.connect()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            one.send_raw(b"{", [0] * 16)
+            one.wait_until_read()
+        hoarders.append(one)
+        assert peer.call("stat", name="a")
+    for one in hoarders:
+        with contextlib.suppress(Closed, OSError):
+            one.socket.setblocking(False)
+            ended += one.socket.recv(1) == b""
+    assert ended > 0
+    for one in hoarders:
+        one.close()
+    assert daemon.connect().open_object("a").read() == b"a"
+
+
+def test_a_client_without_room_for_a_descriptor(daemon, shim):
+    """MSG_CTRUNC in the library: an error, no crash, and nothing left at the daemon."""
+    peer = daemon.connect()
+    peer.put("a", b"x" * 1000)
+    outcomes = set()
+    for files in range(4, 24):
+        done = shim.run(CTL, "--socket", daemon.path, "get", "a", "--format", "raw",
+                        preexec_fn=lambda n=files: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+        outcomes.add(done.returncode)
+        assert done.returncode in (0, 1, 3), (done.returncode, done.stderr)
+        assert (done.stdout == b"x" * 1000) == (done.returncode == 0)
+        assert (done.returncode == 0) or done.stderr
+        assert [lease for lease in peer.call("leases")["leases"]] == []
+    assert 0 in outcomes and len(outcomes) > 1
+
+
+# ---- the wall clock jumps -----------------------------------------------------------------------
+
+
+YEAR = 365 * 86400
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR])
+def test_the_wall_clock_jumps(shimmed, jump):
+    """Times to live, waits and half lines know the monotonic clock alone."""
+    peer = shimmed.connect()
+    before = peer.call("stat", name="a")["object"]["created_ms"] if peer.put("a") else 0
+    peer.put("short", ttl_ms=300)
+    peer.put("long", ttl_ms=3600000)
+    wait = peer.request("open", name="none", wait_ms=200)
+    half = shimmed.connect()
+    half.send_raw(b'{"jsonrpc":')
+    half.wait_until_read()
+    started = time.monotonic()
+    shimmed.shim.jump(jump)
+    peer.put("b")
+    after = peer.call("stat", name="b")["object"]["created_ms"]
+    assert abs(after - before - jump * 1000) < 60000  # it is the wall clock that jumped
+    with pytest.raises(RpcError) as error:
+        peer.reply(wait)
+    assert error.value.kind == "timeout" and time.monotonic() - started > 0.15
+    while "short" in peer.names():
+        time.sleep(0.01)
+        assert time.monotonic() - started < 10
+    assert "long" in peer.names()
+    half.send_raw(b'"2.0","id":1,"method":"stats"}\n')
+    assert half.recv_message()["result"]
