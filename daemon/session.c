@@ -50,8 +50,8 @@ static void half_line_over(struct gb_timer *timer)
     gb_session_end(session, "a message did not arrive in time");
 }
 
-/* Charges its user with what is kept for the session. NULL, or the limit that it went past: one that
-   keeps no more than before does not pay for others. */
+/* Charges its user with what is kept for the session. NULL, or the limit that it went past: one for
+   which little is kept, or no more than before, does not pay for others. */
 static const char *charge(struct gb_session *session)
 {
     const struct gb_limits *limits = &session->server->config->limits;
@@ -66,7 +66,7 @@ static const char *charge(struct gb_session *session)
     user->held_fds += fds - session->held_fds;
     session->held_bytes = bytes;
     session->held_fds = fds;
-    if (more_bytes && user->held_bytes > limits->held_bytes)
+    if (more_bytes && bytes > GB_SESSION_SPARED_BYTES && user->held_bytes > limits->held_bytes)
         return "held_bytes";
     return more_fds && user->held_fds > limits->held_fds ? "held_fds" : NULL;
 }
