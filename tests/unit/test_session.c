@@ -349,6 +349,144 @@ static void test_the_dead_go_first(void **state)
     end();
 }
 
+/* ---- slices ---- */
+
+#define PING(id) REQUEST(id, "stat", "\"name\":\"none\"")
+
+/* How many answers have come. */
+static unsigned answers(struct peer *peer)
+{
+    unsigned count = 0;
+    char *line;
+
+    for (; (line = peer_line(peer)); count++)
+        free(line);
+    return count;
+}
+
+/* With no time at all a session is served one request a turn: who asks for much goes on behind who
+   asks for little, and each gets all of its answers, in order. */
+static void test_one_request_a_slice(void **state)
+{
+    struct peer flood, modest;
+    char expected[64];
+    unsigned heard;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &flood));
+    assert_true(peer_connect(&inside, &modest));
+    inside.server.slice_ns = 0;
+    for (int i = 0; i < 100; i++) {
+        char line[128];
+
+        snprintf(line, sizeof(line),
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"stat\",\"params\":{\"name\":\"none\"}}\n",
+                 i);
+        peer_send(&flood, line);
+    }
+    inside_turn(&inside);
+    inside_check(&inside);
+    heard = answers(&flood);
+    assert_true(heard >= 1 && heard < 5);
+    for (int turn = 0; turn < 20; turn++) {
+        peer_send(&modest, PING(1));
+        inside_turn(&inside);
+        inside_turn(&inside); /* the other's turn may come first, once */
+        inside_check(&inside);
+        assert_int_equal(answers(&modest), 1);
+    }
+    heard += answers(&flood);
+    assert_true(heard < 60);
+    for (unsigned i = heard; i < 100; i++) {
+        snprintf(expected, sizeof(expected), "\"id\":%u,", i);
+        expect_next(&flood, expected);
+    }
+    assert_int_equal(answers(&flood), 0);
+    peer_close(&flood);
+    peer_close(&modest);
+    end();
+}
+
+/* What wakes the loop is there while lines are kept, and nothing is lost when the peer is gone. */
+static void test_gone_while_behind(void **state)
+{
+    struct peer flood, modest;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &flood));
+    assert_true(peer_connect(&inside, &modest));
+    expect(&flood, CREATE(1, "p", 64, ""), "\"lease\"");
+    expect(&flood, REQUEST(2, "seal", "\"lease\":1"), "version");
+    inside.server.slice_ns = 0;
+    for (int i = 0; i < 50; i++)
+        peer_send(&flood, PING(3));
+    peer_send(&flood, REQUEST(4, "delete", "\"name\":\"p\""));
+    inside_turn(&inside);
+    assert_true(peer_session(&inside, &flood)->behind);
+    assert_true(uv_loop_alive(&inside.loop));
+    peer_close(&flood);
+    expect(&modest, REQUEST(1, "list", ""), "\"objects\":[]"); /* it was heard to its end first */
+    assert_null(peer_session(&inside, &flood));
+    peer_close(&modest);
+    end();
+}
+
+/* Descriptors stay with their messages over slices. */
+static void test_descriptors_over_slices(void **state)
+{
+    static const char line[] =
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":\"r\","
+        "\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":64,\"data\":{\"handle\":0,"
+        "\"offset\":0,\"bytes\":64}},\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":4096,"
+        "\"device\":\"host\"}]}}\n";
+    struct peer peer;
+    int fd;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &peer));
+    inside.server.slice_ns = 0;
+    fd = sealed_memfd(4096, F_SEAL_SHRINK);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(peer_send_bytes(&peer, line, sizeof(line) - 1, &fd, 1), sizeof(line) - 1);
+    close(fd);
+    for (int i = 0; i < 8; i++)
+        expect_next(&peer, "\"version\"");
+    peer_close(&peer);
+    end();
+}
+
+/* What is kept for a user is limited: who has more of it than a little goes, who has little stays. */
+static void test_held_for_a_user(void **state)
+{
+    static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K", NULL};
+    static char half[200 * 1024];
+    struct peer peers[3];
+
+    (void)state;
+    begin(options);
+    memset(half, ' ', sizeof(half));
+    half[0] = '[';
+    for (int i = 0; i < 3; i++)
+        assert_true(peer_connect(&inside, &peers[i]));
+    for (int i = 0; i < 2; i++)
+        for (size_t sent = 0; sent < sizeof(half) && peer_session(&inside, &peers[i]);) {
+            sent += peer_send_bytes(&peers[i], half + sent, sizeof(half) - sent, NULL, 0);
+            inside_turn(&inside);
+            inside_check(&inside);
+        }
+    for (int turn = 0; turn < 8; turn++)
+        inside_turn(&inside);
+    assert_non_null(peer_session(&inside, &peers[0]));
+    assert_null(peer_session(&inside, &peers[1]));
+    expect(&peers[2], PING(1), "not_found");
+    for (int i = 0; i < 3; i++)
+        peer_close(&peers[i]);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +497,10 @@ int main(void)
         cmocka_unit_test(test_registered_late_wakes),
         cmocka_unit_test(test_open_many_too_long),
         cmocka_unit_test(test_the_dead_go_first),
+        cmocka_unit_test(test_one_request_a_slice),
+        cmocka_unit_test(test_gone_while_behind),
+        cmocka_unit_test(test_descriptors_over_slices),
+        cmocka_unit_test(test_held_for_a_user),
     };
 
     return cmocka_run_group_tests(tests, warm_up, NULL);
