@@ -188,8 +188,9 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
                              "waiting requests of a session");
     if (call->session->user->held_bytes + gb_wait_bytes(call->line_length, count) >
         limits->held_bytes)
-        return gb_fail_limit(&call->error, "held_bytes", (long long)limits->held_bytes,
-                             "bytes of a user's messages that are not whole, wait, or are not read");
+        return gb_fail_limit(
+            &call->error, "held_bytes", (long long)limits->held_bytes,
+            "bytes of a user's messages that are not whole, wait, or are not read");
     if (gb_wait_new(call->session, call->line, call->line_length, call->fds, call->fd_count, names,
                     count, gb_now_ms(), until_ms, &call->wait) < 0)
         return gb_call_no_memory(call);

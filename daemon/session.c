@@ -57,8 +57,7 @@ static const char *charge(struct gb_session *session)
     const struct gb_limits *limits = &session->server->config->limits;
     struct gb_user *user = session->user;
     const struct gb_frame *in = &session->conn.in;
-    uint64_t bytes =
-        in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
+    uint64_t bytes = in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
     uint64_t fds = in->fd_count;
     bool more_bytes = bytes > session->held_bytes, more_fds = fds > session->held_fds;
 

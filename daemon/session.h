@@ -41,7 +41,7 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
-    struct gb_link produced; /* objects that are withdrawn when it ends */
+    struct gb_link produced;       /* objects that are withdrawn when it ends */
     uint64_t held_bytes, held_fds; /* that its user is charged with */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;

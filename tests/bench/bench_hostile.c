@@ -89,8 +89,8 @@ static void pump(const struct pump *pump)
                    (n = recv(one->fd, buffer, MEBIBYTE, 0)) > 0)
                 ; /* descriptors that come along are dropped by the kernel */
             while ((one->revents & POLLOUT) &&
-                   (n = send(one->fd, pump->text + sent[i], pump->length - sent[i],
-                             MSG_NOSIGNAL)) > 0) {
+                   (n = send(one->fd, pump->text + sent[i], pump->length - sent[i], MSG_NOSIGNAL)) >
+                       0) {
                 sent[i] = (sent[i] + (size_t)n) % pump->length;
                 if (!pump->deaf && n < 4096)
                     break;
@@ -132,8 +132,8 @@ static char *long_line(const char *before, const char *item, const char *after)
 static char *names_line(const char *method, size_t count, const char *more)
 {
     char *line = allocate(count + 8, NAME_BYTES), name[NAME_BYTES];
-    int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"names\":[",
-                     method);
+    int at = sprintf(
+        line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"names\":[", method);
 
     for (size_t i = 0; i < count; i++) {
         object_name(name, MANY, i % OBJECTS);
@@ -281,7 +281,8 @@ static void descriptors(void)
 
     for (int i = 0; i < 16; i++) {
         fds[i] = open("/dev/null", O_RDWR | O_CLOEXEC);
-        at += sprintf(line + at, "%s{\"kind\":\"memfd\",\"fd\":%d,\"bytes\":4096,\"device\":\"host\"}",
+        at += sprintf(line + at,
+                      "%s{\"kind\":\"memfd\",\"fd\":%d,\"bytes\":4096,\"device\":\"host\"}",
                       i ? "," : "", i);
     }
     at += sprintf(line + at, "]}}\n");

@@ -25,8 +25,8 @@
 enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, CALLS };
 
 static struct {
-    _Atomic int64_t realtime_ns; /* added to the wall clock */
-    _Atomic uint64_t most;       /* bytes that one call receives or sends; 0: any */
+    _Atomic int64_t realtime_ns;  /* added to the wall clock */
+    _Atomic uint64_t most;        /* bytes that one call receives or sends; 0: any */
     _Atomic uint64_t send_buffer; /* bytes of the socket buffer of what is accepted; 0: as ever */
     struct {
         _Atomic int64_t skip;  /* calls that go well before the first that fails */

@@ -380,9 +380,10 @@ static void test_one_request_a_slice(void **state)
     for (int i = 0; i < 100; i++) {
         char line[128];
 
-        snprintf(line, sizeof(line),
-                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"stat\",\"params\":{\"name\":\"none\"}}\n",
-                 i);
+        snprintf(
+            line, sizeof(line),
+            "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"stat\",\"params\":{\"name\":\"none\"}}\n",
+            i);
         peer_send(&flood, line);
     }
     inside_turn(&inside);
@@ -437,7 +438,8 @@ static void test_gone_while_behind(void **state)
 static void test_descriptors_over_slices(void **state)
 {
     static const char line[] =
-        "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":\"r\","
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":"
+        "\"r\","
         "\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":64,\"data\":{\"handle\":0,"
         "\"offset\":0,\"bytes\":64}},\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":4096,"
         "\"device\":\"host\"}]}}\n";
@@ -461,7 +463,8 @@ static void test_descriptors_over_slices(void **state)
 /* What is kept for a user is limited: who has more of it than a little goes, who has little stays. */
 static void test_held_for_a_user(void **state)
 {
-    static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K", NULL};
+    static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K",
+                                          NULL};
     static char half[200 * 1024];
     struct peer peers[3];
 
