@@ -420,12 +420,19 @@ static bool receive(struct gb_session *session)
     return false;
 }
 
+/* Until it has used one up a session has more time, so that a batch of requests now and then is
+   served at once. */
+static uint64_t slice(const struct gb_session *session)
+{
+    return session->busy ? session->server->slice_ns : 4 * session->server->slice_ns;
+}
+
 void gb_session_serve(struct gb_session *session)
 {
     gb_session_flush(session);
     if (!session->ended && receive(session)) {
         end_hung_up(session->server, session);
-        serve_lines(session, uv_hrtime() + session->server->slice_ns);
+        serve_lines(session, uv_hrtime() + slice(session));
         watch_half_line(session);
     }
     if (session->ended)

@@ -13,8 +13,8 @@
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* For so long a session is served at a time; what else it has sent then waits for those who have sent
-   less. A request is never cut short. */
+/* For so long a session that keeps us busy is served at a time; four times as long before it is known
+   to. What else it has sent waits for those who have sent less. A request is never cut short. */
 #define GB_SESSION_SLICE_NS 50000u
 
 struct gb_session {
