@@ -671,6 +671,8 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
             gb_storage_unref(restoring->store, storage);
             restored->storage = storage = NULL;
         }
+        if (storage) /* also where none of its objects has a name any more */
+            gb_storage_set_clean(storage);
         for (uint64_t j = 0; r == 0 && j < restored->objects; j++)
             r = restore_object(restoring, restored, &cursor);
         if (r == GPUBUF_E_INVALID) {

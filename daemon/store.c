@@ -665,6 +665,8 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
     storage->device->spilled_bytes -= storage->size;
     if (storage->pins > 0)
         storage->device->pinned += storage->bytes;
+    if (storage->leases > 0) /* of who comes back after a crash */
+        storage->device->leased += storage->bytes;
     return 0;
 }
 
@@ -676,6 +678,8 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
     storage->passed = false;
     if (storage->pins > 0)
         storage->device->pinned -= storage->bytes;
+    if (storage->leases > 0)
+        storage->device->leased -= storage->bytes;
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     storage->placement_count = 0;

@@ -1,7 +1,8 @@
 /*
- * Movers and the clock, by hand: what is otherwise up to threads and to time is up to the input, so
- * that it means the same whenever it is played. Include it in one file of a target; the Makefile has
- * to wrap clock_gettime and uv_now there. These functions take the place of daemon/mover.c.
+ * Movers, the clock and a service manager, by hand: what is otherwise up to threads, to time and to
+ * another process is up to the input, so that it means the same whenever it is played. Include it in
+ * one file of a target; the Makefile has to wrap clock_gettime, getrandom and uv_now there. These
+ * functions take the place of daemon/mover.c and daemon/notify.c.
  *
  * Jobs of every mover are in one queue, in the order in which they were submitted. Unless jobs are
  * held, a turn ends with all of them done.
@@ -9,11 +10,17 @@
 #ifndef GB_FUZZ_BY_HAND_H
 #define GB_FUZZ_BY_HAND_H
 
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/mover.h"
+#include "daemon/notify.h"
 #include "gpubuf.h"
 
 /* ---- the clock ---- */
@@ -36,6 +43,18 @@ uint64_t __wrap_uv_now(const uv_loop_t *loop)
 {
     (void)loop;
     return hand_clock_ms;
+}
+
+/* Every identity is 00112233445566778899aabbccddeeff. */
+ssize_t __wrap_getrandom(void *data, size_t length, unsigned flags);
+ssize_t __wrap_getrandom(void *data, size_t length, unsigned flags)
+{
+    unsigned char *bytes = data;
+
+    (void)flags;
+    for (size_t i = 0; i < length; i++)
+        bytes[i] = (unsigned char)(0x11 * (i % 16));
+    return (ssize_t)length;
 }
 
 /* ---- movers ---- */
@@ -105,6 +124,131 @@ void gb_mover_end(struct gb_mover *mover)
     while (mover && hand_do_job())
         ;
     free(mover);
+}
+
+/* ---- the service manager ---- */
+
+enum { HAND_KEPT = 64, HAND_FDS_FROM = 300 };
+
+/* What it keeps. */
+static struct hand_kept {
+    char name[GB_NOTIFY_NAME_BYTES + 1];
+    int fd;
+} hand_kept[HAND_KEPT];
+static unsigned hand_kept_count;
+
+int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
+{
+    struct hand_kept *kept = &hand_kept[hand_kept_count];
+
+    if (notify->socket < 0)
+        return 0;
+    if (hand_kept_count == HAND_KEPT)
+        return GPUBUF_E_SYSTEM;
+    kept->fd = fcntl(fd, F_DUPFD_CLOEXEC, HAND_FDS_FROM); /* apart from the daemon's */
+    if (kept->fd < 0)
+        return GPUBUF_E_SYSTEM;
+    snprintf(kept->name, sizeof(kept->name), "%s", name);
+    hand_kept_count++;
+    return 0;
+}
+
+int gb_notify_unstore(struct gb_notify *notify, const char *name)
+{
+    if (notify->socket < 0)
+        return 0;
+    for (unsigned i = hand_kept_count; i-- > 0;)
+        if (strcmp(hand_kept[i].name, name) == 0) {
+            close(hand_kept[i].fd);
+            hand_kept[i] = hand_kept[--hand_kept_count];
+        }
+    return 0;
+}
+
+/* Hands all that it keeps over to a new daemon. False if memory is out. */
+static bool hand_over(struct gb_notify *notify)
+{
+    *notify = (struct gb_notify){.fds = calloc(HAND_KEPT, sizeof(struct gb_notify_fd))};
+    if (!notify->fds)
+        return false;
+    for (unsigned i = 0; i < hand_kept_count; i++)
+        notify->fds[notify->fd_count++] = (struct gb_notify_fd){
+            strdup(hand_kept[i].name), fcntl(hand_kept[i].fd, F_DUPFD_CLOEXEC, 3)};
+    return true;
+}
+
+static void hand_forget(void)
+{
+    while (hand_kept_count > 0)
+        close(hand_kept[--hand_kept_count].fd);
+}
+
+int gb_notify_take_at(struct gb_notify *notify, unsigned i)
+{
+    int fd = notify->fds[i].fd;
+
+    notify->fds[i].fd = -1;
+    return fd;
+}
+
+int gb_notify_take(struct gb_notify *notify, const char *name)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd >= 0 && strcmp(notify->fds[i].name, name) == 0)
+            return gb_notify_take_at(notify, i);
+    return -1;
+}
+
+void gb_notify_drop(struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd >= 0) {
+            close(gb_notify_take_at(notify, i));
+            gb_notify_unstore(notify, notify->fds[i].name);
+        }
+}
+
+void gb_notify_end(struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        if (notify->fds[i].fd >= 0)
+            close(notify->fds[i].fd);
+        free((void *)(uintptr_t)notify->fds[i].name);
+    }
+    free(notify->fds);
+    *notify = GB_NOTIFY_NONE;
+}
+
+int gb_notify_wait(struct gb_notify *notify, int timeout_ms)
+{
+    (void)notify;
+    (void)timeout_ms;
+    return 0;
+}
+
+#define HAND_TOLD(function)                                                                        \
+    int function(struct gb_notify *notify)                                                         \
+    {                                                                                              \
+        (void)notify;                                                                              \
+        return 0;                                                                                  \
+    }
+HAND_TOLD(gb_notify_ready)
+HAND_TOLD(gb_notify_stopping)
+HAND_TOLD(gb_notify_reloading)
+HAND_TOLD(gb_notify_watchdog)
+
+int gb_notify_status(struct gb_notify *notify, const char *format, ...)
+{
+    (void)notify;
+    (void)format;
+    return 0;
+}
+
+int gb_notify_main_pid(struct gb_notify *notify, int pid)
+{
+    (void)notify;
+    (void)pid;
+    return 0;
 }
 
 #endif

@@ -11,11 +11,13 @@
  *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come again
  *   E3  L           the third call of the device from now on fails; it is lost
  *   Z0  Z1  Z2      files of the disk tier are removed, cut off, changed
+ *   K0              where there is a service manager: the daemon is gone, and its successor begins
  *   W1              in the first line: which server, see `worlds`
  *   +step           without a turn of the loop after it
  * Sessions 0 and 1 are root's, 2 and 3 of two other users. After each turn every account is compared
- * with what is there; what the server sends is JSON, and never admits a defect. After the last step
- * nothing is left: no byte, no descriptor, no file.
+ * with what is there; what the server sends is JSON, and never admits a defect. Every object that is
+ * sealed is there after a crash, and is the same. After the last step nothing is left: no byte, no
+ * descriptor, no file.
  */
 #include <limits.h>
 #include <poll.h>
@@ -37,7 +39,7 @@
 #include "request_steps.h"
 #include "tests/unit/inside.h"
 
-enum { PEERS = 4, STEPS = 256, WORLDS = 3 };
+enum { PEERS = 4, STEPS = 256, WORLDS = 4, MANAGED = 3 };
 
 struct player {
     struct peer peer;
@@ -50,6 +52,8 @@ static struct world {
     struct inside inside;
     char tier[PATH_MAX]; /* the disk tier's directory; "" if there is none */
     DIR *files;          /* there */
+    bool damaged;        /* they may not be what they were */
+    struct gb_notify notify;
 } worlds[WORLDS];
 static struct world *world;
 static struct player players[PEERS];
@@ -157,7 +161,7 @@ static void make_gpu(struct gb_device *device)
     strcpy(device->alias, "cuda:0");
 }
 
-/* ---- the servers: one without tiers, one with both below a GPU, one with a disk ---- */
+/* ---- the servers: without tiers, with both below a GPU, with a disk, and that with a manager ---- */
 
 static void do_jobs(void)
 {
@@ -188,6 +192,46 @@ static void make_tier(struct world *of, char *option, size_t size)
     snprintf(option, size, "--tier=disk:2M:%s", of->tier);
 }
 
+/* Has the server that was made serve. */
+static void start_world(void)
+{
+    struct inside *inside = &world->inside;
+    struct gb_server *server = &inside->server;
+    long number = world - worlds;
+    char lock[64];
+
+    if (number == 1)
+        make_gpu(server->devices[0]);
+    if (number > 0) /* what is small is moved fast */
+        server->devices[0]->granularity = 65536;
+    if (number == MANAGED) {
+        DEMAND(hand_over(&world->notify));
+        server->notify = &world->notify;
+    }
+    DEMAND(mkdir(inside->directory, 0700) == 0);
+    inside_listen(inside);
+    inside->work = do_jobs;
+    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are part of it */
+    if (number == MANAGED)
+        gb_notify_drop(&world->notify);
+    /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
+    unlink(inside->socket);
+    snprintf(lock, sizeof(lock), "%s.lock", inside->socket);
+    unlink(lock);
+    DEMAND(rmdir(inside->directory) == 0);
+}
+
+static void restart_world(void)
+{
+    struct inside *inside = &world->inside;
+    struct gb_error error;
+
+    inside_stop(inside);
+    gb_notify_end(&world->notify);
+    DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
+    start_world();
+}
+
 static void begin_world(unsigned number)
 {
     static const char *const limits[] = {
@@ -196,7 +240,7 @@ static void begin_world(unsigned number)
         "--limit=sessions=3",        "--limit=output_bytes=400K",  "--retire-after=60"};
     enum { LIMITS = sizeof(limits) / sizeof(limits[0]) };
     const char *options[LIMITS + 5] = {NULL};
-    char disk[PATH_MAX + 32], lock[64];
+    char disk[PATH_MAX + 32];
     unsigned count = LIMITS;
 
     world = &worlds[number];
@@ -209,19 +253,8 @@ static void begin_world(unsigned number)
         options[count++] = "--tier=host:2M";
     options[count++] = number > 0 ? "--device=host:2M" : "--device=host:16M";
     inside_make(&world->inside, options);
-    if (number == 1)
-        make_gpu(world->inside.server.devices[0]);
-    if (number > 0) /* what is small is moved fast */
-        world->inside.server.devices[0]->granularity = 65536;
-    inside_listen(&world->inside);
-    world->inside.work = do_jobs;
-    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are part of it */
-    strcpy(world->inside.server.instance, INSTANCE);
-    /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
-    unlink(world->inside.socket);
-    snprintf(lock, sizeof(lock), "%s.lock", world->inside.socket);
-    unlink(lock);
     DEMAND(rmdir(world->inside.directory) == 0);
+    start_world();
 }
 
 static void begin_once(void)
@@ -253,10 +286,91 @@ static void begin_anew(void)
         server->spill.tiers[i].failing_until = 0;
         server->spill.tiers[i].next_file = 0;
     }
+    world->damaged = false;
     failing.calls = 0;
     failing.lost = false;
     hand_jobs.hold = false;
     hand_clock_ms = 1000000;
+}
+
+/* ---- crashes ---- */
+
+/* What an object was before. */
+struct survivor {
+    char *text; /* owned */
+    size_t length;
+    uint64_t version, bytes;
+    uid_t uid;
+    unsigned mode;
+    enum gb_evict evict;
+    bool pinned;
+};
+
+static struct survivor survivor_of(const struct gb_object *object)
+{
+    struct survivor survivor = {.text = malloc(object->text_length + 1),
+                                .length = object->text_length,
+                                .version = object->version,
+                                .bytes = object->bytes,
+                                .uid = object->owner->uid,
+                                .mode = object->mode,
+                                .evict = object->evict,
+                                .pinned = object->pinned};
+
+    DEMAND(survivor.text);
+    memcpy(survivor.text, object->text, survivor.length);
+    return survivor;
+}
+
+static bool is_same(const struct survivor *a, const struct survivor *b)
+{
+    return a->version == b->version && a->bytes == b->bytes && a->uid == b->uid &&
+           a->mode == b->mode && a->evict == b->evict && a->pinned == b->pinned &&
+           a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
+}
+
+/* Those with a name, in the names' order; owned. */
+static struct survivor *note_objects(size_t *count)
+{
+    const struct gb_names *names = &world->inside.server.registry.names;
+    struct survivor *all = NULL;
+
+    *count = 0;
+    for (const struct gb_name *name = gb_names_lower(names, "", 0, false); name;
+         name = gb_names_next(name)) {
+        all = realloc(all, (*count + 1) * sizeof(*all));
+        DEMAND(all);
+        all[(*count)++] = survivor_of(GB_CONTAINER(name, struct gb_object, index));
+    }
+    return all;
+}
+
+/* The daemon is gone between two turns; what it had told its manager is all that its successor has. */
+static void crash(void)
+{
+    struct survivor *before, *after;
+    size_t count, left, found = 0;
+
+    if (world != &worlds[MANAGED] || world->inside.server.state.failed)
+        return;
+    before = note_objects(&count);
+    gb_state_hand_over(&world->inside.server.state);
+    for (int i = 0; i < PEERS; i++)
+        peer_close(&players[i].peer);
+    restart_world();
+    after = note_objects(&left);
+    DEMAND(left <= count && (left == count || world->damaged));
+    for (size_t i = 0; i < count; i++) {
+        if (found < left && is_same(&before[i], &after[found]))
+            free(after[found++].text);
+        else
+            DEMAND(world->damaged);
+        free(before[i].text);
+    }
+    DEMAND(found == left);
+    free(before);
+    free(after);
+    inside_check(&world->inside);
 }
 
 /* ---- steps ---- */
@@ -386,6 +500,7 @@ static void damage(char how)
 
     if (!world->files)
         return;
+    world->damaged = true;
     rewinddir(world->files);
     while ((entry = readdir(world->files))) {
         int fd;
@@ -455,6 +570,8 @@ static void step(const char *text, size_t length)
         failing.lost = true;
     else if (kind == 'Z')
         damage(digit);
+    else if (kind == 'K')
+        crash();
     else if (digit >= '0' && digit < '0' + PEERS && length > 1)
         of_player(kind, &players[digit - '0'], text + 2, length - 2);
 }
@@ -478,21 +595,18 @@ static void play(const char *text, size_t size)
     }
 }
 
-/* Which of the first 200 descriptors are open: a leak takes one of those. */
-static void note_fds(struct pollfd fds[200])
+/* How many of the first 200 descriptors are open: a leak takes one of those. */
+static unsigned count_fds(void)
 {
+    struct pollfd fds[200];
+    unsigned count = 0;
+
     for (int i = 0; i < 200; i++)
         fds[i] = (struct pollfd){.fd = i};
     poll(fds, 200, 0);
-}
-
-static void check_fds(const struct pollfd before[200])
-{
-    struct pollfd after[200];
-
-    note_fds(after);
     for (int i = 0; i < 200; i++)
-        DEMAND((before[i].revents & POLLNVAL) == (after[i].revents & POLLNVAL));
+        count += !(fds[i].revents & POLLNVAL);
+    return count;
 }
 
 static void check_files(void)
@@ -510,12 +624,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     unsigned number = size > 2 && data[0] == 'W' && data[1] < '0' + WORLDS ? data[1] - '0' : 0;
-    struct pollfd fds[200];
+    unsigned fds;
 
     begin_once();
     world = &worlds[number % WORLDS];
+    if (world == &worlds[MANAGED]) {
+        hand_forget();
+        restart_world();
+    }
     begin_anew();
-    note_fds(fds);
+    fds = count_fds();
     play((const char *)data, size);
     for (int i = 0; i < PEERS; i++) {
         drop_fds(&players[i]);
@@ -523,8 +641,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         players[i].deaf = false;
     }
     hand_jobs.hold = false;
+    hand_clock_ms += world->inside.config.grace_ms; /* if somebody has not come yet */
+    turn();
     inside_empty(&world->inside);
     check_files();
-    check_fds(fds);
+    DEMAND(count_fds() == fds);
+    /* The journal, and nothing else. */
+    DEMAND(world != &worlds[MANAGED] || hand_kept_count <= 1);
     return 0;
 }

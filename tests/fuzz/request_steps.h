@@ -28,7 +28,7 @@
 #define IPC "{'kind':'cuda_ipc','ipc':'" OCTETS_64 "','bytes':65536,'device':'GPU-f0'}"
 #define OCTETS_32 "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 #define OCTETS_64 OCTETS_32 OCTETS_32 "=="
-#define INSTANCE "00112233445566778899aabbccddeeff"
+#define INSTANCE "00112233445566778899aabbccddeeff" /* by_hand.h */
 #define RESUME(objects) "'protocol':1,'resume':{'instance':'" INSTANCE "','objects':[" objects "]}"
 #define VERSION "{'name':'@','version':#}"
 
@@ -92,6 +92,7 @@ static const char *const templates[] = {
     "J0", "J1", "J1", "J9",
     "E#", "L",
     "Z0", "Z1", "Z2",
+    "K0", "K0",
 };
 /* clang-format on */
 
