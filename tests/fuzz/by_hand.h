@@ -1,7 +1,7 @@
 /*
  * Movers, the clock and a service manager, by hand: what is otherwise up to threads, to time and to
  * another process is up to the input, so that it means the same whenever it is played. Include it in
- * one file of a target; the Makefile has to wrap clock_gettime, getrandom and uv_now there. These
+ * one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime and uv_now there. These
  * functions take the place of daemon/mover.c and daemon/notify.c.
  *
  * Jobs of every mover are in one queue, in the order in which they were submitted. Unless jobs are
@@ -43,6 +43,16 @@ uint64_t __wrap_uv_now(const uv_loop_t *loop)
 {
     (void)loop;
     return hand_clock_ms;
+}
+
+/* For slices of time, which end only when the input wants it. */
+static uint64_t hand_tick_ns, hand_ticks_ns;
+
+uint64_t __wrap_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void)
+{
+    hand_ticks_ns += hand_tick_ns;
+    return hand_clock_ms * 1000000 + hand_ticks_ns;
 }
 
 /* Every identity is 00112233445566778899aabbccddeeff. */

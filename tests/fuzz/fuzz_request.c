@@ -8,6 +8,7 @@
  *   X0  H0          it closes; it says that it will send no more
  *   Q0  R0          it reads no longer; it does again
  *   T250            so many milliseconds pass
+ *   P1  P0          each look at the clock takes a quarter of a slice; it takes none
  *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come again
  *   E3  L           the third call of the device from now on fails; it is lost
  *   Z0  Z1  Z2      files of the disk tier are removed, cut off, changed
@@ -290,6 +291,7 @@ static void begin_anew(void)
     failing.calls = 0;
     failing.lost = false;
     hand_jobs.hold = false;
+    hand_tick_ns = hand_ticks_ns = 0;
     hand_clock_ms = 1000000;
 }
 
@@ -392,13 +394,27 @@ static void hear(struct player *player)
         peer_close(&player->peer);
 }
 
-/* A turn of the loop, and another one while movers bring something. */
+/* Whether the loop would not sleep. */
+static bool goes_on(const struct gb_server *server)
+{
+    const struct gb_device *device = server->devices[0];
+
+    return !gb_list_empty(&server->busy) || !gb_list_empty(&server->waits.woken) ||
+           (device->space_changed &&
+            (!gb_list_empty(&device->waits) || !gb_list_empty(&device->expecting))) ||
+           (!hand_jobs.hold && hand_first_job());
+}
+
+/* A turn of the loop, and others until it would sleep. */
 static void turn(void)
 {
+    int turns = 0;
+
     do {
         inside_turn(&world->inside);
-        inside_check(&world->inside);
-    } while (!hand_jobs.hold && hand_first_job());
+        DEMAND(++turns < 10000);
+    } while (goes_on(&world->inside.server));
+    inside_check(&world->inside);
     for (int i = 0; i < PEERS; i++)
         hear(&players[i]);
 }
@@ -562,6 +578,8 @@ static void step(const char *text, size_t length)
         say(&players[kind - 'a'], text + 1, length - 1);
     else if (kind == 'T')
         hand_clock_ms += read_number(text + 1, length - 1);
+    else if (kind == 'P')
+        hand_tick_ns = digit == '1' ? GB_SESSION_SLICE_NS / 4 : 0;
     else if (kind == 'J')
         jobs(digit);
     else if (kind == 'E')
@@ -641,6 +659,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         players[i].deaf = false;
     }
     hand_jobs.hold = false;
+    hand_tick_ns = 0;
     hand_clock_ms += world->inside.config.grace_ms; /* if somebody has not come yet */
     turn();
     inside_empty(&world->inside);

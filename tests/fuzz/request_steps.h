@@ -88,7 +88,7 @@ static const char *const templates[] = {
     "&{'jsonrpc':'2.0','id':#,'meth\nT30000",
     "F%s", "F%ws", "F%un", "F%rpkdzh",
     "X%", "H%", "Q%", "R%",
-    "T!", "T!",
+    "T!", "T!", "P1", "P0",
     "J0", "J1", "J1", "J9",
     "E#", "L",
     "Z0", "Z1", "Z2",
