@@ -589,17 +589,16 @@ $(TIDY) $(NODE_TIDY): $(LINT)/tidy/%.ok: % .clang-tidy $(HEADERS) $(NODE_HEADERS
 	$(Q)$(CLANG_TIDY) --quiet $< -- $(CHECK_FLAGS) 2>$@.log || { cat $@.log; exit 1; }
 	@touch $@
 
-# Two macros that cppcheck cannot see through are told to it. Left out: what follows calls between
-# files (ctu…), which takes an allocation that failed for one that is used, and advice against
-# functions that one thread alone calls.
+# Left out: what follows calls between files (ctu…), which takes an allocation that failed for one
+# that is used, and advice against functions that one thread alone calls. cppcheck is told roughly of
+# a macro that it does not see: with a `;` in a -D it leaves out whole files without a word.
 CPPCHECK_FLAGS := --quiet --error-exitcode=1 --std=c11 --library=posix --library=gnu -j2 \
 	--enable=warning,performance,portability --inline-suppr \
-	-D'cJSON_ArrayForEach(item,array)=for(item=(array)->child;item;item=item->next)' \
-	-D'gb_log(level,...)=(void)(level)' -D_GNU_SOURCE -D__GNUC__ -Iinclude -I. \
+	-D'cJSON_ArrayForEach(item,array)=while((item=(array)->child))' \
+	-D_GNU_SOURCE -D__GNUC__ -Iinclude -I. \
 	--suppress=missingIncludeSystem --suppress=ctunullpointer --suppress=ctuuninitvar \
 	--suppress=getpwuidCalled --suppress=readdirCalled --suppress=strtokCalled --suppress=invalidFunctionArgBool \
-	--suppress=arrayIndexThenCheck --suppress=leakReturnValNotUsed:tests/fakecuda/space.c \
-	--suppress=nullPointer:tests/lib/harness.c
+	--suppress=arrayIndexThenCheck --suppress=leakReturnValNotUsed:tests/fakecuda/space.c
 lint-cppcheck:
 	$(call say,CPPCHECK,'all C files')
 	@mkdir -p $(LINT)/cppcheck

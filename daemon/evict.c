@@ -185,11 +185,12 @@ bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *co
                       uint64_t *bytes)
 {
     const struct gb_recency *recency = entry->in;
-    struct merge older = {recency, recency->clean.next, recency->dirty.next, false, 0, 0};
-    struct merge newer = {recency, recency->clean.prev, recency->dirty.prev, true, 0, 0};
+    struct merge older, newer;
     bool found = false, from_newest = false;
 
     assert(recency && !entry->holds);
+    older = (struct merge){recency, recency->clean.next, recency->dirty.next, false, 0, 0};
+    newer = (struct merge){recency, recency->clean.prev, recency->dirty.prev, true, 0, 0};
     while (!found && !from_newest && older.count < most) {
         found = !pass(&older, entry);
         from_newest = !found && !pass(&newer, entry);

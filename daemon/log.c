@@ -63,7 +63,7 @@ static void write_word(struct gb_writer *line, const char *text)
         gb_write_cstring(line, text);
 }
 
-static void write_text_line(struct gb_writer *line, enum gb_log_level level, const char *event,
+static void write_text_line(struct gb_writer *line, enum gb_log_level level,
                             const struct gb_log_field *fields)
 {
     static const int priorities[] = {7, 6, 4, 3};
@@ -74,8 +74,8 @@ static void write_text_line(struct gb_writer *line, enum gb_log_level level, con
         write_time(line);
         gb_write_format(line, " %-7s ", level_names[level]);
     }
-    gb_write_text(line, event);
-    for (const struct gb_log_field *field = fields; field->key; field++) {
+    gb_write_text(line, fields->text);
+    for (const struct gb_log_field *field = fields + 1; field->key; field++) {
         gb_write_format(line, " %s=", field->key);
         if (field->text)
             write_word(line, field->text);
@@ -84,13 +84,12 @@ static void write_text_line(struct gb_writer *line, enum gb_log_level level, con
     }
 }
 
-static void write_json_line(struct gb_writer *line, enum gb_log_level level, const char *event,
+static void write_json_line(struct gb_writer *line, enum gb_log_level level,
                             const struct gb_log_field *fields)
 {
     GB_WRITE_LITERAL(line, "{\"time\":\"");
     write_time(line);
-    gb_write_format(line, "\",\"level\":\"%s\",\"event\":", level_names[level]);
-    gb_write_cstring(line, event);
+    gb_write_format(line, "\",\"level\":\"%s\"", level_names[level]);
     for (const struct gb_log_field *field = fields; field->key; field++) {
         gb_write_format(line, ",\"%s\":", field->key);
         if (field->text)
@@ -101,15 +100,15 @@ static void write_json_line(struct gb_writer *line, enum gb_log_level level, con
     gb_write_char(line, '}');
 }
 
-void gb_log_write(enum gb_log_level level, const char *event, const struct gb_log_field *fields)
+void gb_log_write(enum gb_log_level level, const struct gb_log_field *fields)
 {
     struct gb_writer line;
 
     gb_writer_init(&line, 8192);
     if (setup.json)
-        write_json_line(&line, level, event, fields);
+        write_json_line(&line, level, fields);
     else
-        write_text_line(&line, level, event, fields);
+        write_text_line(&line, level, fields);
     gb_write_char(&line, '\n');
     if (!line.failed && write(STDERR_FILENO, line.data, line.length) < 0) {
         /* Nowhere left to say it. */

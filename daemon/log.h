@@ -24,16 +24,16 @@ struct gb_log_field {
 void gb_log_setup(enum gb_log_level level, bool json);
 bool gb_log_enabled(enum gb_log_level level);
 
-/* `fields` ends with an entry whose key is NULL. */
-void gb_log_write(enum gb_log_level level, const char *event, const struct gb_log_field *fields);
+/* `fields` begins with the event and ends with an entry whose key is NULL. */
+void gb_log_write(enum gb_log_level level, const struct gb_log_field *fields);
 
 /* gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", path)); nothing is evaluated when the
    level is off. */
 #define gb_log(level, event, ...)                                                                  \
     do {                                                                                           \
         if (gb_log_enabled(level))                                                                 \
-            gb_log_write((level), (event),                                                         \
-                         (const struct gb_log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}});            \
+            gb_log_write((level), (const struct gb_log_field[]){                                   \
+                                      GB_LOG_TEXT("event", event), ##__VA_ARGS__, {0}});           \
     } while (0)
 
 #endif

@@ -683,8 +683,9 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     (void)present;
     if (r == 0)
         r = gb_call_find(call, &params->of, &source);
-    if (r == 0)
-        r = gb_call_mode(call, &params->mode, source->mode, &mode);
+    if (r < 0)
+        return r;
+    r = gb_call_mode(call, &params->mode, source->mode, &mode);
     /* Who opens the alias is given the source's segments, which others of its domain share: nobody
        may get there who could not open the source. */
     if (r == 0 && (mode & ~source->mode))

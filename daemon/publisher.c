@@ -62,6 +62,7 @@ static void on_door(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
+        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(door_fd(door), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd >= 0) {

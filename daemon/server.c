@@ -231,6 +231,7 @@ static void turn_away(struct gb_server *server, int why)
     if (server->spare_fd < 0)
         return;
     close(server->spare_fd);
+    /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         close(fd);
@@ -244,6 +245,7 @@ static void on_listen(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
+        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         int why;
 

@@ -361,8 +361,8 @@ static void end_hung_up(struct gb_server *server, struct gb_session *current)
         for (int i = 0; i < count; i++) {
             struct gb_session *session = events[i].data.ptr;
 
-            if (session == current)
-                session->hung_up = true;
+            if (current && session == current)
+                current->hung_up = true;
             else
                 gb_session_drain(session);
         }

@@ -110,12 +110,11 @@ static void check_frames(const char *text, size_t length)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = malloc(size + 1); /* exactly as long, for the sanitizer */
+    char *text = malloc(size ? size : 1); /* exactly as long, for the sanitizer */
     char accept[GB_WS_ACCEPT_BYTES];
 
     if (!text)
         return 0;
-    text = realloc(text, size ? size : 1);
     memcpy(text, data, size);
     check_request(text, size);
     check_host(text, size);

@@ -353,6 +353,7 @@ int fake_memfd(size_t bytes, int value, int seals)
 static void serve(int listener, bool greet, fake_script script, const void *arg)
 {
     char line[65536];
+    /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         _exit(1);
