@@ -185,7 +185,7 @@ static void serve_sessions(struct gb_server *server)
         serve_next(&turn);
     if (gb_list_empty(&server->busy))
         return;
-    until = uv_hrtime() + server->slice_ns;
+    until = uv_hrtime() + server->slice_ns / 2;
     do
         serve_next(&server->busy);
     while (!gb_list_empty(&server->busy) && uv_hrtime() < until);

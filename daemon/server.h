@@ -62,8 +62,8 @@ struct gb_server {
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
     struct gb_link ready; /* with something to receive or room to send */
-    struct gb_link busy;  /* the same, but they have used up their last slice */
-    uint64_t slice_ns;    /* for each session; and for all busy ones together, in a turn */
+    struct gb_link busy;  /* the same, but busy: after the others, and not all of them in a turn */
+    uint64_t slice_ns;    /* for each session; half of it for all busy ones together, in a turn */
     struct gb_link dirty; /* with output to send at the end of the turn */
     struct gb_link walks; /* struct gb_walk: over the sessions */
     uint64_t session_count, next_session;

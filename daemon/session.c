@@ -152,6 +152,7 @@ int gb_session_new(struct gb_server *server, int fd)
     }
     session->server = server;
     session->group_count = -1;
+    session->busy = true; /* until it is seen not to be */
     gb_conn_init(&session->conn, fd);
     r = admit(session);
     if (r == 0)
@@ -293,6 +294,7 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
    rest is kept for later. `until`: of uv_hrtime(). */
 static void serve_lines(struct gb_session *session, uint64_t until)
 {
+    unsigned lines = 0;
     const char *line;
     size_t length;
     int r = 0;
@@ -314,7 +316,9 @@ static void serve_lines(struct gb_session *session, uint64_t until)
         }
         session->busy = uv_hrtime() >= until;
         session->behind = session->busy && gb_frame_has_line(&session->conn.in);
+        lines++;
     }
+    session->busy |= lines > GB_SESSION_MODEST_LINES;
     if (session->ended || session->doomed)
         return;
     if (r == GPUBUF_E_LIMIT)
@@ -420,19 +424,12 @@ static bool receive(struct gb_session *session)
     return false;
 }
 
-/* Until it has used one up a session has more time, so that a batch of requests now and then is
-   served at once. */
-static uint64_t slice(const struct gb_session *session)
-{
-    return session->busy ? session->server->slice_ns : 4 * session->server->slice_ns;
-}
-
 void gb_session_serve(struct gb_session *session)
 {
     gb_session_flush(session);
     if (!session->ended && receive(session)) {
         end_hung_up(session->server, session);
-        serve_lines(session, uv_hrtime() + slice(session));
+        serve_lines(session, uv_hrtime() + session->server->slice_ns);
         watch_half_line(session);
     }
     if (session->ended)

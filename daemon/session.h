@@ -13,9 +13,11 @@
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* For so long a session that keeps us busy is served at a time; four times as long before it is known
-   to. What else it has sent waits for those who have sent less. A request is never cut short. */
-#define GB_SESSION_SLICE_NS 50000u
+/* For so long a session is served at a time. What else it has sent waits for those who have sent less.
+   A request is never cut short. */
+#define GB_SESSION_SLICE_NS 100000u
+/* Who sends more at a time is busy, and comes after those who do not. */
+#define GB_SESSION_MODEST_LINES 4
 
 struct gb_session {
     struct gb_server *server;
@@ -35,7 +37,7 @@ struct gb_session {
     bool deaf;          /* nobody will read what it is sent */
     bool throttled;     /* it does not read its replies: not served until it does */
     bool behind;        /* has lines that wait for its next slice */
-    bool busy;          /* used its last slice up: served after those who did not */
+    bool busy;          /* sent much, or used its slice up: served after those who did not */
     const char *doomed; /* why it is to end at the end of the turn; NULL: it is not */
 
     struct gb_holder holder;

@@ -14,7 +14,8 @@
 #define DEMAND(condition) assert_true(condition)
 #include "inside.h"
 
-static struct {
+/* Of each thread: movers allocate when they like. */
+static _Thread_local struct {
     bool armed;
     unsigned calls, first, count;
 } failing;
@@ -72,6 +73,10 @@ char *__wrap_strdup(const char *text)
     "\"layout\":{\"kind\":\"bytes\",\"bytes\":64,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":"   \
     "64}},\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":65536,\"device\":\"host\"}]" more    \
     "}}\n"
+#define LARGE                                                                                      \
+    CALL("create", "\"name\":\"p\"," BYTES(4194304)),                                              \
+        CALL("seal", "\"lease\":1,\"release\":true"), CALL("unmap", "\"segments\":[1]")
+#define SPILLED CALL("spill", "\"name\":\"p\"")
 #define PUBLISHED CALL("create", "\"name\":\"p\"," TABLE), CALL("seal", "\"lease\":1")
 
 /*
@@ -179,13 +184,50 @@ static const struct scenario {
      false},
     {"stats", {NULL}, CALL("stats", ""), 1, false},
     {"describe", {NULL}, CALL("describe", ""), 1, false},
+    {"a quota",
+     {CALL("create", "\"name\":\"p\"," BYTES(4194304))},
+     CALL("create", "\"name\":\"q\"," BYTES(8388607)),
+     1,
+     false},
+    {"resume",
+     {NULL},
+     CALL("hello", "\"protocol\":1,\"resume\":{\"instance\":\"0123456789abcdef0123456789abcdef\","
+                   "\"objects\":[{\"name\":\"p\",\"version\":1}]}"),
+     1,
+     false},
     {"what is no request", {NULL}, "{\"id\":1}\n", 1, false},
     {"what is no JSON", {NULL}, "}\n", 1, false},
     {"half a message", {NULL}, "{\"jsonrpc\":", 0, false},
 };
 
+/* With a disk below the device, on which what has to leave is kept; `p` is never lost. */
+static const struct scenario tiered[] = {
+    {"spill", {LARGE}, CALL("spill", "\"name\":\"p\""), 1, false},
+    {"spill that is watched",
+     {LARGE, CALL("watch", "")},
+     CALL("spill", "\"name\":\"p\""),
+     1,
+     false},
+    {"restore", {LARGE, SPILLED}, CALL("restore", "\"name\":\"p\""), 1, false},
+    {"open of what was spilled", {LARGE, SPILLED}, CALL("open", "\"name\":\"p\""), 1, false},
+    {"open of much that was spilled",
+     {LARGE, SPILLED},
+     CALL("open", "\"names\":[\"p\",\"p\",\"none\"],\"wait_ms\":0"),
+     1,
+     false},
+    {"create by spilling", {LARGE}, CALL("create", "\"name\":\"q\"," BYTES(8388608)), 1, false},
+    {"alias of what was spilled",
+     {LARGE, SPILLED},
+     CALL("alias", "\"name\":\"q\",\"of\":\"p\""),
+     1,
+     false},
+    {"stat of what was spilled", {LARGE, SPILLED}, CALL("stat", "\"name\":\"p\""), 1, false},
+    {"stats of tiers", {LARGE, SPILLED}, CALL("stats", ""), 1, false},
+};
+
 static struct inside inside;
 static struct peer peers[2];
+static char tier_directory[] = "/tmp/gpubufd-tier-XXXXXX";
 
 static void say(const char *text, int fd)
 {
@@ -233,20 +275,57 @@ static void go_on(struct peer *peer, bool half_line)
     assert_int_equal(hear(peer), half_line ? 2 : 1);
 }
 
+/* Until movers have nothing to do. */
+static void settle(void)
+{
+    inside_turn(&inside);
+    while (inside.server.spill.moves > 0)
+        inside_turn(&inside);
+    inside_turn(&inside);
+}
+
+/* Before a turn: what is under way on other threads has its time. */
+static void await_movers(void)
+{
+    if (inside.server.spill.moves + inside.server.spill.tiers[GB_TIER_DISK].going > 0)
+        uv_run(&inside.loop, UV_RUN_ONCE);
+}
+
+/* What was sealed is there, and comes back if it was away. */
+static void not_lost(void)
+{
+    struct peer peer;
+    char *line = NULL;
+
+    assert_true(peer_connect(&inside, &peer));
+    peer_send(&peer, CALL("open", "\"name\":\"p\",\"wait_ms\":60000"));
+    for (int i = 0; i < 100 && !line; i++) {
+        settle();
+        line = peer_line(&peer);
+    }
+    assert_true(line && strstr(line, "\"lease\""));
+    free(line);
+    peer_close(&peer);
+    inside_turn(&inside);
+}
+
 /* True if the n-th allocation was reached. */
-static bool try(const struct scenario *scenario, unsigned n, unsigned count)
+static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigned count)
 {
     int fd = scenario->with_fd ? sealed_memfd(65536, F_SEAL_SHRINK) : -1;
     bool half_line = !strchr(scenario->request, '\n'), reached, owed = true;
+    char tier[64];
     unsigned answers;
 
-    inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
+    snprintf(tier, sizeof(tier), "disk:64M:%s", tier_directory);
+    inside_begin(&inside, tiers ? (const char *const[]){"--device", "host:8M", "--tier", tier, NULL}
+                                : (const char *const[]){"--device", "host:8M", NULL});
+    inside.work = tiers ? await_movers : NULL;
     for (int i = 0; i < 2; i++)
         assert_true(peer_connect(&inside, &peers[i]));
     for (const char *const *step = scenario->before; *step; step++) {
         say(*step, -1);
-        inside_turn(&inside);
-        inside_turn(&inside);
+        settle();
         hear(&peers[0]);
         hear(&peers[1]);
     }
@@ -256,8 +335,12 @@ static bool try(const struct scenario *scenario, unsigned n, unsigned count)
     failing.count = count;
     failing.armed = true;
     inside_turn(&inside);
+    while (inside.server.spill.moves > 0) /* and while content is moved for it */
+        inside_turn(&inside);
     failing.armed = false;
     reached = failing.calls >= n;
+    if (tiers)
+        settle();
     inside_check(&inside);
     answers = hear(&peers[0]);
     if (*scenario->request == '2') { /* nothing is owed if it did not happen */
@@ -272,6 +355,12 @@ static bool try(const struct scenario *scenario, unsigned n, unsigned count)
     go_on(&peers[0], half_line);
     go_on(&peers[1], false);
     inside_check(&inside);
+    if (tiers) {
+        for (int i = 0; i < 2; i++)
+            peer_close(&peers[i]);
+        settle();
+        not_lost();
+    }
     if (fd >= 0)
         close(fd);
     for (int i = 0; i < 2; i++)
@@ -281,21 +370,34 @@ static bool try(const struct scenario *scenario, unsigned n, unsigned count)
     return reached;
 }
 
-static void test_requests(void **state)
+static void try_each(const struct scenario *all, size_t count, bool tiers)
 {
     size_t fds = open_fds();
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
-        for (unsigned all = 0; all < 2; all++) {
+    for (size_t i = 0; i < count; i++)
+        for (unsigned from = 0; from < 2; from++) {
             unsigned n = 1;
 
-            while (try(&scenarios[i], n, all ? UINT32_MAX : 1))
+            while (try(&all[i], tiers, n, from ? UINT32_MAX : 1))
                 n++;
             assert_true(n > 1); /* something was asked for */
             if (open_fds() != fds)
-                fail_msg("%s: descriptors are left open", scenarios[i].name);
+                fail_msg("%s: descriptors are left open", all[i].name);
         }
+}
+
+static void test_requests(void **state)
+{
+    (void)state;
+    try_each(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), false);
+}
+
+static void test_tiers(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(tier_directory));
+    try_each(tiered, sizeof(tiered) / sizeof(tiered[0]), true);
+    assert_int_equal(rmdir(tier_directory), 0); /* no file is left either */
 }
 
 /* A session that cannot be begun is not there, and its socket is closed. */
@@ -371,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_connecting),
         cmocka_unit_test(test_starting),
     };
