@@ -16,7 +16,8 @@
 /* How many copies are looked at for one that is not needed. */
 #define LOOK_AT 64
 
-enum begun { BEGUN, LATER, NEVER };
+/* SHORT: of the daemon's own memory. Nothing is lost for that. */
+enum begun { BEGUN, LATER, NEVER, SHORT };
 
 static uint64_t now_ms(void)
 {
@@ -277,8 +278,8 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, bool demand)
            (oldest = gb_recency_oldest_dirty(&spill->tiers[GB_TIER_HOST].recency))) {
         enum begun begun = begin_down(spill, copy_of(oldest), demand, false);
 
-        if (begun == NEVER)
-            return spill->draining > 0 ? LATER : NEVER;
+        if (begun == NEVER || begun == SHORT)
+            return spill->draining > 0 ? LATER : begun;
         if (begun == LATER)
             return LATER;
     }
@@ -316,7 +317,7 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
         if (r == 0)
             return BEGUN;
         if (r < 0)
-            return NEVER;
+            return SHORT;
         if (tier->going > 0)
             return LATER;
         needless = find_needless(tier, storage);
@@ -325,8 +326,8 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
             continue;
         }
         begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : NEVER;
-        if (begun == LATER)
-            return LATER;
+        if (begun == LATER || begun == SHORT)
+            return begun;
         if (!demand || !lose_oldest(spill, tier, storage))
             return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
     }
@@ -349,7 +350,7 @@ static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, bool 
     if (!move) {
         gb_copy_free(to);
         gb_copy_drop(to);
-        return NEVER;
+        return SHORT;
     }
     move->leave = leave;
     storage->out = move;
@@ -372,7 +373,7 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
     if (!move) {
         gb_copy_free(to);
         gb_copy_drop(to);
-        return NEVER;
+        return SHORT;
     }
     move->leave = leave;
     submit_out(storage, move);
@@ -405,6 +406,8 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
 
         if (begun == LATER)
             return LATER;
+        if (begun == SHORT)
+            return coming > 0 ? BEGUN : SHORT;
         if (begun == NEVER)
             break;
         coming += storage->bytes;
@@ -418,6 +421,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
 {
     struct gb_recent *oldest = gb_recency_oldest(&device->recency);
     struct gb_storage *storage;
+    enum begun begun;
 
     if (!oldest)
         return GB_ROOM_NONE;
@@ -426,8 +430,9 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_COMES;
     if (has_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
-    if (!storage->recent.clean && copy_ahead(spill, device, bytes, true) != NEVER)
-        return GB_ROOM_COMES;
+    begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, true);
+    if (begun != NEVER)
+        return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
     gb_registry_evict(spill->registry, storage);
     return GB_ROOM_MADE;
 }
@@ -449,7 +454,7 @@ static void tend_device(struct gb_spill *spill, struct gb_device *device)
     if (!device->tended)
         return;
     need = above(stays, device->capacity, spill->low);
-    if (need == 0 || copy_ahead(spill, device, need, false) == NEVER)
+    if (need == 0 || copy_ahead(spill, device, need, false) >= NEVER)
         device->tended = false;
 }
 
@@ -563,6 +568,8 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
 
 static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_error *error)
 {
+    if (begun == SHORT)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     if (begun != NEVER)
         return begun == BEGUN ? GB_MOVING : GB_MOVE_FULL;
     return gb_fail(error, GPUBUF_E_NO_SPACE,
