@@ -125,7 +125,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c) tests/node/columns.c
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))

@@ -85,8 +85,7 @@ static void pump(const struct pump *pump)
                 one->revents = POLLOUT;
                 sent[i] = 0;
             }
-            while (!pump->deaf && (one->revents & POLLIN) &&
-                   (n = recv(one->fd, buffer, MEBIBYTE, 0)) > 0)
+            while (!pump->deaf && (one->revents & POLLIN) && recv(one->fd, buffer, MEBIBYTE, 0) > 0)
                 ; /* descriptors that come along are dropped by the kernel */
             while ((one->revents & POLLOUT) &&
                    (n = send(one->fd, pump->text + sent[i], pump->length - sent[i], MSG_NOSIGNAL)) >

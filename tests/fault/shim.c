@@ -127,13 +127,11 @@ int fcntl(int fd, int command, ...)
 int open(const char *path, int flags, ...)
 {
     va_list arguments;
-    mode_t mode = 0;
+    mode_t mode;
 
-    if (flags & (O_CREAT | O_TMPFILE)) {
-        va_start(arguments, flags);
-        mode = va_arg(arguments, mode_t);
-        va_end(arguments);
-    }
+    va_start(arguments, flags); /* what is there if none was given goes unused */
+    mode = va_arg(arguments, mode_t);
+    va_end(arguments);
     return fails(OPEN) ? -1 : REAL(open)(path, flags, mode);
 }
 
