@@ -102,8 +102,10 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
 
 /* The host device: memfds. `capacity` in bytes. NULL if memory is out. */
 struct gb_device *gb_device_host_new(uint64_t capacity);
-/* The memory of a descriptor that a daemon before kept, which is taken over on success. */
-int gb_device_host_restore(int fd, struct gb_memory *memory, struct gb_error *error);
+/* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is taken over
+   on success. GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
+int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory,
+                           struct gb_error *error);
 /* What the machine has. */
 uint64_t gb_device_host_memory(void);
 

@@ -73,11 +73,17 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     return 0;
 }
 
-int gb_device_host_restore(int fd, struct gb_memory *memory, struct gb_error *error)
+int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {
     bool ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
-    int read_fd = ours ? reopen_read_only(fd, error) : fd;
+    int seals = fcntl(fd, F_GET_SEALS), read_fd;
+    struct stat st;
 
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < 0 ||
+        (uint64_t)st.st_size < bytes)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "its descriptor is no memfd of %" PRIu64 " bytes that cannot shrink", bytes);
+    read_fd = ours ? reopen_read_only(fd, error) : fd;
     if (read_fd < 0)
         return read_fd;
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = ours ? fd : -1, .read_fd = read_fd};

@@ -21,6 +21,7 @@
 #define FIRST_FD 3
 
 #define MESSAGE_BYTES 512
+#define DROP_WAIT_MS 1000 /* for a manager that is slow */
 
 /* Of the file system that gives each process an inode, since Linux 6.9. */
 #define PIDFS_MAGIC 0x50494446
@@ -378,7 +379,9 @@ void gb_notify_drop(struct gb_notify *notify)
         if (notify->fds[i].fd < 0)
             continue;
         close(gb_notify_take_at(notify, i));
-        gb_notify_unstore(notify, notify->fds[i].name);
+        while (gb_notify_unstore(notify, notify->fds[i].name) == GB_NOTIFY_FULL)
+            if (gb_notify_wait(notify, DROP_WAIT_MS) < 0)
+                break;
     }
 }
 

@@ -478,21 +478,26 @@ static bool in_group(struct gb_session *session, gid_t gid)
 }
 
 /* As for files: the owner and root may all; members of the group as its bits say, and no more. */
-static bool may(struct gb_session *session, const struct gb_object *object, unsigned bit)
+static bool may(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode, unsigned bit)
 {
-    if (session->user->uid == 0 || session->user->uid == object->owner->uid)
+    if (session->user->uid == 0 || session->user->uid == uid)
         return true;
-    if (in_group(session, object->gid))
-        return object->mode & (bit << 3);
-    return object->mode & bit;
+    if (in_group(session, gid))
+        return mode & (bit << 3);
+    return mode & bit;
 }
 
 bool gb_session_may_read(struct gb_session *session, const struct gb_object *object)
 {
-    return may(session, object, 4);
+    return may(session, object->owner->uid, object->gid, object->mode, 4);
+}
+
+bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode)
+{
+    return may(session, uid, gid, mode, 4);
 }
 
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object)
 {
-    return may(session, object, 2);
+    return may(session, object->owner->uid, object->gid, object->mode, 2);
 }

@@ -71,6 +71,8 @@ void gb_session_flush(struct gb_session *session);
 
 bool gb_session_is_admin(const struct gb_session *session); /* root, or the daemon's own uid */
 bool gb_session_may_read(struct gb_session *session, const struct gb_object *object);
+/* That, of an object of which no more is known. */
+bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode);
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object);
 
 #endif

@@ -155,7 +155,9 @@ static bool is_durable(const struct gb_object *object)
     return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
 }
 
-static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms)
+/* `whole`: with its layout. */
+static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms,
+                       bool whole)
 {
     uint64_t left =
         object->deadline.place && object->deadline.at > now_ms ? object->deadline.at - now_ms : 0;
@@ -174,7 +176,7 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
     put_u64(writer, (uint64_t)gb_wall_ms() + left);
     put_text(writer, object->name, object->name_length);
     put_u64(writer, object->brief_length);
-    put_text(writer, object->text, object->text_length);
+    put_text(writer, object->text, whole ? object->text_length : object->brief_length);
 }
 
 static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
@@ -198,7 +200,44 @@ static void put_places(struct gb_writer *writer, const struct gb_storage *storag
     }
 }
 
-static void write_storage(struct gb_state *state, struct gb_journal *journal,
+static uint64_t count_durable(const struct gb_storage *storage)
+{
+    uint64_t count = 0;
+
+    if (storage->share == GB_SHARE_IPC && storage->resident)
+        return 0;
+    GB_LIST_EACH(&storage->objects, link)
+        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
+    return count;
+}
+
+static uint64_t count_named(const struct gb_storage *storage)
+{
+    uint64_t count = 0;
+
+    GB_LIST_EACH(&storage->objects, link)
+        count += GB_CONTAINER(link, struct gb_object, of_storage)->named;
+    return count;
+}
+
+static void write_fleeting(struct gb_state *state, struct gb_journal *journal,
+                           const struct gb_storage *storage)
+{
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, storage->number);
+    put_u64(writer, count_named(storage));
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (object->named)
+            put_object(writer, object, state->registry->now_ms, false);
+    }
+    append(state, journal, GB_RECORD_FLEETING);
+}
+
+static void write_durable(struct gb_state *state, struct gb_journal *journal,
                           const struct gb_storage *storage, uint64_t objects)
 {
     struct gb_writer *writer = &state->writer;
@@ -217,9 +256,20 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
         const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
 
         if (is_durable(object))
-            put_object(writer, object, state->registry->now_ms);
+            put_object(writer, object, state->registry->now_ms, true);
     }
     append(state, journal, GB_RECORD_STORAGE);
+}
+
+static void write_storage(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_storage *storage)
+{
+    uint64_t durable = count_durable(storage);
+
+    if (durable > 0)
+        write_durable(state, journal, storage, durable);
+    else
+        write_fleeting(state, journal, storage);
 }
 
 /* ---- changes ---- */
@@ -250,25 +300,13 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     }
 }
 
-static uint64_t count_durable(const struct gb_storage *storage)
-{
-    uint64_t count = 0;
-
-    if (storage->share == GB_SHARE_IPC && storage->resident)
-        return 0;
-    GB_LIST_EACH(&storage->objects, link)
-        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
-    return count;
-}
-
 static void on_storage(void *arg, struct gb_storage *storage)
 {
     struct gb_state *state = arg;
-    uint64_t objects = count_durable(storage);
 
     if (state->failed)
         return;
-    if (objects == 0) {
+    if (count_durable(storage) + count_named(storage) == 0) {
         if (storage->number)
             write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, storage->number);
         storage->number = 0;
@@ -279,7 +317,7 @@ static void on_storage(void *arg, struct gb_storage *storage)
         storage->number = state->next_number++;
         gb_list_append(&state->storages, &storage->of_state);
     }
-    write_storage(state, &state->journal, storage, objects);
+    write_storage(state, &state->journal, storage);
 }
 
 void gb_state_attach(struct gb_state *state)
@@ -303,11 +341,8 @@ static void write_all(struct gb_state *state, struct gb_journal *journal)
             if (is_kept_memory(&segment->memory))
                 write_segment(state, journal, segment);
         }
-    GB_LIST_EACH(&state->storages, link) {
-        const struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, of_state);
-
-        write_storage(state, journal, storage, count_durable(storage));
-    }
+    GB_LIST_EACH(&state->storages, link)
+        write_storage(state, journal, GB_CONTAINER(link, struct gb_storage, of_state));
 }
 
 /* Writes a journal of what there is, and has it take the place of the present one (if there is one) once
@@ -347,6 +382,12 @@ static void log_unusable(const struct gb_error *why)
            GB_LOG_TEXT("why", why->message));
 }
 
+static bool is_journal(const struct gb_notify *notify, unsigned i)
+{
+    return notify->fds[i].fd >= 0 &&
+           strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) == 0;
+}
+
 /* The journal of the highest generation among what was handed over; -1: none. */
 static int find_journal(struct gb_notify *notify, struct gb_error *error)
 {
@@ -356,8 +397,7 @@ static int find_journal(struct gb_notify *notify, struct gb_error *error)
     for (unsigned i = 0; i < notify->fd_count; i++) {
         int r;
 
-        if (notify->fds[i].fd < 0 ||
-            strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) != 0)
+        if (!is_journal(notify, i))
             continue;
         r = gb_journal_peek(notify->fds[i].fd, &generation, error);
         if (r == GPUBUF_E_UNSUPPORTED)
@@ -369,7 +409,34 @@ static int find_journal(struct gb_notify *notify, struct gb_error *error)
             highest = generation;
         }
     }
-    return found < 0 ? -1 : gb_notify_take_at(notify, (unsigned)found);
+    return found;
+}
+
+/* Names of what was handed over are not given again, whatever becomes of it: the manager tells
+   descriptors apart by them only. Returns the generation of a journal of our own. */
+static uint64_t pass_names(struct gb_state *state)
+{
+    struct gb_notify *notify = state->notify;
+    struct gb_store *store = state->registry->store;
+    uint64_t generation = 1, number;
+    char name[24], *end;
+
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        if (is_journal(notify, i)) {
+            number = strtoull(notify->fds[i].name + strlen(JOURNAL_PREFIX), NULL, 10);
+            if (number >= generation && number < GB_LIMIT(integer))
+                generation = number + 1;
+        }
+        if (notify->fds[i].fd < 0 || *notify->fds[i].name != 's')
+            continue;
+        number = strtoull(notify->fds[i].name + 1, &end, 36);
+        if (*end || number == 0 || number >= GB_LIMIT(integer))
+            continue;
+        gb_state_segment_name(number, name);
+        if (strcmp(name, notify->fds[i].name) == 0 && number >= store->next_segment)
+            store->next_segment = number + 1;
+    }
+    return generation;
 }
 
 static void keep_tier(struct gb_state *state, bool handed_over)
@@ -387,7 +454,8 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                    struct gb_error *error)
 {
     struct gb_error why;
-    int fd, r;
+    uint64_t generation;
+    int found, r;
 
     *state = (struct gb_state){.registry = registry,
                                .spill = spill,
@@ -402,10 +470,13 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     if (!notify || notify->socket < 0)
         return 0;
     state->notify = notify;
-    fd = find_journal(notify, error);
-    if (fd == GPUBUF_E_UNSUPPORTED)
-        return fd;
-    if (fd >= 0) {
+    found = find_journal(notify, error);
+    if (found == GPUBUF_E_UNSUPPORTED)
+        return found;
+    generation = pass_names(state);
+    if (found >= 0) {
+        int fd = gb_notify_take_at(notify, (unsigned)found);
+
         r = gb_state_restore(state, fd, now_ms, &why);
         if (r == 0) {
             memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
@@ -414,12 +485,15 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
         }
         if (state->journal.fd < 0)
             close(fd);
+        gb_journal_end(&state->journal);
         log_unusable(&why);
         if (r == GPUBUF_E_NO_MEMORY)
             return gb_fail(error, r, "what an earlier daemon left: %s", why.message);
+        gb_state_forget(state, notify->fds[found].name);
     }
+    gb_notify_drop(notify); /* before others take their names */
     keep_tier(state, false);
-    write_anew(state, instance, 1);
+    write_anew(state, instance, generation);
     gb_state_attach(state);
     return 0;
 }
@@ -438,19 +512,42 @@ static void end_grace(struct gb_state *state)
         state->devices[i]->space_changed = true;
     }
     state->grace_until = 0;
+    for (size_t i = 0; i < state->withdrawn_count; i++)
+        free(state->withdrawn[i]);
+    free((void *)state->withdrawn);
+    state->withdrawn = NULL;
+    state->withdrawn_count = 0;
     free((void *)state->objects);
     state->objects = NULL;
     state->object_count = 0;
     gb_holder_end(state->registry, &state->grace);
 }
 
+/* A successor need not tell of them any more. */
+static void forget_withdrawn(struct gb_state *state)
+{
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < state->withdrawn_count; i++) {
+        uint64_t number = state->withdrawn[i]->number;
+
+        if (number != last)
+            write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, number);
+        last = number;
+    }
+}
+
 bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && now_ms >= state->grace_until;
 
-    if (over)
+    if (over) {
+        forget_withdrawn(state);
         end_grace(state);
-    if (state->notify && !state->failed && gb_journal_is_large(&state->journal))
+    }
+    /* What was withdrawn is in the present journal only. */
+    if (state->notify && !state->failed && state->withdrawn_count == 0 &&
+        gb_journal_is_large(&state->journal))
         write_anew(state, state->journal.instance, state->journal.generation + 1);
     return over;
 }
@@ -480,6 +577,25 @@ struct gb_object *gb_state_nameless(const struct gb_state *state, const char *na
             high = middle;
     }
     return NULL;
+}
+
+const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size_t *next)
+{
+    while (*next < state->withdrawn_count) {
+        const struct gb_withdrawn *withdrawn = state->withdrawn[(*next)++];
+
+        if (!gb_registry_find(state->registry, withdrawn->name, withdrawn->name_length))
+            return withdrawn;
+    }
+    return NULL;
+}
+
+void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *withdrawn)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, withdrawn->name + withdrawn->name_length, withdrawn->text_length);
+    GB_WRITE_LITERAL(writer, ",\"state\":\"sealed\",\"tier\":\"device\",\"leases\":0,"
+                             "\"pinned\":false}");
 }
 
 void gb_state_hand_over(struct gb_state *state)

@@ -4,8 +4,9 @@
  *
  * The store and the registry tell of each change before the reply that depends on it goes out. A record
  * is a whole storage with all its objects, so that each is one consistent state, and the last one of a
- * storage is what counts. What is not sealed, or not settled, or whose memory stays its producer's, has
- * no record, and is gone with the daemon.
+ * storage is what counts. What is not sealed has no record, and is gone with the daemon; of what is not
+ * settled, and of memory that stays its producer's or dies with us, only the names have one, so that a
+ * successor can tell that they are gone.
  *
  * A successor rebuilds the store and the registry from it. For a grace period it holds a lease on every
  * object itself and hands out no free range of the segments that it was given, so that clients who still
@@ -20,6 +21,17 @@
 #include "notify.h"
 #include "registry.h"
 #include "spill.h"
+
+/* An object that went with the earlier daemon. */
+struct gb_withdrawn {
+    uint64_t number; /* of its storage, in the journal */
+    uint64_t version;
+    uid_t uid;
+    gid_t gid;
+    unsigned mode;
+    size_t name_length, text_length;
+    char name[]; /* and what was rendered of it, without the layout */
+};
 
 struct gb_state {
     struct gb_notify *notify; /* NULL: nothing outlives us */
@@ -38,8 +50,10 @@ struct gb_state {
     struct gb_object **objects; /* that these are on, by version; owned */
     size_t object_count;
     uint64_t grace_ms;
-    uint64_t grace_until; /* 0: it is over, or never was */
-    uint64_t lost;        /* objects */
+    uint64_t grace_until;            /* 0: it is over, or never was */
+    uint64_t lost;                   /* objects */
+    struct gb_withdrawn **withdrawn; /* until the grace period is over; owned, as are they */
+    size_t withdrawn_count;
 };
 
 /*
@@ -63,6 +77,12 @@ uint64_t gb_state_due(const struct gb_state *state);
 struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
                                     uint64_t version);
 
+/* Of those that went with the earlier daemon the next, from the `*next`th on, whose name nobody has
+   taken since, until the grace period is over; NULL: no more. */
+const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size_t *next);
+/* Writes it as watches are told of it. */
+void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *withdrawn);
+
 /* From now on nothing is noted any more: what there is, is the successor's. */
 void gb_state_hand_over(struct gb_state *state);
 /* Whether somebody keeps it for a successor. */
@@ -78,6 +98,7 @@ enum gb_state_record {
     GB_RECORD_SEGMENT_GONE = 3,
     GB_RECORD_STORAGE = 4, /* with its objects; in place of what was said of it before */
     GB_RECORD_STORAGE_GONE = 5,
+    GB_RECORD_FLEETING = 6, /* a storage that will go with us, with its names; else as STORAGE */
 };
 
 #define GB_STATE_TIER_NAME "tier"

@@ -24,6 +24,7 @@ struct gb_watch {
     /* Until it is synced, names up to and including `cursor` have been told; what happens to later
        ones is not told, since telling what exists comes to them. */
     bool synced;
+    size_t withdrawn;     /* the next to be told of those that went with an earlier daemon */
     size_t cursor_length; /* 0: none told yet */
     char cursor[GB_LIMIT(name_bytes)];
     size_t prefix_length;
@@ -58,33 +59,49 @@ static bool told(const struct gb_watch *watch, const struct gb_object *object)
            (order == 0 && object->name_length <= watch->cursor_length);
 }
 
+static bool wants_name(const struct gb_watch *watch, unsigned kind, const char *name, size_t length)
+{
+    return (watch->kinds & 1u << kind) && length >= watch->prefix_length &&
+           memcmp(name, watch->prefix, watch->prefix_length) == 0;
+}
+
 static bool wants(const struct gb_watch *watch, unsigned kind, const struct gb_object *object)
 {
-    return (watch->kinds & 1u << kind) && object->name_length >= watch->prefix_length &&
-           memcmp(object->name, watch->prefix, watch->prefix_length) == 0 &&
+    return wants_name(watch, kind, object->name, object->name_length) &&
            gb_session_may_read(watch->session, object);
 }
 
-static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_object *object)
+static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind)
 {
-    struct gb_server *server = watch->session->server;
-    struct gb_writer *writer = &server->event_writer;
+    struct gb_writer *writer = &watch->session->server->event_writer;
 
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "event", 0);
     GB_WRITE_LITERAL(writer, "{\"watch\":");
     gb_write_uint(writer, watch->id);
     gb_write_format(writer, ",\"kind\":\"%s\"", kinds[kind]);
+    return writer;
+}
+
+static void end_event(struct gb_watch *watch, struct gb_writer *writer)
+{
+    gb_write_char(writer, '}');
+    gb_rpc_end(writer);
+    watch->session->server->events++;
+    gb_session_send(watch->session, writer, NULL, 0);
+}
+
+static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_object *object)
+{
+    struct gb_writer *writer = begin_event(watch, kind);
+
     if (object) {
         GB_WRITE_LITERAL(writer, ",\"object\":");
         gb_object_write(writer, object, false);
         if (object->storage->device->lost)
             GB_WRITE_LITERAL(writer, ",\"lost\":true");
     }
-    gb_write_char(writer, '}');
-    gb_rpc_end(writer);
-    server->events++;
-    gb_session_send(watch->session, writer, NULL, 0);
+    end_event(watch, writer);
 }
 
 void gb_watches_event(void *arg, enum gb_event event, struct gb_object *object)
@@ -99,6 +116,36 @@ void gb_watches_event(void *arg, enum gb_event event, struct gb_object *object)
         if (wants(watch, (unsigned)event, object) && told(watch, object))
             send_event(watch, (unsigned)event, object);
     }
+}
+
+/* Whether the session reads what it is told. */
+static bool may_tell(const struct gb_session *session)
+{
+    return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_THROTTLE_BYTES;
+}
+
+/* What went with an earlier daemon, so that who knew it does not take it for what is there. False: to be
+   gone on with. */
+static bool tell_withdrawn(struct gb_watch *watch)
+{
+    struct gb_session *session = watch->session;
+    const struct gb_withdrawn *withdrawn;
+
+    while (may_tell(session)) {
+        struct gb_writer *writer;
+
+        withdrawn = gb_state_withdrawn(&session->server->state, &watch->withdrawn);
+        if (!withdrawn)
+            return true;
+        if (!wants_name(watch, GB_EVENT_WITHDRAWN, withdrawn->name, withdrawn->name_length) ||
+            !gb_session_may_read_of(session, withdrawn->uid, withdrawn->gid, withdrawn->mode))
+            continue;
+        writer = begin_event(watch, GB_EVENT_WITHDRAWN);
+        GB_WRITE_LITERAL(writer, ",\"object\":");
+        gb_withdrawn_write(writer, withdrawn);
+        end_event(watch, writer);
+    }
+    return false;
 }
 
 /* What exists is told first, as sealed, then synced. */
@@ -117,13 +164,15 @@ static void tell_existing(struct gb_watch *watch)
         if (object->name_length < watch->prefix_length ||
             memcmp(object->name, watch->prefix, watch->prefix_length) != 0)
             break;
-        if (session->doomed || gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES)
+        if (!may_tell(session))
             return;
         watch->cursor_length = object->name_length;
         memcpy(watch->cursor, object->name, object->name_length);
         if (wants(watch, sealed, object))
             send_event(watch, sealed, object);
     }
+    if (!tell_withdrawn(watch))
+        return;
     watch->synced = true;
     session->unsynced--;
     if (watch->kinds & 1u << synced)

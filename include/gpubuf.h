@@ -627,7 +627,9 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
  * gpubuf_unwatch; it is set before the first event, which may come before this returns. Events come
  * in order, one at a time, in whichever thread dispatches. Where the connection broke and is made
  * anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first, every object
- * that exists is told as "sealed", and "synced" says that these are all. The watch ends with a
+ * that exists is told as "sealed", and "synced" says that these are all. Where a daemon has gone on in
+ * the place of another, objects that could not outlive that one come before "synced", as "withdrawn".
+ * The watch ends with a
  * connection that is lost, which is told by the return of gpubuf_dispatch and of blocking calls, not
  * by an event.
  */

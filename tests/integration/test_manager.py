@@ -181,8 +181,8 @@ def test_other_descriptors_are_closed(directory, manager):
     with listening(f"{directory}/s") as listener:
         process = start([("what", write), ("listen", listener.fileno())], **manager.environment())
         os.close(write)
-        assert manager.receive()[0]["FDNAME"] == "journal-1"
         assert manager.receive()[0] == {"FDSTOREREMOVE": "1", "FDNAME": "what"}
+        assert manager.receive()[0]["FDNAME"] == "journal-1"
         assert select.select([read], [], [], DEADLINE)[0] and os.read(read, 1) == b""
         os.close(read)
         manager.wait_for("READY")

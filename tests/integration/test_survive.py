@@ -168,6 +168,82 @@ def test_leases_are_resumed(supervised):
         "resumed"] != [None], "kept for others who may still come"
 
 
+def withdrawn_or_not(peer, **params):
+    """What a watch is told up to `synced`, but for what is said of the objects."""
+    peer.call("watch", **params)
+    events = []
+    while not events or events[-1][0] != "synced":
+        events += peer.events(1)
+    return [event[:2] for event in events[:-1]], {e[1]: e[2].get("object") for e in events}
+
+
+@pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
+def test_what_went_with_it(supervised):
+    """Watches are told of what dies with the daemon, as often as it dies, until nobody can know it."""
+    from test_cuda_ready import EVENT, seal_with_event
+    from test_cuda_register import ipc_handle, layout
+
+    daemon = supervised("--grace", "4000")
+    peer = daemon.connect()
+    instance = peer.call("hello", protocol=1)["instance"]
+    peer.put("stays", b"s")
+    held = {"dies": peer.put("dies", b"d", share="ipc", mode="0640"),
+            "unsettled": seal_with_event(peer, "unsettled", data=b"u")}
+    held["settled"] = seal_with_event(peer, "settled", data=b"t")
+    peer.call("settle", objects=[{"name": "settled", "version": held["settled"]}])
+    mine = device.gpu().allocate(2 * MIB)
+    held["mine"] = peer.call("register", name="mine", layout=layout(),
+                             handles=[ipc_handle(mine)])["version"]
+    peer.call("alias", name="alias", of="unsettled", slice={"offset": 0, "length": 1})
+    peer.put("deleted", b"d", share="ipc")
+    peer.call("delete", name="deleted")
+    peer.put("taken", b"d", share="ipc")
+    peer.put("taken", b"again", replace=True)
+    stat = {name: described(peer, name) for name in held}
+    assert stat["unsettled"].pop("ready") == EVENT
+    gone = {"dies", "unsettled", "mine", "alias"}
+    for _ in range(2):
+        daemon.crash()
+        peer = daemon.connect()
+        wanted = [{"name": n, "version": v} for n, v in held.items()]
+        resumed = peer.call("hello", protocol=1, resume={"instance": instance, "objects": wanted})
+        assert [lease is not None for lease in resumed["resumed"]] == [False, False, True, False]
+        told, objects = withdrawn_or_not(peer)
+        assert told[:3] == [("sealed", n) for n in ("settled", "stays", "taken")]
+        assert sorted(told[3:]) == sorted(("withdrawn", n) for n in gone)
+        for name in gone & set(held):
+            assert objects[name]["version"] == held[name]
+            del stat[name]["layout"], objects[name]["leases"]
+            assert objects[name] == stat[name]
+            stat[name]["layout"] = None
+        assert peer.names() == ["settled", "stays", "taken"]
+    # Limited as every watch is; and not told where the name is taken again.
+    peer.put("dies", b"new")
+    assert withdrawn_or_not(daemon.connect(), prefix="d")[0] == [("sealed", "dies")]
+    assert withdrawn_or_not(daemon.connect(), prefix="uns", kinds=["withdrawn", "synced"])[0] == [
+        ("withdrawn", "unsettled")]
+    assert withdrawn_or_not(daemon.connect(), kinds=["sealed", "synced"])[0][0][0] == "sealed"
+    wait_until(lambda: "withdrawn" not in str(withdrawn_or_not(daemon.connect(), prefix="uns")[0]))
+    daemon.crash()
+    assert ("withdrawn", "unsettled") not in withdrawn_or_not(daemon.connect())[0]
+    device.gpu().free(mine)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
+def test_only_who_could_see_it_is_told(supervised, as_user):
+    daemon = supervised()
+    peer = daemon.connect()
+    peer.put("secret", b"s", share="ipc")
+    peer.put("group", b"g", share="ipc", mode="0640")
+    peer.put("all", b"a", share="ipc", mode="0604")
+    daemon.crash()
+    names = lambda p: sorted(n for _, n in withdrawn_or_not(p)[0])  # noqa: E731
+    assert names(daemon.connect()) == ["all", "group", "secret"]
+    assert as_user(daemon, 12345, 12345, names) == ["all"]
+    assert as_user(daemon, 12345, 0, names) == ["group"]
+
+
 def test_after_the_grace_period(daemon_factory, directory):
     """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
     place = os.path.join(directory, "grace")
