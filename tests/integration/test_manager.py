@@ -187,3 +187,29 @@ def test_other_descriptors_are_closed(directory, manager):
         os.close(read)
         manager.wait_for("READY")
         stop(process)
+
+
+def test_a_slow_manager(directory, manager):
+    """Its queue is full before it is told of all: the daemon waits, and leaves nothing out."""
+    read, write = os.pipe()
+    names = [f"foreign-{i}" for i in range(40)]
+    with listening(f"{directory}/s") as listener:
+        fds = [("listen", listener.fileno())] + [(name, os.dup(write)) for name in names]
+        process = start(fds, **manager.environment())
+        for fd in [write, *(fd for _, fd in fds[1:])]:
+            os.close(fd)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            other.connect(manager.path)
+            with pytest.raises(BlockingIOError):  # as soon as it is full
+                while process.poll() is None:
+                    if not select.select([], [other], [], 0)[1]:
+                        other.send(b"X=1")
+        removed = []
+        while len(removed) < len(names):
+            message = manager.receive()[0]
+            removed += [message["FDNAME"]] if "FDSTOREREMOVE" in message else []
+        assert removed == names
+        manager.wait_for("READY")
+        stop(process)
+    os.close(read)

@@ -34,6 +34,11 @@ class Supervised(Daemon):
     def __init__(self, directory, options=(), **settings):
         super().__init__(directory, ["--supervise", *options], **settings)
 
+    def _baseline(self):
+        """The daemon serves when it has sent the journal; its supervisor may not have got it yet."""
+        wait_until(lambda: journals(self.pid))
+        return super()._baseline()
+
     @property
     def child(self):
         """The daemon's own process, once there is one."""
