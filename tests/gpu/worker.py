@@ -187,6 +187,12 @@ class Work:
         if tell and segments:
             self.peer.call("unmap", segments=segments)
 
+    def forget(self):
+        """The daemon is gone, and with it the session: unmaps everything, and tells nobody."""
+        self.unmap(tell=False)
+        self.objects.clear()
+        self.peer.close()
+
     # ---- work on the device ----
 
     def fill(self, name, value):
