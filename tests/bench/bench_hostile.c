@@ -32,8 +32,8 @@
 #define NAME "hostile/column"
 #define MANY "hostile/many"
 #define OBJECTS 4096
-#define ROUNDS 7
-#define SAMPLES 1000
+#define ROUNDS 5
+#define SAMPLES 600
 #define PACE_NS 100000
 #define MEBIBYTE ((size_t)1 << 20)
 #define CALL(method, params)                                                                       \

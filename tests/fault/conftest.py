@@ -18,6 +18,9 @@ globals().update({name: value for name, value in vars(_module).items()
 
 from shim import Shim  # noqa: E402
 
+# ThreadSanitizer bears nothing before it.
+collect_ignore = ["test_faults.py"] if _module.BUILD.name == "tsan" else []
+
 
 @pytest.fixture
 def shim(directory):
