@@ -141,7 +141,9 @@ struct gpubuf_connect_options {
 /*
  * Connects and greets the daemon. `options` may be NULL. On success *client is to be ended with
  * gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and the cause);
- * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol.
+ * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol. Where the
+ * daemon ends while it greets, and connections may be made anew (resume_ms), this is tried again as
+ * long as somebody listens there and there is time; else it is GPUBUF_E_CLOSED.
  */
 GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
                               const struct gpubuf_connect_options *options);

@@ -347,6 +347,54 @@ static int read_options(const struct gpubuf_connect_options *given,
     return 0;
 }
 
+/* One attempt: a connection, and a greeting over it. */
+static int connect_once(const char *path, const struct gpubuf_connect_options *options,
+                        int64_t deadline, struct gpubuf_client **out)
+{
+    int fd = -1;
+    int r = connect_socket(path, deadline, &fd);
+    if (r < 0)
+        return r;
+    struct gpubuf_client *client = gb_client_new(fd);
+    if (!client) {
+        close(fd);
+        return gb_report_memory(NULL);
+    }
+    client->answer_timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
+    client->imports.idle_bytes_max = options->cache_bytes;
+    client->path = strdup(path);
+    client->name = strdup(options->client_name);
+    if (client->path && client->name)
+        r = greet(client, client->name, deadline);
+    else
+        r = gb_report_memory(NULL);
+    if (r < 0) {
+        gpubuf_disconnect(client);
+        return r;
+    }
+    client->resume_ms = options->resume_ms < GPUBUF_NO_RESUME ? -1 : options->resume_ms;
+    *out = client;
+    return 0;
+}
+
+/* A daemon that is killed while it greets has a successor, as long as somebody listens. */
+static int connect_again(const char *path, const struct gpubuf_connect_options *options,
+                         int64_t deadline, struct gpubuf_client **out)
+{
+    struct gb_error why;
+    int r = GPUBUF_E_CLOSED;
+    (void)gb_fail(&why, r, "%s", gpubuf_errmsg(NULL));
+    for (int pause_ms = 1; r == GPUBUF_E_CLOSED; pause_ms = pause_ms < 50 ? pause_ms * 2 : 100) {
+        int64_t left = gb_left_ms(deadline);
+        if (left >= 0 && left <= pause_ms)
+            return gb_report(NULL, &why);
+        struct timespec pause = {.tv_nsec = pause_ms * INT64_C(1000000)};
+        (void)nanosleep(&pause, NULL);
+        r = connect_once(path, options, deadline, out);
+    }
+    return r == GPUBUF_E_CONNECT ? gb_report(NULL, &why) : r;
+}
+
 int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_options *given)
 {
     struct gpubuf_connect_options options;
@@ -359,28 +407,8 @@ int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_optio
     char buffer[sizeof(((struct sockaddr_un *)0)->sun_path) * 2];
     const char *path = socket_path(options.path, buffer, sizeof(buffer));
     int64_t deadline = options.timeout_ms < 0 ? -1 : gb_now_ms() + options.timeout_ms;
-    int fd = -1;
-    r = connect_socket(path, deadline, &fd);
-    if (r < 0)
-        return r;
-    struct gpubuf_client *client = gb_client_new(fd);
-    if (!client) {
-        close(fd);
-        return gb_report_memory(NULL);
-    }
-    client->answer_timeout_ms = options.answer_timeout_ms < 0 ? -1 : options.answer_timeout_ms;
-    client->imports.idle_bytes_max = options.cache_bytes;
-    client->path = strdup(path);
-    client->name = strdup(options.client_name);
-    if (client->path && client->name)
-        r = greet(client, client->name, deadline);
-    else
-        r = gb_report_memory(NULL);
-    if (r < 0) {
-        gpubuf_disconnect(client);
-        return r;
-    }
-    client->resume_ms = options.resume_ms < GPUBUF_NO_RESUME ? -1 : options.resume_ms;
-    *out = client;
-    return 0;
+    r = connect_once(path, &options, deadline, out);
+    if (r == GPUBUF_E_CLOSED && options.resume_ms != GPUBUF_NO_RESUME)
+        r = connect_again(path, &options, deadline, out);
+    return r;
 }

@@ -581,6 +581,69 @@ static void the_same_daemon_again(void **state)
     assert_int_equal(start_daemon(state), 0);
 }
 
+struct greeter {
+    const char *path;
+    _Atomic bool *stop;
+    unsigned closed; /* how many it closes before it greets */
+};
+
+/* Listens at a path, and greets nobody but the one after those. */
+static void *greet_late(void *arg)
+{
+    const struct greeter *greeter = arg;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char line[4096];
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, greeter->path);
+    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, 8) < 0)
+        return NULL;
+    atomic_store(greeter->stop, false);
+    for (unsigned i = 0; i < greeter->closed; i++) {
+        int fd = accept(listener, NULL, NULL);
+        (void)fake_read(fd, line, sizeof(line)); /* hello; to be closed is no answer to it */
+        close(fd);
+    }
+    int fd = accept(listener, NULL, NULL);
+    if (fake_read(fd, line, sizeof(line)))
+        fake_reply(fd, line,
+                   "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"protocol\":1,"
+                   "\"server\":\"late\",\"instance\":\"ab\",\"session\":1}}\n",
+                   NULL, 0);
+    (void)fake_read(fd, line, sizeof(line)); /* until it disconnects */
+    close(fd);
+    close(listener);
+    unlink(greeter->path);
+    return NULL;
+}
+
+static bool has_begun(void *arg)
+{
+    return !atomic_load((_Atomic bool *)arg);
+}
+
+/* A daemon that ends while it greets has a successor: the next attempt finds it, within the time for
+   connecting, and only where connections may be made anew. */
+static void greeted_by_the_next(void **state)
+{
+    (void)state;
+    char path[64];
+    _Atomic bool waits = true;
+    struct gpubuf_client *client = NULL;
+    struct greeter greeter = {path, &waits, 4};
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = path, .resume_ms = GPUBUF_NO_RESUME};
+    pthread_t thread;
+    snprintf(path, sizeof(path), "/tmp/gpubuf-late.%d", (int)getpid());
+    assert_int_equal(pthread_create(&thread, NULL, greet_late, &greeter), 0);
+    wait_until(has_begun, &waits);
+    fails(NULL, GPUBUF_E_CLOSED, gpubuf_connect(&client, &options)); /* the first */
+    options.resume_ms = 0;
+    ok(NULL, gpubuf_connect(&client, &options)); /* three more, and the one that answers */
+    assert_string_equal(gpubuf_instance(client), "ab");
+    gpubuf_disconnect(client);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void nobody_comes_back(void **state)
 {
     (void)state;
@@ -658,6 +721,7 @@ int main(void)
         COUNTED(forking),
         COUNTED(threads),
         COUNTED(another_daemon),
+        COUNTED(greeted_by_the_next),
         COUNTED(the_same_daemon_again),
         COUNTED(nobody_comes_back),
         COUNTED(the_daemon_stops),
