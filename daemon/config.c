@@ -311,17 +311,28 @@ static int set_retire_after(struct gb_config *config, const char *value, struct 
     return 0;
 }
 
-static int set_grace(struct gb_config *config, const char *value, struct gb_error *error)
+static int read_ms(const char *value, uint64_t least, uint64_t *ms, struct gb_error *error)
 {
     const uint64_t most = GB_LIMIT(wait_ms);
     char *end;
 
     errno = 0;
-    config->grace_ms = strtoull(value, &end, 10);
-    if (!isdigit((unsigned char)*value) || *end || errno || config->grace_ms > most)
-        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected milliseconds, 0 to %" PRIu64,
-                       value, most);
+    *ms = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || *ms < least || *ms > most)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected milliseconds, %" PRIu64 " to %" PRIu64, value, least,
+                       most);
     return 0;
+}
+
+static int set_grace(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    return read_ms(value, 0, &config->grace_ms, error);
+}
+
+static int set_watchdog(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    return read_ms(value, 100, &config->watchdog_ms, error);
 }
 
 static int set_log_level(struct gb_config *config, const char *value, struct gb_error *error)
@@ -473,6 +484,10 @@ static const struct option_info options[] = {
      "after a start with what an earlier daemon left, evict, reuse and free nothing of\n"
      "                          it for so long, so that its clients find it (default: 10000)",
      true, set_grace},
+    {"watchdog", "MS",
+     "with --supervise: kill a daemon that gives no sign of life for so long, and start\n"
+     "                          another (default: 60000)",
+     true, set_watchdog},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
     {"events", "URL",
@@ -638,6 +653,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
         .log_level = GB_LOG_INFO,
         .retire_after_ms = 60000,
         .grace_ms = 10000,
+        .watchdog_ms = 60000,
         .limits =
             {
 #define GB_LIMIT_DEFAULT(name, value, text) .name = (value),

@@ -45,6 +45,7 @@ struct gb_config {
     unsigned quota_count;
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     uint64_t grace_ms;        /* for the clients of an earlier daemon */
+    uint64_t watchdog_ms;     /* that a supervised daemon may be silent */
     enum gb_log_level log_level;
     bool log_json;
     char *http, *http_token_file;          /* owned; NULL: none */

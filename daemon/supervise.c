@@ -25,7 +25,6 @@
 #define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
 #define PAUSE_MIN_MS 50 /* before the next start of one that was never ready; doubled each time */
 #define PAUSE_MAX_MS 5000
-#define WATCHDOG_MS 60000
 #define STOP_MS 20000 /* to end by itself, before it is killed */
 #define NAME_BYTES 256
 #define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
@@ -267,7 +266,7 @@ static bool set_environment(const struct supervisor *supervisor)
            set_number("LISTEN_PID", (uint64_t)getpid()) &&
            set_number("LISTEN_FDS", supervisor->kept_count + 1) &&
            set_number("WATCHDOG_PID", (uint64_t)getpid()) &&
-           set_number("WATCHDOG_USEC", (uint64_t)WATCHDOG_MS * 1000) &&
+           set_number("WATCHDOG_USEC", supervisor->config->watchdog_ms * 1000) &&
            setenv("FDSTORE", "65536", 1) == 0 && unsetenv("LISTEN_PIDFDID") == 0;
 }
 
@@ -379,7 +378,7 @@ static int do_due(struct supervisor *supervisor)
     int64_t now = now_ms(), next = -1;
 
     if (supervisor->child > 0) {
-        next = supervisor->heard_ms + WATCHDOG_MS;
+        next = supervisor->heard_ms + (int64_t)supervisor->config->watchdog_ms;
         if (supervisor->kill_at >= 0 && supervisor->kill_at < next)
             next = supervisor->kill_at;
         if (now >= next) {

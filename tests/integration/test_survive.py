@@ -249,6 +249,39 @@ def test_only_who_could_see_it_is_told(supervised, as_user):
     assert as_user(daemon, 12345, 0, names) == ["group"]
 
 
+def test_one_that_hangs(supervised):
+    """A daemon whose loop stands still is killed, and nothing is lost."""
+    daemon = supervised("--watchdog", "500")
+    daemon.connect().put("a", b"hello")
+    before = daemon.child
+    os.kill(before, signal.SIGSTOP)
+    daemon.wait_for_another(before)
+    assert "no sign of life" in daemon.stderr()
+    assert daemon.connect().open_object("a").read() == b"hello"
+
+
+@pytest.mark.skipif(not device.ON_GPU, reason="the host has no driver that could hang")
+def test_a_driver_that_hangs(supervised, directory):
+    """The loop turns, but the GPU's thread does not come back: that is no sign of life."""
+    gate = f"{directory}/hang"
+    daemon = supervised("--watchdog", "500", env={"FAKECUDA_DELAY": f"cuMemCreate:60000@{gate}"})
+    peer, reader = daemon.connect(), daemon.connect()
+    peer.put("a", b"hello")
+    opened = reader.open_object("a")
+    before = daemon.child
+    with open(gate, "w", encoding="ascii"):
+        pass
+    peer.request("create", name="b", layout=bytes_layout(20 * MIB))
+    wait_until(lambda: "driver hangs" in daemon.stderr())
+    os.unlink(gate)
+    assert opened.read() == b"hello"
+    daemon.wait_for_another(before)
+    assert "no sign of life" in daemon.stderr()
+    peer = daemon.connect()
+    assert peer.names() == ["a"] and peer.open_object("a").read() == b"hello"
+    peer.put("b", bytes(20 * MIB))
+
+
 def test_after_the_grace_period(daemon_factory, directory):
     """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
     place = os.path.join(directory, "grace")

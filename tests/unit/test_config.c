@@ -140,6 +140,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.log_level, GB_LOG_INFO);
     assert_int_equal(config.retire_after_ms, 60000);
     assert_int_equal(config.grace_ms, 10000);
+    assert_int_equal(config.watchdog_ms, 60000);
     assert_false(config.supervise);
     assert_false(config.log_json || config.probe || config.help || config.version);
 #define SAME(name, value, text) assert_int_equal(config.limits.name, (value));
@@ -196,8 +197,9 @@ static void test_retire_after(void **state)
     read_ok(&config, "--retire-after=never");
     assert_true(config.retire_after_ms == UINT64_MAX);
     gb_config_end(&config);
-    read_ok(&config, "--grace=0 --supervise");
+    read_ok(&config, "--grace=0 --supervise --watchdog=100");
     assert_int_equal(config.grace_ms, 0);
+    assert_int_equal(config.watchdog_ms, 100);
     assert_true(config.supervise);
     gb_config_end(&config);
 }
