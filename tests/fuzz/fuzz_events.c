@@ -12,12 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/subscriber.h"
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
+#include "demand.h"
 
 static const char topic[] = "sealed a", json[] = "{\"seq\":1}";
 

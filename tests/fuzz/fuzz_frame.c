@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "demand.h"
 #include "proto/limits.h"
 
 enum { SMALL_line_bytes = 1024, SMALL_pending_fds = 12 };
@@ -23,12 +24,6 @@ static int close_number(int fd);
 #define close(fd) close_number(fd)
 #include "proto/frame.c"
 #undef close
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
 
 /* All bytes offered so far, and all descriptors pushed so far; what was handed out is in front. */
 struct model {

@@ -11,13 +11,8 @@
 
 #include "daemon/http_request.h"
 #include "daemon/websocket.h"
+#include "demand.h"
 #include "proto/json.h"
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
 
 static void check_inside(struct gb_http_text part, const char *text, size_t length)
 {

@@ -13,14 +13,9 @@
 #include <unistd.h>
 
 #include "daemon/journal.h"
+#include "demand.h"
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
-
 struct written {
     const uint8_t *records; /* pairs of length and content */
     size_t count, read;

@@ -7,13 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "demand.h"
 #include "proto/rpc.h"
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
 
 struct thing {
     struct gb_string name;

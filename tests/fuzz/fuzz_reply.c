@@ -29,15 +29,8 @@
 #include <unistd.h>
 
 #include "client/lib/internal.h"
+#include "demand.h"
 #include "reply_steps.h"
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            __builtin_trap();                                                                      \
-        }                                                                                          \
-    } while (0)
 
 enum { OBJECTS = 6, REQUESTS = 8, WATCHES = 4, STEPS = 256 };
 

@@ -28,15 +28,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            __builtin_trap();                                                                      \
-        }                                                                                          \
-    } while (0)
-
 #include "by_hand.h"
+#include "demand.h"
 #include "request_steps.h"
 #include "tests/unit/inside.h"
 
@@ -340,8 +333,10 @@ static struct survivor *note_objects(size_t *count)
     *count = 0;
     for (const struct gb_name *name = gb_names_lower(names, "", 0, false); name;
          name = gb_names_next(name)) {
-        all = realloc(all, (*count + 1) * sizeof(*all));
-        DEMAND(all);
+        struct survivor *more = realloc(all, (*count + 1) * sizeof(*all));
+
+        DEMAND(more);
+        all = more;
         all[(*count)++] = survivor_of(GB_CONTAINER(name, struct gb_object, index));
     }
     return all;

@@ -19,12 +19,7 @@
 #include <xxhash.h>
 
 #include "daemon/spill_file.h"
-
-#define DEMAND(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            __builtin_trap();                                                                      \
-    } while (0)
+#include "demand.h"
 
 enum { HEADER = 40, MOST = 1 << 16, ID = 7 };
 

@@ -217,6 +217,26 @@ size_t count_mappings(void)
     return count;
 }
 
+static size_t fds_before, mappings_before;
+
+int count_before(void **state)
+{
+    (void)state;
+    fds_before = count_fds();
+    mappings_before = count_mappings();
+    return 0;
+}
+
+int count_after(void **state)
+{
+    (void)state;
+    if (count_fds() == fds_before && count_mappings() == mappings_before)
+        return 0;
+    print_error("descriptors: %zu, then %zu; mappings: %zu, then %zu\n", fds_before, count_fds(),
+                mappings_before, count_mappings());
+    return -1;
+}
+
 void wait_until(bool (*condition)(void *arg), void *arg)
 {
     int64_t deadline = now_ms() + PATIENCE_MS;

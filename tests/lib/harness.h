@@ -49,6 +49,11 @@ void check_result(const struct gpubuf_client *client, int r, int expected, const
 size_t count_fds(void);
 size_t count_mappings(void);
 
+/* A test that leaves behind what it found. */
+#define COUNTED(test) cmocka_unit_test_setup_teardown(test, count_before, count_after)
+int count_before(void **state);
+int count_after(void **state);
+
 /* Waits, at most ten seconds, until `condition` holds. */
 void wait_until(bool (*condition)(void *arg), void *arg);
 

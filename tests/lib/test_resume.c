@@ -686,28 +686,6 @@ static void the_daemon_stops(void **state)
     disconnect_pair(&pair);
 }
 
-static size_t fds_before, mappings_before;
-
-static int count_before(void **state)
-{
-    (void)state;
-    fds_before = count_fds();
-    mappings_before = count_mappings();
-    return 0;
-}
-
-static int count_after(void **state)
-{
-    (void)state;
-    if (count_fds() == fds_before && count_mappings() == mappings_before)
-        return 0;
-    print_error("descriptors: %zu, then %zu; mappings: %zu, then %zu\n", fds_before, count_fds(),
-                mappings_before, count_mappings());
-    return -1;
-}
-
-#define COUNTED(test) cmocka_unit_test_setup_teardown(test, count_before, count_after)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
