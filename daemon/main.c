@@ -66,9 +66,29 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
     return status;
 }
 
-int main(int argc, char **argv)
+/* What the configuration asks for, other than to be told of the options. */
+static int run(struct gb_config *config, struct gb_notify *notify)
 {
     static struct gb_server server;
+    struct gb_error error;
+    int status;
+
+    if (!config->probe && gb_notify_begin(notify, &error) < 0)
+        return refuse(&error); /* before anything takes the numbers of what was handed over */
+    if (gb_server_init(&server, config, &error) < 0) {
+        gb_server_end(&server);
+        return refuse(&error);
+    }
+    gb_log_setup(config->log_level, config->log_json);
+    if (!config->probe)
+        return serve(&server, notify, &error);
+    status = probe(&server);
+    gb_server_end(&server);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
     struct gb_notify notify = GB_NOTIFY_NONE;
     struct gb_config config;
     struct gb_error error;
@@ -85,19 +105,8 @@ int main(int argc, char **argv)
     } else if (config.supervise && !config.probe) {
         gb_log_setup(config.log_level, config.log_json);
         status = gb_supervise(&config, argv);
-    } else if (!config.probe && gb_notify_begin(&notify, &error) < 0) {
-        status = refuse(&error); /* before anything takes the numbers of what was handed over */
-    } else if (gb_server_init(&server, &config, &error) < 0) {
-        gb_server_end(&server);
-        status = refuse(&error);
     } else {
-        gb_log_setup(config.log_level, config.log_json);
-        if (config.probe) {
-            status = probe(&server);
-            gb_server_end(&server);
-        } else {
-            status = serve(&server, &notify, &error);
-        }
+        status = run(&config, &notify);
     }
     gb_notify_end(&notify);
     gb_config_end(&config);

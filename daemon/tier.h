@@ -10,6 +10,8 @@
 #ifndef GB_TIER_H
 #define GB_TIER_H
 
+#include <stdatomic.h>
+
 #include "arena.h"
 #include "evict.h"
 #include "mover.h"
@@ -40,7 +42,7 @@ struct gb_tier {
     uint64_t next_file;
     void (*removed)(void *arg); /* told when a removal has made room */
     void *removed_arg;
-    bool handed_over; /* disk: what goes is the successor's, and stays */
+    atomic_bool handed_over; /* disk: what goes is the successor's, and stays; the mover asks */
 };
 
 struct gb_copy {
