@@ -23,14 +23,20 @@ static bool wanted(struct gb_call *call, const struct leases_params *params,
     return gb_session_may_read(call->session, object);
 }
 
+/* "session":…, … "client":…: who it is. */
+static void write_session(struct gb_writer *writer, const struct gb_session *session)
+{
+    gb_write_format(writer,
+                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
+                    session->pid, session->user->uid);
+    gb_write_cstring(writer, session->client ? session->client : "");
+}
+
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
 {
-    const struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
 
-    gb_write_format(writer, "\"lease\":%" PRIu64 ",\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u",
-                    lease->id, session->id, session->pid, session->user->uid);
-    GB_WRITE_LITERAL(writer, ",\"client\":");
-    gb_write_cstring(writer, session->client ? session->client : "");
+    gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
+    write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
     GB_WRITE_LITERAL(writer, ",\"name\":");
     gb_write_string(writer, lease->object->name, lease->object->name_length);
     gb_write_format(writer,
@@ -82,9 +88,12 @@ static bool write_mapped(struct gb_call *call)
 
             if (writer->length > GB_ANSWER_ROOM + 8192)
                 return true;
-            gb_write_format(
-                writer, "%s{\"session\":%" PRIu64 ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "}",
-                separator, session->id, mapping->segment->id, mapping->segment->bytes);
+            gb_write_text(writer, separator);
+            gb_write_char(writer, '{');
+            write_session(writer, session);
+            gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
+                            mapping->segment->id, mapping->segment->bytes,
+                            mapping->segment->retiring ? ",\"retiring\":true" : "");
             separator = ",";
         }
     }
@@ -224,7 +233,10 @@ void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *d
         {"restores_bytes", device->restores_bytes},
     };
 
-    gb_write_format(writer, "\"id\":\"%s\"", device->id);
+    gb_write_format(writer, "\"id\":\"%s\",\"name\":", device->id);
+    gb_write_cstring(writer, device->name);
+    if (device->alias[0])
+        gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
         if (segments || strcmp(figures[i].name, "segments") != 0)
             gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
@@ -277,6 +289,8 @@ static void write_totals(struct gb_call *call)
 {
     const struct gb_server *server = call->server;
 
+    gb_write_format(call->writer, "\"server\":\"gpubufd %s\",\"instance\":\"%s\",", GPUBUF_VERSION,
+                    server->instance);
     gb_write_format(call->writer,
                     "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
                     ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%zu,\"mappings\":%zu,"

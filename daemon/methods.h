@@ -149,7 +149,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms);
 
-/* "id":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
+/* "id":…, "name":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
 void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
                              bool segments);
 /* "tiers":[…]: those below the devices that there are. */

@@ -43,9 +43,7 @@ static void write_heading(struct gb_server *server, struct gb_writer *writer)
 /* `segments`: how many it has, where they are not told one by one under that name. */
 static void write_device(struct gb_writer *writer, const struct gb_device *device, bool segments)
 {
-    GB_WRITE_LITERAL(writer, "{\"name\":");
-    gb_write_cstring(writer, device->name);
-    gb_write_char(writer, ',');
+    gb_write_char(writer, '{');
     gb_device_write_figures(writer, device, segments);
 }
 

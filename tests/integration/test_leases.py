@@ -66,12 +66,22 @@ def test_old_versions_are_told(daemon, peer):
 def test_mapped(daemon, peer):
     peer.create_object("a", bytes_layout(20 * MIB))
     reader = daemon.connect()
-    session = reader.call("hello", protocol=1)["session"]
+    session = reader.call("hello", protocol=1, client="reader")["session"]
     opened = reader.open_object("a")
     segment = opened.layout["data"]["segment"]
-    mine = [m for m in peer.call("leases")["mapped"] if m["session"] == session]
-    assert mine == [{"session": session, "segment": segment,
-                     "bytes": reader.segment(segment).bytes}]
+
+    def mine():
+        return [m for m in peer.call("leases")["mapped"] if m["session"] == session]
+
+    told = {"session": session, "pid": os.getpid(), "uid": os.geteuid(), "client": "reader",
+            "segment": segment, "bytes": reader.segment(segment).bytes}
+    assert mine() == [told]
+    opened.release()
+    peer.call("delete", name="a")
+    peer.unmap()
+    peer.call("trim")
+    assert mine() == [{**told, "retiring": True}]
+    assert peer.pinned_by_clients() == told["bytes"]
 
 
 def test_unmap(daemon, peer):

@@ -48,6 +48,15 @@ def test_gauges_come_back(daemon, peer):
         assert after[key] >= during[key], f"{key} is neither a gauge nor a counter"
 
 
+def test_who_it_is(peer):
+    stats, hello = peer.call("stats"), peer.call("hello", protocol=1, resume={
+        "instance": "", "objects": []})
+    assert (stats["server"], stats["instance"]) == (hello["server"], hello["instance"])
+    assert [(d["id"], d["name"]) for d in stats["devices"]] == [
+        (d["id"], d["name"]) for d in hello["devices"]]
+    assert [d.get("alias") for d in stats["devices"]] == (["cuda:0"] if test_device.ON_GPU else [None])
+
+
 def test_used_is_what_hello_says(daemon, peer):
     peer.create_object("a", bytes_layout(20 * MIB))
     (device,) = peer.call("stats")["devices"]

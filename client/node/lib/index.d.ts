@@ -285,7 +285,7 @@ export class Client {
   alias (name: string, of: string, options?: RequestOptions & {
     slice?: { offset: number, length: number }, columns?: string[], mode?: string | number, replace?: boolean
   }): Promise<number>
-  leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, segment: number, bytes: number }[], truncated?: boolean }>
+  leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, pid: number, uid: number, client: string, segment: number, bytes: number, retiring?: boolean }[], truncated?: boolean }>
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
   watch (prefix?: string, options?: WatchOptions): Watch
