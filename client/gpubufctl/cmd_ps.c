@@ -1,4 +1,4 @@
-/* gpubufctl ps [NAME]: who holds what. */
+/* gpubufctl ps [NAME]: who holds, maps and pins what. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "format.h"
 #include "grid.h"
 #include "json_print.h"
+#include "memory.h"
 #include "term.h"
 
 enum { MAPPED };
@@ -64,21 +65,61 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
     }
 }
 
-static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
+static void add_memory(struct gb_grid *grid, uint64_t bytes, enum gb_style style)
 {
+    char text[32];
 
-    gb_grid_init(grid, 3);
+    gb_format_size(bytes, text, sizeof(text));
+    gb_grid_text(grid, text, bytes ? style : GB_STYLE_DIM);
+}
+
+static void fill_sessions(struct gb_grid *grid, const struct gb_memory *memory)
+{
+    static const char *const titles[] = {"session", "pid",   "user", "client",
+                                         "leases",  "holds", "maps", "pins"};
+
+    gb_grid_init(grid, 8);
     if (grid->failed)
         return;
-    for (size_t i = 0; i < 3; i++)
-        grid->columns[i].right = true;
-    gb_grid_text(grid, "session", GB_STYLE_DIM);
-    gb_grid_text(grid, "segment", GB_STYLE_DIM);
-    gb_grid_text(grid, "mapped", GB_STYLE_DIM);
+    for (size_t i = 0; i < 8; i++) {
+        grid->columns[i].right = i != 2 && i != 3;
+        gb_grid_text(grid, titles[i], GB_STYLE_DIM);
+    }
+    grid->columns[3].flexible = true;
+    for (size_t i = 0; i < memory->sessions_told; i++) {
+        const struct gb_memory_session *session = &memory->sessions[i];
+        char user[64];
+
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, session->id);
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, session->pid);
+        gb_user_name(session->uid, user, sizeof(user));
+        gb_grid_text(grid, user, GB_STYLE_NONE);
+        gb_grid_text(grid, session->client, GB_STYLE_BOLD);
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, session->leases);
+        add_memory(grid, session->held, GB_STYLE_NONE);
+        add_memory(grid, session->mapped, GB_STYLE_NONE);
+        add_memory(grid, session->pins, GB_STYLE_RED);
+    }
+}
+
+static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
+{
+    static const char *const titles[] = {"session", "pid", "segment", "mapped", ""};
+
+    gb_grid_init(grid, 5);
+    if (grid->failed)
+        return;
+    for (size_t i = 0; i < 5; i++) {
+        grid->columns[i].right = i < 4;
+        gb_grid_text(grid, titles[i], GB_STYLE_DIM);
+    }
     GB_JSON_EACH(item, mapped) {
         add_number(grid, item, "session");
+        add_number(grid, item, "pid");
         add_number(grid, item, "segment");
         add_bytes(grid, item);
+        gb_grid_text(grid, gb_json_bool_of(item, "retiring") ? "pinned: asked back" : "",
+                     GB_STYLE_RED);
     }
 }
 
@@ -97,17 +138,36 @@ static int print_grid(const struct gb_cli *cli, struct gb_grid *grid, const char
     return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
 }
 
-static int print_answer(const struct gb_cli *cli, const cJSON *answer, bool mapped)
+static int print_sessions(const struct gb_cli *cli, const struct gb_memory *memory)
 {
     struct gb_grid grid;
 
-    fill_leases(&grid, cJSON_GetObjectItemCaseSensitive(answer, "leases"));
-    int status = print_grid(cli, &grid, "no leases");
-    if (status != GB_STATUS_OK || !mapped)
+    fill_sessions(&grid, memory);
+    int status = print_grid(cli, &grid, "no session holds or maps anything");
+    if (memory->sessions_told > 0)
+        putchar('\n');
+    return status;
+}
+
+/* Of one object who holds it; of all, first what each session has. */
+static int print_answer(const struct gb_cli *cli, const cJSON *answer,
+                        const struct gb_memory *memory, const struct gb_cli_args *args)
+{
+    struct gb_grid grid;
+    int status = args->count ? GB_STATUS_OK : print_sessions(cli, memory);
+
+    if (status != GB_STATUS_OK)
         return status;
-    putchar('\n');
-    fill_mapped(&grid, cJSON_GetObjectItemCaseSensitive(answer, "mapped"));
-    return print_grid(cli, &grid, "nothing mapped");
+    fill_leases(&grid, cJSON_GetObjectItemCaseSensitive(answer, "leases"));
+    status = print_grid(cli, &grid, "no leases");
+    if (status == GB_STATUS_OK && args->option[MAPPED]) {
+        putchar('\n');
+        fill_mapped(&grid, cJSON_GetObjectItemCaseSensitive(answer, "mapped"));
+        status = print_grid(cli, &grid, "nothing mapped");
+    }
+    if (status == GB_STATUS_OK && memory->truncated)
+        puts("and more than one answer tells");
+    return status;
 }
 
 int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
@@ -124,14 +184,18 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
     if (status != GB_STATUS_OK)
         return status;
 
+    struct gb_memory memory = {.place_count = 0};
     cJSON *answer = gb_json_parse(result);
     gpubuf_free(result);
-    if (!answer)
+    if (!answer || !gb_memory_read_leases(&memory, answer)) {
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
-    else if (cli->json)
+    } else if (cli->json) {
+        cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(&memory, SIZE_MAX));
         gb_json_print(answer, true);
-    else
-        status = print_answer(cli, answer, args->option[MAPPED] != NULL);
+    } else {
+        status = print_answer(cli, answer, &memory, args);
+    }
+    gb_memory_end(&memory);
     cJSON_Delete(answer);
     return status;
 }

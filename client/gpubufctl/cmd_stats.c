@@ -9,6 +9,7 @@
 #include "grid.h"
 #include "json_print.h"
 #include "parse.h"
+#include "proto/limits.h"
 #include "term.h"
 
 enum { TRIM_DEVICE, TRIM_BYTES };
@@ -29,18 +30,25 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* What a number counts is told by its name: bytes, milliseconds, or things. */
-static void format_number(const char *key, double value, char *out, size_t size)
+static void format_number(const char *within, const char *key, double value, char *out, size_t size)
 {
     static const char *const byte_names[] = {
-        "bytes",  "capacity", "used",     "free",      "mapped",
-        "leased", "pinned",   "retained", "evictable", "pinned_by_clients",
-        "clean",  "leaving"};
+        "bytes",    "capacity",  "used",  "free",    "mapped", "leased",           "pinned",
+        "retained", "evictable", "clean", "leaving", "quota",  "pinned_by_clients"};
+    static const char *const things[] = {"sessions", "objects", "segments"}; /* of a user */
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);
         return;
     }
-    for (size_t i = 0; i < sizeof(byte_names) / sizeof(byte_names[0]); i++) {
+    if (strcmp(key, "quota") == 0 && value >= (double)GB_LIMIT(integer)) {
+        (void)snprintf(out, size, "none");
+        return;
+    }
+    bool counts = false;
+    for (size_t i = 0; i < sizeof(things) / sizeof(things[0]); i++)
+        counts |= within && strcmp(within, things[i]) == 0;
+    for (size_t i = 0; !counts && i < sizeof(byte_names) / sizeof(byte_names[0]); i++) {
         if (ends_with(key, byte_names[i])) {
             gb_format_size((uint64_t)value, out, size);
             return;
@@ -48,16 +56,18 @@ static void format_number(const char *key, double value, char *out, size_t size)
     }
     if (ends_with(key, "_ms"))
         gb_format_age((int64_t)value, out, size);
+    else if (ends_with(key, "_us"))
+        gb_format_age((int64_t)(value / 1000), out, size);
     else
         gb_format_count((uint64_t)value, out, size);
 }
 
-static void add_value(struct gb_grid *grid, const char *key, const cJSON *value)
+static void add_value(struct gb_grid *grid, const char *within, const char *key, const cJSON *value)
 {
     char text[64];
 
     if (cJSON_IsNumber(value)) {
-        format_number(key, value->valuedouble, text, sizeof(text));
+        format_number(within, key, value->valuedouble, text, sizeof(text));
         gb_grid_text(grid, text, value->valuedouble != 0 ? GB_STYLE_NONE : GB_STYLE_DIM);
     } else if (cJSON_IsString(value)) {
         gb_grid_text(grid, value->valuestring, GB_STYLE_NONE);
@@ -80,10 +90,14 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
 /* An item of an array goes by what it calls itself. */
 static const char *title_of(const cJSON *item, char *buffer, size_t size, int position)
 {
-    static const char *const keys[] = {"name", "id", "method", "device"};
+    static const char *const keys[] = {"alias", "id", "tier", "device", "name"};
 
     if (item->string)
         return item->string;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(item, "uid"))) {
+        gb_user_name(gb_json_int_of(item, "uid", 0), buffer, size);
+        return buffer;
+    }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (gb_json_string_of(item, keys[i], NULL))
             return gb_json_string_of(item, keys[i], NULL);
@@ -123,7 +137,7 @@ static bool is_all_zero(const cJSON *object)
 static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
-    char number[16];
+    char number[64];
     int position = 0;
 
     gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + 1);
@@ -137,7 +151,7 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
             continue;
         gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
         GB_JSON_EACH(member, section->child)
-            add_value(&grid, member->string,
+            add_value(&grid, item->string, member->string,
                       cJSON_GetObjectItemCaseSensitive(item, member->string));
     }
     bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
@@ -147,7 +161,7 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
 
 static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
-    char number[16];
+    char number[64];
     int position = 0;
 
     GB_JSON_EACH(item, section) {
@@ -182,7 +196,7 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
         if (!is_plain(item))
             continue;
         gb_grid_text(&grid, item->string ? item->string : "", GB_STYLE_NONE);
-        add_value(&grid, item->string ? item->string : "", item);
+        add_value(&grid, section->string, item->string ? item->string : "", item);
     }
     bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
     gb_grid_end(&grid);

@@ -28,7 +28,7 @@ static void cut_cell(struct gb_writer *writer, unsigned longest)
     size_t fits = gb_text_fit(writer->data, writer->length, longest - 1);
 
     writer->length = fits;
-    GB_WRITE_LITERAL(writer, "…");
+    gb_write_text(writer, gb_term_ellipsis());
 }
 
 void gb_grid_add(struct gb_grid *grid, const char *text, size_t length, enum gb_style style)
@@ -86,7 +86,7 @@ void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *forma
     gb_grid_text(grid, text, style);
 }
 
-/* ---- printing ------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static unsigned total_width(const unsigned *widths, size_t count)
 {
@@ -121,10 +121,11 @@ static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigne
     }
 }
 
-/* Prints a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to
+/* Writes a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to
    end in spaces. */
-static void print_cell(const struct gb_grid_cell *cell, const struct gb_grid_column *column,
-                       unsigned width, unsigned *spaces, bool color)
+static void write_cell(struct gb_writer *writer, const struct gb_grid_cell *cell,
+                       const struct gb_grid_column *column, unsigned width, unsigned *spaces,
+                       bool color)
 {
     bool cut = cell->width > width;
     size_t length = cut ? gb_text_fit(cell->text, cell->length, width - 1) : cell->length;
@@ -135,14 +136,15 @@ static void print_cell(const struct gb_grid_cell *cell, const struct gb_grid_col
         *spaces += width;
         return;
     }
-    printf("%*s%s", (int)(*spaces + before), "", gb_style_on(color, cell->style));
-    fwrite(cell->text, 1, length, stdout);
-    printf("%s%s", cut ? "…" : "", gb_style_off(color, cell->style));
+    gb_write_format(writer, "%*s%s", (int)(*spaces + before), "", gb_style_on(color, cell->style));
+    gb_write(writer, cell->text, length);
+    gb_write_text(writer, cut ? gb_term_ellipsis() : "");
+    gb_write_text(writer, gb_style_off(color, cell->style));
     *spaces = width - used - before;
 }
 
-bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
-                   bool drop, size_t *shown)
+bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
+                   unsigned indent, bool color, bool drop, size_t *shown)
 {
     unsigned *widths = calloc(grid->column_count ? grid->column_count : 1, sizeof(*widths));
     size_t count = grid->column_count;
@@ -165,12 +167,25 @@ bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, 
     for (size_t row = 0; count > 0 && row < grid->count / grid->column_count; row++) {
         unsigned spaces = indent;
         for (size_t i = 0; i < count; i++, spaces += GAP)
-            print_cell(&grid->cells[row * grid->column_count + i], &grid->columns[i], widths[i],
-                       &spaces, color);
-        putchar('\n');
+            write_cell(writer, &grid->cells[row * grid->column_count + i], &grid->columns[i],
+                       widths[i], &spaces, color);
+        gb_write_char(writer, '\n');
     }
     free(widths);
     if (shown)
         *shown = count;
-    return true;
+    return !writer->failed;
+}
+
+bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
+                   bool drop, size_t *shown)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    bool done = gb_grid_write(grid, &writer, width, indent, color, drop, shown);
+    if (done && writer.length > 0)
+        fwrite(writer.data, 1, writer.length, stdout);
+    gb_writer_end(&writer);
+    return done;
 }

@@ -1,5 +1,5 @@
 /*
- * A table of text on standard output: columns aligned by what characters take on a terminal, long
+ * A table of text: columns aligned by what characters take on a terminal, long
  * cells cut with "…", and columns shrunk or left out where the terminal is too narrow. Cells are
  * copied and cleaned of control characters.
  */
@@ -43,10 +43,13 @@ void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *forma
     __attribute__((format(printf, 3, 4)));
 
 /*
- * Prints it within `width` columns (0: as wide as it is), `indent` spaces in front. With `drop`,
+ * Writes it within `width` columns (0: as wide as it is), `indent` spaces in front. With `drop`,
  * columns that do not fit are left out from the right (at least one stays), else flexible ones are
- * cut. *shown, if not NULL, is how many columns were printed. False: memory is out.
+ * cut. *shown, if not NULL, is how many columns were written. False: memory is out.
  */
+bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
+                   unsigned indent, bool color, bool drop, size_t *shown);
+/* On standard output. */
 bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
                    bool drop, size_t *shown);
 

@@ -13,10 +13,25 @@
 
 #include "format.h"
 
+static bool takes_utf8;
+
 void gb_term_init(void)
 {
-    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+    bool locale_is_utf8 = setlocale(LC_CTYPE, "") && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+
+    if (!locale_is_utf8)
         (void)setlocale(LC_CTYPE, "C.UTF-8");
+    takes_utf8 = locale_is_utf8 || isatty(STDOUT_FILENO) != 1;
+}
+
+bool gb_term_utf8(void)
+{
+    return takes_utf8;
+}
+
+const char *gb_term_ellipsis(void)
+{
+    return takes_utf8 ? "…" : "~";
 }
 
 bool gb_term_color(enum gb_color choice)

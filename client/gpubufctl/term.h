@@ -16,6 +16,11 @@ enum gb_color { GB_COLOR_AUTO, GB_COLOR_ALWAYS, GB_COLOR_NEVER };
 /* Makes characters' widths known (LC_CTYPE in UTF-8; numbers stay in the C locale). Call once. */
 void gb_term_init(void);
 
+/* Whether standard output takes UTF-8: unless it is a terminal whose locale says otherwise. */
+bool gb_term_utf8(void);
+/* What stands for text that was cut off, one column wide: "…", or "~" where that cannot be shown. */
+const char *gb_term_ellipsis(void);
+
 /* Whether to colour standard output: as asked, else if it is a terminal, NO_COLOR is unset or empty
    and TERM is not "dumb". */
 bool gb_term_color(enum gb_color choice);

@@ -696,8 +696,9 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias", "ps", "watch", "events",
-            "stats", "trim", "call", "describe", "completion")
+COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias",
+            "why", "ps", "top", "watch", "events", "stats", "trim", "doctor", "call", "describe",
+            "completion")
 
 
 def test_help(ctl):

@@ -1,11 +1,17 @@
-"""gpubufctl on what memory holds: spill, restore."""
+"""gpubufctl on what memory holds: spill, restore, why, ps, stats, top as text, doctor."""
 
+import json
 import os
+import re
+import resource
+import socket
+import subprocess
 
 import pytest
 
 import device as test_device
-from ctl import FAILED, TIMEOUT, USAGE, Ctl
+from ctl import FAILED, GPUBUFCTL, NO_DAEMON, OK, TIMEOUT, USAGE, Ctl
+from peer import DEADLINE, bytes_layout
 
 MIB = 1 << 20
 BELOW = "host" if test_device.ON_GPU else "disk"  # the first tier below the device
@@ -19,7 +25,9 @@ def tiered(daemon_factory, directory, tmp_path):
     options = ["--watermarks", "100:100", "--tier", f"disk:128M:{place}"]
     if test_device.ON_GPU:
         options += ["--tier", "host:64M"]
-    ctl = Ctl(daemon_factory(*options).path, str(tmp_path))
+    daemon = daemon_factory(*options)
+    ctl = Ctl(daemon.path, str(tmp_path))
+    ctl.daemon = daemon
     ctl.put = lambda name, size, *words: ctl(
         "put", *words, name, ctl.file("content", os.urandom(size)))
     return ctl
@@ -59,3 +67,251 @@ def test_wrong_usage(tiered):
     assert "tape" in tiered.fails(USAGE, "spill", "a", "--tier", "tape")
     assert "soon" in tiered.fails(USAGE, "restore", "a", "--wait", "soon")
     tiered.fails(USAGE, "spill")
+
+
+# ---- why ---------------------------------------------------------------------------------------
+
+
+def test_why_it_stays(tiered):
+    tiered.put("a", 2000)
+    tiered("alias", "b", "a", "--slice", "0:10")
+    reader = tiered.daemon.connect()
+    session = reader.call("hello", protocol=1, client="a reader")["session"]
+    opened = reader.open_object("b")
+    tiered("pin", "a")
+    tiered.put("kept", 1, "--evict", "keep")
+    told = tiered("why", "a")
+    lines = told.splitlines()
+    assert lines[0].startswith("a: 2.0 KiB of ") and lines[1] == "stays where it is:"
+    assert re.match(rf"  leased +by session {session}: a reader, pid {os.getpid()}, user \S+, for "
+                    r"[\d.]+ \S+, as b$", lines[3])
+    assert re.match(r"  pinned +gpubufctl unpin a ends that$", lines[2])
+    assert lines[4] == "other names of the same memory, with which it goes: b"
+    assert len(lines) == 5
+    assert re.search(r"^  keep +it was published with --evict keep$", tiered("why", "kept"), re.M)
+    assert tiered.json("why", "a")["evictable"] is False
+    opened.release()
+    tiered("unpin", "a")
+    assert "may leave its device" in tiered("why", "a")
+    assert "nosuch" in tiered.fails(FAILED, "why", "nosuch")
+    assert "\x1b[3" in tiered("--color", "always", "why", "a")
+
+
+def test_why_when_it_would_go(tiered):
+    for name in "abc":
+        tiered.put(name, 1000)
+    tiered.put("dropped", 1000, "--evict", "drop")
+    assert "may leave its device: it is the next to go, of 4 (4.0 KiB)" in tiered("why", "a")
+    assert f"goes to the {BELOW} tier" in tiered("why", "a")
+    told = tiered("why", "dropped")
+    assert "before it go 3 (3.0 KiB), of 4 (4.0 KiB) that may" in told
+    assert "it is gone: it was published with --evict drop" in told
+    tiered("spill", "a", "--tier", "disk")
+    told = tiered("why", "a")
+    assert ", in the disk tier" in told.splitlines()[0] and "may leave its tier" in told
+    assert "it is gone: there is no tier below this one" in told
+
+
+# ---- ps, stats ---------------------------------------------------------------------------------
+
+
+def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
+    assert tiered("ps") == ""
+    tiered.put("a", 20 * MIB)
+    reader = tiered.daemon.connect()
+    session = reader.call("hello", protocol=1, client="reader")["session"]
+    opened = reader.open_object("a")
+    (mapped,) = [m["bytes"] for m in reader.call("leases")["mapped"]]
+    (told,) = tiered.json("ps")["sessions"]
+    assert told == {"session": session, "pid": os.getpid(), "uid": os.geteuid(), "client": "reader",
+                    "leases": 1, "holds": 20 * MIB, "maps": mapped, "pins": 0}
+    sessions, leases = tiered("ps").split("\n\n")
+    assert sessions.splitlines()[0].split() == ["session", "pid", "user", "client", "leases",
+                                                "holds", "maps", "pins"]
+    assert sessions.splitlines()[1].split()[-7:] == ["1", "20", "MiB", "20", "MiB", "0", "B"]
+    assert "reader" in leases and leases.splitlines()[0].split()[-1] == "name"
+    opened.release()
+    tiered("rm", "a")
+    tiered("trim")
+    (told,) = tiered.json("ps")["sessions"]
+    assert (told["leases"], told["holds"], told["maps"], told["pins"]) == (0, 0, mapped, mapped)
+    assert "asked back" in tiered("ps", "--mapped")
+    assert tiered("ps", "a") == ""
+
+
+def test_stats_by_what_they_are(tiered):
+    tiered.put("a", 1000)
+    tiered("spill", "a", "--tier", "disk")
+    text = tiered("stats")
+    tiers = text.split("\ntiers\n")[1].split("\n\n")[0]
+    assert re.search(r"^  disk$", tiers, re.M) and re.search(r"capacity +128 MiB", tiers)
+    users = text.split("\nusers\n")[1].split("\n\n")[0]
+    assert re.search(r"used +\d+$", users, re.M), "sessions are no bytes"
+    assert re.search(r"none$", users, re.M), "no quota"
+
+
+# ---- top, where there is no terminal -----------------------------------------------------------
+
+
+def test_top_once(tiered):
+    for i, size in enumerate((1000, 30000, 200)):
+        tiered.put(f"o/{i}", size)
+    tiered("spill", "o/0", "--tier", "disk")
+    reader = tiered.daemon.connect()
+    reader.call("hello", protocol=1, client="dashboard")
+    reader.open_object("o/2")
+    text = tiered("top", env={"COLUMNS": "100"})
+    assert tiered("top", "--once", env={"COLUMNS": "100"}).splitlines()[1] == text.splitlines()[1]
+    assert "\x1b" not in text and max(map(len, text.splitlines())) <= 100
+    head, objects, sessions = text.split("\n\n")
+    assert head.startswith("gpubufd ") and "objects 3" in head.splitlines()[0]
+    assert re.search(r"^disk +█*░+ +128 MiB$", head, re.M)
+    assert objects.splitlines()[0] == "Objects 3, by size"
+    assert [line.split()[-1] for line in objects.splitlines()[2:]] == ["o/1", "o/0", "o/2"]
+    assert "in use" in objects.splitlines()[4] and "disk" in objects.splitlines()[3]
+    assert sessions.splitlines()[2].split()[-1] == "dashboard"
+    assert len(tiered("top", "-n", "1").split("\n\n")[1].splitlines()) == 3
+    idle = tiered("top", "--sort", "idle").split("\n\n")[1].splitlines()
+    assert idle[0] == "Objects 3, longest idle first"
+    assert [line.split()[-1] for line in idle[2:]] == ["o/0", "o/1", "o/2"]
+    recent = tiered("top", "--sort", "recent").split("\n\n")[1].splitlines()
+    assert [line.split()[-1] for line in recent[2:]] == ["o/2", "o/1", "o/0"]
+
+
+def test_top_adds_up(tiered):
+    tiered.put("a", 20 * MIB)
+    tiered.put("b", 5000)
+    reader = tiered.daemon.connect()
+    reader.open_object("a").release()
+    tiered("rm", "a")
+    tiered("trim")
+    told = tiered.json("top")
+    for device in told["devices"]:
+        assert device["capacity"] == (device["free"] + device["used"] + device["retained"]
+                                      + device["pinned_by_clients"])
+    assert told["devices"][0]["pinned_by_clients"] == sum(s["pins"] for s in told["sessions"]) > 0
+    for tier in told["tiers"]:
+        assert tier["capacity"] == tier["free"] + tier["used"]
+    assert [o["name"] for o in told["objects"]] == ["b"]
+    assert told["devices"][0]["name"] == ("cuda:0" if test_device.ON_GPU else "host")
+
+
+def test_top_of_more_than_a_page(tiered):
+    peer = tiered.daemon.connect()
+    for i in range(2500):
+        made = peer.create(f"o/{i:04}", bytes_layout(1 + i * 7919 % 2500))
+        peer.call("seal", lease=made["lease"], release=True)
+    told = tiered.json("top", "-n", "1000")["objects"]
+    assert [o["bytes"] for o in told] == list(range(2500, 1500, -1))
+    assert "Objects 2500, by size" in tiered("top")
+
+
+def test_top_usage(tiered):
+    tiered.fails(USAGE, "top", "--sort", "name")
+    tiered.fails(USAGE, "top", "--interval", "10ms")
+    tiered.fails(USAGE, "top", "--rows", "x")
+    nowhere = os.path.join(tiered.directory, "nobody")
+    assert nowhere in tiered.fails(NO_DAEMON, "--socket", nowhere, "top")
+
+
+# ---- doctor ------------------------------------------------------------------------------------
+
+
+def findings(ctl, *words, **settings):
+    """(exit status, {part: [finding, …]})."""
+    done = ctl.raw("--json", *words, "doctor", **settings)
+    assert done.stderr == b""
+    told = json.loads(done.stdout)
+    assert told["healthy"] == (done.returncode == OK) == all(
+        f["health"] != "fail" for f in told["findings"])
+    parts = {}
+    for finding in told["findings"]:
+        assert finding["health"] == "ok" or finding.get("advice"), finding
+        parts.setdefault(finding["part"], []).append(finding)
+    return done.returncode, parts
+
+
+def test_doctor_of_a_healthy_daemon(tiered):
+    status, parts = findings(tiered)
+    assert status == OK
+    assert set(parts) == {"socket", "version", "memory", "driver", "limits", "system"}
+    (socket_,) = parts["socket"]
+    assert f"pid {tiered.daemon.pid}" in socket_["text"] and "$GPUBUFD_SOCKET" in socket_["text"]
+    assert len(parts["memory"]) == (3 if test_device.ON_GPU else 2)  # the device and its tiers
+    if test_device.ON_GPU:
+        assert any("the daemon serves it" in f["text"] for f in parts["driver"])
+    text = tiered("doctor")
+    assert re.search(r"^ok    socket    ", text, re.M) and "\x1b" not in text
+
+
+def test_doctor_without_a_daemon(tiered, tmp_path):
+    nowhere = str(tmp_path / "nobody")
+    status, parts = findings(tiered, "--socket", nowhere)
+    assert status == FAILED
+    assert parts["socket"][0]["health"] == "fail" and nowhere in parts["socket"][0]["text"]
+    assert "memory" not in parts and parts["limits"], "it goes on all the same"
+    file = tiered.file("file", b"")
+    assert "no socket" in findings(tiered, "--socket", file)[1]["socket"][0]["text"]
+    stale = str(tmp_path / "stale")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(stale)
+    assert "nobody listens" in findings(tiered, "--socket", stale)[1]["socket"][0]["text"]
+
+
+def test_doctor_of_another_server(tiered, tmp_path):
+    """Something listens there that is no gpubufd."""
+    path = str(tmp_path / "other")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen(5)
+        process = subprocess.Popen([str(GPUBUFCTL), "--json", "-S", path, "doctor"], env=tiered.env,
+                                   stdout=subprocess.PIPE)
+        server.settimeout(DEADLINE)
+        server.accept()[0].close()  # which looks who it is
+        with server.accept()[0] as session:
+            session.recv(65536)
+            session.sendall(b"220 mail.example ESMTP\r\n")
+            out = process.communicate(timeout=DEADLINE)[0]
+    assert process.returncode == FAILED
+    (finding,) = [f for f in json.loads(out)["findings"] if f["part"] == "daemon"]
+    assert finding["health"] == "fail" and "is it gpubufd" in finding["advice"]
+
+
+def test_doctor_tells_who_holds_most(tiered):
+    tiered.put("a", 30 * MIB)
+    tiered.put("b", 30 * MIB)
+    reader = tiered.daemon.connect()
+    session = reader.call("hello", protocol=1, client="hog")["session"]
+    opened = [reader.open_object(name) for name in "ab"]
+    status, parts = findings(tiered)
+    finding = parts["memory"][0]
+    assert status == OK and finding["health"] == "warn", "a warning is no failure"
+    assert f"session {session} (hog, pid {os.getpid()})" in finding["advice"]
+    for one in opened:
+        one.release()
+    tiered("rm", "a", "b")
+    tiered("trim")
+    finding = findings(tiered)[1]["memory"][1]
+    assert "60 MiB were given back but are still mapped" in finding["text"]
+    assert f"session {session} (hog" in finding["advice"]
+
+
+def test_doctor_of_few_descriptors(tiered):
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    out = subprocess.run([str(GPUBUFCTL), "doctor"], env=tiered.env, preexec_fn=few, timeout=DEADLINE,
+                         stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert re.search(r"^warn  limits +this process may have 64 descriptors open\n +-> .*ulimit", out,
+                     re.M)
+
+
+@pytest.mark.root
+def test_doctor_of_somebody_who_may_not_connect(tiered):
+    os.chmod(tiered.path, 0o600)
+    os.chmod(tiered.daemon.directory, 0o755)
+    done = subprocess.run([str(GPUBUFCTL), "--json", "doctor"], env=tiered.env, user=1001, group=1001,
+                          extra_groups=[], timeout=DEADLINE, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == FAILED
+    (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["part"] == "socket"]
+    assert "you may not connect" in finding["text"] and "--mode" in finding["advice"]

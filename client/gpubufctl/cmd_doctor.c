@@ -1,0 +1,132 @@
+/* gpubufctl doctor: looks at all that has to be right, and says what to do where it is not. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "doctor.h"
+#include "json_print.h"
+#include "line.h"
+
+void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char *part,
+                    const char *format, ...)
+{
+    va_list arguments;
+
+    if (doctor->count == doctor->room) {
+        size_t room = doctor->room * 2 + 16;
+        void *grown = realloc(doctor->findings, room * sizeof(*doctor->findings));
+
+        if (!grown) {
+            doctor->failed = true;
+            return;
+        }
+        doctor->findings = grown;
+        doctor->room = room;
+    }
+    struct gb_finding *finding = &doctor->findings[doctor->count++];
+    finding->health = health;
+    finding->part = part;
+    finding->advice[0] = '\0';
+    va_start(arguments, format);
+    (void)vsnprintf(finding->text, sizeof(finding->text), format, arguments);
+    va_end(arguments);
+}
+
+void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
+{
+    va_list arguments;
+
+    if (doctor->count == 0 || doctor->failed)
+        return;
+    struct gb_finding *finding = &doctor->findings[doctor->count - 1];
+    va_start(arguments, format);
+    (void)vsnprintf(finding->advice, sizeof(finding->advice), format, arguments);
+    va_end(arguments);
+}
+
+static const struct {
+    const char *name;
+    enum gb_style style;
+} healths[] = {
+    [GB_HEALTH_OK] = {"ok", GB_STYLE_GREEN},
+    [GB_HEALTH_WARN] = {"warn", GB_STYLE_YELLOW},
+    [GB_HEALTH_FAIL] = {"fail", GB_STYLE_RED},
+};
+
+static bool print_findings(const struct gb_doctor *doctor)
+{
+    struct gb_writer out;
+    struct gb_line line;
+
+    gb_writer_init(&out, 0);
+    line = gb_line(&out, 0, doctor->cli->color);
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct gb_finding *finding = &doctor->findings[i];
+
+        gb_line_text(&line, healths[finding->health].style, healths[finding->health].name);
+        gb_line_to(&line, 6);
+        gb_line_text(&line, GB_STYLE_BOLD, finding->part);
+        gb_line_to(&line, 16);
+        gb_line_text(&line, GB_STYLE_NONE, finding->text);
+        gb_line_end(&line);
+        if (!finding->advice[0])
+            continue;
+        gb_line_to(&line, 16);
+        gb_line_text(&line, GB_STYLE_NONE, "-> ");
+        gb_line_text(&line, GB_STYLE_NONE, finding->advice);
+        gb_line_end(&line);
+    }
+    bool done = !out.failed && !doctor->failed;
+    if (done)
+        fwrite(out.data, 1, out.length, stdout);
+    gb_writer_end(&out);
+    return done;
+}
+
+static void print_json(const struct gb_doctor *doctor, bool healthy)
+{
+    cJSON *answer = cJSON_CreateObject();
+
+    cJSON_AddBoolToObject(answer, "healthy", healthy);
+    cJSON *list = cJSON_AddArrayToObject(answer, "findings");
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct gb_finding *finding = &doctor->findings[i];
+        cJSON *item = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(item, "health", healths[finding->health].name);
+        cJSON_AddStringToObject(item, "part", finding->part);
+        cJSON_AddStringToObject(item, "text", finding->text);
+        if (finding->advice[0])
+            cJSON_AddStringToObject(item, "advice", finding->advice);
+        cJSON_AddItemToArray(list, item);
+    }
+    gb_json_print(answer, true);
+    cJSON_Delete(answer);
+}
+
+int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct gb_doctor doctor = {.cli = cli};
+    bool healthy = true;
+
+    (void)args;
+    gb_doctor_look_at_socket(&doctor);
+    gb_doctor_look_at_versions(&doctor);
+    gb_doctor_look_at_memory(&doctor);
+    gb_doctor_look_at_driver(&doctor);
+    gb_doctor_look_at_system(&doctor);
+    for (size_t i = 0; i < doctor.count; i++)
+        healthy &= doctor.findings[i].health != GB_HEALTH_FAIL;
+    bool done = !doctor.failed;
+    if (done && cli->json)
+        print_json(&doctor, healthy);
+    else if (done)
+        done = print_findings(&doctor);
+    gb_memory_end(&doctor.memory);
+    free(doctor.findings);
+    if (!done)
+        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    return healthy ? GB_STATUS_OK : GB_STATUS_FAILED;
+}

@@ -1,0 +1,432 @@
+/* gpubufctl top: what is in memory, again and again. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "commands.h"
+#include "json_print.h"
+#include "memory.h"
+#include "parse.h"
+#include "screen.h"
+#include "top_view.h"
+
+enum { INTERVAL, ONCE, SORT, ROWS };
+
+const struct gb_cli_option gb_top_options[] = {
+    {"interval", 'i', "TIME", "refresh so often (1s)", NULL, GB_COMPLETE_NONE},
+    {"once", '1', NULL, "print it once, as text", NULL, GB_COMPLETE_NONE},
+    {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle",
+     GB_COMPLETE_NONE},
+    {"rows", 'n', "N", "with --once: so many objects and sessions (20)", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+/* Objects that are kept of all, in the order that is shown. */
+#define KEEP 1000
+/* Looking takes at most this part of the time. */
+#define SHARE 4
+#define RETRY_MS 500
+#define CONNECT_MS 100
+#define SILENT_MS 2000 /* then it is told that there is no answer */
+
+struct top {
+    struct gb_cli *cli;
+    struct gb_top_view view;
+    int64_t interval_ms;
+    struct gb_memory shown, coming; /* coming: what the answers so far say */
+    unsigned waiting;               /* answers that are still to come; 0: nothing is asked for */
+    uint64_t begun_ms, next_ms;
+    int status; /* of a request that failed, since the last time that all were answered; 0: none */
+    bool malformed;
+    char notice[256];
+    bool stop;
+};
+
+/* ---- asking ---- */
+
+static void answered(struct top *top, int status)
+{
+    top->waiting--;
+    if (status < 0 && top->status == 0) {
+        top->status = status;
+        const char *sentence = gpubuf_errmsg(top->cli->client);
+        (void)snprintf(top->notice, sizeof(top->notice), "%s",
+                       *sentence ? sentence : gpubuf_strerror(status));
+    }
+}
+
+/* Takes an answer in by one of gb_memory's functions. */
+static void take(struct top *top, int status, const char *result,
+                 bool (*read)(struct gb_memory *memory, const cJSON *answer))
+{
+    cJSON *answer = status == 0 ? gb_json_parse(result) : NULL;
+
+    if (status == 0 && (!answer || !read(&top->coming, answer)))
+        top->malformed = true;
+    cJSON_Delete(answer);
+    answered(top, status);
+}
+
+static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
+                     void *arg)
+{
+    (void)client;
+    (void)length;
+    take(arg, status, result, gb_memory_read_stats);
+}
+
+static void on_leases(struct gpubuf_client *client, int status, const char *result, size_t length,
+                      void *arg)
+{
+    (void)client;
+    (void)length;
+    take(arg, status, result, gb_memory_read_leases);
+}
+
+static void on_page(struct gpubuf_client *client, int status, const char *result, size_t length,
+                    void *arg);
+
+static int ask_page(struct top *top, const char *cursor)
+{
+    cJSON *params = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(params, "limit", 1000);
+    if (cursor)
+        cJSON_AddStringToObject(params, "cursor", cursor);
+    char *text = gb_json_text(params);
+    cJSON_Delete(params);
+    int code = text ? gpubuf_call_async(top->cli->client, "list", text, on_page, top, NULL)
+                    : GPUBUF_E_NO_MEMORY;
+    free(text);
+    top->waiting += code == 0;
+    return code;
+}
+
+static void on_page(struct gpubuf_client *client, int status, const char *result, size_t length,
+                    void *arg)
+{
+    struct top *top = arg;
+    cJSON *page = status == 0 ? gb_json_parse(result) : NULL;
+
+    (void)client;
+    (void)length;
+    if (status == 0 && (!page || !gb_memory_read_page(&top->coming, page, top->view.order, KEEP)))
+        top->malformed = true;
+    const char *cursor = gb_json_string_of(page, "cursor", NULL);
+    if (cursor && !top->malformed)
+        status = ask_page(top, cursor);
+    cJSON_Delete(page);
+    answered(top, status);
+}
+
+static int ask(struct top *top)
+{
+    struct gpubuf_client *client = top->cli->client;
+
+    gb_memory_end(&top->coming);
+    top->status = 0;
+    top->malformed = false;
+    top->begun_ms = gb_term_clock_ms();
+    int code = gpubuf_call_async(client, "stats", NULL, on_stats, top, NULL);
+    if (code < 0)
+        return code;
+    top->waiting++;
+    code = gpubuf_call_async(client, "leases", NULL, on_leases, top, NULL);
+    if (code < 0)
+        return code;
+    top->waiting++;
+    return ask_page(top, NULL);
+}
+
+/* All has been answered: shows it, and says when to ask again. */
+static void finish(struct top *top)
+{
+    uint64_t now = gb_term_clock_ms(), took = now - top->begun_ms;
+
+    top->next_ms = top->begun_ms + (uint64_t)top->interval_ms;
+    if (top->next_ms < now + took * (SHARE - 1))
+        top->next_ms = now + took * (SHARE - 1);
+    if (top->malformed)
+        (void)snprintf(top->notice, sizeof(top->notice), "the daemon's answer makes no sense");
+    if (top->coming.failed)
+        (void)snprintf(top->notice, sizeof(top->notice), "out of memory");
+    if (top->status < 0 || top->malformed)
+        return;
+    gb_memory_sort(&top->coming, top->view.order, KEEP);
+    gb_memory_end(&top->shown);
+    top->shown = top->coming;
+    top->coming = (struct gb_memory){.place_count = 0};
+    if (!top->shown.failed)
+        top->notice[0] = '\0';
+}
+
+/* ---- once ---- */
+
+static int fetch_once(struct top *top)
+{
+    int code = ask(top);
+
+    while (code >= 0 && top->waiting > 0) {
+        struct pollfd fd = {.fd = gpubuf_fd(top->cli->client),
+                            .events = gpubuf_events(top->cli->client)};
+
+        if (poll(&fd, 1, GB_CLI_CALL_MS) == 0)
+            return gb_cli_fail(GB_STATUS_TIMEOUT, "the daemon does not answer");
+        code = gpubuf_dispatch(top->cli->client);
+    }
+    if (code < 0)
+        return gb_cli_error(top->cli, code, "top");
+    if (top->status < 0)
+        return gb_cli_fail(top->status == GPUBUF_E_CLOSED ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED,
+                           "%s", top->notice);
+    finish(top);
+    if (top->notice[0])
+        return gb_cli_fail(GB_STATUS_FAILED, "%s", top->notice);
+    return GB_STATUS_OK;
+}
+
+static int run_once(struct top *top, size_t rows)
+{
+    int status = gb_cli_connect(top->cli);
+
+    if (status == GB_STATUS_OK)
+        status = fetch_once(top);
+    if (status != GB_STATUS_OK)
+        return status;
+    if (top->cli->json) {
+        cJSON *answer = gb_memory_json(&top->shown, rows);
+        gb_json_print(answer, true);
+        cJSON_Delete(answer);
+        return GB_STATUS_OK;
+    }
+    struct gb_writer out;
+    gb_writer_init(&out, 0);
+    top->view.width = gb_term_width() ? gb_term_width() : 100;
+    top->view.list_rows = rows;
+    bool done = gb_top_draw(&top->view, &out);
+    if (done)
+        fwrite(out.data, 1, out.length, stdout);
+    gb_writer_end(&out);
+    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+}
+
+/* ---- on the screen ---- */
+
+static void draw(struct top *top)
+{
+    struct gb_writer out;
+    char clock[16] = "", silent[64];
+    time_t now = time(NULL);
+    struct tm broken;
+    uint64_t waited = top->waiting ? gb_term_clock_ms() - top->begun_ms : 0;
+
+    if (localtime_r(&now, &broken))
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &broken);
+    gb_writer_init(&out, 0);
+    gb_screen_size(&top->view.width, &top->view.rows);
+    top->view.clock = clock;
+    top->view.notice = top->notice;
+    if (!top->notice[0] && waited > SILENT_MS) {
+        (void)snprintf(silent, sizeof(silent), "no answer for %d s", (int)(waited / 1000));
+        top->view.notice = silent;
+    }
+    if (gb_top_draw(&top->view, &out))
+        gb_screen_draw(out.data, out.length);
+    gb_writer_end(&out);
+    top->view.notice = "";
+    top->view.clock = "";
+}
+
+static void scroll(struct top *top, size_t rows, bool down)
+{
+    size_t *first = &top->view.first;
+
+    if (down)
+        *first = rows > SIZE_MAX - *first ? SIZE_MAX / 2 : *first + rows;
+    else
+        *first = *first > rows ? *first - rows : 0;
+}
+
+/* Another list or order: it is asked for at once. */
+static void change(struct top *top)
+{
+    top->view.first = 0;
+    top->next_ms = 0;
+    gb_memory_sort(&top->shown, top->view.order, KEEP);
+}
+
+static void handle_key(struct top *top, int key)
+{
+    size_t page = top->view.list_rows > 1 ? top->view.list_rows - 1 : 1;
+
+    switch (key) {
+    case 'q':
+    case 'Q':
+    case GB_KEY_GONE:
+        top->stop = true;
+        break;
+    case '\t':
+    case GB_KEY_RIGHT:
+    case GB_KEY_LEFT:
+    case GB_KEY_BACK_TAB: /* there are two */
+        top->view.list = (top->view.list + 1) % GB_TOP_LISTS;
+        change(top);
+        break;
+    case 's':
+    case 'S':
+        if (top->view.list == GB_TOP_OBJECTS) {
+            top->view.order = (top->view.order + 1) % GB_MEMORY_ORDERS;
+            change(top);
+        }
+        break;
+    case GB_KEY_UP:
+    case GB_KEY_DOWN:
+        scroll(top, 1, key == GB_KEY_DOWN);
+        break;
+    case GB_KEY_PAGE_UP:
+    case GB_KEY_PAGE_DOWN:
+    case ' ':
+        scroll(top, page, key != GB_KEY_PAGE_UP);
+        break;
+    case GB_KEY_HOME:
+    case GB_KEY_END:
+        scroll(top, SIZE_MAX, key == GB_KEY_END);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The daemon has gone for good: perhaps another comes. */
+static void lose_daemon(struct top *top)
+{
+    if (!top->notice[0])
+        (void)snprintf(top->notice, sizeof(top->notice), "the connection to the daemon is lost");
+    gpubuf_disconnect(top->cli->client); /* which answers what is still waited for */
+    top->cli->client = NULL;
+    top->waiting = 0;
+    top->next_ms = gb_term_clock_ms() + RETRY_MS;
+}
+
+static void find_daemon(struct top *top)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = top->cli->socket,
+        .client_name = "gpubufctl",
+        .timeout_ms = CONNECT_MS,
+        .resume_ms = GPUBUF_NO_RESUME, /* there is nothing to get back, and we keep on drawing */
+    };
+
+    if (gpubuf_connect(&top->cli->client, &options) < 0)
+        (void)snprintf(top->notice, sizeof(top->notice), "%s", gpubuf_errmsg(NULL));
+    top->next_ms = top->cli->client ? 0 : gb_term_clock_ms() + RETRY_MS;
+}
+
+/* Asks, or looks for somebody to ask, if it is time to. */
+static void tend(struct top *top)
+{
+    if (top->waiting > 0 || gb_term_clock_ms() < top->next_ms)
+        return;
+    if (!top->cli->client)
+        find_daemon(top);
+    if (top->cli->client && ask(top) < 0)
+        lose_daemon(top);
+}
+
+/* Waits for a key, an answer, a signal, or the next second. True if something has to be drawn. */
+static bool wait_for_something(struct top *top)
+{
+    uint64_t now = gb_term_clock_ms();
+    int timeout = 1000 - (int)(now % 1000);
+    struct gpubuf_client *client = top->cli->client;
+    struct pollfd fds[2] = {
+        {.fd = 0, .events = POLLIN},
+        {.fd = client ? gpubuf_fd(client) : -1, .events = client ? gpubuf_events(client) : 0}};
+
+    if (top->waiting == 0 && top->next_ms < now + (uint64_t)timeout)
+        timeout = top->next_ms > now ? (int)(top->next_ms - now) : 0;
+    int ready = gb_screen_poll(fds, 2, timeout);
+    if (ready <= 0)
+        return gb_screen_changed() || ready == 0;
+    if (fds[0].revents) {
+        int key;
+        while ((key = gb_screen_key()) != GB_KEY_NONE)
+            handle_key(top, key);
+        if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL))
+            top->stop = true;
+    }
+    if (client && fds[1].revents && gpubuf_dispatch(client) < 0)
+        lose_daemon(top);
+    return true;
+}
+
+static int run_on_screen(struct top *top)
+{
+    bool asked = false;
+
+    if (gb_screen_begin() < 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "cannot take over the terminal: %s", strerror(errno));
+    while (!top->stop) {
+        if (asked && top->waiting == 0)
+            finish(top);
+        tend(top);
+        asked = top->waiting > 0;
+        if (wait_for_something(top) && !top->stop)
+            draw(top);
+    }
+    gb_screen_end();
+    return GB_STATUS_OK;
+}
+
+static int read_options(const struct gb_cli *cli, const struct gb_cli_args *args, struct top *top,
+                        uint64_t *rows)
+{
+    const char *order = args->option[SORT];
+    struct gb_error error;
+
+    if ((args->option[INTERVAL] &&
+         gb_parse_duration(args->option[INTERVAL], &top->interval_ms, &error) != 0) ||
+        (args->option[ROWS] && gb_parse_count(args->option[ROWS], rows, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    if (top->interval_ms < 100)
+        return gb_cli_usage(cli, "--interval is at least 100ms");
+    for (int i = 0; order && i < GB_MEMORY_ORDERS; i++)
+        if (strcmp(order, gb_memory_order_name((enum gb_memory_order)i)) == 0) {
+            top->view.order = (enum gb_memory_order)i;
+            order = NULL;
+        }
+    if (order)
+        return gb_cli_usage(cli, "--sort is size, recent or idle, not \"%s\"", order);
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct top top = {.cli = cli, .interval_ms = 1000};
+    uint64_t rows = 20;
+
+    top.view =
+        (struct gb_top_view){.memory = &top.shown, .color = cli->color, .notice = "", .clock = ""};
+    int status = read_options(cli, args, &top, &rows);
+    if (status != GB_STATUS_OK)
+        return status;
+    if (args->option[ONCE] || cli->json || !gb_screen_possible()) {
+        status = run_once(&top, rows < KEEP ? (size_t)rows : KEEP);
+    } else {
+        status = gb_cli_connect(cli);
+        if (status == GB_STATUS_OK) {
+            gpubuf_disconnect(cli->client); /* it is there; find_daemon has options of its own */
+            cli->client = NULL;
+            status = run_on_screen(&top);
+        }
+    }
+    gpubuf_disconnect(cli->client); /* before what its answers would be written to goes */
+    cli->client = NULL;
+    gb_memory_end(&top.shown);
+    gb_memory_end(&top.coming);
+    return status;
+}

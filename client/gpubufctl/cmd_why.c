@@ -1,0 +1,247 @@
+/* gpubufctl why NAME: what holds an object where it is, or when it would go. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "json_print.h"
+#include "line.h"
+
+static const cJSON *member(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static void size_of(const cJSON *object, const char *key, char *out, size_t size)
+{
+    (void)gb_format_size((uint64_t)gb_json_int_of(object, key, 0), out, size);
+}
+
+/* ---- what holds it ---- */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void tell_lease(struct gb_line *line, const cJSON *reason, const char *name)
+{
+    const char *of = gb_json_string_of(reason, "name", "");
+    char user[64], age[32];
+
+    gb_user_name(gb_json_int_of(reason, "uid", -1), user, sizeof(user));
+    (void)gb_format_age(gb_json_int_of(reason, "age_ms", 0), age, sizeof(age));
+    gb_line_format(line, GB_STYLE_NONE,
+                   "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
+                   gb_json_int_of(reason, "session", 0), gb_json_string_of(reason, "client", ""),
+                   gb_json_int_of(reason, "pid", 0), user, age);
+    if (strcmp(of, name) != 0)
+        gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
+}
+
+/* What is about a name that we may not open is told as a number. */
+static void tell_others(struct gb_line *line, const char *kind, int64_t others)
+{
+    if (strcmp(kind, "request") == 0)
+        gb_line_format(line, GB_STYLE_NONE, "%" PRId64 " request%s that wait%s need it there",
+                       others, plural(others), others == 1 ? "s" : "");
+    else
+        gb_line_format(line, GB_STYLE_NONE, "%" PRId64 " time%s under names that you may not open",
+                       others, plural(others));
+}
+
+static void tell_named(struct gb_line *line, const char *kind, const char *of, const char *name)
+{
+    if (strcmp(kind, "pinned") == 0)
+        gb_line_format(line, GB_STYLE_NONE, "gpubufctl unpin %s ends that", of);
+    else if (strcmp(kind, "keep") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "it was published with --evict keep");
+    else if (strcmp(kind, "unsettled") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "its producer's work on the GPU is not done");
+    if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
+        gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
+}
+
+static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *name)
+{
+    GB_JSON_EACH(reason, member(answer, "reasons")) {
+        const char *kind = gb_json_string_of(reason, "kind", "held");
+        int64_t others = gb_json_int_of(reason, "others", 0);
+
+        gb_line_text(line, GB_STYLE_NONE, "  ");
+        gb_line_text(line, GB_STYLE_YELLOW, kind);
+        gb_line_to(line, 13);
+        if (others > 0)
+            tell_others(line, kind, others);
+        else if (strcmp(kind, "leased") == 0)
+            tell_lease(line, reason, name);
+        else
+            tell_named(line, kind, gb_json_string_of(reason, "name", name), name);
+        gb_line_end(line);
+    }
+}
+
+/* ---- when it would go ---- */
+
+static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
+{
+    char bytes[32], of_bytes[32], count[32], of_count[32];
+    bool more = gb_json_bool_of(before, "more");
+
+    size_of(before, "bytes", bytes, sizeof(bytes));
+    size_of(before, "of_bytes", of_bytes, sizeof(of_bytes));
+    (void)gb_format_count((uint64_t)gb_json_int_of(before, "objects", 0), count, sizeof(count));
+    (void)gb_format_count((uint64_t)gb_json_int_of(before, "of_objects", 0), of_count,
+                          sizeof(of_count));
+    gb_line_format(line, GB_STYLE_GREEN, "may leave %s", resident ? "its device" : "its tier");
+    if (gb_json_int_of(before, "objects", 0) == 0)
+        gb_line_format(line, GB_STYLE_NONE, ": it is the next to go, of %s (%s)", of_count,
+                       of_bytes);
+    else
+        gb_line_format(line, GB_STYLE_NONE, ": before it %s%s (%s), of %s (%s) that may",
+                       more ? "go at least " : "go ", count, bytes, of_count, of_bytes);
+    gb_line_end(line);
+}
+
+static const char *what_is_lost(const char *lost)
+{
+    static const struct {
+        const char *kind, *text;
+    } kinds[] = {
+        {"drop", "it was published with --evict drop"},
+        {"no_tier", "its device has no tier below it (gpubufd --tier)"},
+        {"last_tier", "there is no tier below this one"},
+        {"producer", "the memory is its producer's"},
+        {"empty", "it has no bytes"},
+    };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(lost, kinds[i].kind) == 0)
+            return kinds[i].text;
+    return lost;
+}
+
+static void tell_future(struct gb_line *line, const cJSON *answer)
+{
+    const char *to = gb_json_string_of(answer, "goes_to", "");
+
+    if (strcmp(to, "nowhere") == 0)
+        gb_line_format(line, GB_STYLE_NONE, "when it leaves it is gone: %s",
+                       what_is_lost(gb_json_string_of(answer, "lost", "")));
+    else
+        gb_line_format(line, GB_STYLE_NONE, "when it leaves its content goes to the %s tier", to);
+    gb_line_end(line);
+}
+
+static void tell_rest(struct gb_line *line, const cJSON *answer)
+{
+    const char *moving = gb_json_string_of(answer, "moving", "");
+
+    if (*moving) {
+        gb_line_format(line, GB_STYLE_NONE, "it is being copied %s at the moment",
+                       strcmp(moving, "in") == 0 ? "to its device" : "to a tier");
+        gb_line_end(line);
+    }
+    if (member(answer, "expires_ms")) {
+        char left[32];
+
+        (void)gb_format_age(gb_json_int_of(answer, "expires_ms", 0), left, sizeof(left));
+        gb_line_format(line, GB_STYLE_NONE, "its time to live is over in %s", left);
+        gb_line_end(line);
+    }
+}
+
+static void tell_aliases(struct gb_line *line, const cJSON *answer)
+{
+    int64_t others = gb_json_int_of(answer, "other_aliases", 0);
+    const char *separator = "";
+
+    if (others == 0 && !gb_json_first(member(answer, "aliases")))
+        return;
+    gb_line_text(line, GB_STYLE_NONE, "other names of the same memory, with which it goes: ");
+    GB_JSON_EACH(alias, member(answer, "aliases")) {
+        gb_line_format(line, GB_STYLE_NONE, "%s%s", separator,
+                       cJSON_IsString(alias) ? alias->valuestring : "");
+        separator = ", ";
+    }
+    if (others > 0)
+        gb_line_format(line, GB_STYLE_NONE, "%s%" PRId64 " that you may not open", separator,
+                       others);
+    gb_line_end(line);
+}
+
+/* ---- the whole ---- */
+
+static void tell_object(struct gb_line *line, const cJSON *object, const char *name)
+{
+    const char *tier = gb_json_string_of(object, "tier", "");
+    const char *device = gb_json_string_of(object, "device", "");
+    char size[32], idle[32];
+
+    size_of(object, "bytes", size, sizeof(size));
+    (void)gb_format_age(gb_json_int_of(object, "idle_ms", 0), idle, sizeof(idle));
+    gb_line_text(line, GB_STYLE_BOLD, name);
+    gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size, device);
+    if (strcmp(tier, "device") != 0 && strcmp(tier, device) != 0)
+        gb_line_format(line, GB_STYLE_NONE, ", in the %s tier", tier);
+    if (gb_json_int_of(object, "leases", 0) == 0)
+        gb_line_format(line, GB_STYLE_NONE, ", idle for %s", idle);
+    gb_line_end(line);
+}
+
+static int print_answer(const struct gb_cli *cli, const cJSON *answer, const char *name)
+{
+    const cJSON *object = member(answer, "object"), *before = member(answer, "before");
+    const char *tier = gb_json_string_of(object, "tier", "");
+    bool resident =
+        strcmp(tier, "device") == 0 || strcmp(tier, gb_json_string_of(object, "device", "")) == 0;
+    struct gb_writer out;
+    struct gb_line line;
+
+    gb_writer_init(&out, 0);
+    line = gb_line(&out, 0, cli->color);
+    tell_object(&line, object, name);
+    if (!gb_json_bool_of(answer, "evictable")) {
+        gb_line_text(&line, GB_STYLE_YELLOW, "stays where it is:");
+        gb_line_end(&line);
+        tell_reasons(&line, answer, name);
+    } else {
+        if (before)
+            tell_place(&line, before, resident);
+        tell_future(&line, answer);
+    }
+    tell_rest(&line, answer);
+    tell_aliases(&line, answer);
+    if (!out.failed)
+        fwrite(out.data, 1, out.length, stdout);
+    bool done = !out.failed;
+    gb_writer_end(&out);
+    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+}
+
+int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    cJSON *params = cJSON_CreateObject();
+    char *result = NULL;
+
+    cJSON_AddStringToObject(params, "name", args->value[0]);
+    char *text = gb_json_text(params);
+    cJSON_Delete(params);
+    int status = gb_cli_call(cli, "why", text, &result);
+    free(text);
+    if (status != GB_STATUS_OK)
+        return status;
+
+    cJSON *answer = gb_json_parse(result);
+    gpubuf_free(result);
+    if (!cJSON_IsObject(member(answer, "object")))
+        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to why makes no sense");
+    else if (cli->json)
+        gb_json_print(answer, true);
+    else
+        status = print_answer(cli, answer, args->value[0]);
+    cJSON_Delete(answer);
+    return status;
+}

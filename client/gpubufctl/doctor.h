@@ -1,0 +1,46 @@
+/*
+ * What `gpubufctl doctor` finds: one line for each thing that was looked at, and what to do where it
+ * is not as it should be. Each part looks at one side and adds its findings.
+ */
+#ifndef GB_DOCTOR_H
+#define GB_DOCTOR_H
+
+#include <sys/types.h>
+
+#include "cli.h"
+#include "memory.h"
+
+enum gb_health { GB_HEALTH_OK, GB_HEALTH_WARN, GB_HEALTH_FAIL };
+
+struct gb_finding {
+    enum gb_health health;
+    const char *part; /* "socket", "driver", …; static */
+    char text[400];
+    char advice[400]; /* "" where there is nothing to do */
+};
+
+struct gb_doctor {
+    struct gb_cli *cli;
+    struct gb_finding *findings;
+    size_t count, room;
+    bool failed;             /* memory is out */
+    bool connected;          /* cli->client is the daemon */
+    pid_t daemon_pid;        /* 0: not known */
+    struct gb_memory memory; /* what it says it has; of a daemon that was reached */
+    bool has_memory;
+};
+
+/* Adds a finding. What is to be done is left to gb_doctor_advise, if anything is. */
+void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char *part,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Of the last finding. */
+void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void gb_doctor_look_at_socket(struct gb_doctor *doctor); /* and connects */
+void gb_doctor_look_at_versions(struct gb_doctor *doctor);
+void gb_doctor_look_at_memory(struct gb_doctor *doctor);
+void gb_doctor_look_at_driver(struct gb_doctor *doctor);
+void gb_doctor_look_at_system(struct gb_doctor *doctor);
+
+#endif

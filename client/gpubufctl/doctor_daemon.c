@@ -1,0 +1,332 @@
+/* What can be told of the daemon: its socket, its version, its memory. */
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "doctor.h"
+#include "format.h"
+#include "json_print.h"
+
+#define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
+
+/* ---- the socket ---- */
+
+/* Where the library looks, and what says so. */
+struct place {
+    char path[PATH_MAX];
+    const char *why;
+};
+
+static void find_place(const struct gb_cli *cli, struct place *place)
+{
+    const char *said = getenv("GPUBUFD_SOCKET"), *directory = getenv("XDG_RUNTIME_DIR");
+
+    *place = (struct place){.path = SYSTEM_SOCKET, .why = "the usual place"};
+    if (cli->socket) {
+        place->why = "--socket";
+        (void)snprintf(place->path, sizeof(place->path), "%s", cli->socket);
+    } else if (said && *said) {
+        place->why = "$GPUBUFD_SOCKET";
+        (void)snprintf(place->path, sizeof(place->path), "%s", said);
+    } else if (access(SYSTEM_SOCKET, F_OK) != 0 && directory && *directory) {
+        place->why = "in $XDG_RUNTIME_DIR, as " SYSTEM_SOCKET " does not exist";
+        (void)snprintf(place->path, sizeof(place->path), "%s/gpubufd.sock", directory);
+    }
+}
+
+/* Who listens there: from the kernel. */
+static int ask_peer(const char *path, struct ucred *peer)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof(*peer);
+    int fd, error = 0;
+
+    if (strlen(path) >= sizeof(address.sun_path))
+        return ENAMETOOLONG;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return errno;
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &length) < 0)
+        error = errno;
+    close(fd);
+    return error;
+}
+
+static void tell_denied(struct gb_doctor *doctor, const struct place *place,
+                        const struct stat *status)
+{
+    struct group *group = getgrgid(status->st_gid);
+    char owner[64];
+
+    gb_user_name(status->st_uid, owner, sizeof(owner));
+    gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket",
+                   "%s: you may not connect: it is %s's and the group %s's, mode %04o", place->path,
+                   owner, group ? group->gr_name : "?", (unsigned)status->st_mode & 07777);
+    if (group && (status->st_mode & 0020))
+        gb_doctor_advise(doctor, "join its group: usermod -aG %s YOU (as root), then log in again",
+                         group->gr_name);
+    else
+        gb_doctor_advise(doctor, "start gpubufd with --mode 0660 or 0666");
+}
+
+static void tell_unreachable(struct gb_doctor *doctor, const struct place *place, int error)
+{
+    struct stat status;
+    bool exists = stat(place->path, &status) == 0;
+
+    if (!exists && errno == ENOENT) {
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s does not exist (%s)", place->path,
+                       place->why);
+        gb_doctor_advise(doctor, "start a daemon: systemctl start gpubufd, or gpubufd --socket "
+                                 "PATH; tell where with $GPUBUFD_SOCKET");
+    } else if (!exists) {
+        int cause = errno;
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s: %s", place->path, strerror(cause));
+        if (cause == EACCES)
+            gb_doctor_advise(doctor, "you need to be allowed to go through its directories (x)");
+    } else if (!S_ISSOCK(status.st_mode)) {
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s is no socket (%s)", place->path,
+                       place->why);
+        gb_doctor_advise(doctor, "say where the daemon listens with --socket or $GPUBUFD_SOCKET");
+    } else if (error == EACCES || error == EPERM) {
+        tell_denied(doctor, place, &status);
+    } else if (error == ECONNREFUSED) {
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "nobody listens at %s any more",
+                       place->path);
+        gb_doctor_advise(doctor, "the daemon has ended: look at journalctl -u gpubufd, and start "
+                                 "it again");
+    } else {
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket", "%s: %s", place->path, strerror(error));
+        if (error == EAGAIN)
+            gb_doctor_advise(doctor, "the daemon accepts nobody at the moment: it hangs, or is "
+                                     "stopped");
+    }
+}
+
+/* Whoever listens there decides what this user reads: root, oneself, or a user for that. */
+static void tell_peer(struct gb_doctor *doctor, const struct place *place, const struct ucred *peer)
+{
+    bool suspect = peer->uid != 0 && peer->uid != geteuid() && peer->uid >= 1000;
+    char user[64];
+
+    gb_user_name(peer->uid, user, sizeof(user));
+    doctor->daemon_pid = peer->pid;
+    gb_doctor_find(doctor, suspect ? GB_HEALTH_WARN : GB_HEALTH_OK, "socket",
+                   "%s (%s): pid %d of user %s listens", place->path, place->why, (int)peer->pid,
+                   user);
+    if (suspect)
+        gb_doctor_advise(doctor,
+                         "that is another person's daemon: whatever you publish, %s can "
+                         "read",
+                         user);
+}
+
+void gb_doctor_look_at_socket(struct gb_doctor *doctor)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .client_name = "gpubufctl", .resume_ms = GPUBUF_NO_RESUME};
+    struct place place;
+    struct ucred peer = {0};
+
+    find_place(doctor->cli, &place);
+    int error = ask_peer(place.path, &peer);
+    if (error != 0) {
+        tell_unreachable(doctor, &place, error);
+        return;
+    }
+    tell_peer(doctor, &place, &peer);
+    options.path = place.path;
+    int code = gpubuf_connect(&doctor->cli->client, &options);
+    doctor->connected = code == 0;
+    if (code == 0)
+        return;
+    gb_doctor_find(doctor, GB_HEALTH_FAIL, "daemon", "%s", gpubuf_errmsg(NULL));
+    if (code == GPUBUF_E_TIMEOUT)
+        gb_doctor_advise(doctor, "it hangs, or is stopped: look at pid %d, and at its log",
+                         (int)peer.pid);
+    else if (code == GPUBUF_E_LIMIT || code == GPUBUF_E_CLOSED)
+        gb_doctor_advise(doctor, "it may have as many sessions as it serves: --limit sessions, "
+                                 "user_sessions");
+    else
+        gb_doctor_advise(doctor, "is it gpubufd that listens there?");
+}
+
+/* ---- versions, and the daemon's own words ---- */
+
+static cJSON *call(struct gb_doctor *doctor, const char *method)
+{
+    char *result = NULL;
+    int code = gpubuf_call(doctor->cli->client, method, NULL, GB_CLI_CALL_MS, &result);
+    cJSON *answer = code == 0 ? gb_json_parse(result) : NULL;
+
+    gpubuf_free(result);
+    if (code < 0)
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "daemon", "%s: %s", method,
+                       gpubuf_errmsg(doctor->cli->client));
+    return answer;
+}
+
+static void look_at_version(struct gb_doctor *doctor, const char *server)
+{
+    char own[64], up[32];
+
+    (void)snprintf(own, sizeof(own), "gpubufd %s", GPUBUF_VERSION);
+    (void)gb_format_age(doctor->memory.uptime_ms, up, sizeof(up));
+    bool same = strcmp(server, own) == 0;
+    gb_doctor_find(doctor, same ? GB_HEALTH_OK : GB_HEALTH_WARN, "version",
+                   "the daemon is %s, up %s; this is gpubufctl %s", server, up, GPUBUF_VERSION);
+    if (!same)
+        gb_doctor_advise(doctor,
+                         "they understand each other, but install the same version of both; "
+                         "restart the daemon after an upgrade");
+}
+
+void gb_doctor_look_at_versions(struct gb_doctor *doctor)
+{
+    bool same = strcmp(gpubuf_version(), GPUBUF_VERSION) == 0;
+
+    gb_doctor_find(doctor, same ? GB_HEALTH_OK : GB_HEALTH_WARN, "version",
+                   "libgpubuf is %s, and gpubufctl was built with %s", gpubuf_version(),
+                   GPUBUF_VERSION);
+    if (!same)
+        gb_doctor_advise(doctor,
+                         "an older libgpubuf.so is found first: ldd $(command -v gpubufctl)");
+    if (!doctor->connected)
+        return;
+    cJSON *stats = call(doctor, "stats"), *leases = call(doctor, "leases");
+    doctor->has_memory = stats && gb_memory_read_stats(&doctor->memory, stats);
+    if (leases)
+        (void)gb_memory_read_leases(&doctor->memory, leases);
+    if (doctor->has_memory)
+        look_at_version(doctor,
+                        gb_json_string_of(stats, "server", "of a version it does not tell"));
+    cJSON_Delete(stats);
+    cJSON_Delete(leases);
+}
+
+/* ---- memory ---- */
+
+static const char *size(uint64_t bytes, char *out)
+{
+    (void)gb_format_size(bytes, out, GB_FORMAT_MAX);
+    return out;
+}
+
+/* The session with most of what `weight` tells, if any has it. */
+static const struct gb_memory_session *who_has_most(
+    const struct gb_memory *memory, uint64_t (*weight)(const struct gb_memory_session *session))
+{
+    const struct gb_memory_session *most = NULL;
+
+    for (size_t i = 0; i < memory->sessions_told; i++)
+        if (weight(&memory->sessions[i]) > (most ? weight(most) : 0))
+            most = &memory->sessions[i];
+    return most;
+}
+
+static uint64_t held(const struct gb_memory_session *session)
+{
+    return session->held;
+}
+
+static uint64_t pins(const struct gb_memory_session *session)
+{
+    return session->pins;
+}
+
+static void look_at_room(struct gb_doctor *doctor, const struct gb_memory_place *device)
+{
+    uint64_t available = device->free + device->retained + device->evictable;
+    const struct gb_memory_session *most = who_has_most(&doctor->memory, held);
+    char all[GB_FORMAT_MAX], free_[GB_FORMAT_MAX], leased[GB_FORMAT_MAX], pinned[GB_FORMAT_MAX];
+    bool tight = available < device->capacity / 10;
+
+    gb_doctor_find(doctor, tight ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
+                   "%s: of %s, %s are free or can be made so; %s leased, %s pinned or kept",
+                   device->name, size(device->capacity, all), size(available, free_),
+                   size(device->leased, leased), size(device->pinned, pinned));
+    if (!tight)
+        return;
+    if (most && device->leased >= device->pinned)
+        gb_doctor_advise(doctor,
+                         "session %" PRIu64 " (%s, pid %" PRId64 ") holds most, %s: gpubufctl ps; "
+                         "or give the device more (gpubufd --device)",
+                         most->id, most->client, most->pid, size(most->held, all));
+    else if (device->pinned > 0)
+        gb_doctor_advise(doctor, "gpubufctl ls marks what is pinned or kept; unpin or delete what "
+                                 "need not stay, or give the device more (gpubufd --device)");
+    else
+        gb_doctor_advise(doctor, "gpubufctl top shows what is there");
+}
+
+static void look_at_mappings(struct gb_doctor *doctor, const struct gb_memory_place *device)
+{
+    const struct gb_memory_session *most = who_has_most(&doctor->memory, pins);
+    char bytes[GB_FORMAT_MAX];
+
+    if (device->pinned_by_clients == 0)
+        return;
+    gb_doctor_find(
+        doctor, device->pinned_by_clients > device->capacity / 20 ? GB_HEALTH_WARN : GB_HEALTH_OK,
+        "memory", "%s: %s were given back but are still mapped by clients", device->name,
+        size(device->pinned_by_clients, bytes));
+    if (most)
+        gb_doctor_advise(doctor,
+                         "session %" PRIu64 " (%s, pid %" PRId64 ") maps most of it, %s: it should "
+                         "unmap when it is asked to (segments.retire)",
+                         most->id, most->client, most->pid, size(most->pins, bytes));
+}
+
+static void look_at_device(struct gb_doctor *doctor, const struct gb_memory_place *device)
+{
+    uint64_t sum = device->free + device->used + device->retained + device->pinned_by_clients;
+
+    if (sum != device->capacity) {
+        gb_doctor_find(doctor, GB_HEALTH_FAIL, "memory",
+                       "%s: free, used, retained and pinned by clients are %" PRIu64
+                       " bytes, but its capacity is %" PRIu64,
+                       device->name, sum, device->capacity);
+        gb_doctor_advise(doctor, "that is a defect: please report it, with gpubufctl stats --json");
+    }
+    look_at_room(doctor, device);
+    look_at_mappings(doctor, device);
+}
+
+static void look_at_tier(struct gb_doctor *doctor, const struct gb_memory_place *tier)
+{
+    uint64_t stays = tier->used - (tier->clean < tier->used ? tier->clean : tier->used);
+    bool full = stays > tier->capacity / 10 * 9;
+    char all[GB_FORMAT_MAX], used[GB_FORMAT_MAX];
+
+    gb_doctor_find(doctor, full || tier->failures ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
+                   "tier %s: of %s, %s hold what is nowhere else; %" PRIu64 " failures", tier->name,
+                   size(tier->capacity, all), size(stays, used), tier->failures);
+    if (tier->failures)
+        gb_doctor_advise(doctor, "the daemon's log says what failed: journalctl -u gpubufd");
+    else if (full)
+        gb_doctor_advise(doctor, "when it is full the least recently used is lost: give it more "
+                                 "(gpubufd --tier), or delete what is not needed");
+}
+
+void gb_doctor_look_at_memory(struct gb_doctor *doctor)
+{
+    for (size_t i = 0; doctor->has_memory && i < doctor->memory.place_count; i++) {
+        const struct gb_memory_place *place = &doctor->memory.places[i];
+
+        if (place->is_tier)
+            look_at_tier(doctor, place);
+        else
+            look_at_device(doctor, place);
+    }
+}

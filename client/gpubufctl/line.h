@@ -1,0 +1,38 @@
+/*
+ * A line of text for a terminal, put together piece by piece and never wider than allowed: what does
+ * not fit is left out. And bars.
+ */
+#ifndef GB_LINE_H
+#define GB_LINE_H
+
+#include "term.h"
+
+struct gb_line {
+    struct gb_writer *out;
+    unsigned width, used; /* columns */
+    bool color;
+};
+
+/* `width` 0: no bound. */
+struct gb_line gb_line(struct gb_writer *out, unsigned width, bool color);
+void gb_line_text(struct gb_line *line, enum gb_style style, const char *text);
+void gb_line_format(struct gb_line *line, enum gb_style style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Spaces up to a column. */
+void gb_line_to(struct gb_line *line, unsigned column);
+/* Ends it, and begins another like it. */
+void gb_line_end(struct gb_line *line);
+
+/* A share of a bar. */
+struct gb_bar_part {
+    uint64_t amount;
+    const char *mark, *ascii; /* a character, one column wide; and where UTF-8 cannot be shown */
+    enum gb_style style;
+};
+
+/* `width` columns, of which each part takes its share of the sum, and at least one if it is anything
+   and there is room. */
+void gb_line_bar(struct gb_line *line, const struct gb_bar_part *parts, size_t count,
+                 unsigned width);
+
+#endif

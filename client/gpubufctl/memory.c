@@ -1,0 +1,282 @@
+#include "memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_print.h"
+
+/* ---- devices and tiers ---- */
+
+static uint64_t number_of(const cJSON *object, const char *key)
+{
+    int64_t value = gb_json_int_of(object, key, 0);
+
+    return value < 0 ? 0 : (uint64_t)value;
+}
+
+static void read_place(struct gb_memory_place *place, const cJSON *item)
+{
+    const char *id = gb_json_string_of(item, "id", "");
+    const char *tier = gb_json_string_of(item, "tier", NULL);
+
+    *place = (struct gb_memory_place){
+        .is_tier = tier != NULL,
+        .capacity = number_of(item, "capacity"),
+        .free = number_of(item, "free"),
+        .used = number_of(item, "used"),
+        .retained = number_of(item, "retained"),
+        .pinned_by_clients = number_of(item, "pinned_by_clients"),
+        .clean = number_of(item, "clean"),
+        .leased = number_of(item, "leased"),
+        .pinned = number_of(item, "pinned"),
+        .evictable = number_of(item, "evictable"),
+        .leaving = number_of(item, "leaving"),
+        .spilled = number_of(item, "spilled"),
+        .spilled_bytes = number_of(item, "spilled_bytes"),
+        .failures = number_of(item, "failures"),
+    };
+    (void)snprintf(place->name, sizeof(place->name), "%s",
+                   tier ? tier : gb_json_string_of(item, "alias", id));
+    (void)snprintf(place->model, sizeof(place->model), "%s", gb_json_string_of(item, "name", ""));
+    (void)snprintf(place->id, sizeof(place->id), "%s", id);
+}
+
+static void read_places(struct gb_memory *memory, const cJSON *list)
+{
+    GB_JSON_EACH(item, list) {
+        if (memory->place_count < GB_MEMORY_PLACES)
+            read_place(&memory->places[memory->place_count++], item);
+        else
+            memory->more_places++;
+    }
+}
+
+bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
+{
+    const cJSON *devices = cJSON_GetObjectItemCaseSensitive(stats, "devices");
+
+    if (!cJSON_IsArray(devices))
+        return false;
+    (void)snprintf(memory->server, sizeof(memory->server), "%s",
+                   gb_json_string_of(stats, "server", "gpubufd"));
+    memory->uptime_ms = gb_json_int_of(stats, "uptime_ms", 0);
+    memory->session_count = number_of(stats, "sessions");
+    memory->object_count = number_of(stats, "names");
+    memory->lease_count = number_of(stats, "leases");
+    memory->place_count = memory->more_places = 0;
+    read_places(memory, devices);
+    read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
+    return true;
+}
+
+/* ---- sessions ---- */
+
+/* The session that an entry speaks of. Entries come by session, in the order of their beginning. */
+static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSON *item)
+{
+    uint64_t id = number_of(item, "session");
+    struct gb_memory_session *session;
+
+    for (size_t i = memory->sessions_told; i-- > 0;)
+        if (memory->sessions[i].id == id)
+            return &memory->sessions[i];
+    if (memory->sessions_told == memory->session_room) {
+        size_t room = memory->session_room * 2 + 16;
+        void *grown = realloc(memory->sessions, room * sizeof(*memory->sessions));
+
+        if (!grown)
+            return NULL;
+        memory->sessions = grown;
+        memory->session_room = room;
+    }
+    session = &memory->sessions[memory->sessions_told];
+    *session = (struct gb_memory_session){
+        .id = id,
+        .pid = gb_json_int_of(item, "pid", -1),
+        .uid = gb_json_int_of(item, "uid", -1),
+        .client = strdup(gb_json_string_of(item, "client", "")),
+    };
+    if (!session->client)
+        return NULL;
+    memory->sessions_told++;
+    return session;
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const struct gb_memory_session *one = a, *other = b;
+
+    if (one->held != other->held)
+        return one->held > other->held ? -1 : 1;
+    if (one->mapped != other->mapped)
+        return one->mapped > other->mapped ? -1 : 1;
+    return one->id < other->id ? -1 : one->id > other->id;
+}
+
+bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
+{
+    const cJSON *leases = cJSON_GetObjectItemCaseSensitive(answer, "leases");
+
+    if (!cJSON_IsArray(leases))
+        return false;
+    GB_JSON_EACH(item, leases) {
+        struct gb_memory_session *session = session_of(memory, item);
+
+        if (!session) {
+            memory->failed = true;
+            return true;
+        }
+        session->leases++;
+        session->held += number_of(item, "bytes");
+    }
+    GB_JSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
+        struct gb_memory_session *session = session_of(memory, item);
+
+        if (!session) {
+            memory->failed = true;
+            return true;
+        }
+        session->mapped += number_of(item, "bytes");
+        session->pins += gb_json_bool_of(item, "retiring") ? number_of(item, "bytes") : 0;
+    }
+    memory->truncated = gb_json_bool_of(answer, "truncated");
+    if (memory->sessions_told > 0)
+        qsort(memory->sessions, memory->sessions_told, sizeof(*memory->sessions), by_weight);
+    return true;
+}
+
+/* ---- objects ---- */
+
+const char *gb_memory_order_name(enum gb_memory_order order)
+{
+    static const char *const names[] = {"size", "recent", "idle"};
+
+    return names[order];
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct gb_memory_object *one = a, *other = b;
+
+    if (one->bytes != other->bytes)
+        return one->bytes > other->bytes ? -1 : 1;
+    return strcmp(one->name, other->name);
+}
+
+static int by_idle(const void *a, const void *b)
+{
+    const struct gb_memory_object *one = a, *other = b;
+
+    if ((one->leases == 0) != (other->leases == 0))
+        return one->leases == 0 ? -1 : 1;
+    if (one->idle_ms != other->idle_ms)
+        return one->idle_ms > other->idle_ms ? -1 : 1;
+    return strcmp(one->name, other->name);
+}
+
+static int by_recent(const void *a, const void *b)
+{
+    const struct gb_memory_object *one = a, *other = b;
+
+    if ((one->leases == 0) != (other->leases == 0) || one->idle_ms != other->idle_ms)
+        return by_idle(b, a);
+    return strcmp(one->name, other->name);
+}
+
+void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep)
+{
+    static int (*const orders[])(const void *, const void *) = {by_size, by_recent, by_idle};
+
+    if (memory->objects_told == 0)
+        return;
+    qsort(memory->objects, memory->objects_told, sizeof(*memory->objects), orders[order]);
+    while (memory->objects_told > keep)
+        free(memory->objects[--memory->objects_told].name);
+}
+
+/* How its memory is treated when there is too little. */
+static const char *evict_of(const cJSON *item)
+{
+    static const char *const known[] = {"drop", "keep"};
+    const char *evict = gb_json_string_of(item, "evict", "spill");
+
+    if (gb_json_bool_of(item, "pinned"))
+        return "pinned";
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(evict, known[i]) == 0)
+            return known[i];
+    return "spill";
+}
+
+/* As the daemon's own numbering has it, if it said. */
+static const char *device_name(const struct gb_memory *memory, const char *id)
+{
+    for (size_t i = 0; i < memory->place_count; i++)
+        if (!memory->places[i].is_tier && strcmp(memory->places[i].id, id) == 0)
+            return memory->places[i].name;
+    return id;
+}
+
+static bool add_object(struct gb_memory *memory, const cJSON *item)
+{
+    struct gb_memory_object *object;
+
+    if (memory->objects_told == memory->object_room) {
+        size_t room = memory->object_room * 2 + 64;
+        void *grown = realloc(memory->objects, room * sizeof(*memory->objects));
+
+        if (!grown)
+            return false;
+        memory->objects = grown;
+        memory->object_room = room;
+    }
+    object = &memory->objects[memory->objects_told];
+    *object = (struct gb_memory_object){
+        .name = strdup(gb_json_string_of(item, "name", "")),
+        .evict = evict_of(item),
+        .bytes = number_of(item, "bytes"),
+        .version = number_of(item, "version"),
+        .leases = number_of(item, "leases"),
+        .idle_ms = gb_json_int_of(item, "idle_ms", 0),
+        .created_ms = gb_json_int_of(item, "created_ms", 0),
+        .uid = gb_json_int_of(item, "uid", -1),
+    };
+    if (!object->name)
+        return false;
+    (void)snprintf(object->device, sizeof(object->device), "%s",
+                   device_name(memory, gb_json_string_of(item, "device", "")));
+    (void)snprintf(object->tier, sizeof(object->tier), "%s", gb_json_string_of(item, "tier", ""));
+    memory->objects_told++;
+    return true;
+}
+
+bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_memory_order order,
+                         size_t keep)
+{
+    const cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
+
+    if (!cJSON_IsArray(objects))
+        return false;
+    GB_JSON_EACH(item, objects) {
+        if (!add_object(memory, item)) {
+            memory->failed = true;
+            return true;
+        }
+        memory->listed++;
+    }
+    if (memory->objects_told > 4 * keep)
+        gb_memory_sort(memory, order, keep);
+    return true;
+}
+
+void gb_memory_end(struct gb_memory *memory)
+{
+    for (size_t i = 0; i < memory->sessions_told; i++)
+        free(memory->sessions[i].client);
+    for (size_t i = 0; i < memory->objects_told; i++)
+        free(memory->objects[i].name);
+    free(memory->sessions);
+    free(memory->objects);
+    *memory = (struct gb_memory){.place_count = 0};
+}

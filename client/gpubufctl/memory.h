@@ -1,0 +1,88 @@
+/*
+ * What is in memory, as the daemon's answers to `stats`, `leases` and `list` tell it: devices, the
+ * tiers below them, sessions with what they hold, objects in an order. Pure.
+ */
+#ifndef GB_MEMORY_H
+#define GB_MEMORY_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GB_MEMORY_PLACES 32 /* devices, and tiers, that are told of */
+
+/* A device or a tier; capacity = free + used + retained + pinned_by_clients. */
+struct gb_memory_place {
+    char name[24]; /* "host", "cuda:0", "disk" */
+    char model[64];
+    char id[64];
+    bool is_tier;
+    uint64_t capacity, free, used, retained, pinned_by_clients;
+    uint64_t clean;              /* of used: can leave at once */
+    uint64_t leased, pinned;     /* of used, may overlap */
+    uint64_t evictable, leaving; /* of used */
+    uint64_t spilled, spilled_bytes;
+    uint64_t failures;
+};
+
+/* A session that holds or maps something. */
+struct gb_memory_session {
+    uint64_t id;
+    int64_t pid, uid;
+    char *client;
+    uint64_t leases, held; /* bytes of the objects of its leases */
+    uint64_t mapped;       /* bytes of the segments that it was given */
+    uint64_t pins;         /* of mapped: what is to go but for that */
+};
+
+struct gb_memory_object {
+    char *name;
+    char device[24], tier[8];
+    const char *evict; /* static: "spill", "drop", "keep", "pinned" */
+    uint64_t bytes, version, leases;
+    int64_t idle_ms, created_ms, uid;
+};
+
+enum gb_memory_order {
+    GB_MEMORY_BY_SIZE,
+    GB_MEMORY_BY_RECENT,
+    GB_MEMORY_BY_IDLE,
+    GB_MEMORY_ORDERS
+};
+
+struct gb_memory {
+    char server[64];
+    int64_t uptime_ms;
+    uint64_t session_count, object_count, lease_count;
+    size_t place_count, more_places;
+    struct gb_memory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
+    struct gb_memory_session *sessions;              /* who holds most first */
+    size_t session_room, sessions_told;
+    bool truncated; /* there are more leases than one answer tells */
+    struct gb_memory_object *objects;
+    size_t objects_told, object_room;
+    uint64_t listed; /* objects that were looked at */
+    bool failed;     /* memory is out */
+};
+
+/* A zeroed struct is empty. */
+void gb_memory_end(struct gb_memory *memory);
+
+/* Take in an answer; false if it makes no sense. */
+bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats);
+bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *leases);
+/* Pages come one after the other; only the first `keep` in that order stay. */
+bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_memory_order order,
+                         size_t keep);
+/* To be called after the last page: they are in that order then. */
+void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep);
+
+/* As JSON for programs, of objects and sessions at most so many; to be deleted with cJSON_Delete. */
+cJSON *gb_memory_json(const struct gb_memory *memory, size_t most);
+cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most);
+
+/* "size", "recent", "idle". */
+const char *gb_memory_order_name(enum gb_memory_order order);
+
+#endif

@@ -1,0 +1,444 @@
+#include "top_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "format.h"
+#include "grid.h"
+#include "line.h"
+
+enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6, WIDE = 90, WIDER = 116 };
+
+/* ---- devices and tiers ---- */
+
+enum { PART_USED, PART_CLEAN, PART_RETAINED, PART_PINNED, PART_FREE, PARTS };
+
+static const struct gb_bar_part looks[PARTS] = {
+    [PART_USED] = {.mark = "█", .ascii = "#", .style = GB_STYLE_BLUE},
+    [PART_CLEAN] = {.mark = "▓", .ascii = "+", .style = GB_STYLE_GREEN},
+    [PART_RETAINED] = {.mark = "▒", .ascii = "-", .style = GB_STYLE_YELLOW},
+    [PART_PINNED] = {.mark = "╳", .ascii = "!", .style = GB_STYLE_RED},
+    [PART_FREE] = {.mark = "░", .ascii = ".", .style = GB_STYLE_DIM},
+};
+
+static void size_text(uint64_t bytes, char *out, size_t size)
+{
+    (void)gb_format_size(bytes, out, size);
+}
+
+/* The columns of the longest name. */
+static unsigned names_width(const struct gb_memory *memory)
+{
+    unsigned widest = 4;
+
+    for (size_t i = 0; i < memory->place_count; i++) {
+        unsigned width = (unsigned)strlen(memory->places[i].name);
+        if (width > widest)
+            widest = width;
+    }
+    return widest < NAME_MOST ? widest : NAME_MOST;
+}
+
+static void draw_bar(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+{
+    struct gb_bar_part parts[PARTS];
+    uint64_t clean = place->clean < place->used ? place->clean : place->used;
+    unsigned room = line->width > indent + 10 + BAR_LEAST ? line->width - indent - 10 : BAR_LEAST;
+    char capacity[32], name[sizeof(place->name) + 8];
+
+    memcpy(parts, looks, sizeof(parts));
+    parts[PART_USED].amount = place->used - clean;
+    parts[PART_CLEAN].amount = clean;
+    parts[PART_RETAINED].amount = place->retained;
+    parts[PART_PINNED].amount = place->pinned_by_clients;
+    parts[PART_FREE].amount = place->free;
+    size_text(place->capacity, capacity, sizeof(capacity));
+    (void)snprintf(name, sizeof(name), "%.*s%s", (int)NAME_MOST - 1, place->name,
+                   strlen(place->name) >= NAME_MOST ? "~" : "");
+    gb_line_text(line, GB_STYLE_BOLD, strlen(place->name) <= NAME_MOST ? place->name : name);
+    gb_line_to(line, indent);
+    gb_line_bar(line, parts, PARTS, room);
+    gb_line_format(line, GB_STYLE_BOLD, "  %8s", capacity);
+    gb_line_end(line);
+}
+
+/* Puts "mark what amount" behind what the line has, or on the next one. `part` PARTS: no mark. */
+static void draw_figure(struct gb_line *line, unsigned indent, size_t part, const char *what,
+                        uint64_t bytes)
+{
+    char size[32];
+    unsigned width;
+
+    size_text(bytes, size, sizeof(size));
+    width = (unsigned)(strlen(what) + strlen(size)) + 1 + (part < PARTS ? 2 : 0);
+    if (line->used > indent && line->used + 2 + width > line->width)
+        gb_line_end(line);
+    gb_line_to(line, line->used > indent ? line->used + 2 : indent);
+    if (part < PARTS) {
+        gb_line_text(line, looks[part].style,
+                     gb_term_utf8() ? looks[part].mark : looks[part].ascii);
+        gb_line_text(line, GB_STYLE_NONE, " ");
+    }
+    gb_line_format(line, GB_STYLE_NONE, "%s ", what);
+    gb_line_text(line, bytes ? GB_STYLE_BOLD : GB_STYLE_DIM, size);
+}
+
+static void draw_sum(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+{
+    uint64_t clean = place->clean < place->used ? place->clean : place->used;
+
+    if (place->is_tier) {
+        draw_figure(line, indent, PART_USED, "only here", place->used - clean);
+        draw_figure(line, indent, PART_CLEAN, "also elsewhere", clean);
+    } else {
+        draw_figure(line, indent, PART_USED, "used", place->used);
+        draw_figure(line, indent, PART_CLEAN, "of it clean", clean);
+        draw_figure(line, indent, PART_RETAINED, "retained", place->retained);
+        draw_figure(line, indent, PART_PINNED, "pinned by clients", place->pinned_by_clients);
+    }
+    draw_figure(line, indent, PART_FREE, "free", place->free);
+    gb_line_end(line);
+}
+
+/* What keeps `used` where it is, and what has left. */
+static void draw_more(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+{
+    draw_figure(line, indent, PARTS, "leased", place->leased);
+    draw_figure(line, indent, PARTS, "pinned or kept", place->pinned);
+    draw_figure(line, indent, PARTS, "can leave", place->evictable);
+    draw_figure(line, indent, PARTS, "leaving", place->leaving);
+    draw_figure(line, indent, PARTS, "in tiers only", place->spilled_bytes);
+    gb_line_end(line);
+}
+
+/* How much is said of each place, by how much room there is. */
+enum detail { BARS, SUMS, ALL };
+
+static unsigned lines_of(struct gb_writer *out)
+{
+    unsigned lines = 0;
+
+    for (size_t i = 0; i < out->length; i++)
+        lines += out->data[i] == '\n';
+    return lines;
+}
+
+static void draw_places(const struct gb_top_view *view, struct gb_writer *out, enum detail detail)
+{
+    const struct gb_memory *memory = view->memory;
+    unsigned indent = names_width(memory) + 2;
+    struct gb_line line = gb_line(out, view->width, view->color);
+
+    for (size_t i = 0; i < memory->place_count; i++) {
+        const struct gb_memory_place *place = &memory->places[i];
+
+        draw_bar(&line, place, indent);
+        if (detail >= SUMS)
+            draw_sum(&line, place, indent);
+        if (detail == ALL && !place->is_tier)
+            draw_more(&line, place, indent);
+    }
+    if (memory->more_places > 0) {
+        gb_line_format(&line, GB_STYLE_DIM, "and %zu more", memory->more_places);
+        gb_line_end(&line);
+    }
+}
+
+/* As much as leaves the list three fifths of the screen. */
+static void draw_fitting_places(const struct gb_top_view *view, struct gb_writer *out)
+{
+    struct gb_writer part;
+
+    for (int detail = ALL;; detail--) {
+        gb_writer_init(&part, 0);
+        draw_places(view, &part, (enum detail)detail);
+        if (detail == BARS || view->rows == 0 || lines_of(&part) * 5 <= view->rows * 2)
+            break;
+        gb_writer_end(&part);
+    }
+    /* More devices than a small screen has room for: the first ones. */
+    size_t length = part.length;
+    unsigned most = view->rows > LIST_LEAST + 4 ? view->rows - LIST_LEAST - 4 : 1, lines = 0;
+    for (size_t i = 0; view->rows > 0 && i < part.length; i++)
+        if (part.data[i] == '\n' && ++lines == most) {
+            length = i + 1;
+            break;
+        }
+    if (!part.failed)
+        gb_write(out, part.data, length);
+    gb_writer_end(&part);
+}
+
+/* ---- lists ---- */
+
+static void add_size(struct gb_grid *grid, uint64_t bytes, enum gb_style style)
+{
+    char text[32];
+
+    size_text(bytes, text, sizeof(text));
+    gb_grid_text(grid, text, bytes ? style : GB_STYLE_DIM);
+}
+
+static void add_age(struct gb_grid *grid, int64_t ms)
+{
+    char text[32];
+
+    (void)gb_format_age(ms, text, sizeof(text));
+    gb_grid_text(grid, text, GB_STYLE_NONE);
+}
+
+static void add_user(struct gb_grid *grid, int64_t uid)
+{
+    char user[64];
+
+    gb_user_name(uid, user, sizeof(user));
+    gb_grid_text(grid, user, GB_STYLE_NONE);
+}
+
+/* A column of a list: shown where the screen is `least` columns wide. */
+struct column {
+    const char *title;
+    unsigned least;
+    bool right, flexible;
+};
+
+static size_t begin_grid(struct gb_grid *grid, const struct column *columns, size_t count,
+                         unsigned width)
+{
+    size_t shown = 0;
+
+    for (size_t i = 0; i < count; i++)
+        shown += columns[i].least <= width;
+    gb_grid_init(grid, shown);
+    if (grid->failed)
+        return 0;
+    for (size_t i = 0, at = 0; i < count; i++) {
+        if (columns[i].least > width)
+            continue;
+        grid->columns[at].right = columns[i].right;
+        grid->columns[at++].flexible = columns[i].flexible;
+        gb_grid_text(grid, columns[i].title, GB_STYLE_DIM);
+    }
+    return shown;
+}
+
+static void add_object(struct gb_grid *grid, const struct gb_memory_object *object, unsigned width)
+{
+    bool stays = strcmp(object->evict, "pinned") == 0 || strcmp(object->evict, "keep") == 0;
+    bool away = strcmp(object->tier, "disk") == 0 ||
+                (strcmp(object->tier, "host") == 0 && strcmp(object->device, "host") != 0);
+
+    add_size(grid, object->bytes, GB_STYLE_NONE);
+    if (object->leases > 0)
+        gb_grid_text(grid, "in use", GB_STYLE_GREEN);
+    else
+        add_age(grid, object->idle_ms);
+    gb_grid_text(grid, object->tier, away ? GB_STYLE_YELLOW : GB_STYLE_NONE);
+    gb_grid_format(grid, object->leases ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64, object->leases);
+    gb_grid_text(grid, object->evict, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
+    if (width >= WIDE) {
+        gb_grid_text(grid, object->device, GB_STYLE_NONE);
+        add_user(grid, object->uid);
+    }
+    if (width >= WIDER)
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, object->version);
+    gb_grid_text(grid, object->name, GB_STYLE_BOLD);
+}
+
+static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
+{
+    static const struct column columns[] = {
+        {"size", 0, true, false},     {"idle", 0, true, false},
+        {"tier", 0, false, false},    {"leases", 0, true, false},
+        {"evict", 0, false, false},   {"device", WIDE, false, false},
+        {"user", WIDE, false, false}, {"version", WIDER, true, false},
+        {"name", 0, false, true},
+    };
+    const struct gb_memory *memory = view->memory;
+    struct gb_grid grid;
+    unsigned width = view->width ? view->width : WIDER;
+
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), width);
+    for (size_t i = view->first; i < memory->objects_told && i - view->first < rows; i++)
+        add_object(&grid, &memory->objects[i], width);
+    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
+{
+    static const struct column columns[] = {
+        {"session", 0, true, false}, {"pid", 0, true, false},    {"user", 0, false, false},
+        {"leases", 0, true, false},  {"holds", 0, true, false},  {"maps", 0, true, false},
+        {"pins", 0, true, false},    {"client", 0, false, true},
+    };
+    const struct gb_memory *memory = view->memory;
+    struct gb_grid grid;
+
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), WIDER);
+    for (size_t i = view->first; i < memory->sessions_told && i - view->first < rows; i++) {
+        const struct gb_memory_session *session = &memory->sessions[i];
+
+        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRIu64, session->id);
+        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, session->pid);
+        add_user(&grid, session->uid);
+        gb_grid_format(&grid, session->leases ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64,
+                       session->leases);
+        add_size(&grid, session->held, GB_STYLE_NONE);
+        add_size(&grid, session->mapped, GB_STYLE_NONE);
+        add_size(&grid, session->pins, GB_STYLE_RED);
+        gb_grid_text(&grid, session->client, GB_STYLE_BOLD);
+    }
+    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+static void list_title(const struct gb_top_view *view, enum gb_top_list list, char *out,
+                       size_t size)
+{
+    static const char *const orders[] = {"by size", "last used first", "longest idle first"};
+    const struct gb_memory *memory = view->memory;
+    char count[32];
+
+    if (list == GB_TOP_OBJECTS) {
+        (void)gb_format_count(memory->object_count, count, sizeof(count));
+        (void)snprintf(out, size, "Objects %s, %s", count, orders[view->order]);
+    } else {
+        (void)gb_format_count(memory->sessions_told, count, sizeof(count));
+        (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
+                       memory->truncated ? " or more" : "");
+    }
+}
+
+/* The one that is shown in brackets, for who sees no colours. */
+static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
+{
+    struct gb_line line = gb_line(out, view->width, view->color);
+    char title[96];
+
+    for (int list = 0; list < GB_TOP_LISTS; list++) {
+        bool shown = (enum gb_top_list)list == view->list;
+
+        list_title(view, (enum gb_top_list)list, title, sizeof(title));
+        gb_line_format(&line, shown ? GB_STYLE_BOLD : GB_STYLE_DIM, shown ? "[%s]" : " %s ", title);
+        gb_line_text(&line, GB_STYLE_NONE, " ");
+    }
+    gb_line_end(&line);
+}
+
+static bool draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
+                      size_t rows)
+{
+    return list == GB_TOP_OBJECTS ? draw_objects(view, out, rows) : draw_sessions(view, out, rows);
+}
+
+static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
+{
+    return list == GB_TOP_OBJECTS ? view->memory->objects_told : view->memory->sessions_told;
+}
+
+/* ---- the whole ---- */
+
+/* Only if it fits. */
+static void add_fact(struct gb_line *line, const char *what, const char *value)
+{
+    unsigned width = 3 + gb_text_width(what, strlen(what)) + gb_text_width(value, strlen(value));
+
+    if (line->width == 0 || line->used + width <= line->width)
+        gb_line_format(line, GB_STYLE_NONE, "  %s %s", what, value);
+}
+
+static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
+{
+    const struct gb_memory *memory = view->memory;
+    struct gb_line line = gb_line(out, view->width, view->color);
+    unsigned clock = (unsigned)strlen(view->clock);
+    char up[32], objects[32];
+
+    if (clock > 0 && view->width > clock)
+        line.width = view->width - clock - 1;
+    (void)gb_format_age(memory->uptime_ms, up, sizeof(up));
+    (void)gb_format_count(memory->object_count, objects, sizeof(objects));
+    gb_line_text(&line, GB_STYLE_BOLD, memory->server);
+    if (*view->notice) {
+        gb_line_format(&line, GB_STYLE_RED, "  %s", view->notice);
+    } else if (*memory->server) {
+        char leases[32], sessions[32];
+
+        (void)gb_format_count(memory->lease_count, leases, sizeof(leases));
+        (void)gb_format_count(memory->session_count, sessions, sizeof(sessions));
+        add_fact(&line, "up", up);
+        add_fact(&line, "objects", objects);
+        add_fact(&line, "sessions", sessions);
+        add_fact(&line, "leases", leases);
+    }
+    if (clock > 0 && view->width > clock) {
+        line.width = view->width;
+        gb_line_to(&line, view->width - clock);
+        gb_line_text(&line, GB_STYLE_DIM, view->clock);
+    }
+    gb_line_end(&line);
+}
+
+static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
+{
+    struct gb_line line = gb_line(out, view->width, view->color);
+    size_t last = view->first + view->list_rows;
+
+    if (last > view->list_length)
+        last = view->list_length;
+    gb_line_format(&line, GB_STYLE_DIM, "q quit  tab list  s sort  %s scroll",
+                   gb_term_utf8() ? "↑↓" : "up/down");
+    if (view->list_length > 0)
+        gb_line_format(&line, GB_STYLE_DIM, "  %zu-%zu of %zu", view->first + 1, last,
+                       view->list_length);
+    gb_line_end(&line);
+    out->length--; /* nothing follows */
+}
+
+static bool draw_all(struct gb_top_view *view, struct gb_writer *out)
+{
+    bool done = true;
+
+    for (int list = 0; done && list < GB_TOP_LISTS; list++) {
+        struct gb_line line = gb_line(out, view->width, view->color);
+        char title[96];
+
+        gb_line_end(&line);
+        list_title(view, (enum gb_top_list)list, title, sizeof(title));
+        gb_line_text(&line, GB_STYLE_BOLD, title);
+        gb_line_end(&line);
+        if (length_of(view, (enum gb_top_list)list) > 0)
+            done = draw_list(view, (enum gb_top_list)list, out, view->list_rows);
+    }
+    return done;
+}
+
+bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
+{
+    bool done;
+    unsigned lines;
+
+    draw_heading(view, out);
+    draw_fitting_places(view, out);
+    if (view->rows == 0)
+        return draw_all(view, out) && !out->failed;
+    if (view->rows >= 20)
+        gb_write_char(out, '\n');
+    draw_tabs(view, out);
+    lines = lines_of(out) + 2; /* the columns' titles, the keys */
+    view->list_rows = view->rows > lines ? view->rows - lines : 0;
+    view->list_length = length_of(view, view->list);
+    if (view->first + view->list_rows > view->list_length)
+        view->first = view->list_length > view->list_rows ? view->list_length - view->list_rows : 0;
+    done = draw_list(view, view->list, out, view->list_rows);
+    while (lines_of(out) < view->rows - 1)
+        gb_write_char(out, '\n');
+    if (lines_of(out) < view->rows)
+        draw_keys(view, out);
+    return done && !out->failed;
+}

@@ -1,0 +1,27 @@
+/* What `top` shows, as lines of text. Pure. */
+#ifndef GB_TOP_VIEW_H
+#define GB_TOP_VIEW_H
+
+#include "memory.h"
+#include "term.h"
+
+enum gb_top_list { GB_TOP_OBJECTS, GB_TOP_SESSIONS, GB_TOP_LISTS };
+
+struct gb_top_view {
+    const struct gb_memory *memory;
+    enum gb_top_list list;
+    enum gb_memory_order order;
+    size_t first;         /* row of the list at its top */
+    unsigned width, rows; /* of the screen; rows 0: no end, all lists one below the other */
+    bool color;
+    const char *notice; /* "" or what is wrong, shown on top */
+    const char *clock;  /* "12:03:11", or "" */
+    /* Set by drawing. */
+    size_t list_length; /* rows that the list has */
+    size_t list_rows;   /* rows of it that fit */
+};
+
+/* False: memory is out. `first` is brought into range. */
+bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out);
+
+#endif
