@@ -595,8 +595,11 @@ static void *greet_late(void *arg)
     char line[4096];
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     strcpy(address.sun_path, greeter->path);
-    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, 8) < 0)
+    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        listen(listener, 8) < 0) {
+        close(listener);
         return NULL;
+    }
     atomic_store(greeter->stop, false);
     for (unsigned i = 0; i < greeter->closed; i++) {
         int fd = accept(listener, NULL, NULL);
