@@ -304,7 +304,7 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
     set_unsettled(object, object->ready != NULL);
-    if (!storage->recent.in && storage->resident)
+    if (!storage->recent.in && storage->bytes > 0) /* else its leaving would make no room */
         gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
 }
 

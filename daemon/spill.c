@@ -439,7 +439,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
 
 static uint64_t above(uint64_t bytes, uint64_t capacity, unsigned percent)
 {
-    uint64_t mark = capacity / 100 * percent;
+    uint64_t mark = capacity / 100 * percent + capacity % 100 * percent / 100;
 
     return bytes > mark ? bytes - mark : 0;
 }

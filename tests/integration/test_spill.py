@@ -534,6 +534,29 @@ def test_copies_are_made_ahead(start):
     tiered.check(*names, "large")
 
 
+def test_none_are_at_100_percent(start):
+    """However full the device is."""
+    tiered = start()
+    for name, size in (("a", 22 * MIB), ("b", 22 * MIB), ("c", 20 * MIB)):
+        tiered.put(name, size)
+    assert tiered.stats()["devices"][0]["free"] == 0
+    tiered.peer.call("stats")
+    tiered.settle()
+    assert tiered.tier(BELOW)["writes"] == 0
+
+
+def test_one_without_bytes_does_not_leave(start):
+    """That would make no room."""
+    tiered = start()
+    tiered.put("nothing", 0)
+    tiered.put("nothing/to/drop", 0, evict="drop")
+    names = [f"o/{i}" for i in range(6)]
+    for name in names:
+        tiered.put(name)
+    tiered.check("nothing", "nothing/to/drop", *names)
+    assert tiered.stats()["devices"][0]["evictions"] == 0
+
+
 def test_the_host_tier_is_tended_too(start):
     if not test_device.ON_GPU:
         pytest.skip("the host has one tier below it")

@@ -322,7 +322,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
 
     DEMAND(storage->resident || (copies > 0 && !storage->recent.in));
     DEMAND(storage->resident || leases == 0 || count->server->state.grace.count > 0);
-    DEMAND(!storage->resident || !named || storage->recent.in);
+    DEMAND(!storage->resident || !named || !storage->bytes || storage->recent.in);
     DEMAND(storage->resident || storage->in || storage->placement_count == 0);
     count->used += storage->bytes;
     count->charged += storage->charged;
