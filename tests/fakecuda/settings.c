@@ -254,6 +254,13 @@ static void pause_for(unsigned int milliseconds)
         continue;
 }
 
+/* While the rule holds, at most so long as it says. */
+static void pause_while(const struct rule *rule)
+{
+    for (int waited = 0; waited < rule->value && holds(rule); waited++)
+        pause_for(1);
+}
+
 static void trace(const char *name)
 {
     char line[96];
@@ -266,6 +273,7 @@ CUresult fc_enter(struct fc_gate *gate)
 {
     pthread_once(&once, read_settings);
     CUresult result = CUDA_SUCCESS;
+    const struct rule *held = NULL;
     unsigned int delay = 0;
     pthread_mutex_lock(&fc_lock);
     if (!gate->known) {
@@ -280,7 +288,9 @@ CUresult fc_enter(struct fc_gate *gate)
             (strcmp(rule->function, gate->name) && strcmp(rule->function, "*")) || !holds(rule))
             continue;
         rule->calls++;
-        if (rule->kind == DELAY)
+        if (rule->kind == DELAY && *rule->path)
+            held = rule;
+        else if (rule->kind == DELAY)
             delay += (unsigned int)rule->value;
         else if (rule->calls >= rule->first && rule->calls <= rule->last)
             result = (CUresult)rule->value;
@@ -292,6 +302,8 @@ CUresult fc_enter(struct fc_gate *gate)
         trace(gate->name);
     if (delay)
         pause_for(delay);
+    if (held)
+        pause_while(held);
     return result;
 }
 
