@@ -11,7 +11,6 @@ runs so many of each kind, others for each seed; without a seed they are the sam
 GPUBUF_TEST_SHRINK=0 tells the first that fails as it is; to make it shorter takes up to five minutes.
 """
 
-import json
 import os
 import select
 import time
@@ -109,27 +108,11 @@ class Machine(RuleBasedStateMachine):
         return {o["layout"]["data"]["segment"] for lease, o in self.objects[session].items()
                 if lease != without and o["layout"]["data"]["bytes"]}
 
-    def forget(self, peer, segments):
-        """Closes segments; the requests that say so."""
+    def unmap(self, peer, segments):
         for key in [key for key in peer.segments if key[0] in segments]:
             peer.segments.pop(key).close()
-        return [("unmap", {"segments": sorted(segments)})] if segments else []
-
-    def unmap(self, peer, segments):
-        for request in self.forget(peer, segments):
-            self.ignored.append((peer, peer.request(request[0], **request[1])))
-
-    def request(self, peer, *requests):
-        """Sends requests that are served one right after the other; the ids of their replies. Nobody
-        waits for those after the first one."""
-        idents = [peer.next_id + i for i in range(len(requests))]
-        peer.next_id += len(requests)
-        peer.send_raw(b"".join(
-            json.dumps({"jsonrpc": "2.0", "id": ident, "method": method,
-                        "params": params}).encode() + b"\n"
-            for ident, (method, params) in zip(idents, requests)))
-        self.ignored += [(peer, ident) for ident in idents[1:]]
-        return idents
+        if segments:
+            self.ignored.append((peer, peer.request("unmap", segments=sorted(segments))))
 
     def events_told(self):
         self.watch.call("stats")
@@ -142,10 +125,11 @@ class Machine(RuleBasedStateMachine):
 
     def do(self, session, method, act, let_go=(), **params):
         """The daemon does it, then the model by act(result), and they must agree. `let_go`: segments
-        that the session does not use after it. Returns the result, or None if it was refused."""
+        that the session will not use after it, and unmaps before. Returns the result, or None if it was refused."""
         peer, result, error = self.peers[session], None, None
         self.broken = True  # until the end of finish()
-        ident = self.request(peer, (method, params), *self.forget(peer, let_go))[0]
+        self.unmap(peer, let_go)
+        ident = peer.request(method, **params)
         try:
             result = self.reply(peer, ident)
         except RpcError as caught:
