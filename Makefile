@@ -439,6 +439,7 @@ $(LIB_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(LIBTEST_HELPERS)) $(B)/obj/l
 FUZZ_MAIN := $(if $(findstring fuzzer,$(SANITIZE)),,$(B)/obj/tests/fuzz/replay.o)
 # What some targets replace, so that no time passes and no thread runs but as the input says.
 WRAP_fuzz_request := clock_gettime getrandom uv_hrtime uv_now
+WRAP_fuzz_restore := $(WRAP_fuzz_request)
 WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthread_cond_timedwait \
 	malloc free
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources

@@ -448,7 +448,14 @@ def test_a_damaged_journal(directory):
     fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 1, 64, 7) + b"0" * 40)
     manager, process = run_with_journal(directory, fd)
     try:
-        manager.wait_for("READY")
+        told = []
+        while not told or "READY" not in told[-1]:
+            message, fds = manager.receive()
+            told.append(message)
+            for one in fds:
+                os.close(one)
+        named = [("FDSTORE" in m, m["FDNAME"]) for m in told if "FDNAME" in m]
+        assert named == [(False, "journal-7"), (True, "journal-8")], "the new one is another"
         with Peer(f"{directory}/s") as peer:
             assert peer.names() == []
             peer.put("a", b"b")

@@ -1,0 +1,182 @@
+/*
+ * restore: a daemon that begins with a journal whose container is whole and whose records say anything,
+ * and with descriptors of any kind and size.
+ *
+ * The input: how many descriptors; each is three bytes, the segment that it is said to be (0: the host
+ * tier, 255: something else), what it is, and its size in steps of 64 KiB. Then records, each a byte for
+ * its type, two for its length, and its payload.
+ * Whatever it says, the daemon begins; its accounts add up, and do so when the grace period is over; it
+ * says nothing that is not JSON; and it leaves nothing behind.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "by_hand.h"
+#include "demand.h"
+#include "tests/unit/inside.h"
+
+#define INSTANCE "00112233445566778899aabbccddeeff"
+
+struct input {
+    const uint8_t *data;
+    size_t size;
+};
+
+static unsigned take(struct input *input)
+{
+    if (input->size == 0)
+        return 0;
+    input->size--;
+    return *input->data++;
+}
+
+static int make_descriptor(unsigned kind, size_t bytes)
+{
+    char path[48];
+    int fd, read_only;
+
+    switch (kind % 5) {
+    case 1: /* it may shrink */
+        return sealed_memfd(bytes, 0);
+    case 2:
+        return open("/dev/null", O_RDWR | O_CLOEXEC);
+    case 3: /* as what was registered is kept */
+        fd = sealed_memfd(bytes, F_SEAL_SHRINK);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        read_only = open(path, O_RDONLY | O_CLOEXEC);
+        close(fd);
+        return read_only;
+    default:
+        return sealed_memfd(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    }
+}
+
+static void keep_descriptors(struct input *input, struct gb_notify *manager)
+{
+    unsigned count = take(input) % 17;
+
+    for (unsigned i = 0; i < count; i++) {
+        unsigned segment = take(input), kind = take(input);
+        int fd = make_descriptor(kind, (size_t)take(input) * 65536);
+        char name[24] = "tier";
+
+        DEMAND(fd >= 0);
+        if (segment == 255)
+            strcpy(name, "what");
+        else if (segment > 0)
+            gb_state_segment_name(segment, name);
+        DEMAND(gb_notify_store(manager, name, fd) == 0);
+        close(fd);
+    }
+}
+
+static void keep_journal(struct input *input, struct gb_notify *manager)
+{
+    struct gb_journal journal;
+    struct gb_error error;
+
+    DEMAND(gb_journal_new(&journal, INSTANCE, 1, &error) == 0);
+    while (input->size > 0) {
+        unsigned type = take(input);
+        size_t length = take(input);
+
+        length |= (size_t)take(input) << 8;
+        if (length > input->size)
+            length = input->size;
+        DEMAND(gb_journal_append(&journal, type, input->data, length, &error) == 0);
+        input->data += length;
+        input->size -= length;
+    }
+    DEMAND(gb_notify_store(manager, "journal-1", journal.fd) == 0);
+    gb_journal_end(&journal);
+}
+
+static void check_line(struct gb_writer *writer)
+{
+    struct gb_json value;
+    struct gb_error error;
+
+    DEMAND(!writer->failed && !memchr(writer->data, '\n', writer->length));
+    DEMAND(gb_json_check(writer->data, writer->length, &value, &error) == 0);
+    gb_writer_reset(writer);
+}
+
+/* What it would say of all that it has. */
+static void check_texts(const struct gb_server *server)
+{
+    struct gb_writer writer;
+    const struct gb_withdrawn *withdrawn;
+    size_t next = 0;
+
+    gb_writer_init(&writer, 0);
+    for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;
+         name = gb_names_next(name)) {
+        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), true);
+        check_line(&writer);
+        gb_object_write(&writer, GB_CONTAINER(name, struct gb_object, index), false);
+        check_line(&writer);
+    }
+    while ((withdrawn = gb_state_withdrawn(&server->state, &next))) {
+        gb_withdrawn_write(&writer, withdrawn);
+        check_line(&writer);
+    }
+    gb_writer_end(&writer);
+}
+
+static void begin(struct inside *inside, struct gb_notify *notify)
+{
+    struct gb_server *server = &inside->server;
+    char instance[GB_JOURNAL_INSTANCE_BYTES + 1] = INSTANCE;
+    struct gb_error error;
+
+    DEMAND(gb_state_begin(&server->state, notify, &server->registry, &server->spill,
+                          server->devices, server->device_count, 10000, instance, hand_clock_ms,
+                          &error) == 0);
+    DEMAND(!server->state.failed);
+    gb_notify_drop(notify);
+    inside_check(inside);
+    check_texts(server);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const options[] = {"--device=host:16M", NULL};
+    static struct inside inside;
+    struct gb_notify manager = {.socket = 1}, notify, again;
+    struct input input = {data, size};
+    size_t fds = open_fds(), objects;
+
+    keep_descriptors(&input, &manager);
+    keep_journal(&input, &manager);
+    inside_make(&inside, options);
+    DEMAND(rmdir(inside.directory) == 0);
+    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* what is lost is told */
+    DEMAND(hand_over(&notify));
+    begin(&inside, &notify);
+    objects = inside.server.registry.objects;
+
+    /* What it took over is there for the next one, too. */
+    gb_state_hand_over(&inside.server.state);
+    gb_server_end(&inside.server);
+    gb_notify_end(&notify);
+    DEMAND(gb_server_init(&inside.server, &inside.config, &(struct gb_error){.code = 0}) == 0);
+    DEMAND(hand_over(&again));
+    begin(&inside, &again);
+    DEMAND(inside.server.registry.objects == objects);
+
+    hand_clock_ms += 10000;
+    inside.server.registry.now_ms = hand_clock_ms;
+    DEMAND(gb_state_tend(&inside.server.state, hand_clock_ms) ==
+           (inside.server.state.grace_ms > 0 && inside.server.state.grace_until == 0));
+    inside_check(&inside);
+    gb_server_end(&inside.server);
+    gb_notify_end(&again);
+    gb_config_end(&inside.config);
+    hand_forget();
+    DEMAND(open_fds() == fds);
+    return 0;
+}
