@@ -84,9 +84,20 @@ static bool make_room(struct gb_call *call, struct gb_device *device)
 
     if (soon >= call->shortfall || !may_fit(device, call->need))
         return false;
-    room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon);
+    room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon,
+                              call->wait ? gb_wait_since(call->wait) : UINT64_MAX, &call->error);
     call->comes = room == GB_ROOM_COMES;
+    call->stuck = room == GB_ROOM_STUCK;
     return room == GB_ROOM_MADE;
+}
+
+/* What to say after that: what the driver said, or who has the room. */
+static int tell_full(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
+{
+    if (call->stuck)
+        return call->error.code;
+    no_space(call, device, bytes, "");
+    return GB_PLACE_FULL;
 }
 
 /* True, with the outcome, if what the request has waited for has failed or is not there yet. */
@@ -111,7 +122,7 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
     bool comes;
 
     call->need = call->shortfall = bytes;
-    call->comes = false;
+    call->comes = call->stuck = false;
     if (call->wait || gb_waits_let_pass(device, bytes, &comes))
         return false;
     call->comes = comes;
@@ -144,7 +155,7 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
                            &call->shortfall, &call->job, &call->error);
     } while (r == GB_PLACE_FULL && make_room(call, key->device));
     if (r == GB_PLACE_FULL)
-        no_space(call, key->device, bytes, "");
+        r = tell_full(call, key->device, bytes);
     if (r == GB_PLACE_OK)
         note_passing(call, *storage);
     return r;
@@ -159,7 +170,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
     if (still_making(call, &r))
         return r;
     call->need = 0;
-    call->comes = false;
+    call->comes = call->stuck = false;
     for (unsigned i = 0; i < count; i++)
         call->need += adoptions[i].handle.bytes;
     do {
@@ -167,7 +178,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                            storage, &call->shortfall, &call->job, &call->error);
     } while (r == GB_PLACE_FULL && make_room(call, key->device));
     if (r == GB_PLACE_FULL)
-        no_space(call, key->device, call->need, "");
+        r = tell_full(call, key->device, call->need);
     return r;
 }
 
@@ -290,9 +301,12 @@ int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage)
 {
     if (!storage->failure)
         return 0;
-    if (call->wait)
-        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the content could not be moved: %.400s",
-                       storage->failure->message);
+    if (call->wait) {
+        gb_fail(&call->error, GPUBUF_E_DEVICE, "the content could not be moved: %.400s",
+                storage->failure->message);
+        call->error.cuda = storage->failure->cuda;
+        return GPUBUF_E_DEVICE;
+    }
     free(storage->failure); /* of an earlier request: this one tries again */
     storage->failure = NULL;
     return 0;
@@ -314,7 +328,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
     } while (r == GB_PLACE_FULL && make_room(call, device));
     gb_recent_drop_unused(&storage->recent);
     if (r == GB_PLACE_FULL)
-        no_space(call, device, storage->size, "");
+        r = tell_full(call, device, storage->size);
     return r;
 }
 

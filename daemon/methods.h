@@ -30,6 +30,7 @@ struct gb_call {
     uint64_t shortfall;        /* bytes that are missing on a device that is full */
     uint64_t need;             /* bytes that were asked for there */
     bool comes;                /* they are on their way without anybody else's doing */
+    bool stuck;                /* the driver could not copy what would have to leave */
     struct gb_error error;
 };
 

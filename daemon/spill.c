@@ -143,6 +143,8 @@ static void note_failure(const struct gb_move *move)
     if (gb_device_cuda_lost(move->error.cuda))
         move->storage->device->lost = true;
     keep_failure(move->storage, &move->error);
+    if (move->to && !move->from && !move->tier_failed)
+        move->storage->stuck_ms = now_ms();
     if (!move->tier_failed || atomic_load(move->stop))
         return;
     tier->failures++;
@@ -189,6 +191,7 @@ static void take_copy(struct gb_move *move)
         gb_copy_drop(to);
         return;
     }
+    move->storage->stuck_ms = 0;
     tier->writes++;
     tier->written_bytes += to->bytes;
     tier->write_us += move->microseconds;
@@ -380,10 +383,18 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
     return BEGUN;
 }
 
+/* Its driver failed lately. In the background that is not tried again at once. */
+static bool is_stuck(const struct gb_storage *storage)
+{
+    return storage->stuck_ms > 0 && now_ms() - storage->stuck_ms < FAILING_MS;
+}
+
 static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage, bool demand)
 {
     enum begun begun = NEVER;
 
+    if (!demand && is_stuck(storage))
+        return NEVER;
     for (int kind = 0; begun == NEVER && kind < GB_TIERS; kind++)
         if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
             begun = begin_out_to(spill, storage, (enum gb_tier_kind)kind, demand, false);
@@ -417,7 +428,19 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
     return coming > 0 ? BEGUN : NEVER;
 }
 
-enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes)
+static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error *error)
+{
+    const struct gb_error *why = storage->failure;
+
+    gb_fail(error, GPUBUF_E_DEVICE, "no room can be made on %s: %.400s", storage->device->id,
+            why ? why->message : "the content could not be copied");
+    if (error)
+        error->cuda = why ? why->cuda : NULL;
+    return GB_ROOM_STUCK;
+}
+
+enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
+                                uint64_t since_ms, struct gb_error *error)
 {
     struct gb_recent *oldest = gb_recency_oldest(&device->recency);
     struct gb_storage *storage;
@@ -430,6 +453,8 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_COMES;
     if (has_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
+    if (storage->stuck_ms >= since_ms)
+        return tell_stuck(storage, error);
     begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, true);
     if (begun != NEVER)
         return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;

@@ -50,10 +50,13 @@ enum gb_room {
     GB_ROOM_NONE,  /* nothing */
     GB_ROOM_MADE,  /* something has left: try again */
     GB_ROOM_COMES, /* something is on its way out: wait */
+    GB_ROOM_STUCK, /* nothing: the driver could not copy what is to leave; *error says why */
 };
 
-/* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
-enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes);
+/* Makes room for somebody who lacks `bytes` and has waited for it since then (UINT64_MAX: not yet):
+   the least recently used leaves. */
+enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
+                                uint64_t since_ms, struct gb_error *error);
 /* Keeps to the watermarks; to be called when something has changed. */
 void gb_spill_tend(struct gb_spill *spill);
 

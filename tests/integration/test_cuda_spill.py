@@ -1,0 +1,461 @@
+"""What happens while content moves: every race with a driver that is held up in the middle of a copy,
+and every failure of one."""
+
+import os
+import signal
+import time
+
+import pytest
+
+import device as test_device
+from device import MIB
+from peer import DEADLINE, RpcError, bytes_layout
+from test_cuda_faults import Switch
+from test_spill import SIZE, content, start  # noqa: F401  (a fixture)
+
+OUT, IN = "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"
+
+
+class Gate(Switch):
+    """Holds up every call of a function of the driver while it is on, so that a copy is under way for
+    as long as a test wants."""
+
+    def __init__(self, directory, function):
+        super().__init__(f"{directory}/gate-{function}")
+        self.function = function
+        self.trace = f"{directory}/trace"
+        self.before = 0
+        self.env = {"FAKECUDA_DELAY": f"{function}:{int(DEADLINE * 3000)}@{self.path}",
+                    "FAKECUDA_TRACE": self.trace}
+
+    def calls(self):
+        if not os.path.exists(self.trace):
+            return 0
+        with open(self.trace) as file:
+            return sum(line.split()[1] == self.function for line in file)
+
+    def on(self):
+        self.before = self.calls()
+        super().on()
+
+    def wait(self):
+        """Until a call is held up."""
+        end = time.monotonic() + DEADLINE
+        while self.calls() == self.before:
+            assert time.monotonic() < end, f"{self.function} is not called"
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def gate(directory):
+    return lambda function: Gate(directory, function)
+
+
+def ask(tiered, method, **params):
+    """A session of its own that has asked."""
+    peer = tiered.daemon.connect()
+    return peer, peer.request(method, **params)
+
+
+def failure(peer, ident):
+    """The error that is the reply."""
+    with pytest.raises(RpcError) as caught:
+        peer.reply(ident)
+    return caught.value
+
+
+def empty(tiered):
+    """Nothing is anywhere any more."""
+    tiered.peer.call("trim")
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"])
+                               and s["devices"][0]["used"] == 0 and s["objects"] == 0)
+    assert tiered.files() == []
+
+
+# ---- on the way out ----------------------------------------------------------------------------
+
+
+def test_others_are_opened_at_once_while_one_is_spilled(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    tiered.put("b")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        tiered.check("b")
+        tiered.peer.call("hello", protocol=1)
+        assert ident not in peer.replies
+    assert peer.reply(ident) == {}
+    tiered.check("a", "b")
+
+
+def test_one_that_is_opened_while_it_is_copied_stays(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    reader = tiered.daemon.connect()
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        opened = reader.open_object("a")
+        assert opened.read() == content("a", SIZE)
+    assert failure(peer, ident).kind == "busy"
+    assert tiered.tier_of("a") == test_device.TIER
+    assert opened.read() == content("a", SIZE)
+    opened.release()
+    writes = tiered.tier("host")["writes"]
+    tiered.peer.call("spill", name="a")
+    assert tiered.tier("host")["writes"] == writes, "it was copied before"
+    tiered.check("a")
+
+
+def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    for name in "abc":
+        tiered.put(name)
+    with out:
+        peer, ident = ask(tiered, "create", name="d", layout=bytes_layout(SIZE))
+        out.wait()
+        tiered.check("a")  # which the copy is made of
+    peer.call("seal", lease=peer.reply(ident)["lease"], release=True)
+    assert tiered.tiers_of("abcd") == [test_device.TIER, "host"] + [test_device.TIER] * 2
+    tiered.check("a", "b", "c")
+
+
+def test_a_delete_during_a_spill(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        assert tiered.peer.call("delete", name="a") == {}
+        assert tiered.peer.names() == []
+    assert failure(peer, ident).kind == "not_found"
+    empty(tiered)
+
+
+def test_a_replacement_during_a_spill(start, gate):
+    """The new version is not what was copied."""
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        tiered.put("a", MIB, replace=True)
+        tiered.check("a")
+    assert peer.reply(ident) == {}  # of whatever has the name
+    assert tiered.tier_of("a") == "host"
+    tiered.check("a")
+    assert tiered.tier("host")["copies"] == 1
+
+
+def test_an_alias_made_while_a_copy_is_under_way(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        tiered.peer.call("alias", name="b", of="a", slice={"offset": 3 * MIB, "length": 100})
+    assert peer.reply(ident) == {}
+    assert tiered.tiers_of("ab") == ["host"] * 2
+    opened = tiered.peer.open_object("b")
+    assert opened.read() == content("a", SIZE)[3 * MIB : 3 * MIB + 100]
+    opened.release()
+    tiered.check("a")
+
+
+def test_a_pin_while_a_copy_is_under_way(start, gate):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    tiered.put("a")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        tiered.peer.call("pin", name="a")
+    assert failure(peer, ident).kind == "busy"
+    assert tiered.tier_of("a") == test_device.TIER
+    assert tiered.stats()["devices"][0]["pinned"] == SIZE
+
+
+def test_killed_while_it_waits_for_room(start, gate, child):
+    out = gate(OUT)
+    tiered = start(env=out.env)
+    for name in "abc":
+        tiered.put(name)
+
+    def work(peer):
+        peer.request("create", name="d", layout=bytes_layout(SIZE))
+
+    with out:
+        one = child(tiered.daemon, work)
+        out.wait()
+        one.kill()
+        tiered.check("b", "c")
+    tiered.settle()
+    assert tiered.tiers_of("abc") == [test_device.TIER] * 3, "nobody wants room any more"
+    assert tiered.stats()["devices"][0]["leased"] == 0
+    tiered.check("a", "b", "c")
+
+
+# ---- on the way back ---------------------------------------------------------------------------
+
+
+def test_two_wait_for_one_restore(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        waiting = [ask(tiered, "open", name="a") for _ in range(3)]
+        waiting.append(ask(tiered, "restore", name="a"))
+        back.wait()
+        for peer, _ in waiting:
+            peer.wait_until_read()
+    for peer, ident in waiting[:3]:
+        data = peer.reply(ident)["object"]["layout"]["data"]
+        assert peer.read(data) == content("a", SIZE)
+    assert waiting[3][0].reply(waiting[3][1]) == {}
+    assert tiered.tier("host")["reads"] == 1
+
+
+def test_a_restore_and_a_delete(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        opener, opening = ask(tiered, "open", name="a")
+        restorer, restoring = ask(tiered, "restore", name="a")
+        back.wait()
+        restorer.wait_until_read()
+        assert tiered.peer.call("delete", name="a") == {}
+        assert tiered.peer.names() == []
+    assert failure(opener, opening).kind == "not_found"
+    assert failure(restorer, restoring).kind == "not_found"
+    empty(tiered)
+
+
+def test_a_restore_and_a_replacement(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        peer, ident = ask(tiered, "open", name="a")
+        back.wait()
+        tiered.put("a", MIB, replace=True)
+    told = peer.reply(ident)["object"]
+    assert told["bytes"] == MIB, "the name's object is opened, and that is the new one"
+    assert peer.read(told["layout"]["data"]) == content("a", MIB)
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+
+
+def test_a_restore_and_an_alias(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        peer, ident = ask(tiered, "open", name="a")
+        back.wait()
+        tiered.peer.call("alias", name="b", of="a", slice={"offset": 5, "length": 50})
+        tiered.peer.call("delete", name="a")
+    assert failure(peer, ident).kind == "not_found"
+    opened = tiered.peer.open_object("b")
+    assert opened.read() == content("a", SIZE)[5:55]
+    assert tiered.tier("host")["reads"] == 1
+
+
+def test_pinned_while_it_is_restored(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        peer, ident = ask(tiered, "restore", name="a")
+        back.wait()
+        tiered.peer.call("pin", name="a")
+    assert peer.reply(ident) == {}
+    for name in "bcd":
+        tiered.put(name)
+    assert tiered.tier_of("a") == test_device.TIER
+    assert tiered.stats()["devices"][0]["pinned"] == SIZE
+    tiered.peer.call("unpin", name="a")
+    assert tiered.stats()["devices"][0]["pinned"] == 0
+
+
+def test_killed_while_it_waits_for_a_restore(start, gate, child):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a")
+    with back:
+        one = child(tiered.daemon, lambda peer: peer.request("open", name="a"))
+        back.wait()
+        one.kill()
+        assert tiered.peer.call("leases") == {"leases": [], "mapped": []}
+    tiered.peer.wait_for_stats(lambda s: s["devices"][0]["restores"] == 1)
+    assert tiered.stats()["devices"][0]["leased"] == 0
+    tiered.check("a")
+    for name in "bcd":  # and it may leave again
+        tiered.put(name)
+    assert tiered.tier_of("a") == "host"
+
+
+def test_others_are_opened_while_one_comes_back(start, gate):
+    back = gate(IN)
+    tiered = start(env=back.env)
+    tiered.put("a")
+    tiered.put("b")
+    tiered.peer.call("spill", name="a")
+    with back:
+        peer, ident = ask(tiered, "open", name="a")
+        back.wait()
+        tiered.check("b")
+        tiered.put("c")
+        assert tiered.peer.call("spill", name="b") == {}, "both directions at once"
+    assert peer.reply(ident)["object"]["tier"] == test_device.TIER
+
+
+# ---- failures ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(directory):
+    """broken(function, error): (switch, environment)"""
+    switch = Switch(f"{directory}/broken")
+    return lambda function, error=999: (
+        switch, {"FAKECUDA_FAIL": f"{function}:*:{error}@{switch.path}"})
+
+
+@pytest.mark.parametrize("function", [OUT, "cuMemMap", "cuMemSetAccess", "cuMemImportFromShareableHandle",
+                                      "cuEventRecord", "cuEventSynchronize"])
+@pytest.mark.parametrize("tier", ["host", "disk"])
+def test_a_copy_out_that_fails(start, broken, function, tier):
+    switch, env = broken(function)
+    tiered = start(env=env)
+    tiered.put("a")
+    with switch:
+        error = tiered.peer.error("device", "spill", name="a", tier=tier)
+        assert "CUDA_ERROR_UNKNOWN" in error.message, error.message
+        assert tiered.tier_of("a") == test_device.TIER
+        tiered.check("a")
+        assert tiered.tier(tier)["failures"] == 0, "it is not the tier that fails"
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+    assert tiered.peer.call("spill", name="a", tier=tier) == {}
+    assert tiered.tier_of("a") == tier
+    tiered.check("a")
+
+
+def test_room_for_which_no_copy_can_be_made(start, broken):
+    """What wants room is told why there is none, in time; and nothing is lost."""
+    switch, env = broken(OUT)
+    tiered = start(env=env)
+    for name in "abc":
+        tiered.put(name)
+    with switch:
+        for wait_ms in (0, 300):
+            error = tiered.peer.error("device", "create", name="d", layout=bytes_layout(SIZE),
+                                      wait_ms=wait_ms)
+            assert "CUDA_ERROR_UNKNOWN" in error.message, error.message
+        tiered.check("a", "b", "c")
+        assert tiered.stats()["devices"][0]["leaving"] == 0
+    tiered.put("d")
+    tiered.check("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("function", [IN, "cuMemMap", "cuEventSynchronize"])
+@pytest.mark.parametrize("tier", ["host", "disk"])
+def test_a_copy_in_that_fails(start, broken, function, tier):
+    switch, env = broken(function)
+    tiered = start(env=env)
+    tiered.put("a")
+    tiered.peer.call("spill", name="a", tier=tier)
+    tiered.peer.call("trim")
+    tiered.peer.wait_until_given_back()
+    with switch:
+        for method in ("open", "restore"):
+            error = tiered.peer.error("device", method, name="a")
+            assert "CUDA_ERROR_UNKNOWN" in error.message, error.message
+            assert tiered.tier_of("a") == tier
+            assert tiered.stats()["devices"][0]["used"] == 0
+    tiered.check("a")
+    assert tiered.tier(tier)["failures"] == 0
+
+
+def test_a_context_that_cannot_be_made(start, broken):
+    switch, env = broken("cuDevicePrimaryCtxRetain", 2)
+    tiered = start(env=env)
+    tiered.put("a")
+    with switch:
+        error = tiered.peer.error("device", "spill", name="a")
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in error.message, error.message
+    tiered.peer.call("spill", name="a")
+    tiered.check("a")
+
+
+def test_memory_that_cannot_be_pinned(start, broken):
+    switch, env = broken("cuMemHostRegister", 2)
+    tiered = start(env=env)
+    names = [f"o/{i}" for i in range(6)]
+    with switch:
+        for name in names:
+            tiered.put(name)
+        tiered.peer.call("spill", name=names[-1], tier="disk")
+        tiered.check(*names)
+    said = [line for line in tiered.daemon.stderr().splitlines() if "not pinned" in line]
+    assert len(said) == 1 and "CUDA_ERROR_OUT_OF_MEMORY" in said[0], said
+
+
+def test_a_gpu_that_is_lost_while_it_spills(start, gate, directory):
+    out = gate(OUT)
+    lost = Switch(f"{directory}/lost")
+    tiered = start(env={**out.env, "FAKECUDA_LOST": f"0:{lost.path}"}, device="cuda:all:64M")
+    tiered.put("a")
+    tiered.put("b")
+    tiered.put("other", device=test_device.UUIDS[1])
+    tiered.peer.call("spill", name="b")
+    with out:
+        peer, ident = ask(tiered, "spill", name="a")
+        out.wait()
+        lost.on()
+    assert failure(peer, ident).kind in ("device", "not_found")
+    tiered.peer.wait_for_stats(lambda s: s["names"] == 1)
+    assert tiered.peer.names() == ["other"]
+    tiered.peer.call("spill", name="other")
+    tiered.check("other")
+    tiered.peer.wait_for_stats(lambda s: s["devices"][0]["used"] == 0)
+    tiered.peer.call("delete", name="other")
+    tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+    tiered.daemon.stop()
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [OUT, IN])
+@pytest.mark.parametrize("tier", ["host", "disk"])
+def test_it_stops_during_a_move(start, gate, gpu, function, tier):
+    held = gate(function)
+    tiered = start(env=held.env)
+    for name in "ab":
+        tiered.put(name)
+    if function == IN:
+        tiered.peer.call("spill", name="a", tier=tier)
+    with held:
+        method = "open" if function == IN else "spill"
+        params = {} if function == IN else {"tier": tier}
+        ask(tiered, method, name="a", **params)
+        held.wait()
+        tiered.daemon.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + DEADLINE
+        while "stopping" not in tiered.daemon.stderr():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+    assert tiered.daemon.process.wait(DEADLINE) == 0
+    assert tiered.files() == [] and gpu.used() == 0
