@@ -64,7 +64,10 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
 static bool may_fit(const struct gb_device *device, uint64_t bytes)
 {
     uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
+    uint64_t unit = device->granularity;
 
+    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
+        bytes = (bytes + unit - 1) / unit * unit;
     return stays <= device->capacity && bytes <= device->capacity - stays;
 }
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import device as test_device
 from peer import Peer, bytes_layout
 
 MIB = 1 << 20
@@ -123,6 +124,19 @@ def test_nothing_goes_in_vain(daemon, peer, full):
     peer.call("pin", name="b")
     peer.error("no_space", "create", name="d", layout=bytes_layout(40 * MIB))
     assert peer.names() == ["a", "b", "c"]
+
+
+def test_nothing_goes_in_vain_for_the_rest_of_a_segment(daemon_factory):
+    """A segment of one's own is a multiple of 2 MiB, which the device need not be."""
+    daemon = daemon_factory(device=test_device.OPTION.replace("64M", "65M"))
+    peer = daemon.connect()
+    peer.create_object("kept", bytes_layout(2 * MIB), evict="keep")
+    for name in "abc":
+        peer.create_object(name, bytes_layout(SIZE), evict="drop")
+    peer.unmap()
+    peer.error("no_space", "create", name="d", layout=bytes_layout(62 * MIB + 1))
+    assert peer.names() == ["a", "b", "c", "kept"]
+    assert peer.create("d", bytes_layout(62 * MIB))
 
 
 def test_no_space_says_the_figures(daemon, peer, full):
