@@ -245,7 +245,7 @@ static void scroll(struct top *top, size_t rows, bool down)
     size_t *first = &top->view.first;
 
     if (down)
-        *first = rows > SIZE_MAX - *first ? SIZE_MAX / 2 : *first + rows;
+        *first = rows > SIZE_MAX - *first ? SIZE_MAX : *first + rows; /* drawing sees how far */
     else
         *first = *first > rows ? *first - rows : 0;
 }

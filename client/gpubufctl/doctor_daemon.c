@@ -66,9 +66,10 @@ static int ask_peer(const char *path, struct ucred *peer)
 static void tell_denied(struct gb_doctor *doctor, const struct place *place,
                         const struct stat *status)
 {
-    struct group *group = getgrgid(status->st_gid);
-    char owner[64];
+    struct group entry, *group = NULL;
+    char owner[64], buffer[4096];
 
+    (void)getgrgid_r(status->st_gid, &entry, buffer, sizeof(buffer), &group);
     gb_user_name(status->st_uid, owner, sizeof(owner));
     gb_doctor_find(doctor, GB_HEALTH_FAIL, "socket",
                    "%s: you may not connect: it is %s's and the group %s's, mode %04o", place->path,

@@ -28,17 +28,37 @@ static void size_text(uint64_t bytes, char *out, size_t size)
     (void)gb_format_size(bytes, out, size);
 }
 
+static void count_text(uint64_t count, char *out, size_t size)
+{
+    if (gb_term_utf8())
+        (void)gb_format_count(count, out, size);
+    else
+        (void)snprintf(out, size, "%" PRIu64, count); /* its narrow spaces could not be shown */
+}
+
+/* A device may be "host", and a tier as well. */
+static unsigned place_name(const struct gb_memory_place *place, char *out, size_t size)
+{
+    const char *kind = place->is_tier ? "tier " : "";
+    bool fits = strlen(kind) + strlen(place->name) <= NAME_MOST;
+
+    (void)snprintf(out, size, "%s%.*s%s", kind, fits ? NAME_MOST : NAME_MOST - 1, place->name,
+                   fits ? "" : gb_term_ellipsis());
+    return gb_text_width(out, strlen(out));
+}
+
 /* The columns of the longest name. */
 static unsigned names_width(const struct gb_memory *memory)
 {
+    char name[64];
     unsigned widest = 4;
 
     for (size_t i = 0; i < memory->place_count; i++) {
-        unsigned width = (unsigned)strlen(memory->places[i].name);
+        unsigned width = place_name(&memory->places[i], name, sizeof(name));
         if (width > widest)
             widest = width;
     }
-    return widest < NAME_MOST ? widest : NAME_MOST;
+    return widest;
 }
 
 static void draw_bar(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
@@ -46,7 +66,7 @@ static void draw_bar(struct gb_line *line, const struct gb_memory_place *place, 
     struct gb_bar_part parts[PARTS];
     uint64_t clean = place->clean < place->used ? place->clean : place->used;
     unsigned room = line->width > indent + 10 + BAR_LEAST ? line->width - indent - 10 : BAR_LEAST;
-    char capacity[32], name[sizeof(place->name) + 8];
+    char capacity[32], name[64];
 
     memcpy(parts, looks, sizeof(parts));
     parts[PART_USED].amount = place->used - clean;
@@ -55,9 +75,8 @@ static void draw_bar(struct gb_line *line, const struct gb_memory_place *place, 
     parts[PART_PINNED].amount = place->pinned_by_clients;
     parts[PART_FREE].amount = place->free;
     size_text(place->capacity, capacity, sizeof(capacity));
-    (void)snprintf(name, sizeof(name), "%.*s%s", (int)NAME_MOST - 1, place->name,
-                   strlen(place->name) >= NAME_MOST ? "~" : "");
-    gb_line_text(line, GB_STYLE_BOLD, strlen(place->name) <= NAME_MOST ? place->name : name);
+    (void)place_name(place, name, sizeof(name));
+    gb_line_text(line, GB_STYLE_BOLD, name);
     gb_line_to(line, indent);
     gb_line_bar(line, parts, PARTS, room);
     gb_line_format(line, GB_STYLE_BOLD, "  %8s", capacity);
@@ -305,10 +324,10 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
     char count[32];
 
     if (list == GB_TOP_OBJECTS) {
-        (void)gb_format_count(memory->object_count, count, sizeof(count));
+        count_text(memory->object_count, count, sizeof(count));
         (void)snprintf(out, size, "Objects %s, %s", count, orders[view->order]);
     } else {
-        (void)gb_format_count(memory->sessions_told, count, sizeof(count));
+        count_text(memory->sessions_told, count, sizeof(count));
         (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
                        memory->truncated ? " or more" : "");
     }
@@ -362,15 +381,15 @@ static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
     if (clock > 0 && view->width > clock)
         line.width = view->width - clock - 1;
     (void)gb_format_age(memory->uptime_ms, up, sizeof(up));
-    (void)gb_format_count(memory->object_count, objects, sizeof(objects));
+    count_text(memory->object_count, objects, sizeof(objects));
     gb_line_text(&line, GB_STYLE_BOLD, memory->server);
     if (*view->notice) {
         gb_line_format(&line, GB_STYLE_RED, "  %s", view->notice);
     } else if (*memory->server) {
         char leases[32], sessions[32];
 
-        (void)gb_format_count(memory->lease_count, leases, sizeof(leases));
-        (void)gb_format_count(memory->session_count, sessions, sizeof(sessions));
+        count_text(memory->lease_count, leases, sizeof(leases));
+        count_text(memory->session_count, sessions, sizeof(sessions));
         add_fact(&line, "up", up);
         add_fact(&line, "objects", objects);
         add_fact(&line, "sessions", sessions);
@@ -394,7 +413,10 @@ static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
     gb_line_format(&line, GB_STYLE_DIM, "q quit  tab list  s sort  %s scroll",
                    gb_term_utf8() ? "↑↓" : "up/down");
     if (view->list_length > 0)
-        gb_line_format(&line, GB_STYLE_DIM, "  %zu-%zu of %zu", view->first + 1, last,
+        gb_line_format(&line, GB_STYLE_DIM, "  %zu-%zu of %s%zu", view->first + 1, last,
+                       view->list == GB_TOP_OBJECTS && view->memory->listed > view->list_length
+                           ? "the first "
+                           : "",
                        view->list_length);
     gb_line_end(&line);
     out->length--; /* nothing follows */
@@ -433,8 +455,9 @@ bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
     lines = lines_of(out) + 2; /* the columns' titles, the keys */
     view->list_rows = view->rows > lines ? view->rows - lines : 0;
     view->list_length = length_of(view, view->list);
-    if (view->first + view->list_rows > view->list_length)
-        view->first = view->list_length > view->list_rows ? view->list_length - view->list_rows : 0;
+    size_t last = view->list_length > view->list_rows ? view->list_length - view->list_rows : 0;
+    if (view->first > last)
+        view->first = last;
     done = draw_list(view, view->list, out, view->list_rows);
     while (lines_of(out) < view->rows - 1)
         gb_write_char(out, '\n');

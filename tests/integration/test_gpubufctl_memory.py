@@ -165,7 +165,7 @@ def test_top_once(tiered):
     assert "\x1b" not in text and max(map(len, text.splitlines())) <= 100
     head, objects, sessions = text.split("\n\n")
     assert head.startswith("gpubufd ") and "objects 3" in head.splitlines()[0]
-    assert re.search(r"^disk +█*░+ +128 MiB$", head, re.M)
+    assert re.search(r"^tier disk +█*░+ +128 MiB$", head, re.M)
     assert objects.splitlines()[0] == "Objects 3, by size"
     assert [line.split()[-1] for line in objects.splitlines()[2:]] == ["o/1", "o/0", "o/2"]
     assert "in use" in objects.splitlines()[4] and "disk" in objects.splitlines()[3]

@@ -233,6 +233,20 @@ def test_sizes(top, columns, rows):
     one.end()
 
 
+def test_more_objects_than_it_keeps(ctl, top):
+    with ctl.daemon.connect() as peer:
+        for i in range(10000):
+            made = peer.request("create", name=f"many/{i:05}", layout=bytes_layout(1))
+            peer.call("seal", lease=peer.reply(made)["lease"], release=True)
+        peer.unmap()
+    one = top(80, 24, env={"LC_ALL": "C"})
+    lines = one.shows("o/39")
+    assert "objects 10040" in lines[0] and one.text.isascii()
+    assert lines[-1].endswith("of the first 1000")
+    one.type("\x1b[F")
+    one.until(lambda lines: lines[-1].endswith("-1000 of the first 1000"))
+
+
 def test_resizing(top):
     one = top(80, 24)
     few = len(listed(one.shows("o/39")))
