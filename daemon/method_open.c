@@ -328,6 +328,12 @@ struct resumed_object {
     uint64_t version, segment, offset;
 };
 
+struct resume {
+    bool same_instance;
+    struct resumed_object *objects;
+    size_t count;
+};
+
 static void write_devices(struct gb_call *call)
 {
     struct gb_server *server = call->server;
@@ -411,10 +417,8 @@ static bool lies_there(const struct gb_object *object, const struct resumed_obje
     return first.segment == wanted->segment && first.offset == wanted->offset;
 }
 
-/* One lease that the client had before its connection broke: granted anew if that version is still
-   there, else null. */
-static int resume_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
-                      bool same_instance, struct gb_writer *list)
+static int read_resumed(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                        struct resumed_object *wanted)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct resumed_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -422,33 +426,16 @@ static int resume_one(struct gb_call *call, struct gb_json item, const struct gb
         GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
     };
-    struct resumed_object wanted = {0};
-    struct gb_object *object;
-    struct gb_lease *lease = NULL;
-    int r;
 
+    memset(wanted, 0, sizeof(*wanted));
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    r = gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, &wanted, NULL,
-                     &call->error);
-    if (r < 0)
-        return r;
-    object = gb_registry_find(&call->server->registry, wanted.name.text, wanted.name.length);
-    if (!object || object->version != wanted.version)
-        object = gb_state_nameless(&call->server->state, wanted.name.text, wanted.name.length,
-                                   wanted.version);
-    if (same_instance && object && gb_session_may_read(call->session, object) &&
-        lies_there(object, &wanted) &&
-        call->session->holder.count < call->server->config->limits.session_leases)
-        lease = resume_lease(call, object);
-    if (lease)
-        gb_write_uint(list, lease->id);
-    else
-        GB_WRITE_LITERAL(list, "null");
-    return 0;
+    return gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+                        &call->error);
 }
 
-static int resume(struct gb_call *call, struct gb_json value, struct gb_writer *list)
+/* All of `resume`, before anything of it is granted: what is refused has changed nothing. */
+static int read_resume(struct gb_call *call, struct gb_json value, struct resume *resume)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
@@ -458,30 +445,59 @@ static int resume(struct gb_call *call, struct gb_json value, struct gb_writer *
     struct resume_params params = {0};
     struct gb_json_walk walk;
     struct gb_json item;
-    uint64_t index = 0;
-    bool same_instance;
     int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
                          &params, NULL, &call->error);
 
     if (r < 0)
         return r;
-    same_instance = strcmp(params.instance.text, call->server->instance) == 0;
-    for (walk = gb_json_walk(params.objects); gb_json_next(&walk, NULL, &item); index++) {
-        struct gb_path path = {.up = &objects_path, .index = index};
+    resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
+    resume->objects =
+        gb_pool_alloc(call->pool, (gb_json_count(params.objects) + 1) * sizeof(*resume->objects));
+    if (!resume->objects)
+        return gb_call_no_memory(call);
+    for (walk = gb_json_walk(params.objects); gb_json_next(&walk, NULL, &item); resume->count++) {
+        struct gb_path path = {.up = &objects_path, .index = resume->count};
 
-        if (index > 0)
-            gb_write_char(list, ',');
-        r = resume_one(call, item, &path, same_instance, list);
+        r = read_resumed(call, item, &path, &resume->objects[resume->count]);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int greet(struct gb_call *call, const struct hello_params *params)
+/* The leases that the client had before its connection broke: granted anew where that version is still
+   there, else null. */
+static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
+{
+    gb_writer_reset(list);
+    for (size_t i = 0; i < resume->count; i++) {
+        const struct resumed_object *wanted = &resume->objects[i];
+        const struct gb_string *name = &wanted->name;
+        struct gb_object *object =
+            gb_registry_find(&call->server->registry, name->text, name->length);
+        struct gb_lease *lease = NULL;
+
+        if (!object || object->version != wanted->version)
+            object = gb_state_nameless(&call->server->state, name->text, name->length,
+                                       wanted->version);
+        if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
+            lies_there(object, wanted) &&
+            call->session->holder.count < call->server->config->limits.session_leases)
+            lease = resume_lease(call, object);
+        if (i > 0)
+            gb_write_char(list, ',');
+        if (lease)
+            gb_write_uint(list, lease->id);
+        else
+            GB_WRITE_LITERAL(list, "null");
+    }
+}
+
+static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)
 {
     struct gb_session *session = call->session;
     char *name = NULL;
+    int r = 0;
 
     if (session->greeted && !params->resume.text)
         return gb_fail(&call->error, GPUBUF_E_BUSY,
@@ -491,12 +507,17 @@ static int greet(struct gb_call *call, const struct hello_params *params)
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "protocol %" PRIu64 " is unknown here; this daemon speaks %d",
                        params->protocol, GPUBUF_PROTOCOL);
+    if (params->resume.text)
+        r = read_resume(call, params->resume, resume);
+    if (r < 0)
+        return r;
     if (params->client.text && !(name = strdup(params->client.text)))
         return gb_call_no_memory(call);
     if (name) {
         free(session->client);
         session->client = name;
     }
+    session->greeted = true;
     return 0;
 }
 
@@ -505,20 +526,13 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     const struct hello_params *params = p;
     struct gb_server *server = call->server;
     struct gb_writer *list = &server->list_writer;
-    int r = greet(call, params);
+    struct resume resume = {0};
+    int r = greet(call, params, &resume);
 
     (void)present;
     if (r < 0)
         return r;
-    gb_writer_reset(list);
-    if (params->resume.text && (r = resume(call, params->resume, list)) < 0) {
-        gb_holder_end(&server->registry, &call->session->holder);
-        gb_mapper_end(&server->store, &call->session->mapper);
-        free(call->session->client);
-        call->session->client = NULL;
-        return r;
-    }
-    call->session->greeted = true;
+    grant_resumed(call, &resume, list);
     gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
     gb_call_begin_result(call);
     gb_write_format(call->writer,

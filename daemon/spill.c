@@ -310,7 +310,7 @@ static bool lose_oldest(struct gb_spill *spill, struct gb_tier *tier, const stru
 static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
                             struct gb_storage *storage, bool demand, struct gb_copy **copy)
 {
-    if (!works(tier) || storage->size > tier->capacity)
+    if (!works(tier) || !gb_tier_fits(tier, storage->size))
         return NEVER;
     for (;;) {
         int r = gb_copy_new(tier, storage, storage->size, copy);

@@ -9,6 +9,13 @@ const char *gb_tier_name(enum gb_tier_kind kind)
     return kind == GB_TIER_HOST ? "host" : "disk";
 }
 
+bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes)
+{
+    uint64_t header = tier->kind == GB_TIER_DISK ? GB_SPILL_HEADER_BYTES : 0;
+
+    return tier->capacity >= header && bytes <= tier->capacity - header;
+}
+
 static int find_place(struct gb_copy *copy)
 {
     struct gb_tier *tier = copy->tier;

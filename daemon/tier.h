@@ -60,6 +60,9 @@ struct gb_copy {
 /* "host", "disk": as replies say it. */
 const char *gb_tier_name(enum gb_tier_kind kind);
 
+/* Whether a copy of so many bytes has room in it when nothing else does. */
+bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes);
+
 /* Room for a copy, which is held until it is whole or given up. 0; 1: there is no room now;
    GPUBUF_E_NO_MEMORY. */
 int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
