@@ -52,6 +52,12 @@ class Manager:
             if key in got[0]:
                 return got[0][key]
 
+    def drain(self):
+        """Takes what there is, and keeps no descriptor of it."""
+        while got := self.receive(0):
+            for fd in got[1]:
+                os.close(fd)
+
     def close(self):
         self.socket.close()
 
