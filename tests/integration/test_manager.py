@@ -84,9 +84,9 @@ def test_no_sign_of_life_while_the_driver_hangs(daemon_factory, manager, directo
     while "driver hangs" not in daemon.stderr():
         assert time.monotonic() < end
         other.call("stats")
-    os.unlink(gate)
     manager.drain()
     assert manager.receive(0.4) is None and ident not in writer.replies
+    os.unlink(gate)
     assert writer.reply(ident)["lease"]
     manager.wait_for("WATCHDOG")
     assert daemon.stderr().count("driver hangs") == 1
