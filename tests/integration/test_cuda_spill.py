@@ -329,12 +329,18 @@ def test_others_are_opened_while_one_comes_back(start, gate):
 def broken(directory):
     """broken(function, error): (switch, environment)"""
     switch = Switch(f"{directory}/broken")
-    return lambda function, error=999: (
-        switch, {"FAKECUDA_FAIL": f"{function}:*:{error}@{switch.path}"})
+
+    def make(function, error=999):
+        rules = [f"{function}:*:{error}@{switch.path}"]
+        if function == "cuEventSynchronize":  # which is called for copies that are not soon done
+            rules.append(f"cuEventQuery:*:600@{switch.path}")
+        return switch, {"FAKECUDA_FAIL": ",".join(rules)}
+
+    return make
 
 
 @pytest.mark.parametrize("function", [OUT, "cuMemMap", "cuMemSetAccess", "cuMemImportFromShareableHandle",
-                                      "cuEventRecord", "cuEventSynchronize"])
+                                      "cuEventRecord", "cuEventQuery", "cuEventSynchronize"])
 @pytest.mark.parametrize("tier", ["host", "disk"])
 def test_a_copy_out_that_fails(start, broken, function, tier):
     switch, env = broken(function)

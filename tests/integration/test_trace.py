@@ -77,14 +77,14 @@ def test_requests_and_waits(traced):
     peer.error("not_found", "open", name="missing")
     peer.put("later")
     waiter.reply(ident)
-    events = check(wait_for(traced, lambda events: any(e["ph"] == "e" for e in events)
-                            and requests(events, "seal")))
+    waited = lambda events: [e for e in events if e.get("cat") == "wait" and e["name"] == "open"]  # noqa: E731
+    events = check(wait_for(traced, lambda e: len(waited(e)) == 2 and requests(e, "seal")))
     (failed,) = requests(events, "open")
     assert failed["args"] == {"result": "not_found"} and failed["tid"] == hello["session"]
     assert requests(events, "seal")[0]["args"] == {"result": "ok"}
     assert 0 < failed["dur"] < DEADLINE * 1e6
-    began, ended = [e for e in events if e.get("cat") == "wait"]
-    assert (began["ph"], ended["ph"], began["name"]) == ("b", "e", "open")
+    began, ended = waited(events)
+    assert (began["ph"], ended["ph"]) == ("b", "e")
     assert ended["args"] == {"result": "ok"}
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names[hello["session"]] == f'a "loader"\n (session {hello["session"]}, pid {os.getpid()})'
