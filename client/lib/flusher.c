@@ -1,6 +1,7 @@
 #include "flusher.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -33,12 +34,33 @@ static void resume(struct gpubuf_client *client)
         gb_loop_wake(client);
 }
 
+static bool has_hung_up(const struct gpubuf_client *client)
+{
+    struct pollfd socket = {.fd = client->conn.fd, .events = POLLRDHUP};
+
+    return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+/* Receives what came before the end, and the end, after which the link is down. A thread that leads may
+   do so, or leave with its answer before it comes to that. */
+static void receive_the_rest(struct gpubuf_client *client)
+{
+    client->hung_up = !client->lost.code && client->link == GB_LINK_UP && has_hung_up(client);
+    if (!client->hung_up || client->leader)
+        return;
+    (void)gb_receive(client, true);
+    if (client->deliveries)
+        gb_loop_wake(client);
+}
+
 /* Sends what has waited for a tick. Returns whether the client is still to be looked after. */
 static bool tick(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
     if (client->link != GB_LINK_UP)
         resume(client);
+    else if (client->hung_up)
+        receive_the_rest(client);
     bool working = gb_order_poll(client);
     bool waiting = client->link == GB_LINK_UP &&
                    (client->released_count > 0 || client->imports.unmap_count > 0 ||
@@ -49,7 +71,7 @@ static bool tick(struct gpubuf_client *client, bool *down)
     } else {
         client->overdue = waiting;
     }
-    bool resuming = client->link != GB_LINK_UP;
+    bool resuming = client->link != GB_LINK_UP || client->hung_up;
     client->quiet_ticks = waiting || working || resuming ? 0 : client->quiet_ticks + 1;
     bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
     *down = *down && client->link == GB_LINK_DOWN && !working;
@@ -77,7 +99,7 @@ static int tick_all(struct gpubuf_client *client)
     return down ? DOWN_TICK_MS : TICK_MS;
 }
 
-/* A connection has ended. Where a thread leads, it finds out by itself. */
+/* A connection has ended, which is told once: it is looked at again until there is nothing more. */
 static void look_at(uint64_t serial)
 {
     pthread_mutex_lock(&lock);
@@ -90,11 +112,9 @@ static void look_at(uint64_t serial)
     if (!client)
         return;
     pthread_mutex_lock(&client->lock);
-    if (!client->leader && !client->lost.code && client->link == GB_LINK_UP) {
-        (void)gb_receive(client, true);
-        if (client->deliveries)
-            gb_loop_wake(client);
-    }
+    receive_the_rest(client);
+    if (client->hung_up)
+        (void)gb_flusher_engage(client);
     pthread_mutex_unlock(&client->lock);
     gb_client_release(client);
 }

@@ -109,6 +109,7 @@ struct gpubuf_client {
     _Atomic bool disconnected; /* by the program */
     bool write_failed;         /* the peer reads no more; what it still wrote is read first */
     bool leader;               /* somebody polls for everybody */
+    bool hung_up;              /* the daemon has; what it still wrote may not have been received */
     unsigned pollers;          /* threads that poll the socket without the lock */
     unsigned waiters;          /* threads that wait on `changed` */
     unsigned look_misses;      /* how often in a row looking for an answer was in vain */

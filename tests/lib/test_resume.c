@@ -647,6 +647,44 @@ static void greeted_by_the_next(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+static bool is_leased(void *arg)
+{
+    char *leases;
+    ok(arg, gpubuf_call(arg, "leases", "{\"name\":\"held\"}", -1, &leases));
+    bool found = strstr(leases, "\"name\":\"held\"") != NULL;
+    gpubuf_free(leases);
+    return found;
+}
+
+/* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end come
+   at once, and there is nobody but the library to see them. */
+static void handed_over_in_silence(void **state)
+{
+    enum { ROUNDS = 20 };
+    static const char *const supervise[] = {"--supervise", NULL};
+    struct gpubuf_object *object;
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon_with(supervise), 0);
+    struct gpubuf_client *observer = connect_client(), *client = connect_client();
+    put_counting(client, "held", 1000, 1);
+    ok(client, gpubuf_open(client, "held", NULL, &object));
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pid_t before = child_of(daemon_process()), now;
+        assert_true(before > 0);
+        assert_int_equal(kill(daemon_process(), SIGHUP), 0);
+        while ((now = child_of(daemon_process())) == before || now == 0)
+            usleep(1000);
+        wait_until(is_leased, observer);
+        assert_false(gpubuf_is_stale(object));
+    }
+    check_counting(object, 1000, 1);
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(observer);
+    assert_int_equal(stop_daemon(state), 0);
+    assert_int_equal(start_daemon(state), 0);
+}
+
 static void nobody_comes_back(void **state)
 {
     (void)state;
@@ -704,6 +742,7 @@ int main(void)
         COUNTED(another_daemon),
         COUNTED(greeted_by_the_next),
         COUNTED(the_same_daemon_again),
+        COUNTED(handed_over_in_silence),
         COUNTED(nobody_comes_back),
         COUNTED(the_daemon_stops),
     };
