@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "failpoint.h"
 #include "server.h"
 
 #define READY_WAIT_MS 5000
@@ -92,6 +93,7 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server
     uint64_t interval = notify->watchdog_ms / 3; /* one may be lost */
 
     gb_notify_drop(notify); /* what it handed over and nobody knows */
+    GB_FAILPOINT(DROP_DONE);
     heartbeat->server = server;
     heartbeat->notify = notify;
     uv_timer_init(server->loop, &heartbeat->timer);
@@ -99,6 +101,7 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server
     (void)gb_notify_status(notify, "listening on %s", server->listener.path);
     if (tell_ready(notify) != 0)
         gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
+    GB_FAILPOINT(READY_DONE);
     if (notify->watchdog_ms)
         uv_timer_start(&heartbeat->timer, on_beat, interval, interval > 0 ? interval : 1);
 }

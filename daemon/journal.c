@@ -12,6 +12,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "failpoint.h"
+
 #define MAGIC "gpubufdJ"
 #define READ_BYTES (1u << 20)
 
@@ -252,6 +254,17 @@ static int reserve(struct gb_journal *journal, size_t bytes)
     return 0;
 }
 
+/* What a kill in the middle of the write leaves. */
+static void tear(const struct gb_journal *journal, size_t bytes)
+{
+#ifdef GB_FAILPOINTS
+    (void)write_all(journal->fd, journal->buffer, bytes / 16 * 8, journal->bytes);
+#endif
+    GB_FAILPOINT(APPEND_TORN);
+    (void)journal;
+    (void)bytes;
+}
+
 int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
                       struct gb_error *error)
 {
@@ -267,12 +280,15 @@ int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *dat
     if (length > 0)
         memcpy(journal->buffer + sizeof(head), data, length);
     memset(journal->buffer + sizeof(head) + length, 0, padded(length) - length);
+    GB_FAILPOINT(APPEND_BEGIN);
+    tear(journal, bytes);
     if (write_all(journal->fd, journal->buffer, bytes, journal->bytes) < 0) {
         int r = gb_fail_errno(error, "writing the journal");
         (void)!ftruncate(journal->fd, (off_t)journal->bytes);
         return r;
     }
     journal->bytes += bytes;
+    GB_FAILPOINT(APPEND_DONE);
     return 0;
 }
 

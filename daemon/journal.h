@@ -30,7 +30,11 @@
 #define GB_JOURNAL_VERSION 1
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
+#ifdef GB_FAILPOINTS
+#define GB_JOURNAL_COMPACT_MIN (32u << 10) /* to see it written anew often */
+#else
 #define GB_JOURNAL_COMPACT_MIN (1u << 20) /* below it a journal is not large */
+#endif
 
 struct gb_journal {
     int fd; /* owned; -1: there is none */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "failpoint.h"
 #include "server.h"
 #include "supervise.h"
 
@@ -57,11 +58,13 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
         gb_server_end(server);
         return refuse(error);
     }
+    gb_failpoints_begin();
     if (gb_server_listen(server, &loop, error) == 0)
         status = gb_server_run(server) ? EXIT_HANDED_OVER : EXIT_OK;
     else
         status = refuse(error);
     gb_server_end(server);
+    GB_FAILPOINT(HAND_OVER_DONE);
     uv_loop_close(&loop);
     return status;
 }

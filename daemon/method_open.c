@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failpoint.h"
 #include "methods.h"
 
 /* ---- open ---- */
@@ -490,7 +491,9 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
             gb_write_uint(list, lease->id);
         else
             GB_WRITE_LITERAL(list, "null");
+        GB_FAILPOINT(RESUME_LEASE);
     }
+    GB_FAILPOINT(RESUME_DONE);
 }
 
 static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "failpoint.h"
+
 /* ---- the content of a storage, piece by piece ---- */
 
 struct pieces {
@@ -264,6 +266,10 @@ void gb_move_work(struct gb_job *job)
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     uint64_t start = now_us();
 
+    if (move->to)
+        GB_FAILPOINT(OUT_BEGIN);
+    else
+        GB_FAILPOINT(IN_BEGIN);
     if (move->to && move->to->tier->kind == GB_TIER_DISK)
         move->result = copy_to_file(move);
     else if (move->to)
@@ -273,4 +279,8 @@ void gb_move_work(struct gb_job *job)
     else
         move->result = copy_host(move, GB_IN, move->from);
     move->microseconds = now_us() - start;
+    if (move->to)
+        GB_FAILPOINT(OUT_COPIED);
+    else
+        GB_FAILPOINT(IN_COPIED);
 }

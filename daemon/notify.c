@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "failpoint.h"
+
 /* Where a manager puts the first descriptor (sd_listen_fds(3)). */
 #define FIRST_FD 3
 
@@ -356,21 +358,29 @@ static bool is_name(const char *name)
 int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
 {
     char text[MESSAGE_BYTES];
+    int r;
 
     if (!is_name(name))
         return GPUBUF_E_INVALID;
     snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
-    return send_message(notify, text, fd);
+    GB_FAILPOINT(STORE_BEGIN);
+    r = send_message(notify, text, fd);
+    GB_FAILPOINT(STORE_DONE);
+    return r;
 }
 
 int gb_notify_unstore(struct gb_notify *notify, const char *name)
 {
     char text[MESSAGE_BYTES];
+    int r;
 
     if (!is_name(name))
         return GPUBUF_E_INVALID;
     snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    return send_message(notify, text, -1);
+    GB_FAILPOINT(UNSTORE_BEGIN);
+    r = send_message(notify, text, -1);
+    GB_FAILPOINT(UNSTORE_DONE);
+    return r;
 }
 
 void gb_notify_drop(struct gb_notify *notify)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failpoint.h"
+
 void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
 {
     memset(registry, 0, sizeof(*registry));
@@ -329,6 +331,7 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
         registry->on_event(registry->on_event_arg, event, object);
     gb_names_remove(&registry->names, &object->index);
     lose_name(registry, object);
+    GB_FAILPOINT(UNNAME_DONE);
 }
 
 int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
@@ -347,6 +350,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (object->ttl_ms > 0 && !gb_deadlines_add(&registry->deadlines, &object->deadline,
                                                 now_ms + (uint64_t)object->ttl_ms))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    GB_FAILPOINT(PUBLISH_BEGIN);
     if (former)
         gb_names_remove(&registry->names, &former->index);
     if (!gb_names_insert(&registry->names, &object->index)) {
@@ -358,8 +362,10 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (!object->storage->used_ms)
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     gain_name(registry, object);
+    GB_FAILPOINT(PUBLISH_NAMED);
     if (former)
         lose_name(registry, former);
+    GB_FAILPOINT(PUBLISH_DONE);
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, GB_EVENT_SEALED, object);
     return 0;

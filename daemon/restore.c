@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "failpoint.h"
 #include "replay.h"
 #include "server.h"
 #include "state.h"
@@ -500,13 +501,27 @@ static void close_blocks(struct restoring *restoring)
         }
 }
 
+/* A daemon that died before an object had lost its name to a later version left two records with that
+   name. The later one counts, and the former must not when that is deleted. */
+static void note_nameless(struct restoring *restoring)
+{
+    struct gb_state *state = restoring->state;
+    struct gb_store *store = restoring->store;
+
+    for (size_t i = 0; i < state->object_count; i++)
+        if (!state->objects[i]->named)
+            store->on_storage(store->on_change_arg, state->objects[i]->storage);
+}
+
 static int rebuild(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_state *state = restoring->state;
     const struct gb_replay *replay = &restoring->replay;
     int r;
 
+    GB_FAILPOINT(RESTORE_READ);
     restore_segments(restoring);
+    GB_FAILPOINT(RESTORE_SEGMENTS);
     r = take_places(restoring, error);
     if (r < 0)
         return r;
@@ -519,6 +534,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     if (r < 0)
         return r;
     gb_state_attach(state);
+    note_nameless(restoring);
     gb_store_clear(restoring->store); /* segments of which everything was lost */
     close_blocks(restoring);
     if (state->object_count > 0)
@@ -527,6 +543,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     raise_to(&restoring->store->next_segment, replay->next_segment);
     raise_to(&state->registry->next_version, replay->next_version);
     raise_to(&state->next_number, replay->next_number);
+    GB_FAILPOINT(RESTORE_DONE);
     return 0;
 }
 

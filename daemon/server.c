@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "failpoint.h"
 #include "methods.h"
 #include "watch.h"
 
@@ -550,6 +551,7 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
                            server->instance, gb_now_ms(), error);
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
         gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+    GB_FAILPOINT(CLEAN_DONE);
     if (r == 0)
         r = start_observers(server, error);
     if (r < 0)
@@ -588,8 +590,10 @@ bool gb_server_run(struct gb_server *server)
     if (server->notify)
         gb_heartbeat_stop(&server->heartbeat);
     resume = gb_state_is_kept(&server->state) && server->stopped_by != SIGINT;
+    GB_FAILPOINT(HAND_OVER_BEGIN);
     gb_state_hand_over(&server->state);
     say_shutdown(server, resume);
+    GB_FAILPOINT(HAND_OVER_TOLD);
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "failpoint.h"
 #include "log.h"
 #include "probes.h"
 
@@ -87,12 +88,16 @@ static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
 {
     struct gb_device *device = storage->device;
 
+    GB_FAILPOINT(VACATE_BEGIN);
     if (gb_storage_relocate(storage, true, NULL) < 0)
         return false;
     device->spills++;
     device->spills_bytes += storage->bytes;
-    gb_storage_vacate(spill->registry->store, storage);
+    /* A successor must not look for it on the device, where its segment may go with it. */
+    storage->resident = storage->adopted = false;
     gb_storage_set_clean(storage);
+    gb_storage_vacate(spill->registry->store, storage);
+    GB_FAILPOINT(VACATE_DONE);
     tell(spill, storage, GB_EVENT_SPILLED);
     return true;
 }
@@ -102,8 +107,9 @@ static void forget_copy(struct gb_copy *copy)
     struct gb_storage *storage = copy->storage;
 
     storage->copies[copy->tier->kind] = NULL;
+    gb_storage_set_clean(storage); /* before a file goes that a successor would rely on */
     gb_copy_free(copy);
-    gb_storage_set_clean(storage);
+    GB_FAILPOINT(FORGET_DONE);
 }
 
 /* ---- moves ---- */
@@ -209,6 +215,7 @@ static void left(struct gb_job *job)
     storage->out = NULL;
     storage->device->leaving -= move->bytes;
     take_copy(move);
+    GB_FAILPOINT(OUT_TAKEN);
     if (move->leave && move->result == 0 && storage->resident && storage->recent.holds == 0 &&
         !gb_list_empty(&storage->objects))
         vacate(move->owner, storage);
@@ -223,6 +230,7 @@ static void went_down(struct gb_job *job)
     move->storage->out = NULL;
     spill->draining -= move->from->occupied;
     take_copy(move);
+    GB_FAILPOINT(DOWN_TAKEN);
     gb_copy_drop(move->from);
     if (move->leave && move->result == 0 && move->storage->copies[GB_TIER_HOST] &&
         !move->storage->in)
@@ -537,9 +545,9 @@ static void give_up_restore(struct gb_move *move)
         return;
     }
     storage->copies[move->from->tier->kind] = NULL;
+    gb_storage_set_clean(storage);
     gb_copy_free(move->from);
     gb_copy_drop(move->from);
-    gb_storage_set_clean(storage);
     if (has_copy(storage) || gb_list_empty(&storage->objects))
         return;
     GB_LIST_EACH(&storage->objects, link)
@@ -569,6 +577,7 @@ static void came_back(struct gb_job *job)
     storage->resident = true;
     gb_copy_drop(move->from);
     gb_storage_set_clean(storage);
+    GB_FAILPOINT(IN_DONE);
     if (!gb_list_empty(&storage->objects))
         gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
     tell(spill, storage, GB_EVENT_RESTORED);

@@ -15,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "failpoint.h"
 #include "log.h"
 
 #define VERSION 1
@@ -169,6 +170,7 @@ int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, struct gb_spill_
 
     if (r == 0)
         (*out)->writing = true;
+    GB_FAILPOINT(FILE_CREATED);
     return r;
 }
 
@@ -225,6 +227,7 @@ int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error)
     r = write_at(file, (const char *)&header, sizeof(header), 0, error);
     if (r == 0)
         file->writing = false;
+    GB_FAILPOINT(FILE_FINISHED);
     return r;
 }
 
@@ -320,7 +323,9 @@ void gb_spill_file_remove(struct gb_spill_dir *dir, uint64_t id)
     char name[NAME_BYTES];
 
     file_name(id, name);
+    GB_FAILPOINT(FILE_REMOVE);
     if (unlinkat(dir->fd, name, 0) < 0 && errno != ENOENT)
         gb_log(GB_LOG_WARNING, "spill file not removed", GB_LOG_TEXT("name", name),
                GB_LOG_TEXT("why", strerror(errno)));
+    GB_FAILPOINT(FILE_REMOVED);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "failpoint.h"
 #include "server.h"
 
 #define JOURNAL_PREFIX "journal-"
@@ -296,6 +297,7 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
         write_segment(state, &state->journal, segment);
     } else {
         write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, segment->id);
+        GB_FAILPOINT(SEGMENT_GONE);
         gb_state_forget(state, name);
     }
 }
@@ -353,18 +355,21 @@ static void write_anew(struct gb_state *state, const char *instance, uint64_t ge
     struct gb_error error;
     char name[48];
 
+    GB_FAILPOINT(COMPACT_BEGIN);
     if (gb_journal_new(&journal, instance, generation, &error) < 0) {
         give_up(state, error.message);
         return;
     }
     write_all(state, &journal);
     journal_name(generation, name);
+    GB_FAILPOINT(COMPACT_WRITTEN);
     if (!state->failed && keep(state, name, journal.fd) < 0)
         give_up(state, "the service manager does not take the journal");
     if (state->failed) {
         gb_journal_end(&journal);
         return;
     }
+    GB_FAILPOINT(COMPACT_KEPT);
     gb_journal_mark_whole(&journal);
     state->journal = journal;
     if (former.fd >= 0) {
@@ -372,6 +377,7 @@ static void write_anew(struct gb_state *state, const char *instance, uint64_t ge
         gb_state_forget(state, name);
         gb_journal_end(&former);
     }
+    GB_FAILPOINT(COMPACT_DONE);
 }
 
 /* ---- beginning ---- */
@@ -502,6 +508,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
 
 static void end_grace(struct gb_state *state)
 {
+    GB_FAILPOINT(GRACE_BEGIN);
     for (unsigned i = 0; i < state->device_count; i++) {
         GB_LIST_EACH(&state->devices[i]->segment_list, link) {
             struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
@@ -521,6 +528,7 @@ static void end_grace(struct gb_state *state)
     state->objects = NULL;
     state->object_count = 0;
     gb_holder_end(state->registry, &state->grace);
+    GB_FAILPOINT(GRACE_DONE);
 }
 
 /* A successor need not tell of them any more. */
@@ -539,7 +547,7 @@ static void forget_withdrawn(struct gb_state *state)
 
 bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
 {
-    bool over = state->grace_until && now_ms >= state->grace_until;
+    bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
 
     if (over) {
         forget_withdrawn(state);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failpoint.h"
 #include "proto/limits.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -181,6 +182,7 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
     }
     gb_list_append(&segment->device->segment_list, &segment->of_device);
     charge(segment, user);
+    GB_FAILPOINT(SEGMENT_MADE);
     if (store->on_segment)
         store->on_segment(store->on_change_arg, segment, true);
     return segment;
@@ -197,6 +199,7 @@ static void give_back(struct gb_job *job)
     struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
 
     segment->device->ops->destroy(segment->device, &segment->memory);
+    GB_FAILPOINT(SEGMENT_DESTROYED);
 }
 
 static void given_back(struct gb_job *job)
