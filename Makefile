@@ -47,7 +47,7 @@ say = @printf '  %-8s %s\n' $(1) $(2)
 # ---- the variant: plain, or with sanitizers ----
 
 ifeq ($(SANITIZE),)
-  B := $(BUILD)
+  B := $(BUILD)$(if $(FAILPOINTS),/fail)
 else ifneq ($(findstring fuzzer,$(SANITIZE)),)
   B := $(BUILD)/fuzz
   CC := $(CLANG)
@@ -79,7 +79,10 @@ endif
 
 # One object serves the shared library, the static one and the programs, hence -fPIC throughout;
 # hidden visibility lets the linker turn the calls back into direct ones.
-COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(OPTIMIZE) -fPIC -fvisibility=hidden \
+# Where a test has the daemon die (daemon/failpoint.h): in builds that are tested only.
+FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
+
+COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(FAILING) $(OPTIMIZE) -fPIC -fvisibility=hidden \
 	-pthread $(WARNINGS) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
 LINK_BASE = $(CC) $(OPTIMIZE) -pthread $(SANITIZE_LINK) -Wl,-z,relro,-z,now,-z,noexecstack \
 	-Wl,--as-needed $(CFLAGS) $(LDFLAGS)
@@ -516,6 +519,17 @@ fuzz-bundle: ## pack all targets to fuzz for long elsewhere: build/fuzz-long.tar
 
 bench: benches node python ## measure against floors and peers; writes build/bench.json; QUICK=1 for a short run
 	@$(PYTHON) scripts/run-bench --build $(BUILD) $(if $(QUICK),--quick)
+
+# Python of any kind, and a daemon with failpoints. Where both are given, what is first reached ends it.
+.PHONY: soak
+SOAK_JOBS ?= 2
+SOAK_LIMITS = $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(if $(ROUNDS),$(if $(filter-out file,$(origin SECONDS)),--seconds $(SECONDS)),--seconds $(SECONDS))
+soak: library $(BUILD)/fakecuda/libcuda.so.1 ## kill daemon and clients again and again; SECONDS=60 ROUNDS= FAKE=1 LEAST=kills at each failpoint
+	@$(MAKE) FAILPOINTS=1 daemon
+	@$(PYTHON) tests/soak/soak.py --build $(BUILD) --daemon $(BUILD)/fail/bin/gpubufd --failpoints \
+		-j $(SOAK_JOBS) $(if $(FAKE),--fake) $(SOAK_LIMITS) $(if $(LEAST),--least $(LEAST)) \
+		$(if $(SEED),--seed $(SEED))
 
 .PHONY: gpu-check gpu-bench
 OUT ?= $(BUILD)/gpu

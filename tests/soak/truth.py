@@ -1,0 +1,115 @@
+"""What must be there: kept from what clients were told, never from what the daemon says.
+
+A client notes in shared memory what it is about to do, and how it went; the notes outlive it. Only one
+client at a time changes the objects of a namespace, so that its notes, in their order, are their history.
+What it was not told of may have happened or not: a name then has several possible states, until the
+daemon is asked, which must say one of them and stay with it.
+"""
+
+import mmap
+import random
+import struct
+
+# ---- content ----
+
+NOISE_BYTES = 8 << 20
+NOISE = random.Random(20).randbytes(NOISE_BYTES)  # every object is a piece of it, after its head
+HEAD = struct.Struct("<QQQQ")  # of an object: magic, identity, bytes, identity again
+MAGIC = 0x6b616f7366756267
+
+
+def noise_at(identity):
+    """Where in NOISE the content of an object lies, which no other is likely to share."""
+    return identity * 2654435761 % (NOISE_BYTES // 2)
+
+
+def head_of(identity, count):
+    return HEAD.pack(MAGIC, identity, count, identity)[:count]
+
+
+def expected(identity, count, offset, length):
+    """The bytes [offset, offset + length) of an object."""
+    head = head_of(identity, count)
+    start = noise_at(identity) - len(head)
+    body = NOISE[start + max(offset, len(head)):start + max(offset + length, len(head))]
+    return head[offset:offset + length] + body
+
+
+def identity_in(data):
+    """(identity, bytes) that the head of a whole object says; None if it is none."""
+    magic, identity, count, again = HEAD.unpack_from(data)
+    return (identity, count) if magic == MAGIC and identity == again else None
+
+
+# ---- what may be under a name: None, or (identity, bytes, offset, length, pinned) ----
+
+PUT, DELETE, PIN, UNPIN, ALIAS = "put", "delete", "pin", "unpin", "alias"
+KINDS = [None, PUT, DELETE, PIN, UNPIN, ALIAS]
+INTENDED, DONE, NOT_DONE, UNKNOWN = 1, 2, 3, 4
+OUTCOMES = [None, "no answer", "done", "not done", "not known"]
+
+
+def apply(kind, value, state):
+    """The state after what was done."""
+    if kind in (PUT, ALIAS):
+        return (*value, False)
+    if kind == DELETE or state is None:
+        return None
+    return (*state[:4], kind == PIN)
+
+
+def after(kind, outcome, value, states):
+    """The possible states after it."""
+    if outcome == NOT_DONE:
+        return states
+    done = {apply(kind, value, state) for state in states}
+    return done if outcome == DONE else states | done
+
+
+class Notes:
+    """A client's, in memory that it shares with the harness."""
+
+    RECORD = struct.Struct("<BBHIQQQQ")  # kind, outcome, name, 0, identity, bytes, offset, length
+    TEXT = 192 << 10
+
+    def __init__(self):
+        self.memory = mmap.mmap(-1, 256 << 10)
+
+    def clear(self):
+        self.memory[:8] = bytes(8)
+        self.memory[self.TEXT:self.TEXT + 1] = b"\0"
+
+    def _count(self):
+        return struct.unpack_from("<Q", self.memory)[0]
+
+    def intend(self, kind, name, value=(0, 0, 0, 0)):
+        """Its number, for end()."""
+        number = self._count()
+        at = 8 + number * self.RECORD.size
+        assert at + self.RECORD.size <= self.TEXT, "too many notes in one round"
+        self.RECORD.pack_into(self.memory, at, KINDS.index(kind), INTENDED, name, 0, *value)
+        struct.pack_into("<Q", self.memory, 0, number + 1)
+        return number
+
+    def end(self, number, outcome):
+        self.memory[8 + number * self.RECORD.size + 1] = outcome
+
+    def read(self):
+        """[(kind, outcome, name, value)…]"""
+        records = []
+        for number in range(self._count()):
+            at = 8 + number * self.RECORD.size
+            kind, outcome, name, _, *value = self.RECORD.unpack_from(self.memory, at)
+            records.append((KINDS[kind], outcome, name, tuple(value)))
+        return records
+
+    def full(self):
+        return 8 + (self._count() + 8) * self.RECORD.size > self.TEXT
+
+    def fail(self, text):
+        data = text.encode(errors="replace")[:32 << 10] + b"\0"
+        self.memory[self.TEXT:self.TEXT + len(data)] = data
+
+    def failure(self):
+        data = bytes(self.memory[self.TEXT:])
+        return data[:data.index(b"\0")].decode(errors="replace")

@@ -1,0 +1,559 @@
+"""A daemon, its clients, and rounds: in each something is killed, and then everything is looked at."""
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from mmap import mmap
+
+import client
+import truth
+import busy
+from keeper import DEADLINE, Failpoints, Managed, Supervised, descriptors
+
+from peer import Closed, Peer  # noqa: E402 (keeper knows where it is)
+
+NAMESPACES = 4
+CLIENTS = 4
+NAMES = 2 * busy.NAMES
+# Where a daemon dies only as it starts, as the clients come back, or when told to hand over.
+STARTING = {"RESTORE_READ", "RESTORE_SEGMENTS", "RESTORE_DONE", "CLEAN_DONE", "DROP_DONE",
+            "READY_DONE", "RESUME_BEGIN", "RESUME_LEASE", "RESUME_DONE"}
+ENDING_GRACE = {"GRACE_BEGIN", "GRACE_DONE"}
+HANDING_OVER = {"HAND_OVER_BEGIN", "HAND_OVER_TOLD", "HAND_OVER_DONE"}
+
+
+class Failure(Exception):
+    """What is there is not what must be."""
+
+
+class Child:
+    """A client's process, as the harness sees it."""
+
+    def __init__(self, world, number):
+        self.number = number
+        self.notes = truth.Notes()
+        self.held = []
+        self.busy = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            ours.close()
+            world.close_in_child()
+            busy.run(world.library, world.path, world.device, theirs, self.notes, world.running,
+                       number)
+        theirs.close()
+        self.control = ours
+
+    def send(self, **order):
+        self.control.send(json.dumps(order).encode())
+        self.busy = True
+
+    def receive(self):
+        try:
+            data = self.control.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        self.busy = False
+        if not data:
+            raise Failure(f"client {self.number}: {self.notes.failure() or 'ended by itself'}")
+        return json.loads(data)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+    def bury(self):
+        os.waitpid(self.pid, 0)
+        self.control.close()
+        self.busy = False
+
+
+class World:
+    """`place`: see soak.py."""
+
+    def __init__(self, place, seed, wanted):
+        self.place = place
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.wanted = wanted  # which failpoint to take: a function
+        self.directory = tempfile.mkdtemp(prefix="gpubuf-soak-", dir=place.root)
+        self.path = os.path.join(self.directory, "s")
+        self.disk = os.path.join(self.directory, "disk")
+        os.mkdir(self.disk)
+        self.device = place.device.split(":")[0]
+        if self.device == "cuda":
+            self.device = ":".join(place.device.split(":")[:2])
+        self.library = place.library
+        self.running = mmap(-1, 4096)
+        self.states = [[{None} for _ in range(NAMES)] for _ in range(NAMESPACES)]
+        self.children = []
+        self.serial = 0
+        self.peer = None
+        self.checker = None
+        self.history = []
+        self.killed = []
+        self.kills = {}
+        self.read = [0, 0]  # how many objects could not, and could be read
+        self.in_grace = False
+        self.failpoints = None
+        environment = dict(os.environ)
+        if place.failpoints:
+            self.failpoints = Failpoints(os.path.join(self.directory, "failpoints"))
+            environment["GPUBUFD_FAILPOINTS"] = self.failpoints.path
+        argv = [place.gpubufd, "--socket", self.path, "--device", place.device, "--grace",
+                str(place.grace_ms), "--tier", f"disk:512M:{self.disk}"]
+        if self.device != "host":
+            argv += ["--tier", "host:8M"]
+        self.keeper_type = Supervised if self.rng.random() < 0.5 else Managed
+        if self.failpoints and self.rng.random() < 0.5:  # one that dies before it ever served
+            self.failpoints.arm(self.rng.choice(["STORE_BEGIN", "STORE_DONE", "COMPACT_BEGIN",
+                                                 "COMPACT_WRITTEN", "COMPACT_KEPT", "COMPACT_DONE",
+                                                 "DROP_DONE", "READY_DONE"]), 1)
+        self.keeper = self.keeper_type(argv, self.directory, environment)
+
+    # ---- its parts ----
+
+    def close_in_child(self):
+        """What a client must not have of ours: to keep it open would hide that we ended."""
+        for child in [*self.children, *([self.checker] if self.checker else [])]:
+            child.control.close()
+        self.keeper.leave()
+        if self.peer:
+            self.peer.socket.close()
+
+    def new_child(self):
+        self.serial += 1
+        return Child(self, self.place.serial() << 8 | self.serial % 256)
+
+    def wait(self, condition, what, seconds=DEADLINE):
+        end = time.monotonic() + seconds
+        while not (got := condition()):
+            if time.monotonic() > end:
+                raise Failure(f"not within {seconds} s: {what()}")
+            self.keeper.pump(0.001)
+        return got
+
+    def connect(self):
+        """A session of the harness' own; the daemon may die while it is asked."""
+        if self.peer:
+            self.peer.close()
+            self.peer = None
+
+        def attempt():
+            peer = None
+            try:
+                peer = Peer(self.path)
+                request = peer.request("stats")
+                while not select.select([peer.socket], [], [], 0)[0]:
+                    self.keeper.pump(0.0005)
+                peer.reply(request)
+                return peer
+            except (OSError, Closed):
+                if peer:
+                    peer.close()
+                return None
+
+        self.peer = self.wait(attempt, lambda: f"the daemon serves. {self.keeper.last_words()}")
+
+    def ask(self, method, **params):
+        """What the daemon answers, which may have to wait for its manager, who is we."""
+        request = self.peer.request(method, **params)
+        self.wait(lambda: self.peer.replies or select.select([self.peer.socket], [], [], 0)[0],
+                  lambda: f"{method} is answered")
+        return self.peer.reply(request)
+
+    # ---- a round ----
+
+    def plan(self):
+        """(what is killed, by which failpoint, of which clients)"""
+        what = self.rng.choices(["daemon", "clients", "both", "hand over"], [50, 15, 28, 7])[0]
+        point = self.wanted(self.rng) if self.failpoints and self.rng.random() < 0.8 else None
+        if point in HANDING_OVER:
+            what = "hand over"
+        elif point in ENDING_GRACE:
+            what = "daemon"
+        elif what in ("clients", "hand over"):
+            point = None
+        victims = [c for c in self.children if self.rng.random() < 0.4]
+        if what in ("daemon", "hand over"):
+            victims = []
+        elif what == "clients" and not victims:
+            victims = [self.rng.choice(self.children)]
+        return what, point, victims
+
+    def populate(self):
+        while len(self.children) < CLIENTS:
+            self.children.append(self.new_child())
+        if not self.checker:
+            self.checker = self.new_child()
+
+    def begin(self):
+        self.running[0] = 1
+        turn = self.rng.randrange(NAMESPACES)
+        for i, child in enumerate(self.children):
+            child.namespace = (i + turn) % NAMESPACES
+            child.notes.clear()
+            child.send(what="work", seed=self.rng.randrange(1 << 60), namespace=child.namespace,
+                       namespaces=NAMESPACES,
+                       states=[sorted(states, key=repr) for states in self.states[child.namespace]])
+
+    def pause(self, most):
+        """Lets things happen for up to so long."""
+        end = time.monotonic() + self.rng.random() * most
+        while (left := end - time.monotonic()) > 0:
+            self.keeper.pump(min(left, 0.005))
+
+    def kill_daemon(self):
+        daemon = self.wait(self.keeper.daemon, lambda: "there is a daemon")
+        try:
+            os.kill(daemon, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # a failpoint was faster
+        self.wait(lambda: self.keeper.daemon() not in (daemon,), lambda: "it is dead")
+
+    def fire(self, point, what):
+        """Arms a failpoint and waits until it has fired; False if it did not."""
+        before = self.failpoints.fired()
+        after_start = point in STARTING
+        count = 1 if after_start or point in HANDING_OVER else self.rng.choice([1, 1, 2, 3, 5, 8])
+        if point == "RESUME_LEASE":
+            count = self.rng.choice([1, 2, 3])
+        self.failpoints.arm(point, count)
+        if after_start:
+            self.kill_daemon()
+        if point in HANDING_OVER:
+            self.keeper.hand_over()
+        patience = self.place.patience * (5 if point.startswith("COMPACT") else 1)
+        end = time.monotonic() + (5 if after_start or point in HANDING_OVER else patience)
+        while self.failpoints.fired() == before and time.monotonic() < end:
+            self.keeper.pump(0.001)
+        self.failpoints.disarm()
+        return self.failpoints.fired() != before
+
+    def kill(self, what, point, victims):
+        """What becomes of it, for the history."""
+        self.pause(self.place.work)
+        daemon = what in ("daemon", "both")
+        if daemon and not self.rng.getrandbits(2):
+            for child in victims:
+                child.kill()
+            victims = []
+        fired = point not in ENDING_GRACE and point and self.fire(point, what)
+        if fired:
+            self.kills[point] = self.kills.get(point, 0) + 1
+        for child in victims:
+            child.kill()
+        if what == "hand over" and not fired:
+            before = self.wait(self.keeper.daemon, lambda: "there is a daemon")
+            self.connect()  # it is one that listens to signals
+            self.keeper.hand_over()
+            self.wait(lambda: self.keeper.daemon() not in (before,), lambda: "it has handed over")
+        if daemon and not fired:
+            self.kill_daemon()
+        if daemon and self.rng.random() < 0.15:  # once more
+            self.pause(0.02)
+            self.kill_daemon()
+        if daemon:
+            self.in_grace = True
+        if what == "hand over":
+            self.in_grace = True
+        if daemon and self.rng.random() < 0.3:
+            self.pause(self.place.work)
+        return fired
+
+    def settle(self, killed):
+        """Everybody stops; what was killed is buried; the notes are read."""
+        self.running[0] = 0
+        for child in killed:
+            child.bury()
+            self.children.remove(child)
+        for child in [*self.children, *killed]:
+            if child in self.children:
+                self.wait(lambda child=child: select.select([child.control], [], [], 0)[0],
+                          lambda child=child: f"client {child.number} stops")
+                child.held = child.receive()["held"]
+            states = self.states[child.namespace]
+            for kind, outcome, number, value in child.notes.read():
+                value = value if value[0] else None
+                states[number] = truth.after(kind, outcome, value, states[number])
+
+    def round(self):
+        self.populate()
+        what, point, victims = self.plan()
+        self.history = [f"kill {what}" + (f" at {point}" if point else "") +
+                        f", clients {[c.number for c in victims]}"]
+        self.begin()
+        self.killed = killed = list(victims)
+        fired = self.kill(what, point, victims)
+        self.settle(killed)
+        if point and not fired and point not in ENDING_GRACE:
+            self.history.append(f"{point} was not passed")
+        self.connect()
+        self.look()
+        if self.in_grace and (point in ENDING_GRACE or self.rng.random() < 0.5):
+            self.end_grace(point)
+            self.look()
+        return 1
+
+    def end_grace(self, point):
+        """Everybody has come back."""
+        if not self.failpoints:
+            # It began when the daemon started, which is not longer ago than that.
+            self.pause_for(self.place.grace_ms / 1000)
+        else:
+            before = self.failpoints.fired()
+            if point in ENDING_GRACE:
+                self.failpoints.arm(point, 1)
+            self.failpoints.set(Failpoints.END_GRACE, 1)
+            self.connect()
+            self.connect()  # the turn after it
+            self.failpoints.set(Failpoints.END_GRACE, 0)
+            self.failpoints.disarm()
+            if self.failpoints.fired() != before:
+                self.kills[point] = self.kills.get(point, 0) + 1
+                for child in self.children:  # back again, all of them
+                    child.notes.clear()
+                    child.send(what="work", seed=0, namespace=child.namespace,
+                               namespaces=NAMESPACES, states=[[] for _ in range(NAMES)])
+                    self.wait(lambda child=child: select.select([child.control], [], [], 0)[0],
+                              lambda child=child: f"client {child.number} comes back")
+                    child.held = child.receive()["held"]
+                self.connect()
+                return
+        self.in_grace = False
+
+    def pause_for(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.keeper.pump(0.01)
+
+    # ---- looking ----
+
+    def objects(self):
+        """{name: object} as listed."""
+        found, params = {}, {}
+        while True:
+            page = self.ask("list", **params)
+            found.update((o["name"], o) for o in page["objects"])
+            if "cursor" not in page:
+                return found
+            params["cursor"] = page["cursor"]
+
+    def look_at_names(self):
+        """What is there is what may be, as far as the list says; what is to be read."""
+        listed, reading = self.objects(), []
+        for namespace, names in enumerate(self.states):
+            for number, states in enumerate(names):
+                name = busy.name_of(namespace, number)
+                there = listed.pop(name, None)
+                if not there:
+                    if None not in states:
+                        raise Failure(f"{name} is lost: it must be one of {states}")
+                    names[number] = {None}
+                    continue
+                values = [s for s in states if s and s[3] == there["bytes"] and
+                          s[4] == there["pinned"]]
+                if not values:
+                    raise Failure(f"{name} is {there}, which must be one of {states}")
+                if there["state"] != "sealed":
+                    raise Failure(f"{name} is {there}: not sealed")
+                reading.append((namespace, number, name, values))
+        if listed:
+            raise Failure(f"objects that nobody made: {listed}")
+        return reading
+
+    def look_at_content(self, strict=False):
+        """What is not on its device may have no room to come back; `strict`: it must have."""
+        reading = self.look_at_names()
+        self.checker.notes.clear()
+        self.checker.send(what="verify", patient=strict,
+                          objects=[(name, values) for _, _, name, values in reading])
+        self.wait(lambda: select.select([self.checker.control], [], [], 0)[0],
+                  lambda: "all objects are read")
+        for (namespace, number, _, values), i in zip(reading, self.checker.receive()["found"]):
+            self.read[i >= 0] += 1
+            if i >= 0:
+                self.states[namespace][number] = {values[i]}
+
+    def look_at_leases(self):
+        """Those that clients say they have, and no others."""
+        alive = {c.pid: sorted(map(tuple, c.held)) for c in [*self.children, self.checker]}
+        found = {}
+
+        def same():
+            nonlocal found
+            found = {pid: [] for pid in alive}
+            for lease in self.ask("leases")["leases"]:
+                found.setdefault(lease["pid"], []).append((lease["name"], lease["version"]))
+            found = {pid: sorted(leases) for pid, leases in found.items()}
+            return found == alive
+
+        self.wait(same, lambda: f"leases are as they must be: {alive}, found {found}", 10)
+
+    def look_at_account(self):
+        """Sessions, segments, descriptors and bytes."""
+        sessions = {c.pid for c in [*self.children, self.checker]}
+        stats = {}
+        why = ""
+
+        def right():
+            nonlocal stats, why
+            stats = self.ask("stats")
+            device = stats["devices"][0]
+            held = {tuple(h) for c in self.children for h in c.held}
+            current = {(o["name"], o["version"]) for o in self.objects().values()}
+            segments, memory = device["segments"], self.memory()
+            tiers = 1 + (self.device != "host")
+            kept = self.keeper.kept() - self.kept_before if self.kept_before is not None else None
+            wrong = []
+            if stats["sessions"] != len(sessions) + 1:
+                wrong.append(f"{stats['sessions']} sessions of {len(sessions) + 1} clients")
+            if not self.in_grace and stats["objects"] != len(current | held):
+                wrong.append(f"{stats['objects']} objects, of {len(current)} and {len(held - current)} held")
+            if kept is not None and kept != segments:
+                wrong.append(f"{kept} segments kept of {segments}")
+            if memory is not None and len(memory) != segments + tiers:
+                wrong.append(f"{len(memory)} pieces of memory for {segments} segments: {memory}")
+            files = len([f for f in os.listdir(self.disk) if f.endswith(".spill")])
+            copies = next(t["copies"] for t in stats["tiers"] if t["tier"] == "disk")
+            if files != copies:
+                wrong.append(f"{files} files of {copies} copies")
+            if device["free"] + device["used"] + device["retained"] + device["pinned_by_clients"] \
+                    != device["capacity"]:
+                wrong.append("the device's account")
+            why = ", ".join(wrong)
+            return not wrong
+
+        self.wait(right, lambda: f"the account is right: {why}: {stats['devices']}, {stats['tiers']}",
+                  10)
+
+    def memory(self):
+        """The pieces of memory that the daemon has open; None where it cannot be seen."""
+        if self.place.real:
+            return None
+        daemon = self.keeper.daemon()
+        return {inode: what for what, inode in descriptors(daemon)
+                if "/memfd:" in what or ("/v-" in what and self.place.root_of_fake in what)}
+
+    def wait_for_sessions(self):
+        """Who was killed may have asked for something just before, which is done before it is gone."""
+        sessions = len(self.children) + 2
+        self.checker.notes.clear()
+        self.checker.send(what="come_back")
+        self.wait(lambda: select.select([self.checker.control], [], [], 0)[0],
+                  lambda: "the checker comes back")
+        self.checker.receive()
+        self.wait(lambda: self.ask("stats")["sessions"] == sessions,
+                  lambda: f"there are {sessions} sessions")
+
+    def look(self):
+        self.wait_for_sessions()
+        self.look_at_content()
+        self.look_at_leases()
+        self.look_at_account()
+
+    # ---- beginning and end ----
+
+    def start(self):
+        self.connect()
+        if self.failpoints:
+            self.failpoints.disarm()
+        # Nothing is made yet: what is kept now is the journal, and what is below.
+        self.kept_before = None
+        self.wait(lambda: self.ask("stats")["devices"][0]["segments"] == 0, lambda: "empty")
+        self.kept_before = self.settled_kept()
+
+    def settled_kept(self):
+        """What is kept when nothing more comes."""
+        self.connect()
+        kept = -1
+        while kept != (kept := self.keeper.kept()):
+            self.pause_for(0.02)
+        return kept
+
+    def end(self):
+        """Everybody leaves and everything is deleted: nothing is left behind."""
+        self.populate()
+        for child in self.children:
+            child.kill()
+            child.bury()
+        self.children = []
+        if self.in_grace:
+            self.end_grace(None)
+        self.connect()
+        names = list(self.objects())
+        for name in names:
+            self.ask("unpin", name=name)
+        for states in (states for names in self.states for states in names):
+            states.update([s and (*s[:4], False) for s in states])
+        self.look_at_content(strict=True)
+        self.checker.kill()
+        self.checker.bury()
+        self.checker = None
+        if names:
+            self.ask("delete", names=names)
+        self.states = [[{None} for _ in range(NAMES)] for _ in range(NAMESPACES)]
+        stats, tiers = {}, 1 + (self.device != "host")
+
+        def empty():
+            nonlocal stats
+            self.ask("trim")
+            stats = self.ask("stats")
+            device = stats["devices"][0]
+            return (device["free"] == device["capacity"] and device["segments"] == 0 and
+                    stats["objects"] == 0 and stats["leases"] == 0 and
+                    not any(t["copies"] or t["used"] for t in stats["tiers"]) and
+                    self.keeper.kept() == self.kept_before and
+                    not [f for f in os.listdir(self.disk) if f.endswith(".spill")] and
+                    len(self.memory() or range(tiers)) == tiers)
+
+        self.wait(empty, lambda: f"nothing is left: {stats}, {self.keeper.kept()} kept of "
+                  f"{self.kept_before}, memory {self.memory()}, files {os.listdir(self.disk)}", 20)
+        self.peer.close()
+        self.peer = None
+        status = self.keeper.stop()
+        if status != 0:
+            raise Failure(f"it stopped with {status}: {self.keeper.last_words()}")
+        self.look_at_log()
+        shutil.rmtree(self.directory)
+
+    def look_at_log(self):
+        with open(self.keeper.log, errors="replace") as file:
+            text = file.read()
+        for word in ("Sanitizer", "runtime error:", "Assertion", " error   "):
+            if word in text:
+                at = text.index(word)
+                raise Failure(f"the log says {text[max(0, at - 200):at + 4000]}")
+
+    def tell(self):
+        """All that is known of the round that failed."""
+        lines = [f"directory {self.directory}, {type(self.keeper).__name__}, seed {self.seed}",
+                 *self.history]
+        for child in [*self.children, *self.killed, self.checker]:
+            if not child:
+                continue
+            lines.append(f"client {child.number} (pid {child.pid}): {child.notes.failure()}")
+            for kind, outcome, number, value in child.notes.read()[-200:]:
+                name = busy.name_of(getattr(child, "namespace", 0), number)
+                lines.append(f"    {kind} {name} {value if value[0] else ''} "
+                             f"{truth.OUTCOMES[outcome]}")
+        if isinstance(self.keeper, Managed):
+            lines += [f"kept: {name} {os.fstat(fd).st_ino}" for name, fd in self.keeper.stored]
+        lines += [f"{what} {inode[1]}" for what, inode in descriptors(self.keeper.daemon())]
+        lines += [f"{busy.name_of(n, k)}: {s}" for n, names in enumerate(self.states)
+                  for k, s in enumerate(names) if s != {None}]
+        return "\n".join(lines) + "\nthe daemon's last words:\n" + self.keeper.last_words(80)
+
+    def kill_all(self):
+        for child in [*self.children, *([self.checker] if self.checker else [])]:
+            try:
+                child.kill()
+                child.bury()
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        self.keeper.kill()
