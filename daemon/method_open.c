@@ -471,6 +471,7 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
 static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
 {
     gb_writer_reset(list);
+    GB_FAILPOINT(RESUME_BEGIN);
     for (size_t i = 0; i < resume->count; i++) {
         const struct resumed_object *wanted = &resume->objects[i];
         const struct gb_string *name = &wanted->name;
@@ -535,7 +536,8 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     (void)present;
     if (r < 0)
         return r;
-    grant_resumed(call, &resume, list);
+    if (params->resume.text)
+        grant_resumed(call, &resume, list);
     gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
     gb_call_begin_result(call);
     gb_write_format(call->writer,
