@@ -54,9 +54,19 @@ static const char *check_escape(struct checker *checker, const char *p)
     const char *end = checker->end;
     if (end - p < 2)
         return refuse(checker, end, "the string is not closed");
-    if (p[1] != 'u') {
-        if (p[1] != '\0' && strchr("\"\\/bfnrt", p[1]) != NULL)
-            return p + 2;
+    switch (p[1]) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        return p + 2;
+    case 'u':
+        break;
+    default:
         return refuse(checker, p, "unknown escape in a string");
     }
     long unit = code_unit(p + 1, end);
@@ -95,7 +105,8 @@ static const char *check_special(struct checker *checker, const char *p)
                 return refuse(checker, p, "not UTF-8");
             p += length;
         }
-        p = gb_skip_plain(p, end);
+        if (p < end && gb_is_plain(*p)) /* one that is not plain is often followed by another */
+            p = gb_skip_plain(p, end);
     }
 }
 
