@@ -480,8 +480,8 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
         struct gb_lease *lease = NULL;
 
         if (!object || object->version != wanted->version)
-            object = gb_state_nameless(&call->server->state, name->text, name->length,
-                                       wanted->version);
+            object =
+                gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
             lies_there(object, wanted) &&
             call->session->holder.count < call->server->config->limits.session_leases)
