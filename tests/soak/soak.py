@@ -88,8 +88,8 @@ class Chooser:
         return name
 
 
-def free_memory(fake):
-    """Bytes free on the GPU, as a process of its own sees it. (None: no GPU)"""
+def free_memory():
+    """Bytes free on the GPU, as a process of its own sees it."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -118,7 +118,9 @@ def run_worlds(place, options, number, counts):
     chooser = Chooser(options.only, place.device)
     end = time.monotonic() + options.seconds
     done = collections.Counter()
-    before = free_memory(options.fake) if place.device.startswith("cuda") else None
+    # On a GPU that others use, too, it cannot be told who has it: then it is looked at in the end.
+    alone = options.fake or options.jobs == 1
+    before = free_memory() if place.device.startswith("cuda") and alone else None
     serial = 0
     while time.monotonic() < end and done["rounds"] < options.rounds and \
             serial < options.worlds and not done["failed"]:
@@ -142,7 +144,7 @@ def run_worlds(place, options, number, counts):
                     Path(counts).write_text(json.dumps(done))
             one.end()
             if before is not None:
-                check_free(before, options.fake)
+                check_free(before)
         except BaseException as error:
             done["failed"] += 1
             kind = "" if isinstance(error, world.Failure) else traceback.format_exc()
@@ -155,10 +157,10 @@ def run_worlds(place, options, number, counts):
     Path(counts).write_text(json.dumps(done))
 
 
-def check_free(before, fake):
+def check_free(before):
     """Every byte of the GPU is back; a real driver takes its time."""
     end = time.monotonic() + 30
-    while (now := free_memory(fake)) < before:
+    while (now := free_memory()) < before:
         if time.monotonic() > end:
             raise world.Failure(f"{before - now} bytes of the GPU are lost")
         time.sleep(0.1)
@@ -210,8 +212,8 @@ def enter_fake(options):
     sys.exit(os.waitstatus_to_exitcode(status))
 
 
-def report(options, files, began):
-    total = collections.Counter()
+def report(options, files, began, failed):
+    total = collections.Counter(failed=failed)
     for file in files:
         try:
             total.update(json.loads(Path(file).read_text()))
@@ -238,6 +240,7 @@ def main():
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     options.rounds = -(-options.rounds // options.jobs)
+    before = free_memory() if options.device.startswith("cuda") and not options.fake else None
     with tempfile.TemporaryDirectory(prefix="gpubuf-soak-counts-") as directory:
         files, pids = [], []
         for number in range(options.worker, options.worker + options.jobs):
@@ -248,6 +251,9 @@ def main():
                 try:
                     keeper.end_with_parent()
                     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                    if options.fake:  # GPUs of its own
+                        os.environ["FAKECUDA_DIR"] += f"/{number}"
+                        os.mkdir(os.environ["FAKECUDA_DIR"])
                     run_worlds(Place(options), options, number, files[-1])
                     status = 0
                 finally:
@@ -256,7 +262,14 @@ def main():
             pids.append(pid)
         for pid in pids:
             os.waitpid(pid, 0)
-        return report(options, files, began)
+        failed = 0
+        try:
+            if before is not None:
+                check_free(before)
+        except world.Failure as failure:
+            print(f"FAILED in the end: {failure}")
+            failed = 1
+        return report(options, files, began, failed)
 
 
 if __name__ == "__main__":
