@@ -250,29 +250,47 @@ static void submit_out(struct gb_storage *storage, struct gb_move *move)
 
 static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, bool demand, bool leave);
 
+/* Whether it leaves a device, or the host tier, after `wanting` leaves the same. */
+static bool is_later(const struct gb_storage *storage, const struct gb_storage *wanting)
+{
+    const struct gb_copy *copy = storage->copies[GB_TIER_HOST];
+    const struct gb_copy *first = wanting->copies[GB_TIER_HOST];
+
+    if (storage->resident != wanting->resident)
+        return false;
+    if (storage->resident)
+        return storage->device == wanting->device && storage->recent.used > wanting->recent.used;
+    return copy && first && copy->recent.used > first->recent.used;
+}
+
 /*
- * Whether a copy can go for the sake of one of `wanting`: it is below as well, or its storage is on
- * a device and will leave later than that. (Were it to leave sooner it would have to be copied
- * again.)
+ * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not be
+ * made again before that one, or else the two could take each other's place for ever: its storage is
+ * on a device and leaves later or is held there, or it is of the host tier and below as well. For
+ * somebody who waits it is enough that nothing is lost, and that it is not needed sooner.
  */
-static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting)
+static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting, bool demand)
 {
     const struct gb_storage *storage = copy->storage;
 
     if (storage->out || storage->in)
         return false;
-    return !storage->resident || storage->recent.holds > 0 || storage->device != wanting->device ||
-           storage->recent.used > wanting->recent.used;
+    if ((storage->resident && storage->recent.holds > 0) || is_later(storage, wanting))
+        return true;
+    if (demand)
+        return !storage->resident || !wanting->resident || storage->device != wanting->device;
+    return !storage->resident && copy->tier->kind == GB_TIER_HOST;
 }
 
-static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb_storage *wanting)
+static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb_storage *wanting,
+                                     bool demand)
 {
     unsigned looked = 0;
 
     GB_LIST_EACH(&tier->recency.clean, link) {
         struct gb_copy *copy = copy_of(GB_CONTAINER(link, struct gb_recent, link));
 
-        if (is_needless(copy, wanting))
+        if (is_needless(copy, wanting, demand))
             return copy;
         if (++looked == LOOK_AT)
             break;
@@ -331,7 +349,7 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
             return SHORT;
         if (tier->going > 0)
             return LATER;
-        needless = find_needless(tier, storage);
+        needless = find_needless(tier, storage, demand);
         if (needless) {
             forget_copy(needless);
             continue;

@@ -411,6 +411,17 @@ def test_one_that_no_tier_can_hold(start):
     assert tiered.peer.names() == ["b", "c", "d"]
 
 
+def test_one_that_fits_a_tier_but_for_what_a_file_begins_with(start):
+    """Nothing leaves the tier for the sake of one that would not fit into all of it."""
+    tiered = start(host=None, disk="20M")
+    tiered.put("a", 5 * MIB)
+    tiered.peer.call("spill", name="a", tier="disk")
+    tiered.put("b", 20 * MIB - 2048)
+    tiered.peer.error("no_space", "spill", name="b", tier="disk")
+    assert tiered.tiers_of("ab") == ["disk", test_device.TIER]
+    tiered.check("a", "b")
+
+
 def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
     tiered = start(host=None, disk="40M")
     tiered.put("a")
@@ -567,6 +578,25 @@ def test_the_host_tier_is_tended_too(start):
     tiered.peer.wait_for_stats(
         lambda s: s["tiers"][0]["used"] - s["tiers"][0]["clean"] <= 48 * MIB)
     tiered.check(*names)
+
+
+@pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
+def test_copies_do_not_take_turns_where_not_all_have_room(start):
+    """The disk has room for one more of what the host tier has too much of. Which that is does not
+    change for ever."""
+    tiered = start(host="64M", disk="54M", watermarks="80:90")
+    tiered.put("below", 50 * MIB)
+    tiered.peer.call("spill", name="below", tier="disk")
+    names = [f"o/{i}" for i in range(20)]
+    for name in names:
+        tiered.put(name, 3 * MIB)
+        tiered.peer.call("spill", name=name, tier="host")
+    tiered.peer.wait_for_stats(lambda s: s["tiers"][1]["writes"] >= 2)
+    for _ in range(20):  # each of these is a turn at least, with a copy that is made meanwhile
+        tiered.put("other", MIB, replace=True)
+        tiered.peer.call("spill", name="other", tier="host")
+    assert tiered.tier("disk")["writes"] == 2
+    tiered.check("below", *names)
 
 
 # ---- who waits, and in which order -------------------------------------------------------------
