@@ -306,7 +306,8 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
     set_unsettled(object, object->ready != NULL);
-    if (!storage->recent.in && storage->bytes > 0) /* else its leaving would make no room */
+    /* What comes back is entered when it is there; the leaving of what has no bytes makes no room. */
+    if (storage->resident && !storage->recent.in && storage->bytes > 0)
         gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
 }
 

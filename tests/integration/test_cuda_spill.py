@@ -271,6 +271,30 @@ def test_a_restore_and_an_alias(start, gate):
     assert tiered.tier("host")["reads"] == 1
 
 
+def test_an_alias_does_not_make_one_that_comes_back_leave(start, gate):
+    """It has room on the device, and is not there yet."""
+    back = gate(IN)
+    tiered = start(env=back.env)
+    for name in "ab":
+        tiered.put(name)
+    tiered.peer.call("spill", name="a")
+    with back:
+        peer, ident = ask(tiered, "open", name="a")
+        back.wait()
+        tiered.peer.call("alias", name="c", of="a", slice={"offset": 5, "length": 50})
+        device = tiered.stats()["devices"][0]
+        assert device["evictable"] == SIZE, "that is b"
+        tiered.put("d")
+        tiered.peer.call("open", name="b")
+        tiered.peer.call("open", name="d")
+        tiered.peer.error("no_space", "create", name="e", layout=bytes_layout(SIZE))
+    data = peer.reply(ident)["object"]["layout"]["data"]
+    assert peer.read(data) == content("a", SIZE)
+    tiered.check("a", "b", "d")
+    opened = tiered.peer.open_object("c")
+    assert opened.read() == content("a", SIZE)[5:55]
+
+
 def test_pinned_while_it_is_restored(start, gate):
     back = gate(IN)
     tiered = start(env=back.env)
