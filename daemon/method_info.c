@@ -34,7 +34,6 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
 
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
 {
-
     gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
     write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
     GB_WRITE_LITERAL(writer, ",\"name\":");

@@ -52,21 +52,6 @@ static bool begin_reason(struct answer *answer, const char *kind)
 
 /* ---- what holds it ---- */
 
-static void write_leases(struct answer *answer, const struct gb_object *object)
-{
-    struct gb_writer *writer = answer->call->writer;
-    uint64_t now = gb_now_ms();
-
-    for (const struct gb_link *link = object->leases.next; link != &object->leases;
-         link = link->next) {
-        if (!begin_reason(answer, "leased"))
-            return;
-        gb_write_char(writer, ',');
-        gb_lease_write_holder(writer, GB_CONTAINER(link, const struct gb_lease, of_object), now);
-        gb_write_char(writer, '}');
-    }
-}
-
 static void write_name_reason(struct answer *answer, const char *kind,
                               const struct gb_object *object)
 {
@@ -75,6 +60,28 @@ static void write_name_reason(struct answer *answer, const char *kind,
     GB_WRITE_LITERAL(answer->call->writer, ",\"name\":");
     gb_write_string(answer->call->writer, object->name, object->name_length);
     gb_write_char(answer->call->writer, '}');
+}
+
+static void write_leases(struct answer *answer, const struct gb_object *object)
+{
+    const struct gb_holder *grace = &answer->call->server->state.grace;
+    struct gb_writer *writer = answer->call->writer;
+    uint64_t now = gb_now_ms();
+
+    for (const struct gb_link *link = object->leases.next; link != &object->leases;
+         link = link->next) {
+        const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_object);
+
+        if (lease->holder == grace) { /* no session has it */
+            write_name_reason(answer, "grace", object);
+            continue;
+        }
+        if (!begin_reason(answer, "leased"))
+            return;
+        gb_write_char(writer, ',');
+        gb_lease_write_holder(writer, lease, now);
+        gb_write_char(writer, '}');
+    }
 }
 
 /* Of names that one may not open, only how many there are. */

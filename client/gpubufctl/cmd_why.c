@@ -60,6 +60,9 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
         gb_line_text(line, GB_STYLE_NONE, "it was published with --evict keep");
     else if (strcmp(kind, "unsettled") == 0)
         gb_line_text(line, GB_STYLE_NONE, "its producer's work on the GPU is not done");
+    else if (strcmp(kind, "grace") == 0)
+        gb_line_text(line, GB_STYLE_NONE,
+                     "whoever used it before the daemon was started anew may still come back");
     if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }

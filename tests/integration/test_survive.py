@@ -173,6 +173,45 @@ def test_leases_are_resumed(supervised):
         "resumed"] != [None], "kept for others who may still come"
 
 
+def test_what_is_kept_for_those_who_may_come(supervised):
+    """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
+    daemon = supervised("--grace", "3000")
+    daemon.connect().put("a")
+    daemon.crash()
+    peer = daemon.connect()
+    told = peer.call("why", name="a")
+    assert told["reasons"] == [{"kind": "grace", "name": "a"}] and told["evictable"] is False
+    assert peer.call("leases", name="a")["leases"] == []
+    lease = peer.call("open", name="a")["lease"]
+    kinds = [(r["kind"], r.get("lease")) for r in peer.call("why", name="a")["reasons"]]
+    assert sorted(kinds) == [("grace", None), ("leased", lease)]
+    peer.call("release", lease=lease)
+    wait_until(lambda: peer.call("why", name="a")["evictable"])
+
+
+def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, directory):
+    """The one whose file is damaged, and only that one, over yet another crash."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    daemon = supervised("--tier", f"disk:64M:{place}")
+    peer = daemon.connect()
+    for name in "ab":
+        with daemon.connect() as producer:
+            producer.put(name, name.encode() * 3 * MIB)
+        peer.call("spill", name=name, tier="disk")
+    daemon.crash()
+    (file, _) = sorted(f for f in os.listdir(place) if f.endswith(".spill"))
+    os.truncate(os.path.join(place, file), 5000)
+    peer = daemon.connect()
+    peer.error(("not_found", "device"), "open", name="a")
+    assert peer.names() == ["b"]
+    daemon.crash()
+    peer = daemon.connect()
+    assert peer.names() == ["b"]
+    assert peer.open_object("b").read() == b"b" * 3 * MIB
+    peer.error("not_found", "open", name="a")
+
+
 def withdrawn_or_not(peer, **params):
     """What a watch is told up to `synced`, but for what is said of the objects."""
     peer.call("watch", **params)

@@ -319,9 +319,12 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
                                  uint64_t leases, uint64_t pins, bool named)
 {
     unsigned copies = count_copies(count, storage);
+    bool grace = leases > 0 && count->server->state.grace.count > 0;
 
-    DEMAND(storage->resident || (copies > 0 && !storage->recent.in));
-    DEMAND(storage->resident || leases == 0 || count->server->state.grace.count > 0);
+    DEMAND(storage->resident || !storage->recent.in);
+    /* Content that was lost has no name; those who may still come are told that it is gone. */
+    DEMAND(storage->resident || copies > 0 || (grace && !named));
+    DEMAND(storage->resident || leases == 0 || grace);
     DEMAND(!storage->resident || !named || !storage->bytes || storage->recent.in);
     DEMAND(storage->resident || storage->in || storage->placement_count == 0);
     count->used += storage->bytes;
