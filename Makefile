@@ -444,7 +444,7 @@ FUZZ_MAIN := $(if $(findstring fuzzer,$(SANITIZE)),,$(B)/obj/tests/fuzz/replay.o
 WRAP_fuzz_request := clock_gettime getrandom uv_hrtime uv_now
 WRAP_fuzz_restore := $(WRAP_fuzz_request)
 WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthread_cond_timedwait \
-	malloc free
+	malloc free dlopen
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

@@ -104,16 +104,17 @@ static void hang_up(void)
     gb_frame_end(&stage.in);
 }
 
-/* A connection that the library has made since. */
-static void take_connection(void)
+/* A connection that the library has made since. False if there is none. */
+static bool take_connection(void)
 {
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
-        return;
+        return false;
     hang_up();
     stage.socket = fd;
+    return true;
 }
 
 static void drop_fds(void)
@@ -191,15 +192,21 @@ static void take_fds(const char *kinds, size_t length)
     }
 }
 
+/* Where the next step ends; NULL if there is none. An unfinished one is none. */
+static const char *step_end(void)
+{
+    return stage.at < stage.end && stage.steps < STEPS
+               ? memchr(stage.at, '\n', (size_t)(stage.end - stage.at))
+               : NULL;
+}
+
 /* The next step's text without its newline. False at the end. */
 static bool next_step(const char **text, size_t *length)
 {
-    const char *newline = stage.at < stage.end && stage.steps < STEPS
-                              ? memchr(stage.at, '\n', (size_t)(stage.end - stage.at))
-                              : NULL;
+    const char *newline = step_end();
 
     if (!newline)
-        return false; /* an unfinished step is none */
+        return false;
     *text = stage.at;
     *length = (size_t)(newline - stage.at);
     stage.at = newline + 1;
@@ -210,7 +217,7 @@ static bool next_step(const char **text, size_t *length)
 /* A step of the daemon's. The text ends with its newline. */
 static void daemon_step(const char *text, size_t length)
 {
-    take_connection();
+    (void)take_connection();
     hear();
     switch (length > 0 ? text[0] : 0) {
     case '>':
@@ -241,7 +248,7 @@ static void daemon_goes_on(void)
     const char *text;
     size_t length;
 
-    take_connection();
+    (void)take_connection();
     while (next_step(&text, &length)) {
         if (length > 0 && text[0] == 'C')
             continue;
@@ -273,7 +280,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
         return ready;
     daemon_goes_on();
     ready = __real_poll(fds, count, 0);
-    if (ready == 0 && stage.at >= stage.end)
+    if (ready == 0 && !step_end())
         stage.now_us += 1000 * (int64_t)(timeout_ms < 0 ? 1000 : timeout_ms);
     return ready;
 }
@@ -316,11 +323,19 @@ int __real_connect(int fd, const struct sockaddr *address, socklen_t length);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
 {
-    if (stage.at >= stage.end || stage.steps >= STEPS) {
+    if (!step_end()) {
         errno = ECONNREFUSED;
         return -1;
     }
     return __real_connect(fd, address, length);
+}
+
+/* There is no GPU, whatever machine this is: a driver opens files of its own. */
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags)
+{
+    return name && strcmp(name, "libcuda.so.1") == 0 ? NULL : __real_dlopen(name, flags);
 }
 
 /* Where a client receives into is large, and making it takes longer than most programs. */
@@ -824,7 +839,8 @@ static void end(void)
             gpubuf_release(stage.objects[i]);
     }
     DEMAND(stage.callbacks_due == 0);
-    take_connection();
+    while (take_connection()) /* the next program has connections of its own only */
+        ;
     hang_up();
     drop_fds();
     gb_frame_end(&stage.in);

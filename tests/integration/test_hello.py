@@ -91,6 +91,21 @@ def test_bad_resume(peer):
         assert error.message.startswith("params.resume")
 
 
+def test_a_resume_that_is_refused_changes_nothing(daemon, peer):
+    """Neither what was before nor what was granted of it so far: it is read as a whole first."""
+    version = peer.put("a")
+    again = daemon.connect()
+    instance = again.call("hello", protocol=1, client="before")["instance"]
+    lease = again.call("open", name="a")["lease"]
+    error = again.error("invalid", "hello", protocol=1, client="after", resume={
+        "instance": instance, "objects": [{"name": "a", "version": version}, {"name": "a"}]})
+    assert error.message.startswith("params.resume.objects[1]")
+    (held,) = peer.call("leases", name="a")["leases"]
+    assert held["lease"] == lease and held["client"] == "before"
+    assert again.call("release", lease=lease) == {}
+    assert peer.call("leases")["leases"] == []
+
+
 def test_resume_gives_back_what_is_still_there(daemon, peer):
     """By the same daemon: a lease for what is unchanged, null for the rest; mappings count again."""
     version = peer.put("a")
