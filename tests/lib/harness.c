@@ -67,13 +67,15 @@ static void run_daemon(const char *const *arguments)
 }
 
 /* The library starts a thread of its own, with descriptors, when the process has its first lease. */
-static void start_thread(struct gpubuf_client *client)
+static void start_thread(void)
 {
+    struct gpubuf_client *client = connect_client();
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1};
     struct gpubuf_create_options options = {.size = sizeof(options), .device = "host"};
     struct gpubuf_object *object;
     if (gpubuf_create(client, "first", &layout, &options, &object) == 0)
         gpubuf_release(object);
+    gpubuf_disconnect(client);
 }
 
 static int launch_daemon(const char *const *arguments)
@@ -88,7 +90,6 @@ static int launch_daemon(const char *const *arguments)
     for (int64_t deadline = now_ms() + PATIENCE_MS; now_ms() < deadline; pause_briefly()) {
         struct gpubuf_client *client;
         if (gpubuf_connect(&client, &options) == 0) {
-            start_thread(client);
             gpubuf_disconnect(client);
             return 0;
         }
@@ -119,10 +120,32 @@ pid_t daemon_process(void)
     return daemon_pid;
 }
 
+pid_t daemon_child(void)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)daemon_pid, (int)daemon_pid);
+    FILE *file = fopen(path, "r");
+    if (file && !fgets(text, sizeof(text), file))
+        text[0] = '\0';
+    if (file)
+        (void)fclose(file);
+    return (pid_t)atoi(text);
+}
+
+void crash_daemon(void)
+{
+    pid_t child = daemon_child();
+    assert_true(child > 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+}
+
 int start_daemon(void **state)
 {
     (void)state;
-    return start_daemon_with(NULL);
+    if (start_daemon_with(NULL) < 0)
+        return -1;
+    start_thread();
+    return 0;
 }
 
 static void remove_directory(void)
