@@ -163,7 +163,8 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * but for those that change something and may have been done: these end with GPUBUF_E_CLOSED, and the
  * message says that it is not known. Watches are told everything from the beginning (gpubuf_watch).
  * If nobody listens within resume_ms, or the daemon said that it stops for good, the connection is
- * lost: every call returns GPUBUF_E_CLOSED, and objects stay readable until they are released.
+ * lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY where memory was too short for it all that
+ * time), and objects stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 

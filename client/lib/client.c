@@ -373,6 +373,10 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
         return r;
     }
     client->resume_ms = options->resume_ms < GPUBUF_NO_RESUME ? -1 : options->resume_ms;
+    if (client->resume_ms != GPUBUF_NO_RESUME && gb_resume_prepare(client) < 0) {
+        gpubuf_disconnect(client);
+        return gb_report_memory(NULL);
+    }
     *out = client;
     return 0;
 }

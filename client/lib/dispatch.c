@@ -24,6 +24,10 @@ void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why)
 {
     if (client->lost.code)
         return;
+    if (client->link == GB_LINK_GREETING && why->code == GPUBUF_E_NO_MEMORY) {
+        gb_client_doom(client, why);
+        return;
+    }
     client->lost = *why;
     gb_resume_end(client);
     atomic_store(&client->ended, true);
@@ -343,6 +347,11 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
     struct gb_conn *conn = &client->conn;
     if (received == GPUBUF_E_AGAIN)
         return GPUBUF_E_AGAIN;
+    if (client->doomed.code) {
+        struct gb_error why = client->doomed;
+        gb_client_break(client, &why);
+        return 0;
+    }
     if (received == 0) {
         struct gb_error error;
         (void)gb_fail(&error, GPUBUF_E_CLOSED, "the daemon has closed the connection%s%s",
@@ -373,6 +382,8 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
     while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->lost.code) {
         handle_line(client, line, length);
         handled++;
+        if (client->doomed.code)
+            return handled;
     }
     if (r == 0)
         r = gb_frame_finish(&conn->in);

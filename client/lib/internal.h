@@ -117,12 +117,13 @@ struct gpubuf_client {
     _Atomic bool ended;        /* disconnected or lost */
     struct gb_error lost;      /* code 0: it is not */
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
+    struct gb_error doomed;    /* why the connection is to break; code 0: it is not */
     bool gathers;              /* requests wait for one another: see gather.h */
 
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
     char *path, *name;                /* of the socket, of the client; owned */
-    struct gb_resumption *resumption; /* unless the link is up; owned */
+    struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
 
     int loop;         /* an epoll set with the socket, for the program's event loop; or -1 */
     int loop_waker;   /* in it: an eventfd */
@@ -238,7 +239,7 @@ void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *err
 /* The connection broke: ends those that cannot be sent anew, the rest is to be sent. */
 void gb_request_break_all(struct gpubuf_client *client);
 /* Sends all that are to be sent, in order. GPUBUF_E_NO_MEMORY. */
-int gb_request_resume_all(struct gpubuf_client *client);
+int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error);
 
 /* Takes a request off the table, and puts one back that was taken off. */
 void gb_request_remove(struct gb_request *request);
@@ -256,8 +257,12 @@ int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms);
 
 /* ---- resume.c: a connection that broke is made anew ---- */
 
+/* Makes room for what a connection that breaks needs: when it does, memory may be short. */
+int gb_resume_prepare(struct gpubuf_client *client);
 /* The connection has broken: it is made anew, or lost for good. */
 void gb_client_break(struct gpubuf_client *client, const struct gb_error *why);
+/* It is to break once what was received has been handled, of which the caller is in the midst. */
+void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why);
 /* Where the link is not up: does what is due and can be done without waiting. For the leader, or
    while there is none. */
 void gb_resume_step(struct gpubuf_client *client);
@@ -281,7 +286,8 @@ void gb_loop_end(struct gpubuf_client *client);
 
 /* ---- dispatch.c: the connection ---- */
 
-/* Marks the connection lost and ends everything. */
+/* Marks the connection lost and ends everything. While it is being made anew memory that is short is
+   no reason: there is another attempt. */
 void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why);
 
 /* Sends what the socket takes. */
@@ -327,7 +333,7 @@ void gb_watch_deliver(struct gpubuf_client *client, struct gb_delivery *delivery
 void gb_watch_end_all(struct gpubuf_client *client);
 /* The connection has broken: events of before mean nothing any more; and it is there again. */
 void gb_watch_break(struct gpubuf_client *client);
-void gb_watch_resume(struct gpubuf_client *client);
+int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error);
 
 /* ---- names.c ---- */
 

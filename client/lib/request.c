@@ -247,12 +247,12 @@ static void resend(struct gb_request *request)
     gb_request_end(request, r, &error);
 }
 
-int gb_request_resume_all(struct gpubuf_client *client)
+int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error)
 {
     size_t count = 0;
     struct gb_request **requests = calloc(client->request_count + 1, sizeof(struct gb_request *));
     if (!requests)
-        return GPUBUF_E_NO_MEMORY;
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < client->bucket_count; i++) {
         for (struct gb_request *request = client->buckets[i]; request; request = request->chain) {
             if (!request->ended && !request->canceled && request->end == UINT64_MAX)

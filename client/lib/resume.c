@@ -29,6 +29,12 @@ struct gb_resumption {
 
 /* ---- the end, and the beginning ---- */
 
+int gb_resume_prepare(struct gpubuf_client *client)
+{
+    client->resumption = calloc(1, sizeof(*client->resumption));
+    return client->resumption ? 0 : GPUBUF_E_NO_MEMORY;
+}
+
 static void forget_asked(struct gb_resumption *resumption)
 {
     for (size_t i = 0; i < resumption->asked_count; i++) {
@@ -68,6 +74,7 @@ static void disconnect(struct gpubuf_client *client)
     gb_conn_reset(&client->conn);
     client->input_kept = 0;
     client->write_failed = false;
+    client->doomed.code = 0;
 }
 
 /* What was the session's is gone. */
@@ -108,12 +115,12 @@ void gb_client_break(struct gpubuf_client *client, const struct gb_error *why)
         try_again(client, why);
         return;
     }
-    if (client->lost.code || client->resume_ms == GPUBUF_NO_RESUME || client->farewell.code ||
-        !(client->resumption = calloc(1, sizeof(*client->resumption)))) {
+    if (client->lost.code || !client->resumption || client->farewell.code) {
         gb_client_lose(client, why);
         return;
     }
     client->resumption->started = client->resumption->next = gb_now_ms();
+    client->resumption->attempts = 0;
     client->resumption->why = *why;
     disconnect(client);
     gb_imports_hold(&client->imports); /* until it is known which the daemon counts */
@@ -125,6 +132,12 @@ void gb_client_break(struct gpubuf_client *client, const struct gb_error *why)
     gb_loop_wake(client);
     if (client->waiters)
         pthread_cond_broadcast(&client->changed);
+}
+
+void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why)
+{
+    client->doomed = *why;
+    (void)shutdown(client->conn.fd, SHUT_RDWR); /* so that there is something to receive: its end */
 }
 
 /* ---- hello ---- */
@@ -299,20 +312,18 @@ static void finish(struct gpubuf_client *client, bool same_instance)
 {
     struct gb_resumption *resumption = client->resumption;
     struct gb_error error;
-    client->resumption = NULL;
     client->link = GB_LINK_UP;
     for (size_t i = 0; i < resumption->unwanted_count; i++)
         gb_push_release(client, resumption->unwanted[i], false);
-    free(resumption->asked);
-    free(resumption->unwanted);
-    free(resumption);
+    resumption->unwanted_count = 0;
+    forget_asked(resumption);
     settle_imports(client, same_instance);
     gb_queue_releases(client);
-    gb_watch_resume(client);
-    if (!client->lost.code && gb_request_resume_all(client) < 0) {
-        (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
-        gb_client_lose(client, &error);
-    }
+    int r = gb_watch_resume(client, &error);
+    if (r == 0)
+        r = gb_request_resume_all(client, &error);
+    if (r < 0)
+        gb_client_doom(client, &error);
     gb_flush(client);
     if (client->kept)
         gb_flusher_keep(client);
@@ -333,18 +344,20 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
         if (reply->refused->code == GPUBUF_E_UNSUPPORTED)
             gb_client_lose(client, reply->refused);
         else
-            resumption->why = *reply->refused, (void)shutdown(client->conn.fd, SHUT_RDWR);
+            gb_client_doom(client, reply->refused);
         return reply->refused->code;
     }
     memcpy(before, client->instance, sizeof(before));
     int r = gb_read_welcome(client, reply->result, &resumed, error);
     if (r == 0)
         r = take_leases(resumption, resumed, error);
+    bool same = strcmp(before, client->instance) == 0;
     if (r < 0) {
+        if (!same) /* the next attempt asks for the leases of the daemon that they were of */
+            memcpy(client->instance, before, sizeof(before));
         gb_client_lose(client, error);
         return r;
     }
-    bool same = strcmp(before, client->instance) == 0;
     if (same && count_pending(client) > 0) {
         send_hello(client);
         return 0;
@@ -378,9 +391,11 @@ static void connect_anew(struct gpubuf_client *client)
 static void give_up(struct gpubuf_client *client)
 {
     struct gb_error why;
-    (void)gb_fail(&why, GPUBUF_E_CLOSED,
+    bool memory = client->resumption->why.code == GPUBUF_E_NO_MEMORY;
+    (void)gb_fail(&why, memory ? GPUBUF_E_NO_MEMORY : GPUBUF_E_CLOSED,
                   "the connection to the daemon broke, and could not be made anew within %d ms: %s",
                   client->resume_ms, client->resumption->why.message);
+    client->link = GB_LINK_DOWN;
     gb_client_lose(client, &why);
 }
 

@@ -83,8 +83,10 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
 
     struct event *event = calloc(1, sizeof(*event));
     if (!event) {
-        /* To leave one out would be to tell the program something wrong. */
-        lose(client, GPUBUF_E_NO_MEMORY, "out of memory for an event");
+        /* To leave one out would be to tell the program something wrong. On a new connection it is told
+           everything from the beginning. */
+        (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory for an event");
+        gb_client_doom(client, &error);
         return;
     }
     event->delivery.event = true;
@@ -413,13 +415,12 @@ static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error
     return r;
 }
 
-void gb_watch_resume(struct gpubuf_client *client)
+int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error)
 {
-    struct gb_error error;
-    for (struct gb_watch *watch = client->watches; watch; watch = watch->next) {
-        if (watch->remote == 0 && watch_anew(client, watch->id, &error) < 0) {
-            gb_client_lose(client, &error);
-            return;
-        }
+    int r = 0;
+    for (struct gb_watch *watch = client->watches; watch && r == 0; watch = watch->next) {
+        if (watch->remote == 0)
+            r = watch_anew(client, watch->id, error);
     }
+    return r;
 }

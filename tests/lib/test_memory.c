@@ -21,17 +21,20 @@
 /* Sanitizers allocate before they are ready for code that they watch. */
 #define UNWATCHED __attribute__((no_sanitize("address", "undefined", "thread")))
 
-static bool armed;
-static pthread_t
-    tester; /* in no other thread: what a sanitizer allocates at its start must not fail */
-static size_t calls, first, last; /* calls `first` to `last` fail */
+static _Atomic bool armed;
+/* In no other thread, since what a sanitizer allocates at its start must not fail; unless all that
+   there will be run. */
+static pthread_t tester;
+static bool everywhere;
+static _Atomic size_t calls;
+static size_t first, last; /* calls `first` to `last` fail */
 
 UNWATCHED static bool fails_now(void)
 {
-    if (!armed || !pthread_equal(pthread_self(), tester))
+    if (!atomic_load(&armed) || (!everywhere && !pthread_equal(pthread_self(), tester)))
         return false;
-    calls++;
-    return calls >= first && calls <= last;
+    size_t call = atomic_fetch_add(&calls, 1) + 1;
+    return call >= first && call <= last;
 }
 
 /* The functions that stand behind ours: the C library's, or a sanitizer's. */
@@ -381,9 +384,136 @@ static void run(int (*operation)(void))
     }
 }
 
-static int start(void **state)
+/* ---- a connection that is made anew ---- */
+
+static unsigned events;
+
+static void count_event(struct gpubuf_client *of, const char *kind, const struct gpubuf_info *info,
+                        void *arg)
 {
-    if (start_daemon(state) < 0)
+    (void)of;
+    (void)info;
+    (void)arg;
+    events += strcmp(kind, "sealed") == 0;
+}
+
+static void check_readable(const struct gpubuf_object *object)
+{
+    struct gpubuf_memory memory;
+    ok(NULL, gpubuf_memory(object, GPUBUF_DATA, &memory));
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(((const unsigned char *)memory.pointer)[i], i);
+}
+
+static void connect_resuming(int resume_ms, struct gpubuf_object **object)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .resume_ms = resume_ms};
+    uint64_t watch;
+    client = connect_with(&options);
+    ok(client, gpubuf_open(client, "memory/a", NULL, object));
+    ok(client, gpubuf_watch(client, "memory/told", count_event, NULL, &watch));
+}
+
+static bool is_told(void *arg)
+{
+    (void)arg;
+    ok(client, gpubuf_dispatch(client) < 0 ? -1 : 0);
+    return events > 0;
+}
+
+static bool has_one_lease(void *arg)
+{
+    (void)arg;
+    return leases_of(observer, "memory/a") == 1;
+}
+
+/* All that the client had goes on: leases, watches, and it can be asked. */
+static void check_resumed(const struct gpubuf_object *object)
+{
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    ok(client, gpubuf_call(client, "stats", NULL, 10000, NULL));
+    assert_false(gpubuf_is_stale(object));
+    wait_until(has_one_lease, NULL); /* the daemon's own has ended with the grace period */
+    events = 0;
+    ok(observer, gpubuf_put_bytes(observer, "memory/told", "x", 1, &options));
+    wait_until(is_told, NULL);
+}
+
+/* Kills the daemon with allocations `first` to `last` failing from then on until a call has ended. */
+static int crash_short_of_memory(struct gpubuf_object *object)
+{
+    struct gpubuf_info info = {.version = 99};
+    crash_daemon();
+    atomic_store(&calls, 0);
+    atomic_store(&armed, true);
+    int r = gpubuf_stat(client, "memory/b", &info);
+    atomic_store(&armed, false);
+    check_readable(object);
+    if (r < 0)
+        assert_int_equal(info.version, 99);
+    return r;
+}
+
+/* Each allocation fails once: another attempt is made, or the call fails and the next one goes on. */
+static void resume_fails_once(void **state)
+{
+    (void)state;
+    struct gpubuf_object *object;
+    size_t n = 0;
+    int r = -1;
+    everywhere = true;
+    connect_resuming(0, &object);
+    while (r != 0 || atomic_load(&calls) >= n) {
+        assert_true(n < 1000);
+        first = last = ++n;
+        size_t fds = count_fds();
+        r = crash_short_of_memory(object);
+        if (r < 0)
+            assert_int_equal(r, GPUBUF_E_NO_MEMORY);
+        check_resumed(object);
+        assert_int_equal(count_fds(), fds);
+    }
+    assert_true(n > 4);
+    print_message("    %zu allocations\n", n - 1);
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+    everywhere = false;
+}
+
+/* All fail, as long as connections may be made anew: that is what the client says then. */
+static void resume_fails_always(void **state)
+{
+    (void)state;
+    struct gpubuf_object *object;
+    size_t lost = 0, n = 0;
+    int r = -1;
+    everywhere = true;
+    while (r != 0 || atomic_load(&calls) >= n) {
+        assert_true(n < 1000);
+        connect_resuming(200, &object);
+        first = ++n;
+        last = SIZE_MAX;
+        r = crash_short_of_memory(object);
+        int dispatched = gpubuf_dispatch(client);
+        lost += dispatched == GPUBUF_E_NO_MEMORY;
+        /* Closed: on a machine that is busy the daemon may not be there again in time. */
+        assert_true(r == 0 || r == GPUBUF_E_NO_MEMORY || r == GPUBUF_E_CLOSED);
+        assert_true(dispatched >= 0 || dispatched == GPUBUF_E_NO_MEMORY ||
+                    dispatched == GPUBUF_E_CLOSED);
+        check_readable(object);
+        gpubuf_release(object);
+        gpubuf_disconnect(client);
+        gpubuf_call(observer, "stats", NULL, 10000, NULL);
+    }
+    assert_true(lost > 0 && n > 4);
+    print_message("    %zu allocations, %zu times lost\n", n - 1, lost);
+    everywhere = false;
+}
+
+static int start_with(const char *const *arguments)
+{
+    if (start_daemon_with(arguments) < 0)
         return -1;
     observer = connect_client();
     tester = pthread_self();
@@ -399,17 +529,37 @@ static int start(void **state)
     gpubuf_release(object);
     put_counting(observer, "memory/a", 10, 0);
     put_counting(observer, "memory/b", 10, 0);
+    return 0;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    if (start_with(NULL) < 0)
+        return -1;
     client = connect_client();
     ok(client, gpubuf_open(client, "memory/table", NULL, &held));
     return 0;
+}
+
+static int start_supervised(void **state)
+{
+    static const char *const supervise[] = {"--supervise", "--grace", "1", NULL};
+    (void)state;
+    return start_with(supervise);
+}
+
+static int stop_supervised(void **state)
+{
+    gpubuf_disconnect(observer);
+    return stop_daemon(state);
 }
 
 static int stop(void **state)
 {
     gpubuf_release(held);
     gpubuf_disconnect(client);
-    gpubuf_disconnect(observer);
-    return stop_daemon(state);
+    return stop_supervised(state);
 }
 
 #define OPERATION(name)                                                                            \
@@ -439,5 +589,11 @@ int main(void)
         cmocka_unit_test(names_fails),     cmocka_unit_test(views_fails),
         cmocka_unit_test(arrow_fails),     cmocka_unit_test(async_fails),
     };
-    return cmocka_run_group_tests_name("memory", tests, start, stop);
+    const struct CMUnitTest resuming[] = {
+        cmocka_unit_test(resume_fails_once),
+        cmocka_unit_test(resume_fails_always),
+    };
+    int failed = cmocka_run_group_tests_name("memory", tests, start, stop);
+    return failed + cmocka_run_group_tests_name("memory-resume", resuming, start_supervised,
+                                                stop_supervised);
 }

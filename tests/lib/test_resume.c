@@ -517,19 +517,6 @@ static void another_daemon(void **state)
     disconnect_pair(&pair);
 }
 
-/* The daemon's own process, which its supervisor starts again. */
-static pid_t child_of(pid_t supervisor)
-{
-    char path[64], text[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
-    FILE *file = fopen(path, "r");
-    if (file && !fgets(text, sizeof(text), file))
-        text[0] = '\0';
-    if (file)
-        (void)fclose(file);
-    return (pid_t)atoi(text);
-}
-
 /* A daemon that is killed loses nothing that is sealed: leases are the same objects', through which
    is read meanwhile, and what is asked for is answered by the next one. */
 static void the_same_daemon_again(void **state)
@@ -556,9 +543,7 @@ static void the_same_daemon_again(void **state)
     for (unsigned round = 0; round < ROUNDS; round++) {
         snprintf(name, sizeof(name), "o/%u", round);
         ok(client, gpubuf_create(client, "unsealed", &layout, NULL, &unsealed));
-        pid_t child = child_of(daemon_process());
-        assert_true(child > 0);
-        assert_int_equal(kill(child, SIGKILL), 0);
+        crash_daemon();
         for (unsigned i = 0; i < OBJECTS; i++)
             check_counting(objects[i], 1000 + i, i);
         ok(client, gpubuf_stat(client, name, &info));
@@ -669,10 +654,10 @@ static void handed_over_in_silence(void **state)
     put_counting(client, "held", 1000, 1);
     ok(client, gpubuf_open(client, "held", NULL, &object));
     for (unsigned round = 0; round < ROUNDS; round++) {
-        pid_t before = child_of(daemon_process()), now;
+        pid_t before = daemon_child(), now;
         assert_true(before > 0);
         assert_int_equal(kill(daemon_process(), SIGHUP), 0);
-        while ((now = child_of(daemon_process())) == before || now == 0)
+        while ((now = daemon_child()) == before || now == 0)
             usleep(1000);
         wait_until(is_leased, observer);
         assert_false(gpubuf_is_stale(object));
