@@ -23,8 +23,13 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct gb_session *session = handle->data;
 
-    (void)status; /* an error shows in receiving */
     (void)events;
+    if (status < 0) {
+        /* The peer has hung up without reading all; what it has sent is still to be served. The loop's
+           library polls no more after an error, so that nothing else would tell. */
+        session->hung_up = true;
+        session->poll_events = 0;
+    }
     queue(session);
 }
 

@@ -490,6 +490,27 @@ static void test_held_for_a_user(void **state)
     end();
 }
 
+/* It sends, and is gone, with an answer that it has not read: nobody else is there whose requests
+   would show that. */
+static void test_gone_without_reading(void **state)
+{
+    struct peer peer;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &peer));
+    expect(&peer, CREATE(1, "a", 100, ""), "lease");
+    peer_send(&peer, REQUEST(2, "stat", "\"name\":\"none\""));
+    inside_turn(&inside);
+    peer_send(&peer, REQUEST(3, "open", "\"name\":\"none\",\"wait_ms\":60000"));
+    peer_close(&peer);
+    for (int turn = 0; turn < 3; turn++)
+        inside_turn(&inside);
+    assert_int_equal(inside.server.session_count, 0);
+    assert_int_equal(inside.server.registry.leases.count, 0);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_the_dead_go_first),
         cmocka_unit_test(test_one_request_a_slice),
         cmocka_unit_test(test_gone_while_behind),
+        cmocka_unit_test(test_gone_without_reading),
         cmocka_unit_test(test_descriptors_over_slices),
         cmocka_unit_test(test_held_for_a_user),
     };
