@@ -85,18 +85,17 @@ static void note(struct gb_call *call, int r)
     struct gb_metrics *metrics = &call->server->metrics;
     size_t index = call->method ? call->index : METHOD_COUNT;
     const char *name = call->method ? call->method->name : "unknown";
-    uint64_t waited_ms = call->wait ? gb_now_ms() - gb_wait_since(call->wait) + 1 : 0;
+    uint64_t waited_since = call->wait ? gb_wait_begun_ns(call->wait) : 0;
     uint64_t begun_ns, ns;
 
     if (r == GPUBUF_E_LIMIT && call->error.limit)
         gb_metrics_limit(metrics, call->error.limit);
-    begun_ns = metrics->begun_ns;
-    ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, waited_ms);
+    begun_ns = waited_since ? waited_since : metrics->begun_ns;
+    ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, waited_since);
     GB_PROBE4(request, name, call->session->id, r < 0 ? r : 0, ns);
     if (call->server->trace)
         gb_trace_request(call->server->trace, call->session->id, name,
-                         r < 0 ? gb_error_kind(r) : "ok",
-                         waited_ms ? metrics->begun_ns - ns : begun_ns, ns, waited_ms > 0);
+                         r < 0 ? gb_error_kind(r) : "ok", begun_ns, ns, waited_since > 0);
 }
 
 /* Sends the result or the error; a notification gets neither. */

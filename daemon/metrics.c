@@ -71,15 +71,16 @@ static void count_time(struct gb_method_metrics *method, uint64_t ns)
     method->total_ns += ns;
 }
 
-uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code, uint64_t waited_ms)
+uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
+                            uint64_t waited_since_ns)
 {
-    uint64_t begun = metrics->begun_ns, ns;
+    uint64_t begun = waited_since_ns ? waited_since_ns : metrics->begun_ns, ns;
 
     count_result(&metrics->methods[method], code);
     if (!metrics->timed)
         return 0;
     metrics->begun_ns = uv_hrtime(); /* and so begins the next one */
-    ns = waited_ms ? waited_ms * 1000000 : metrics->begun_ns - begun;
+    ns = metrics->begun_ns - begun;
     count_time(&metrics->methods[method], ns);
     return ns;
 }

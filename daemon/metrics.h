@@ -56,11 +56,11 @@ void gb_metrics_end(struct gb_metrics *metrics);
 
 /* Requests are served from now on, until the one that is noted next. */
 void gb_metrics_begin(struct gb_metrics *metrics);
-/* A request has been answered: `code` 0 or an error's. `waited_ms`: since it came first, if it had to
-   wait; else 0. `method`: its index; the count of methods for what is none. Returns the nanoseconds
+/* A request has been answered: `code` 0 or an error's. `waited_since_ns`: when it came first, if it had
+   to wait; else 0. `method`: its index; the count of methods for what is none. Returns the nanoseconds
    that it took, 0 where nobody may ask. */
 uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
-                            uint64_t waited_ms);
+                            uint64_t waited_since_ns);
 /* A limit was reached, by its name of limits.h. */
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);
 

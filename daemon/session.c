@@ -182,6 +182,7 @@ int gb_session_new(struct gb_server *server, int fd)
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
+    gb_trace_session(server->trace, session->id, session->pid, NULL);
     return 0;
 }
 

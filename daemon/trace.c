@@ -253,8 +253,9 @@ void gb_trace_request(struct gb_trace *trace, uint64_t session, const char *meth
     gb_write_format(&trace->block, ",\"id\":%" PRIu64, trace->next_id);
     end_line(trace);
     begin_line(trace, method, "wait", 'e', begun_ns + ns, session);
-    gb_write_format(&trace->block, ",\"id\":%" PRIu64 ",\"args\":{\"result\":\"%s\"}",
-                    trace->next_id, result);
+    gb_write_format(&trace->block,
+                    ",\"id\":%" PRIu64 ",\"args\":{\"session\":%" PRIu64 ",\"result\":\"%s\"}",
+                    trace->next_id, session, result);
     end_line(trace);
 }
 

@@ -20,7 +20,7 @@ struct gb_wait {
     struct gb_session *session;
     struct gb_device *device; /* in whose queue it is; NULL: in none's */
     struct gb_timer timer;
-    uint64_t since_ms;
+    uint64_t since_ms, begun_ns;
     uint64_t charged;      /* bytes that the session's user is charged with */
     uint64_t need;         /* bytes, while it waits for space */
     bool comes;            /* they are on their way */
@@ -78,6 +78,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
         return GPUBUF_E_NO_MEMORY;
     wait->session = session;
     wait->since_ms = since_ms;
+    wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
     wait->line = gb_pool_strndup(&wait->pool, line, length);
     wait->length = length;
@@ -161,6 +162,11 @@ int *gb_wait_fds(struct gb_wait *wait, unsigned *count)
 uint64_t gb_wait_since(const struct gb_wait *wait)
 {
     return wait->since_ms;
+}
+
+uint64_t gb_wait_begun_ns(const struct gb_wait *wait)
+{
+    return wait->begun_ns;
 }
 
 /* In order of arrival: to where most come from, the end. */

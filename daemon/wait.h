@@ -41,6 +41,8 @@ int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 /* What a user is charged with for a request of `length` bytes that waits for `count` names. */
 uint64_t gb_wait_bytes(size_t length, size_t count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
+/* The same by the clock of the metrics; without them 0. */
+uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
 
 /* What it waits for, besides names; one of these at a time. */
 

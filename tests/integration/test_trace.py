@@ -85,7 +85,8 @@ def test_requests_and_waits(traced):
     assert 0 < failed["dur"] < DEADLINE * 1e6
     began, ended = waited(events)
     assert (began["ph"], ended["ph"]) == ("b", "e")
-    assert ended["args"] == {"result": "ok"}
+    assert ended["args"] == {"session": ended["tid"], "result": "ok"}
+    assert began["ts"] < failed["ts"] < ended["ts"]  # to the microsecond, as everything else
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names[hello["session"]] == f'a "loader"\n (session {hello["session"]}, pid {os.getpid()})'
     assert {e["pid"] for e in events} == {traced.pid}
