@@ -11,6 +11,8 @@
 #ifndef GB_FAILPOINT_H
 #define GB_FAILPOINT_H
 
+#include <stdbool.h>
+
 /* In the order of the words. tests/soak reads this list. X(name, what has just been done) */
 #define GB_FAILPOINT_MAP(X)                                                                        \
     X(STORE_BEGIN, "a descriptor is about to be sent to the manager")                              \
@@ -77,9 +79,9 @@ enum gb_failpoint_word {
 
 #define GB_FAILPOINT_BYTES 1024
 
-#ifdef GB_FAILPOINTS
+#define GB_FAILPOINT(point) gb_failpoint(GB_FAILPOINT_##point)
 
-#include <stdbool.h>
+#ifdef GB_FAILPOINTS
 
 /* Maps the file, if there is one. Once, before there are threads. */
 void gb_failpoints_begin(void);
@@ -87,13 +89,22 @@ void gb_failpoints_begin(void);
 void gb_failpoint(enum gb_failpoint point);
 /* Whether the test has ended the grace period. */
 bool gb_failpoint_ends_grace(void);
-#define GB_FAILPOINT(point) gb_failpoint(GB_FAILPOINT_##point)
 
 #else
 
-#define gb_failpoints_begin() ((void)0)
-#define gb_failpoint_ends_grace() false
-#define GB_FAILPOINT(point) ((void)0)
+static inline void gb_failpoints_begin(void)
+{
+}
+
+static inline void gb_failpoint(enum gb_failpoint point)
+{
+    (void)point;
+}
+
+static inline bool gb_failpoint_ends_grace(void)
+{
+    return false;
+}
 
 #endif
 

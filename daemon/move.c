@@ -266,10 +266,7 @@ void gb_move_work(struct gb_job *job)
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     uint64_t start = now_us();
 
-    if (move->to)
-        GB_FAILPOINT(OUT_BEGIN);
-    else
-        GB_FAILPOINT(IN_BEGIN);
+    gb_failpoint(move->to ? GB_FAILPOINT_OUT_BEGIN : GB_FAILPOINT_IN_BEGIN);
     if (move->to && move->to->tier->kind == GB_TIER_DISK)
         move->result = copy_to_file(move);
     else if (move->to)
@@ -279,8 +276,5 @@ void gb_move_work(struct gb_job *job)
     else
         move->result = copy_host(move, GB_IN, move->from);
     move->microseconds = now_us() - start;
-    if (move->to)
-        GB_FAILPOINT(OUT_COPIED);
-    else
-        GB_FAILPOINT(IN_COPIED);
+    gb_failpoint(move->to ? GB_FAILPOINT_OUT_COPIED : GB_FAILPOINT_IN_COPIED);
 }
