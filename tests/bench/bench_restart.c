@@ -143,7 +143,7 @@ static bool is_answered(const char *path)
     static const char request[] =
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hello\",\"params\":{\"protocol\":1}}\n";
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char reply[4096];
+    char reply[4096] = "";
     size_t got = 0;
     ssize_t n = 1;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
