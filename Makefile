@@ -541,9 +541,12 @@ gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OU
 
 # ---- packages ----
 
-.PHONY: check-packages check-hardening
+.PHONY: check-packages check-systemd check-hardening
 check-packages: ## build Debian packages of what is committed; install, use and purge them in a chroot (root)
 	@tests/packaging/check-packages
+
+check-systemd: ## the packages on a machine that systemd boots, an emulated one: restarts, crashes, the watchdog (root)
+	@BUILD=$(BUILD) tests/packaging/check-systemd
 
 HARDENING_DEVICE ?= host:256M
 check-hardening: daemon library gpubufctl ## what the systemd unit withholds, tried line by line; HARDENING_DEVICE=cuda:0:2G
