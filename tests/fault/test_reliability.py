@@ -8,7 +8,8 @@ from device import ROOT
 
 PAGE = (ROOT / "docs" / "RELIABILITY.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`([\w./]+)::(\w+)`", PAGE)
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and "promise | test" not in line]
+ROWS = [line for table in PAGE.split("| promise | test |\n|---|---|\n")[1:]
+        for line in table.split("\n\n")[0].splitlines()]
 
 
 @pytest.mark.parametrize("file,test", sorted(set(NAMED)))
