@@ -237,7 +237,7 @@ static void daemon_step(const char *text, size_t length)
             shutdown(stage.socket, SHUT_WR);
         break;
     case 'T':
-        stage.now_us += 1000 * (int64_t)strtoul(text + 1, NULL, 10) % 1000000000;
+        stage.now_us += 1000 * (int64_t)(strtoul(text + 1, NULL, 10) % 1000000);
         break;
     }
 }
