@@ -383,15 +383,26 @@ int gb_notify_unstore(struct gb_notify *notify, const char *name)
     return r;
 }
 
+static bool is_taken(const struct gb_notify *notify, const char *name)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd < 0 && strcmp(notify->fds[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 void gb_notify_drop(struct gb_notify *notify)
 {
     for (unsigned i = 0; i < notify->fd_count; i++) {
+        const char *name = notify->fds[i].name;
+
         if (notify->fds[i].fd < 0)
             continue;
-        close(gb_notify_take_at(notify, i));
-        while (gb_notify_unstore(notify, notify->fds[i].name) == GB_NOTIFY_FULL)
+        close(notify->fds[i].fd);
+        while (!is_taken(notify, name) && gb_notify_unstore(notify, name) == GB_NOTIFY_FULL)
             if (gb_notify_wait(notify, DROP_WAIT_MS) < 0)
                 break;
+        notify->fds[i].fd = -1;
     }
 }
 

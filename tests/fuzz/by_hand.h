@@ -165,13 +165,16 @@ int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
 
 int gb_notify_unstore(struct gb_notify *notify, const char *name)
 {
+    unsigned left = 0;
+
     if (notify->socket < 0)
         return 0;
-    for (unsigned i = hand_kept_count; i-- > 0;)
-        if (strcmp(hand_kept[i].name, name) == 0) {
+    for (unsigned i = 0; i < hand_kept_count; i++)
+        if (strcmp(hand_kept[i].name, name) == 0)
             close(hand_kept[i].fd);
-            hand_kept[i] = hand_kept[--hand_kept_count];
-        }
+        else
+            hand_kept[left++] = hand_kept[i];
+    hand_kept_count = left;
     return 0;
 }
 
@@ -211,11 +214,16 @@ int gb_notify_take(struct gb_notify *notify, const char *name)
 
 void gb_notify_drop(struct gb_notify *notify)
 {
-    for (unsigned i = 0; i < notify->fd_count; i++)
-        if (notify->fds[i].fd >= 0) {
-            close(gb_notify_take_at(notify, i));
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        bool taken = false;
+
+        for (unsigned j = 0; j < notify->fd_count; j++)
+            taken |= notify->fds[j].fd < 0 && strcmp(notify->fds[j].name, notify->fds[i].name) == 0;
+        if (notify->fds[i].fd >= 0 && !taken)
             gb_notify_unstore(notify, notify->fds[i].name);
-        }
+        if (notify->fds[i].fd >= 0)
+            close(gb_notify_take_at(notify, i));
+    }
 }
 
 void gb_notify_end(struct gb_notify *notify)
