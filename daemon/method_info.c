@@ -248,7 +248,7 @@ static void write_tier_stats(struct gb_writer *writer, const struct gb_tier *tie
         uint64_t value;
     } figures[] = {
         {"capacity", tier->capacity},
-        {"free", tier->capacity - tier->used},
+        {"free", gb_tier_free_bytes(tier)},
         {"used", tier->used},
         {"clean", tier->recency.clean_bytes},
         {"copies", tier->copies},

@@ -9,6 +9,11 @@ const char *gb_tier_name(enum gb_tier_kind kind)
     return kind == GB_TIER_HOST ? "host" : "disk";
 }
 
+uint64_t gb_tier_free_bytes(const struct gb_tier *tier)
+{
+    return tier->used < tier->capacity ? tier->capacity - tier->used : 0;
+}
+
 bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes)
 {
     uint64_t header = tier->kind == GB_TIER_DISK ? GB_SPILL_HEADER_BYTES : 0;
@@ -23,7 +28,7 @@ static int find_place(struct gb_copy *copy)
 
     if (tier->kind == GB_TIER_DISK) {
         copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
-        if (copy->occupied > tier->capacity - tier->used)
+        if (copy->occupied > gb_tier_free_bytes(tier))
             return 1;
         copy->file = tier->next_file++;
         return 0;

@@ -60,6 +60,9 @@ struct gb_copy {
 /* "host", "disk": as replies say it. */
 const char *gb_tier_name(enum gb_tier_kind kind);
 
+/* None where an earlier daemon left more than there may be now. */
+uint64_t gb_tier_free_bytes(const struct gb_tier *tier);
+
 /* Whether a copy of so many bytes has room in it when nothing else does. */
 bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes);
 
