@@ -66,6 +66,12 @@ static uint64_t take_integer(struct cursor *cursor)
     return take_number(cursor, 8, GB_LIMIT(integer));
 }
 
+/* A number that others are to follow. */
+static uint64_t take_ordinal(struct cursor *cursor)
+{
+    return take_number(cursor, 8, GB_LIMIT(integer) - 1);
+}
+
 static uint64_t take_bytes(struct cursor *cursor)
 {
     return take_number(cursor, 8, BYTES_MAX);
@@ -168,7 +174,7 @@ static int read_record(const struct gb_journal_record *record, void *arg, struct
 {
     struct gb_replay *replay = arg;
     struct cursor cursor = {record->data, record->length, false}, rest = cursor;
-    uint64_t number = take_integer(&rest);
+    uint64_t number = take_ordinal(&rest);
 
     if (record->type == GB_RECORD_COUNTERS)
         read_counters(replay, &cursor);
@@ -333,7 +339,7 @@ static int check_text(const struct gb_replayed_storage *storage,
 
 static void read_object(struct gb_replayed_object *object, struct cursor *cursor)
 {
-    object->version = take_integer(cursor);
+    object->version = take_ordinal(cursor);
     object->named = take_bool(cursor);
     object->pinned = take_bool(cursor);
     object->evict = (enum gb_evict)take_number(cursor, 1, GB_EVICT_KEEP);
@@ -437,8 +443,10 @@ static int read_durable(struct gb_replay *replay, struct gb_replayed_storage *st
     if (!storage->placements)
         return GPUBUF_E_NO_MEMORY;
     storage->lost = !storage->key.device;
+    /* What goes with the daemon has no such record; what is brought back is the daemon's own. */
     if (!read_placements(replay, storage, cursor) || !read_copies(storage, cursor) ||
-        (!storage->resident && storage->placement_count > 0))
+        (storage->resident ? storage->key.share == GB_SHARE_IPC
+                           : storage->adopted || storage->placement_count > 0))
         return GPUBUF_E_INVALID;
     return 0;
 }

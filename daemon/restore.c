@@ -1,8 +1,10 @@
 /*
  * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been read
  * and checked (replay.h): segments get their descriptors, storages their places, objects their names. An
- * object whose memory is not there (a descriptor or a device is missing) is lost, and told in the log;
- * nothing else suffers.
+ * object whose memory is not there (a descriptor or a device is missing, another lies there) is lost, and
+ * told in the log; nothing else suffers. Then the journal says what there is again, and no more: what was
+ * lost once does not come again when what was in its way is gone, so a successor that finds the same
+ * restores the same.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +33,11 @@ static void raise_to(uint64_t *counter, uint64_t to)
         *counter = to;
 }
 
+static int compare(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
 /* ---- segments ---- */
 
 static int memory_of(const struct gb_replayed_segment *replayed, int fd, struct gb_memory *memory,
@@ -53,53 +60,50 @@ static void log_lost(const struct gb_replayed_segment *replayed, const char *why
            GB_LOG_TEXT("why", why));
 }
 
-/* A segment that cannot be had again takes the objects in it along. */
+/* With the descriptor, which is taken over in any case. NULL, and why: it cannot be had again. */
+static struct gb_segment *make_segment(struct gb_store *store,
+                                       const struct gb_replayed_segment *replayed, int fd,
+                                       struct gb_error *why)
+{
+    struct gb_device *device = replayed->key.device;
+    struct gb_user *user = gb_user_get(&store->users, replayed->uid);
+    struct gb_segment *segment;
+    struct gb_memory memory;
+
+    if (!user || memory_of(replayed, fd, &memory, why) < 0) {
+        close(fd);
+        gb_user_unref(user);
+        return NULL;
+    }
+    store->next_segment = replayed->id;
+    segment = gb_segment_new(store, replayed->kind, &replayed->key, user, replayed->bytes, &memory);
+    gb_user_unref(user);
+    if (!segment)
+        device->ops->destroy(device, &memory);
+    return segment;
+}
+
+/* One that cannot be had again takes the objects in it along. Nothing is made of one in which nothing
+   lies, be it since all of that was lost. */
 static void restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed)
 {
-    struct gb_store *store = restoring->store;
-    struct gb_device *device = replayed->key.device;
-    struct gb_user *user;
-    struct gb_memory memory;
     struct gb_error why = {.message = "out of memory"};
     char name[24];
     int fd;
 
     gb_state_segment_name(replayed->id, name);
     fd = gb_notify_take(restoring->state->notify, name);
-    if (fd < 0 || !device) {
-        log_lost(replayed, fd < 0 ? "its descriptor was not handed over"
-                                  : "its device is not served any more");
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    user = gb_user_get(&store->users, replayed->uid);
-    if (!user || memory_of(replayed, fd, &memory, &why) < 0) {
-        log_lost(replayed, why.message);
+    if (replayed->wanted && fd >= 0)
+        replayed->segment = make_segment(restoring->store, replayed, fd, &why);
+    else if (fd >= 0)
         close(fd);
-        gb_user_unref(user);
+    if (replayed->segment)
         return;
-    }
-    store->next_segment = replayed->id;
-    replayed->segment =
-        gb_segment_new(store, replayed->kind, &replayed->key, user, replayed->bytes, &memory);
-    gb_user_unref(user);
-    if (!replayed->segment)
-        device->ops->destroy(device, &memory);
-}
-
-/* Nothing lies in it. The journal says so from its next writing on. */
-static void drop_segment(struct restoring *restoring, const struct gb_replayed_segment *replayed)
-{
-    char name[24];
-    int fd;
-
-    gb_state_segment_name(replayed->id, name);
-    fd = gb_notify_take(restoring->state->notify, name);
-    if (fd < 0)
-        return;
-    close(fd);
-    gb_state_forget(restoring->state, name);
+    if (!replayed->key.device)
+        log_lost(replayed, "its device is not served any more");
+    else if (replayed->wanted)
+        log_lost(replayed, fd < 0 ? "its descriptor was not handed over" : why.message);
+    gb_state_segment_gone(restoring->state, replayed->id);
 }
 
 static void restore_segments(struct restoring *restoring)
@@ -112,12 +116,8 @@ static void restore_segments(struct restoring *restoring)
         for (unsigned j = 0; !storage->lost && j < storage->placement_count; j++)
             gb_replay_segment(replay, storage->placements[j].segment)->wanted = true;
     }
-    for (size_t i = 0; i < replay->segment_count; i++) {
-        if (replay->segments[i].wanted)
-            restore_segment(restoring, &replay->segments[i]);
-        else
-            drop_segment(restoring, &replay->segments[i]);
-    }
+    for (size_t i = 0; i < replay->segment_count; i++)
+        restore_segment(restoring, &replay->segments[i]);
 }
 
 /* ---- places ---- */
@@ -129,12 +129,12 @@ struct place {
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct gb_replayed_placement *left = ((const struct place *)a)->placement;
-    const struct gb_replayed_placement *right = ((const struct place *)b)->placement;
+    const struct place *left = a, *right = b;
+    int r = compare(left->placement->segment, right->placement->segment);
 
-    if (left->segment != right->segment)
-        return left->segment < right->segment ? -1 : 1;
-    return (left->offset > right->offset) - (left->offset < right->offset);
+    if (r == 0)
+        r = compare(left->placement->offset, right->placement->offset);
+    return r ? r : compare(left->storage->number, right->storage->number);
 }
 
 static bool take_place(struct restoring *restoring, const struct place *place,
@@ -159,7 +159,8 @@ static bool take_place(struct restoring *restoring, const struct place *place,
                          placement->bytes, &placement->range) == 0;
 }
 
-/* In the order of their offsets, so that each is found where the last one ends. */
+/* In the order of their offsets, so that each is found where the last one ends; of two that lie in one
+   place the first has it, whatever was recorded last. */
 static int take_places(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
@@ -194,9 +195,9 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
 static int compare_copies(const void *a, const void *b)
 {
     const struct gb_replayed_storage *const *left = a, *const *right = b;
-    uint64_t x = (*left)->copies[GB_TIER_HOST].where, y = (*right)->copies[GB_TIER_HOST].where;
+    int r = compare((*left)->copies[GB_TIER_HOST].where, (*right)->copies[GB_TIER_HOST].where);
 
-    return (x > y) - (x < y);
+    return r ? r : compare((*left)->number, (*right)->number);
 }
 
 static void restore_copy(struct restoring *restoring, struct gb_replayed_storage *replayed,
@@ -408,7 +409,7 @@ static struct gb_storage *take_storage(struct restoring *restoring,
         !storage->copies[GB_TIER_DISK]) {
         gb_list_remove(&storage->of_state);
         gb_storage_unref(restoring->store, storage);
-        storage = NULL;
+        replayed->storage = storage = NULL;
     }
     for (uint64_t i = 0; !storage && i < replayed->object_count; i++)
         restoring->state->lost += replayed->objects[i].named;
@@ -484,7 +485,7 @@ static int compare_objects(const void *a, const void *b)
 {
     const struct gb_object *const *left = a, *const *right = b;
 
-    return ((*left)->version > (*right)->version) - ((*left)->version < (*right)->version);
+    return compare((*left)->version, (*right)->version);
 }
 
 /* ---- all of it ---- */
@@ -501,16 +502,46 @@ static void close_blocks(struct restoring *restoring)
         }
 }
 
-/* A daemon that died before an object had lost its name to a later version left two records with that
-   name. The later one counts, and the former must not when that is deleted. */
-static void note_nameless(struct restoring *restoring)
+/* Whether the storage is what its record says, but for what the restoring does not change. A copy may
+   be missing; and a daemon that died before an object had lost its name to a later version left two
+   records with that name, of which the later one counts. */
+static bool is_as_recorded(const struct gb_replayed_storage *replayed)
+{
+    const struct gb_replayed_object *object = replayed->objects;
+
+    for (int i = 0; i < GB_TIERS; i++)
+        if (replayed->copies[i].there && !replayed->storage->copies[i])
+            return false;
+    GB_LIST_EACH(&replayed->storage->objects, link)
+        if (GB_CONTAINER(link, struct gb_object, of_storage)->named != object++->named)
+            return false;
+    return true;
+}
+
+/* Whether it is lost, but still on disk: it comes again when that tier is served again. */
+static bool is_on_disk_only(const struct gb_state *state,
+                            const struct gb_replayed_storage *replayed)
+{
+    return !replayed->storage && !replayed->resident && replayed->copies[GB_TIER_DISK].there &&
+           !state->spill->tiers[GB_TIER_DISK].capacity;
+}
+
+/* Has the journal say of what was lost, and of what is not as it says, that it is so. */
+static void note_storages(struct restoring *restoring)
 {
     struct gb_state *state = restoring->state;
     struct gb_store *store = restoring->store;
 
-    for (size_t i = 0; i < state->object_count; i++)
-        if (!state->objects[i]->named)
-            store->on_storage(store->on_change_arg, state->objects[i]->storage);
+    for (size_t i = 0; i < restoring->replay.storage_count; i++) {
+        const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
+
+        if (replayed->fleeting || is_on_disk_only(state, replayed)) /* its record is needed yet */
+            continue;
+        if (!replayed->storage)
+            gb_state_storage_gone(state, replayed->number);
+        else if (!is_as_recorded(replayed))
+            store->on_storage(store->on_change_arg, replayed->storage);
+    }
 }
 
 static int rebuild(struct restoring *restoring, struct gb_error *error)
@@ -534,7 +565,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     if (r < 0)
         return r;
     gb_state_attach(state);
-    note_nameless(restoring);
+    note_storages(restoring);
     gb_store_clear(restoring->store); /* segments of which everything was lost */
     close_blocks(restoring);
     if (state->object_count > 0)

@@ -275,6 +275,21 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
 
 /* ---- changes ---- */
 
+void gb_state_segment_gone(struct gb_state *state, uint64_t id)
+{
+    char name[24];
+
+    write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, id);
+    GB_FAILPOINT(SEGMENT_GONE);
+    gb_state_segment_name(id, name);
+    gb_state_forget(state, name);
+}
+
+void gb_state_storage_gone(struct gb_state *state, uint64_t number)
+{
+    write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, number);
+}
+
 static bool is_kept_memory(const struct gb_memory *memory)
 {
     return memory->kind != GB_HANDLE_CUDA_IPC;
@@ -288,18 +303,15 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
 
     if (state->failed || !is_kept_memory(memory))
         return;
-    gb_state_segment_name(segment->id, name);
-    if (made) {
-        if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0) {
-            give_up(state, "the service manager does not take a descriptor");
-            return;
-        }
-        write_segment(state, &state->journal, segment);
-    } else {
-        write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, segment->id);
-        GB_FAILPOINT(SEGMENT_GONE);
-        gb_state_forget(state, name);
+    if (!made) {
+        gb_state_segment_gone(state, segment->id);
+        return;
     }
+    gb_state_segment_name(segment->id, name);
+    if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0)
+        give_up(state, "the service manager does not take a descriptor");
+    else
+        write_segment(state, &state->journal, segment);
 }
 
 static void on_storage(void *arg, struct gb_storage *storage)
@@ -310,7 +322,7 @@ static void on_storage(void *arg, struct gb_storage *storage)
         return;
     if (count_durable(storage) + count_named(storage) == 0) {
         if (storage->number)
-            write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, storage->number);
+            gb_state_storage_gone(state, storage->number);
         storage->number = 0;
         gb_list_remove(&storage->of_state);
         return;
@@ -470,6 +482,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .grace_ms = grace_ms,
                                .journal = GB_JOURNAL_NONE,
                                .next_number = 1};
+    registry->now_ms = now_ms; /* no turn has been yet, and records count from it */
     gb_list_init(&state->storages);
     gb_holder_init(&state->grace);
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
@@ -485,7 +498,8 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
 
         r = gb_state_restore(state, fd, now_ms, &why);
         if (r == 0) {
-            memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
+            if (!state->failed) /* what changed while it was restored could not be noted */
+                memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
             keep_tier(state, state->tier_restored);
             return 0;
         }
@@ -540,7 +554,7 @@ static void forget_withdrawn(struct gb_state *state)
         uint64_t number = state->withdrawn[i]->number;
 
         if (number != last)
-            write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, number);
+            gb_state_storage_gone(state, number);
         last = number;
     }
 }

@@ -176,10 +176,9 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
         gb_list_append(&domain->shared, &segment->place);
     if (kind == GB_SEGMENT_OWN)
         gb_list_append(&domain->spares, &segment->place);
-    if (domain) {
-        gb_list_append(&store->empties, &segment->empties);
+    gb_list_append(&store->empties, &segment->empties);
+    if (domain)
         domain->segments++;
-    }
     gb_list_append(&segment->device->segment_list, &segment->of_device);
     charge(segment, user);
     GB_FAILPOINT(SEGMENT_MADE);

@@ -467,6 +467,126 @@ def run_with_journal(directory, journal):
     return manager, process
 
 
+class Kept:
+    """A daemon whose manager is the test: `fds` is what the next one is handed, [(name, fd)…]."""
+
+    def __init__(self, directory):
+        self.directory, self.fds, self.process = directory, [], None
+        self.manager = Manager(os.path.join(directory, "notify"))
+
+    def start(self, *options):
+        argv = [str(GPUBUFD), "--socket", f"{self.directory}/s", "--device", "host:64M", *options]
+        self.process = subprocess.Popen(handed_over(self.fds, argv),
+                                        pass_fds=[fd for _, fd in self.fds], stderr=subprocess.PIPE,
+                                        env={**os.environ, **self.manager.environment()})
+        while not self._take(self.manager.receive()):
+            pass
+        return Peer(f"{self.directory}/s")
+
+    def _take(self, told):
+        """Does what the daemon says; True when it is ready."""
+        assert told, "no word in time"
+        message, fds = told
+        name = message.get("FDNAME")
+        if "FDSTORE" in message:
+            self.fds.append((name, fds[0]))
+        if "FDSTOREREMOVE" in message:
+            for _, fd in [one for one in self.fds if one[0] == name]:
+                os.close(fd)
+            self.fds = [one for one in self.fds if one[0] != name]
+        return "READY" in message
+
+    def crash(self):
+        """kill -9; returns what it had said."""
+        self.process.kill()
+        _, stderr = self.process.communicate(timeout=DEADLINE)
+        while told := self.manager.receive(0):
+            self._take(told)
+        return stderr.decode()
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.crash()
+        for _, fd in self.fds:
+            os.close(fd)
+        self.manager.close()
+
+
+@pytest.fixture
+def kept(directory):
+    one = Kept(directory)
+    yield one
+    one.close()
+
+
+def test_what_was_lost_does_not_come_again(kept):
+    """Its descriptor is missing once, and is there again later."""
+    with kept.start() as peer:
+        peer.put("lost", b"1", mode="0600")
+        peer.put("stays", b"2", mode="0640")
+        segment = peer.call("open", name="lost")["object"]["layout"]["data"]["segment"]
+    kept.crash()
+    (found,) = [one for one in kept.fds if one[0] == f"s{segment}"]
+    kept.fds.remove(found)
+    with kept.start() as peer:
+        assert peer.names() == ["stays"]
+    assert "segment lost" in kept.crash()
+    kept.fds.append(found)
+    with kept.start() as peer:
+        assert peer.names() == ["stays"]
+        assert peer.open_object("stays").read() == b"2"
+    assert "lost=" not in kept.crash().replace("lost=0", ""), "it is told once"
+    assert found[0] not in dict(kept.fds), "what nobody knows is kept no more"
+
+
+def test_a_descriptor_that_is_there_twice(kept):
+    """The first is taken; that the other is not needed does not have the manager forget both."""
+    with kept.start() as peer:
+        peer.put("a", b"hello")
+    kept.crash()
+    kept.fds += [(name, memfd(b"x")) for name, _ in kept.fds if name != "journal-1"]
+    for _ in range(3):
+        with kept.start() as peer:
+            assert peer.open_object("a").read() == b"hello"
+        kept.crash()
+
+
+def test_a_tier_that_is_not_there_once(kept, directory):
+    """What lies on disk is lost to those who come meanwhile, and is there again with the tier."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        peer.put("a", b"a" * 3 * MIB)
+        peer.call("spill", name="a", tier="disk")
+    kept.crash()
+    for _ in range(2):
+        with kept.start() as peer:
+            assert peer.names() == []
+        assert "lost=1" in kept.crash()
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        assert peer.open_object("a", wait_ms=10000).read() == b"a" * 3 * MIB
+
+
+def test_a_tier_that_has_become_smaller(kept, directory):
+    """Nothing goes for that; but there is no room until less is in use than there may be."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        for name in "abcd":
+            peer.put(name, name.encode() * 3 * MIB)
+            peer.call("spill", name=name, tier="disk")
+    kept.crash()
+    with kept.start("--grace", "600000", "--tier", f"disk:8M:{place}") as peer:
+        (tier,) = [one for one in peer.call("stats")["tiers"] if one["tier"] == "disk"]
+        assert tier["capacity"] == 8 * MIB and tier["used"] > 12 * MIB and tier["free"] == 0
+        assert peer.names() == ["a", "b", "c", "d"]
+        peer.open_object("a", wait_ms=10000)
+        peer.put("e", b"e" * 3 * MIB)
+        error = peer.error("no_space", "spill", name="e", tier="disk")
+        assert f"of {8 * MIB} bytes" in str(error)
+        assert peer.names() == ["a", "b", "c", "d", "e"]
+
+
 def memfd(data):
     fd = os.memfd_create("journal")
     os.write(fd, data)
