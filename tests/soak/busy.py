@@ -10,6 +10,7 @@ import json
 import os
 import random
 import traceback
+from typing import NamedTuple
 
 import truth
 from client import BUSY, CLOSED, NO_SPACE, NOT_FOUND, STALE, TIMEOUT, UNSUPPORTED, Client
@@ -17,7 +18,6 @@ from truth import ALIAS, DELETE, DONE, NOT_DONE, PIN, PUT, UNKNOWN, UNPIN
 
 NAMES = 6  # of a namespace, that are published; and as many that are aliases of them
 SIZES = [1, 31, 100, 4000, 4096, 60_000, 300_000, 700_000, 1_100_000, 2_500_000]
-WEIGHTS = [1, 1, 4, 4, 4, 6, 4, 3, 2, 1]
 HELD = 4  # objects that it has open, at most
 WAIT_MS = 20
 
@@ -25,6 +25,23 @@ NOISE = ctypes.create_string_buffer(truth.NOISE, truth.NOISE_BYTES)
 NOISE_ADDRESS = ctypes.addressof(NOISE)
 memcmp = ctypes.CDLL(None).memcmp
 memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+class Mood(NamedTuple):
+    """What clients do most in a round: the odds of Worker.DEEDS, and of SIZES."""
+    deeds: list
+    sizes: list
+
+
+MOODS = {
+    "any": Mood([30, 8, 6, 8, 25, 6, 6, 12, 1, 0], [1, 1, 4, 4, 4, 6, 4, 3, 2, 1]),
+    # Small ones change so often that the journal has to be written anew.
+    "changes": Mood([40, 4, 30, 20, 2, 1, 3, 0, 0, 0], [1, 1, 4, 4, 4, 0, 0, 0, 0, 0]),
+    # Little is there for long: segments are made, and go.
+    "segments": Mood([50, 0, 0, 2, 2, 0, 0, 0, 0, 60], [1, 1, 1, 1, 1, 2, 2, 4, 4, 4]),
+    # More than the device and the host tier hold, and hardly anything that must stay there.
+    "tiers": Mood([20, 2, 1, 2, 20, 2, 15, 35, 0, 0], [0, 0, 1, 1, 2, 4, 4, 6, 6, 4]),
+}
 
 
 class Wrong(Exception):
@@ -46,6 +63,7 @@ class Worker:
         self.held = []  # [object, what must be in it]
         self.identities = number << 32
         self.states = {}
+        self.mood = MOODS["any"]
 
     # ---- content ----
 
@@ -116,7 +134,7 @@ class Worker:
     def put(self, rng, number):
         name = name_of(self.namespace, number)
         self.identities += 1
-        count = rng.choices(SIZES, WEIGHTS)[0]
+        count = rng.choices(SIZES, self.mood.sizes)[0]
         value = (self.identities, count, 0, count)
         if self.device == "host" and rng.random() < 0.1:
             self.register(rng, number, name, value)
@@ -250,18 +268,26 @@ class Worker:
         if code < 0 and code != CLOSED:
             raise Wrong(f"trim: {code} {self.client.why()}")
 
+    def clear(self, rng, number):
+        """Lets go of all that it has, so that segments are empty, and of those."""
+        while self.held:
+            self.give_back(rng, number)
+        for each in range(2 * NAMES):
+            self.delete(rng, each)
+        self.trim(rng, number)
+
     # ---- rounds ----
 
-    DEEDS = [put, delete, pin, alias, open, look, give_back, move, trim]
-    ODDS = [30, 8, 6, 8, 25, 6, 6, 12, 1]
+    DEEDS = [put, delete, pin, alias, open, look, give_back, move, trim, clear]
 
     def work(self, order):
         rng = random.Random(order["seed"])
+        self.mood = MOODS[order["mood"]]
         self.namespace, self.namespaces = order["namespace"], order["namespaces"]
         self.states = {i: {tuple(s) if s else None for s in states}
                        for i, states in enumerate(order["states"])}
         while self.running[0] and not self.notes.full():
-            deed = rng.choices(self.DEEDS, self.ODDS)[0]
+            deed = rng.choices(self.DEEDS, self.mood.deeds)[0]
             deed(self, rng, rng.randrange(NAMES) if deed is not Worker.delete
                  else rng.randrange(2 * NAMES))
         self.come_back()
@@ -307,12 +333,7 @@ class Worker:
             if not data:
                 return
             order = json.loads(data)
-            if order["what"] == "release":
-                while self.held:
-                    self.client.release(self.held.pop()[0])
-                answer = {"held": []}
-            else:
-                answer = getattr(self, order["what"])(order)
+            answer = getattr(self, order["what"])(order)
             self.control.send(json.dumps(answer).encode())
 
 

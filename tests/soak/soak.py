@@ -74,16 +74,19 @@ def wanted(only, device):
 
 
 class Chooser:
-    """Takes the failpoints that have killed least, as far as this process knows."""
+    """Takes the failpoints that have killed least, give or take two, as far as this process knows."""
 
     def __init__(self, only, device):
         self.names = wanted(only, device)
         self.tried = collections.Counter()
         self.kills = collections.Counter()
 
-    def __call__(self, rng):
+    def __call__(self, rng, names=None):
+        """One [of `names`]; None if none of them is wanted."""
+        left = [n for n in self.names if names is None or n in names]
         # One that was tried often and never passed must not be all that is tried.
-        name = min(self.names, key=lambda n: (self.kills[n] + self.tried[n] / 4, rng.random()))
+        name = min(left, key=lambda n: self.kills[n] + self.tried[n] / 16 + 2 * rng.random(),
+                   default=None)
         self.tried[name] += 1
         return name
 
@@ -182,7 +185,7 @@ def arguments():
     parser.add_argument("--worlds", type=int, default=1 << 60, help="how many daemons, of each process")
     parser.add_argument("--length", type=int, default=60, help="rounds of one daemon, at most")
     parser.add_argument("--work", type=float, default=25, help="milliseconds before a kill, at most")
-    parser.add_argument("--patience", type=float, default=80, help="milliseconds for a failpoint")
+    parser.add_argument("--patience", type=float, default=150, help="milliseconds for a failpoint")
     parser.add_argument("--least", type=int, default=0, help="kills at each failpoint, or it fails")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="so many daemons side by side")
     parser.add_argument("--seed", type=int, help="default: drawn, and printed")

@@ -104,7 +104,7 @@ class Notes:
         return records
 
     def full(self):
-        return 8 + (self._count() + 8) * self.RECORD.size > self.TEXT
+        return 8 + (self._count() + 16) * self.RECORD.size > self.TEXT
 
     def fail(self, text):
         data = text.encode(errors="replace")[:32 << 10] + b"\0"

@@ -14,7 +14,7 @@ from mmap import mmap
 import client
 import truth
 import busy
-from keeper import DEADLINE, Failpoints, Managed, Supervised, descriptors
+from keeper import DEADLINE, Failpoints, Managed, Supervised, descriptors, failpoints
 
 from peer import Closed, Peer  # noqa: E402 (keeper knows where it is)
 
@@ -26,6 +26,19 @@ STARTING = {"RESTORE_READ", "RESTORE_SEGMENTS", "RESTORE_DONE", "CLEAN_DONE", "D
             "READY_DONE", "RESUME_BEGIN", "RESUME_LEASE", "RESUME_DONE"}
 ENDING_GRACE = {"GRACE_BEGIN", "GRACE_DONE"}
 HANDING_OVER = {"HAND_OVER_BEGIN", "HAND_OVER_TOLD", "HAND_OVER_DONE"}
+# All others it passes as it serves; those that are seldom, when clients are in the mood for them.
+SERVING = set(failpoints()) - STARTING - ENDING_GRACE - HANDING_OVER
+MOODS = {"COMPACT": "changes", "STORE": "segments", "UNSTORE": "segments", "SEGMENT": "segments",
+         "OUT": "tiers", "VACATE": "tiers", "DOWN": "tiers", "FORGET": "tiers", "IN": "tiers",
+         "FILE": "tiers"}
+
+
+def mood_for(point):
+    return MOODS.get(point.split("_")[0], "any")
+
+
+# Where clients still hold something when they come back.
+LEAVING_LEASES = {p for p in SERVING if mood_for(p) != "segments"}
 
 
 class Failure(Exception):
@@ -170,21 +183,23 @@ class World:
     # ---- a round ----
 
     def plan(self):
-        """(what is killed, by which failpoint, of which clients)"""
-        what = self.rng.choices(["daemon", "clients", "both", "hand over"], [50, 15, 28, 7])[0]
-        point = self.wanted(self.rng) if self.failpoints and self.rng.random() < 0.8 else None
-        if point in HANDING_OVER:
-            what = "hand over"
-        elif point in ENDING_GRACE:
-            what = "daemon"
-        elif what in ("clients", "hand over"):
-            point = None
+        """(what is killed, by which failpoints, one after the other, of which clients)"""
+        what = self.rng.choices(["daemon", "clients", "both", "hand over"], [45, 25, 20, 10])[0]
+        points = []
+        if self.failpoints and self.rng.random() < 0.8:
+            points = [self.wanted(self.rng)]
+            what = self.rng.choice(["daemon", "daemon", "both"])
+            if points[0] in HANDING_OVER:
+                what = "hand over"
+            elif points[0] not in SERVING:  # another death comes before it
+                resumes = points[0].startswith("RESUME")
+                points.insert(0, self.wanted(self.rng, LEAVING_LEASES if resumes else SERVING))
         victims = [c for c in self.children if self.rng.random() < 0.4]
         if what in ("daemon", "hand over"):
             victims = []
         elif what == "clients" and not victims:
             victims = [self.rng.choice(self.children)]
-        return what, point, victims
+        return what, [p for p in points if p], victims
 
     def populate(self):
         while len(self.children) < CLIENTS:
@@ -192,14 +207,14 @@ class World:
         if not self.checker:
             self.checker = self.new_child()
 
-    def begin(self):
+    def begin(self, mood):
         self.running[0] = 1
         turn = self.rng.randrange(NAMESPACES)
         for i, child in enumerate(self.children):
             child.namespace = (i + turn) % NAMESPACES
             child.notes.clear()
-            child.send(what="work", seed=self.rng.randrange(1 << 60), namespace=child.namespace,
-                       namespaces=NAMESPACES,
+            child.send(what="work", mood=mood, seed=self.rng.randrange(1 << 60),
+                       namespace=child.namespace, namespaces=NAMESPACES,
                        states=[sorted(states, key=repr) for states in self.states[child.namespace]])
 
     def pause(self, most):
@@ -216,35 +231,35 @@ class World:
             pass  # a failpoint was faster
         self.wait(lambda: self.keeper.daemon() not in (daemon,), lambda: "it is dead")
 
-    def fire(self, point, what):
+    def fire(self, point):
         """Arms a failpoint and waits until it has fired; False if it did not."""
         before = self.failpoints.fired()
-        after_start = point in STARTING
-        count = 1 if after_start or point in HANDING_OVER else self.rng.choice([1, 1, 2, 3, 5, 8])
+        count = 1
         if point == "RESUME_LEASE":
             count = self.rng.choice([1, 2, 3])
+        elif point in SERVING:
+            count = self.rng.choice([1, 1, 2, 3, 5, 8] if mood_for(point) == "any" else [1, 1, 1, 2])
         self.failpoints.arm(point, count)
-        if after_start:
-            self.kill_daemon()
         if point in HANDING_OVER:
             self.keeper.hand_over()
-        patience = self.place.patience * (5 if point.startswith("COMPACT") else 1)
-        end = time.monotonic() + (5 if after_start or point in HANDING_OVER else patience)
+        elif point in STARTING:
+            self.kill_daemon()
+        end = time.monotonic() + (self.place.patience if point in SERVING else 2)
         while self.failpoints.fired() == before and time.monotonic() < end:
             self.keeper.pump(0.001)
         self.failpoints.disarm()
         return self.failpoints.fired() != before
 
-    def kill(self, what, point, victims):
-        """What becomes of it, for the history."""
+    def kill(self, what, points, victims):
+        """Which of the failpoints did."""
         self.pause(self.place.work)
         daemon = what in ("daemon", "both")
         if daemon and not self.rng.getrandbits(2):
             for child in victims:
                 child.kill()
             victims = []
-        fired = point not in ENDING_GRACE and point and self.fire(point, what)
-        if fired:
+        fired = [p for p in points if p not in ENDING_GRACE and self.fire(p)]
+        for point in fired:
             self.kills[point] = self.kills.get(point, 0) + 1
         for child in victims:
             child.kill()
@@ -284,30 +299,33 @@ class World:
 
     def round(self):
         self.populate()
-        what, point, victims = self.plan()
-        self.history = [f"kill {what}" + (f" at {point}" if point else "") +
-                        f", clients {[c.number for c in victims]}"]
-        self.begin()
+        what, points, victims = self.plan()
+        if self.in_grace and points and points[0] in SERVING and self.rng.random() < 0.9:
+            self.end_grace(None)  # during which there is little room, and so little happens
+        mood = mood_for(points[0]) if points else "any"
+        self.history = [f"kill {what}" + "".join(f" at {p}" for p in points) +
+                        f", clients {[c.number for c in victims]}, in the mood for {mood}"]
+        self.begin(mood)
         self.killed = killed = list(victims)
-        fired = self.kill(what, point, victims)
+        fired = self.kill(what, points, victims)
         self.settle(killed)
-        if point and not fired and point not in ENDING_GRACE:
-            self.history.append(f"{point} was not passed")
+        ending = next((p for p in points if p in ENDING_GRACE), None)
+        self.history += [f"{p} was not passed" for p in points if p not in (*fired, ending)]
         self.connect()
         self.look()
-        if self.in_grace and (point in ENDING_GRACE or self.rng.random() < 0.5):
-            self.end_grace(point)
+        if self.in_grace and (ending or self.rng.random() < 0.5):
+            self.end_grace(ending)
             self.look()
         return 1
 
     def end_grace(self, point):
-        """Everybody has come back."""
+        """Everybody has come back. `point`: where the daemon dies as it ends it; None: it does not."""
         if not self.failpoints:
             # It began when the daemon started, which is not longer ago than that.
             self.pause_for(self.place.grace_ms / 1000)
         else:
             before = self.failpoints.fired()
-            if point in ENDING_GRACE:
+            if point:
                 self.failpoints.arm(point, 1)
             self.failpoints.set(Failpoints.END_GRACE, 1)
             self.connect()
@@ -318,7 +336,7 @@ class World:
                 self.kills[point] = self.kills.get(point, 0) + 1
                 for child in self.children:  # back again, all of them
                     child.notes.clear()
-                    child.send(what="work", seed=0, namespace=child.namespace,
+                    child.send(what="work", mood="any", seed=0, namespace=child.namespace,
                                namespaces=NAMESPACES, states=[[] for _ in range(NAMES)])
                     self.wait(lambda child=child: select.select([child.control], [], [], 0)[0],
                               lambda child=child: f"client {child.number} comes back")
