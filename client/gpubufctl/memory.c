@@ -70,6 +70,22 @@ bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
     return true;
 }
 
+/* ---- growing ---- */
+
+/* An array with room for one more; NULL if memory is out, and then the former one stays. */
+static void *with_room(void *array, size_t count, size_t *room, size_t size)
+{
+    size_t wanted = *room * 2 + 16;
+    void *grown;
+
+    if (count < *room)
+        return array;
+    grown = realloc(array, wanted * size);
+    if (grown)
+        *room = wanted;
+    return grown;
+}
+
 /* ---- sessions ---- */
 
 /* The session that an entry speaks of. Entries come by session, in the order of their beginning. */
@@ -77,19 +93,16 @@ static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSO
 {
     uint64_t id = number_of(item, "session");
     struct gb_memory_session *session;
+    void *sessions;
 
     for (size_t i = memory->sessions_told; i-- > 0;)
         if (memory->sessions[i].id == id)
             return &memory->sessions[i];
-    if (memory->sessions_told == memory->session_room) {
-        size_t room = memory->session_room * 2 + 16;
-        void *grown = realloc(memory->sessions, room * sizeof(*memory->sessions));
-
-        if (!grown)
-            return NULL;
-        memory->sessions = grown;
-        memory->session_room = room;
-    }
+    sessions = with_room(memory->sessions, memory->sessions_told, &memory->session_room,
+                         sizeof(*memory->sessions));
+    if (!sessions)
+        return NULL;
+    memory->sessions = sessions;
     session = &memory->sessions[memory->sessions_told];
     *session = (struct gb_memory_session){
         .id = id,
@@ -221,16 +234,12 @@ static const char *device_name(const struct gb_memory *memory, const char *id)
 static bool add_object(struct gb_memory *memory, const cJSON *item)
 {
     struct gb_memory_object *object;
+    void *objects = with_room(memory->objects, memory->objects_told, &memory->object_room,
+                              sizeof(*memory->objects));
 
-    if (memory->objects_told == memory->object_room) {
-        size_t room = memory->object_room * 2 + 64;
-        void *grown = realloc(memory->objects, room * sizeof(*memory->objects));
-
-        if (!grown)
-            return false;
-        memory->objects = grown;
-        memory->object_room = room;
-    }
+    if (!objects)
+        return false;
+    memory->objects = objects;
     object = &memory->objects[memory->objects_told];
     *object = (struct gb_memory_object){
         .name = strdup(gb_json_string_of(item, "name", "")),
