@@ -23,7 +23,6 @@
 #define FIRST_FD 3
 
 #define MESSAGE_BYTES 512
-#define DROP_WAIT_MS 1000 /* for a manager that is slow */
 
 /* Of the file system that gives each process an inode, since Linux 6.9. */
 #define PIDFS_MAGIC 0x50494446
@@ -140,22 +139,6 @@ static int read_fds(struct gb_notify *notify, struct gb_error *error)
     notify->fd_count = (unsigned)count;
     r = name_fds(notify, error);
     return r == 0 ? mark_fds(notify, error) : r;
-}
-
-int gb_notify_take_at(struct gb_notify *notify, unsigned i)
-{
-    int fd = notify->fds[i].fd;
-
-    notify->fds[i].fd = -1;
-    return fd;
-}
-
-int gb_notify_take(struct gb_notify *notify, const char *name)
-{
-    for (unsigned i = 0; i < notify->fd_count; i++)
-        if (notify->fds[i].fd >= 0 && strcmp(notify->fds[i].name, name) == 0)
-            return gb_notify_take_at(notify, i);
-    return -1;
 }
 
 /* ---- the watchdog ---- */
@@ -381,29 +364,6 @@ int gb_notify_unstore(struct gb_notify *notify, const char *name)
     r = send_message(notify, text, -1);
     GB_FAILPOINT(UNSTORE_DONE);
     return r;
-}
-
-static bool is_taken(const struct gb_notify *notify, const char *name)
-{
-    for (unsigned i = 0; i < notify->fd_count; i++)
-        if (notify->fds[i].fd < 0 && strcmp(notify->fds[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-void gb_notify_drop(struct gb_notify *notify)
-{
-    for (unsigned i = 0; i < notify->fd_count; i++) {
-        const char *name = notify->fds[i].name;
-
-        if (notify->fds[i].fd < 0)
-            continue;
-        close(notify->fds[i].fd);
-        while (!is_taken(notify, name) && gb_notify_unstore(notify, name) == GB_NOTIFY_FULL)
-            if (gb_notify_wait(notify, DROP_WAIT_MS) < 0)
-                break;
-        notify->fds[i].fd = -1;
-    }
 }
 
 int gb_notify_wait(struct gb_notify *notify, int timeout_ms)

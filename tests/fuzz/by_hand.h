@@ -2,7 +2,7 @@
  * Movers, the clock and a service manager, by hand: what is otherwise up to threads, to time and to
  * another process is up to the input, so that it means the same whenever it is played. Include it in
  * one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime and uv_now there. These
- * functions take the place of daemon/mover.c and daemon/notify.c.
+ * functions take the place of daemon/mover.c and daemon/notify.c (notify_fds.c is as it is).
  *
  * Jobs of every mover are in one queue, in the order in which they were submitted. Unless jobs are
  * held, a turn ends with all of them done.
@@ -194,36 +194,6 @@ static void hand_forget(void)
 {
     while (hand_kept_count > 0)
         close(hand_kept[--hand_kept_count].fd);
-}
-
-int gb_notify_take_at(struct gb_notify *notify, unsigned i)
-{
-    int fd = notify->fds[i].fd;
-
-    notify->fds[i].fd = -1;
-    return fd;
-}
-
-int gb_notify_take(struct gb_notify *notify, const char *name)
-{
-    for (unsigned i = 0; i < notify->fd_count; i++)
-        if (notify->fds[i].fd >= 0 && strcmp(notify->fds[i].name, name) == 0)
-            return gb_notify_take_at(notify, i);
-    return -1;
-}
-
-void gb_notify_drop(struct gb_notify *notify)
-{
-    for (unsigned i = 0; i < notify->fd_count; i++) {
-        bool taken = false;
-
-        for (unsigned j = 0; j < notify->fd_count; j++)
-            taken |= notify->fds[j].fd < 0 && strcmp(notify->fds[j].name, notify->fds[i].name) == 0;
-        if (notify->fds[i].fd >= 0 && !taken)
-            gb_notify_unstore(notify, notify->fds[i].name);
-        if (notify->fds[i].fd >= 0)
-            close(gb_notify_take_at(notify, i));
-    }
 }
 
 void gb_notify_end(struct gb_notify *notify)
