@@ -302,6 +302,18 @@ void dispatch_until(struct gpubuf_client *client, const bool *flag)
     }
 }
 
+void note_told(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+               void *arg)
+{
+    struct told *told = arg;
+    size_t length = strlen(told->text);
+    (void)client;
+    snprintf(told->text + length, sizeof(told->text) - length, "%s:%s ", kind,
+             info ? info->name : "-");
+    told->synced = told->synced || strcmp(kind, "synced") == 0;
+    told->deleted = told->deleted || strcmp(kind, "deleted") == 0;
+}
+
 void put_counting(struct gpubuf_client *client, const char *name, size_t bytes, unsigned first)
 {
     unsigned char *data = malloc(bytes + 1);

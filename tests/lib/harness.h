@@ -71,6 +71,14 @@ uint64_t stat_value(struct gpubuf_client *client, const char *key);
 /* Dispatches, polling in between, until *flag. */
 void dispatch_until(struct gpubuf_client *client, const bool *flag);
 
+/* What a watch tells, for gpubuf_watch(); `arg` is a struct told. */
+struct told {
+    char text[4096];      /* of each event "kind:name ", where there is no object "kind:- " */
+    bool synced, deleted; /* it was among them */
+};
+void note_told(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+               void *arg);
+
 /* Publishes bytes that count up from `first`. */
 void put_counting(struct gpubuf_client *client, const char *name, size_t bytes, unsigned first);
 

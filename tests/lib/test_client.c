@@ -554,8 +554,8 @@ static void open_many_without_waiting(void **state)
 /* ---- watching ---- */
 
 struct events {
-    char text[4096];
-    bool synced, ended;
+    struct told told;
+    bool ended;
     uint64_t watch;
 };
 
@@ -563,11 +563,7 @@ static void note_event(struct gpubuf_client *client, const char *kind,
                        const struct gpubuf_info *info, void *arg)
 {
     struct events *events = arg;
-    size_t length = strlen(events->text);
-    snprintf(events->text + length, sizeof(events->text) - length, "%s:%s ", kind,
-             info ? info->name : "-");
-    if (strcmp(kind, "synced") == 0)
-        events->synced = true;
+    note_told(client, kind, info, &events->told);
     if (info && strcmp(info->name, "watched/last") == 0) {
         events->ended = true;
         ok(client, gpubuf_unwatch(client, events->watch));
@@ -582,7 +578,7 @@ static void watching(void **state)
     put_counting(other, "watched/a", 1, 0);
     put_counting(other, "unwatched", 1, 0);
     ok(client, gpubuf_watch(client, "watched/", note_event, &events, &events.watch));
-    dispatch_until(client, &events.synced);
+    dispatch_until(client, &events.told.synced);
     put_counting(other, "watched/b", 1, 0);
     put_counting(other, "unwatched", 1, 0);
     ok(other, gpubuf_delete(other, "watched/a"));
@@ -591,8 +587,9 @@ static void watching(void **state)
     dispatch_until(client, &events.ended);
     struct gpubuf_info info;
     ok(client, gpubuf_stat(client, "watched/later", &info));
-    assert_string_equal(events.text, "sealed:watched/a synced:- sealed:watched/b deleted:watched/a "
-                                     "sealed:watched/last ");
+    assert_string_equal(events.told.text,
+                        "sealed:watched/a synced:- sealed:watched/b deleted:watched/a "
+                        "sealed:watched/last ");
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_unwatch(client, events.watch));
     fails(client, GPUBUF_E_INVALID, gpubuf_watch(client, NULL, NULL, NULL, NULL));
     static const char *const all[] = {"watched/b", "watched/last", "watched/later", "unwatched"};
@@ -613,7 +610,7 @@ static void note_watch(struct gpubuf_client *client, int status, uint64_t watch,
 {
     struct answer *answer = arg;
     (void)client;
-    assert_string_equal(answer->events.text, ""); /* told before any event */
+    assert_string_equal(answer->events.told.text, ""); /* told before any event */
     assert_false(answer->done);
     answer->done = true;
     answer->status = status;
@@ -640,12 +637,12 @@ static void watching_without_waiting(void **state)
     struct answer answer = {.done = false}, canceled = {.done = false}, lost = {.done = false};
     put_counting(other, "watched/a", 1, 0);
     ok(client, gpubuf_watch_async(client, "watched/", note_event, note_watch, &answer, NULL));
-    dispatch_until(client, &answer.events.synced);
+    dispatch_until(client, &answer.events.told.synced);
     assert_true(answer.done);
     assert_int_equal(answer.status, 0);
     put_counting(other, "watched/last", 1, 0);
     dispatch_until(client, &answer.events.ended);
-    assert_string_equal(answer.events.text, "sealed:watched/a synced:- sealed:watched/last ");
+    assert_string_equal(answer.events.told.text, "sealed:watched/a synced:- sealed:watched/last ");
     assert_int_equal(watch_count(client), 0);
 
     /* Canceled before the answer: the daemon has no watch all the same. */
@@ -654,7 +651,7 @@ static void watching_without_waiting(void **state)
     ok(client, gpubuf_cancel(client, request));
     assert_int_equal(canceled.status, GPUBUF_E_CANCELED);
     assert_int_equal(watch_count(client), 0);
-    assert_string_equal(canceled.events.text, "");
+    assert_string_equal(canceled.events.told.text, "");
 
     fails(client, GPUBUF_E_INVALID,
           gpubuf_watch_async(client, NULL, NULL, note_watch, &answer, NULL));

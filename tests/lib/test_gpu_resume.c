@@ -21,22 +21,6 @@ static void kill_the_daemon_itself(void)
     CHECK(atoi(text) > 0 && kill((pid_t)atoi(text), SIGKILL) == 0);
 }
 
-struct told {
-    char text[512];
-    bool synced;
-};
-
-static void note_event(struct gpubuf_client *client, const char *kind,
-                       const struct gpubuf_info *info, void *arg)
-{
-    struct told *told = arg;
-    size_t length = strlen(told->text);
-    (void)client;
-    snprintf(told->text + length, sizeof(told->text) - length, "%s %s\n", kind,
-             info ? info->name : "-");
-    told->synced = strcmp(kind, "synced") == 0;
-}
-
 static void wait_for_synced(struct gpubuf_client *client, struct told *told)
 {
     while (!told->synced) {
@@ -61,13 +45,13 @@ static void survive(int socket)
     struct gpubuf_object *gone = open_object(client, "gone");
     struct gpubuf_object *replaced = open_object(client, "replaced");
     put_pattern(client, "replaced", 100, GPU0);
-    WORKS(client, gpubuf_watch(client, NULL, note_event, &told, NULL));
+    WORKS(client, gpubuf_watch(client, NULL, note_told, &told, NULL));
     wait_for_synced(client, &told);
     told = (struct told){.text = ""};
     kill_the_daemon_itself();
     wait_for_synced(client, &told);
-    CHECK(strcmp(told.text, "reconnected -\nsealed kept\nsealed replaced\nwithdrawn gone\n"
-                            "synced -\n") == 0);
+    CHECK(strcmp(told.text, "reconnected:- sealed:kept sealed:replaced withdrawn:gone synced:- ") ==
+          0);
     CHECK(gpubuf_is_stale(gone) && gpubuf_is_stale(replaced) && !gpubuf_is_stale(kept));
     WORKS(client, gpubuf_read(kept, GPUBUF_DATA, 0, seen, sizeof(seen), NULL));
     for (size_t i = 0; i < sizeof(seen); i++)

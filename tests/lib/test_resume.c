@@ -277,22 +277,6 @@ static void released_meanwhile(void **state)
     disconnect_pair(&pair);
 }
 
-struct told {
-    char text[256];
-    bool synced;
-};
-
-static void note_event(struct gpubuf_client *client, const char *kind,
-                       const struct gpubuf_info *info, void *arg)
-{
-    struct told *told = arg;
-    size_t length = strlen(told->text);
-    (void)client;
-    snprintf(told->text + length, sizeof(told->text) - length, "%s%s%s ", kind, info ? ":" : "",
-             info ? info->name : "");
-    told->synced = told->synced || strcmp(kind, "synced") == 0 || strcmp(kind, "deleted") == 0;
-}
-
 static void watches(void **state)
 {
     (void)state;
@@ -301,18 +285,18 @@ static void watches(void **state)
     uint64_t watch;
     put_counting(pair.observer, "w/a", 10, 1);
     put_counting(pair.observer, "x", 10, 1);
-    ok(pair.client, gpubuf_watch(pair.client, "w/", note_event, &told, &watch));
+    ok(pair.client, gpubuf_watch(pair.client, "w/", note_told, &told, &watch));
     dispatch_until(pair.client, &told.synced);
-    assert_string_equal(told.text, "sealed:w/a synced ");
+    assert_string_equal(told.text, "sealed:w/a synced:- ");
     for (int i = 0; i < 3; i++) {
         told = (struct told){.synced = false};
         cut_above(pair.spared);
         dispatch_until(pair.client, &told.synced);
-        assert_string_equal(told.text, "reconnected sealed:w/a synced ");
+        assert_string_equal(told.text, "reconnected:- sealed:w/a synced:- ");
     }
     told = (struct told){.synced = false};
     ok(pair.observer, gpubuf_delete(pair.observer, "w/a"));
-    dispatch_until(pair.client, &told.synced);
+    dispatch_until(pair.client, &told.deleted);
     assert_string_equal(told.text, "deleted:w/a ");
     ok(pair.client, gpubuf_unwatch(pair.client, watch));
     fails(pair.client, GPUBUF_E_NOT_FOUND, gpubuf_unwatch(pair.client, watch));
