@@ -51,6 +51,35 @@ def gate(directory):
     return lambda function: Gate(directory, function)
 
 
+@pytest.fixture
+def leaving(start, gate):
+    """leaving("ab"): a gate for copies out, and objects of those names on the device."""
+
+    def make(names):
+        out = gate(OUT)
+        tiered = start(env=out.env)
+        for name in names:
+            tiered.put(name)
+        return out, tiered
+
+    return make
+
+
+@pytest.fixture
+def returning(start, gate):
+    """returning("ab"): a gate for copies back, and objects of those names, the first of them spilled."""
+
+    def make(names):
+        back = gate(IN)
+        tiered = start(env=back.env)
+        for name in names:
+            tiered.put(name)
+        tiered.peer.call("spill", name=names[0])
+        return back, tiered
+
+    return make
+
+
 def ask(tiered, method, **params):
     """A session of its own that has asked."""
     peer = tiered.daemon.connect()
@@ -75,11 +104,8 @@ def empty(tiered):
 # ---- on the way out ----------------------------------------------------------------------------
 
 
-def test_others_are_opened_at_once_while_one_is_spilled(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
-    tiered.put("b")
+def test_others_are_opened_at_once_while_one_is_spilled(leaving):
+    out, tiered = leaving("ab")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -90,10 +116,8 @@ def test_others_are_opened_at_once_while_one_is_spilled(start, gate):
     tiered.check("a", "b")
 
 
-def test_one_that_is_opened_while_it_is_copied_stays(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
+def test_one_that_is_opened_while_it_is_copied_stays(leaving):
+    out, tiered = leaving("a")
     reader = tiered.daemon.connect()
     with out:
         peer, ident = ask(tiered, "spill", name="a")
@@ -110,11 +134,8 @@ def test_one_that_is_opened_while_it_is_copied_stays(start, gate):
     tiered.check("a")
 
 
-def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    for name in "abc":
-        tiered.put(name)
+def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(leaving):
+    out, tiered = leaving("abc")
     with out:
         peer, ident = ask(tiered, "create", name="d", layout=bytes_layout(SIZE))
         out.wait()
@@ -124,10 +145,8 @@ def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(start, gate)
     tiered.check("a", "b", "c")
 
 
-def test_a_delete_during_a_spill(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
+def test_a_delete_during_a_spill(leaving):
+    out, tiered = leaving("a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -137,11 +156,9 @@ def test_a_delete_during_a_spill(start, gate):
     empty(tiered)
 
 
-def test_a_replacement_during_a_spill(start, gate):
+def test_a_replacement_during_a_spill(leaving):
     """The new version is not what was copied."""
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
+    out, tiered = leaving("a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -153,10 +170,8 @@ def test_a_replacement_during_a_spill(start, gate):
     assert tiered.tier("host")["copies"] == 1
 
 
-def test_an_alias_made_while_a_copy_is_under_way(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
+def test_an_alias_made_while_a_copy_is_under_way(leaving):
+    out, tiered = leaving("a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -169,10 +184,8 @@ def test_an_alias_made_while_a_copy_is_under_way(start, gate):
     tiered.check("a")
 
 
-def test_a_pin_while_a_copy_is_under_way(start, gate):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    tiered.put("a")
+def test_a_pin_while_a_copy_is_under_way(leaving):
+    out, tiered = leaving("a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -182,11 +195,8 @@ def test_a_pin_while_a_copy_is_under_way(start, gate):
     assert tiered.stats()["devices"][0]["pinned"] == SIZE
 
 
-def test_killed_while_it_waits_for_room(start, gate, child):
-    out = gate(OUT)
-    tiered = start(env=out.env)
-    for name in "abc":
-        tiered.put(name)
+def test_killed_while_it_waits_for_room(leaving, child):
+    out, tiered = leaving("abc")
 
     def work(peer):
         peer.request("create", name="d", layout=bytes_layout(SIZE))
@@ -205,11 +215,8 @@ def test_killed_while_it_waits_for_room(start, gate, child):
 # ---- on the way back ---------------------------------------------------------------------------
 
 
-def test_two_wait_for_one_restore(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_two_wait_for_one_restore(returning):
+    back, tiered = returning("a")
     with back:
         waiting = [ask(tiered, "open", name="a") for _ in range(3)]
         waiting.append(ask(tiered, "restore", name="a"))
@@ -223,11 +230,8 @@ def test_two_wait_for_one_restore(start, gate):
     assert tiered.tier("host")["reads"] == 1
 
 
-def test_a_restore_and_a_delete(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_a_restore_and_a_delete(returning):
+    back, tiered = returning("a")
     with back:
         opener, opening = ask(tiered, "open", name="a")
         restorer, restoring = ask(tiered, "restore", name="a")
@@ -240,11 +244,8 @@ def test_a_restore_and_a_delete(start, gate):
     empty(tiered)
 
 
-def test_a_restore_and_a_replacement(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_a_restore_and_a_replacement(returning):
+    back, tiered = returning("a")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -255,11 +256,8 @@ def test_a_restore_and_a_replacement(start, gate):
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
 
 
-def test_a_restore_and_an_alias(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_a_restore_and_an_alias(returning):
+    back, tiered = returning("a")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -271,13 +269,9 @@ def test_a_restore_and_an_alias(start, gate):
     assert tiered.tier("host")["reads"] == 1
 
 
-def test_an_alias_does_not_make_one_that_comes_back_leave(start, gate):
+def test_an_alias_does_not_make_one_that_comes_back_leave(returning):
     """It has room on the device, and is not there yet."""
-    back = gate(IN)
-    tiered = start(env=back.env)
-    for name in "ab":
-        tiered.put(name)
-    tiered.peer.call("spill", name="a")
+    back, tiered = returning("ab")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -295,11 +289,8 @@ def test_an_alias_does_not_make_one_that_comes_back_leave(start, gate):
     assert opened.read() == content("a", SIZE)[5:55]
 
 
-def test_pinned_while_it_is_restored(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_pinned_while_it_is_restored(returning):
+    back, tiered = returning("a")
     with back:
         peer, ident = ask(tiered, "restore", name="a")
         back.wait()
@@ -313,11 +304,8 @@ def test_pinned_while_it_is_restored(start, gate):
     assert tiered.stats()["devices"][0]["pinned"] == 0
 
 
-def test_killed_while_it_waits_for_a_restore(start, gate, child):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.peer.call("spill", name="a")
+def test_killed_while_it_waits_for_a_restore(returning, child):
+    back, tiered = returning("a")
     with back:
         one = child(tiered.daemon, lambda peer: peer.request("open", name="a"))
         back.wait()
@@ -331,12 +319,8 @@ def test_killed_while_it_waits_for_a_restore(start, gate, child):
     assert tiered.tier_of("a") == "host"
 
 
-def test_others_are_opened_while_one_comes_back(start, gate):
-    back = gate(IN)
-    tiered = start(env=back.env)
-    tiered.put("a")
-    tiered.put("b")
-    tiered.peer.call("spill", name="a")
+def test_others_are_opened_while_one_comes_back(returning):
+    back, tiered = returning("ab")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
