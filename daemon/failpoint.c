@@ -51,6 +51,12 @@ void gb_failpoint(enum gb_failpoint point)
         kill(getpid(), SIGKILL);
 }
 
+bool gb_failpoint_is_next(enum gb_failpoint point)
+{
+    return words && atomic_load(&words[GB_FAILPOINT_ARMED]) == (uint64_t)point + 1 &&
+           atomic_load(&words[GB_FAILPOINT_COUNTDOWN]) == 1;
+}
+
 bool gb_failpoint_ends_grace(void)
 {
     return words && atomic_load(&words[GB_FAILPOINT_END_GRACE]) != 0;

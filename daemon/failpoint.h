@@ -87,6 +87,8 @@ enum gb_failpoint_word {
 void gb_failpoints_begin(void);
 /* Kills the process if `point` is armed and it is its turn. */
 void gb_failpoint(enum gb_failpoint point);
+/* Whether it will do so when `point` is passed next, unless the test changes its mind. */
+bool gb_failpoint_is_next(enum gb_failpoint point);
 /* Whether the test has ended the grace period. */
 bool gb_failpoint_ends_grace(void);
 
@@ -99,6 +101,12 @@ static inline void gb_failpoints_begin(void)
 static inline void gb_failpoint(enum gb_failpoint point)
 {
     (void)point;
+}
+
+static inline bool gb_failpoint_is_next(enum gb_failpoint point)
+{
+    (void)point;
+    return false;
 }
 
 static inline bool gb_failpoint_ends_grace(void)

@@ -257,12 +257,9 @@ static int reserve(struct gb_journal *journal, size_t bytes)
 /* What a kill in the middle of the write leaves. */
 static void tear(const struct gb_journal *journal, size_t bytes)
 {
-#ifdef GB_FAILPOINTS
-    (void)write_all(journal->fd, journal->buffer, bytes / 16 * 8, journal->bytes);
-#endif
+    if (gb_failpoint_is_next(GB_FAILPOINT_APPEND_TORN))
+        (void)write_all(journal->fd, journal->buffer, bytes / 16 * 8, journal->bytes);
     GB_FAILPOINT(APPEND_TORN);
-    (void)journal;
-    (void)bytes;
 }
 
 int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
