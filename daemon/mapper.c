@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <stdlib.h>
 
 #include "store.h"
@@ -66,8 +67,17 @@ void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)
     gb_segment_unmapped(store, segment);
 }
 
+unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most)
+{
+    struct gb_link *mappings = &mapper->mappings;
+    unsigned ended = 0;
+
+    for (; ended < most && !gb_list_empty(mappings); ended++)
+        gb_mapping_end(store, GB_CONTAINER(mappings->next, struct gb_mapping, of_mapper));
+    return ended;
+}
+
 void gb_mapper_end(struct gb_store *store, struct gb_mapper *mapper)
 {
-    GB_LIST_EACH(&mapper->mappings, link)
-        gb_mapping_end(store, GB_CONTAINER(link, struct gb_mapping, of_mapper));
+    gb_mapper_end_some(store, mapper, UINT_MAX);
 }

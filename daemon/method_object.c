@@ -79,6 +79,18 @@ static int check_creation(struct gb_call *call, const struct create_params *para
     return r;
 }
 
+/* It may be long: the name may have been taken since it was checked. */
+static int read_layout(struct gb_call *call, const struct create_params *params,
+                       enum gb_layout_form form, struct gb_pool *pool, struct gb_layout *layout)
+{
+    int r;
+
+    gb_call_share(call, pool);
+    r = gb_layout_read(params->layout, form, GB_PARAM("layout"), pool, layout, &call->error);
+    gb_call_alone(pool);
+    return r < 0 ? r : check_name(call, &params->name, params->replace);
+}
+
 static int add_bytes(struct gb_buffer *buffer, void *arg)
 {
     *(uint64_t *)arg += buffer->bytes;
@@ -235,8 +247,7 @@ static int create(struct gb_call *call, const struct create_params *params,
     int r = check_creation(call, params, &creation);
 
     if (r == 0)
-        r = gb_layout_read(params->layout, GB_LAYOUT_CREATE, GB_PARAM("layout"), &(*unsealed)->pool,
-                           &(*unsealed)->layout, &call->error);
+        r = read_layout(call, params, GB_LAYOUT_CREATE, &(*unsealed)->pool, &(*unsealed)->layout);
     if (r == 0)
         r = gb_layout_measure(&(*unsealed)->layout, &creation.total, &call->error);
     if (r == 0)
@@ -323,7 +334,7 @@ static struct gb_column *find_column(struct gb_layout *layout, const struct gb_s
 static int read_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout,
                             bool set)
 {
-    struct gb_json_walk walk = gb_json_walk(object);
+    struct gb_json_walk walk = gb_json_walk(object, call->pool);
     struct gb_json key, item;
 
     while (gb_json_next(&walk, &key, &item)) {
@@ -456,7 +467,7 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
         GB_FIELD(struct settled_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
     };
     const struct settle_params *params = p;
-    struct gb_json_walk walk = gb_json_walk(params->objects);
+    struct gb_json_walk walk = gb_json_walk(params->objects, call->pool);
     struct gb_json item;
     uint64_t index = 0;
 
@@ -549,7 +560,7 @@ static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
 static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
                         struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
 {
-    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
     uint32_t seen = 0;
     struct gb_json item;
 
@@ -598,8 +609,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
 
     (void)present;
     if (r == 0)
-        r = gb_layout_read(params->layout, GB_LAYOUT_REGISTER, GB_PARAM("layout"), call->pool,
-                           &layout, &call->error);
+        r = read_layout(call, params, GB_LAYOUT_REGISTER, call->pool, &layout);
     if (r == 0)
         r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
     if (r == 0)

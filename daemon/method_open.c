@@ -126,7 +126,7 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
     if (r == COMES_BACK) /* it left again for the sake of the others */
         gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
-    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0)
+    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
         gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
                           "\"%s\" did not appear within %" PRIu64 " ms", name->text,
                           params->wait_ms);
@@ -139,22 +139,55 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
     gb_write_char(list, '}');
 }
 
-/* One entry: a lease and its object, or why not. `left` names come after it. */
-static void open_entry(struct gb_call *call, const struct open_params *params,
-                       const struct gb_string *name, bool all, size_t left,
-                       struct gb_segments *segments, struct gb_writer *list)
+static void write_no_room(struct gb_call *call, struct gb_writer *list)
 {
+    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask again");
+    write_entry_error(call, list);
+}
+
+/* What a request for many names has got so far. */
+struct opening {
+    struct gb_segments segments;
+    struct gb_lease **leases;
+    size_t count;
+    uint64_t hits, misses; /* that were counted */
+};
+
+static void undo(struct gb_call *call, struct opening *opening)
+{
+    while (opening->count > 0)
+        gb_lease_end(&call->server->registry, opening->leases[--opening->count]);
+    gb_segments_forget(call, &opening->segments, 0);
+    call->server->metrics.hits -= opening->hits;
+    call->server->metrics.misses -= opening->misses;
+}
+
+/* One entry: a lease and its object, or why not. `left` names come after it. False if the message has
+   no room for it. */
+static bool open_entry(struct gb_call *call, const struct open_params *params,
+                       const struct gb_string *name, bool all, size_t left, struct opening *opening)
+{
+    struct gb_writer *list = &call->server->desk.list_writer;
+    const struct gb_metrics *metrics = &call->server->metrics;
+    uint64_t hits = metrics->hits, misses = metrics->misses;
+    unsigned segments = opening->segments.count;
     struct gb_lease *lease = NULL;
     size_t before = list->length;
 
-    write_entry(call, params, name, all, segments, &lease, list);
-    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes))
-        return;
+    write_entry(call, params, name, all, &opening->segments, &lease, list);
+    opening->hits += metrics->hits - hits;
+    opening->misses += metrics->misses - misses;
+    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes)) {
+        if (lease)
+            opening->leases[opening->count++] = lease;
+        return true;
+    }
     if (lease)
         gb_lease_end(&call->server->registry, lease);
+    gb_segments_forget(call, &opening->segments, segments);
     list->length = before;
-    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask again");
-    write_entry_error(call, list);
+    write_no_room(call, list);
+    return false;
 }
 
 static bool all_there(struct gb_call *call, const struct gb_string *names, size_t count)
@@ -202,36 +235,98 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
     return waits;
 }
 
+/* Whether a name, in a pause, went away that was there before, or its content did. */
+static bool has_gone(struct gb_call *call, const struct open_params *params,
+                     const struct gb_string *name)
+{
+    struct gb_object *object;
+
+    if (gb_call_find(call, name, &object) < 0)
+        return params->wait_ms > 0;
+    return !object->storage->resident;
+}
+
+/* Opens all, pausing, in which case everything is there as far as can be told without a pause. False,
+   with nothing changed, if that turns out to be so no longer. */
+static bool open_entries(struct gb_call *call, const struct open_params *params,
+                         const struct gb_string *names, size_t count, bool all, bool pauses,
+                         struct opening *opening)
+{
+    struct gb_writer *list = &call->server->desk.list_writer;
+    uint64_t before = call->server->pauses;
+    bool room = true;
+
+    gb_writer_reset(list);
+    for (size_t i = 0; i < count; i++) {
+        if (pauses && i % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
+        if (call->server->pauses != before && has_gone(call, params, &names[i])) {
+            undo(call, opening);
+            return false;
+        }
+        if (i > 0)
+            gb_write_char(list, ',');
+        if (room)
+            room = open_entry(call, params, &names[i], all, count - i - 1, opening);
+        else
+            write_no_room(call, list); /* not tried: one after another could be written in vain */
+    }
+    return true;
+}
+
+static int answer_names(struct gb_call *call, const struct opening *opening)
+{
+    const struct gb_writer *list = &call->server->desk.list_writer;
+
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
+    gb_write(call->writer, list->data, list->length);
+    GB_WRITE_LITERAL(call->writer, "],");
+    gb_segments_write(call->writer, &opening->segments);
+    gb_write_char(call->writer, '}');
+    call->writer->failed |= list->failed;
+    return GB_DONE;
+}
+
+/* Whether everything can be opened without waiting, as far as can be told with pauses. */
+static bool seem_ready(struct gb_call *call, const struct open_params *params,
+                       const struct gb_string *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
+        if (has_gone(call, params, &names[i]))
+            return false;
+    }
+    return true;
+}
+
 static int open_names(struct gb_call *call, const struct open_params *params, bool all)
 {
-    struct gb_segments segments = {0};
-    struct gb_writer *list = &call->server->list_writer;
+    struct opening opening = {.count = 0};
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r = gb_call_strings(call, params->names, "names", &names, &count);
+    int r;
 
+    gb_call_share(call, call->pool);
+    r = gb_call_strings(call, params->names, "names", &names, &count);
+    gb_call_alone(call->pool);
     if (r < 0)
         return r;
+    opening.leases = gb_pool_alloc(call->pool, count * sizeof(struct gb_lease *));
+    if (!opening.leases)
+        return gb_call_no_memory(call);
+    if (seem_ready(call, params, names, count) &&
+        open_entries(call, params, names, count, all, true, &opening))
+        return answer_names(call, &opening);
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
         call->server->metrics.misses += !call->wait;
         return gb_call_wait_names(call, names, count, params->wait_ms);
     }
     if (restore_names(call, params, names, count))
         return GB_WAITS;
-    gb_writer_reset(list);
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            gb_write_char(list, ',');
-        open_entry(call, params, &names[i], all, count - i - 1, &segments, list);
-    }
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
-    gb_write(call->writer, list->data, list->length);
-    GB_WRITE_LITERAL(call->writer, "],");
-    gb_segments_write(call->writer, &segments);
-    gb_write_char(call->writer, '}');
-    call->writer->failed |= list->failed;
-    return GB_DONE;
+    open_entries(call, params, names, count, all, false, &opening);
+    return answer_names(call, &opening);
 }
 
 static int handle_open(struct gb_call *call, const void *p, uint64_t present)
@@ -253,7 +348,7 @@ static int handle_open(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_open = {
-    GB_METHOD_ROW("open", 0, open_fields, handle_open, struct open_params)};
+    GB_METHOD_ROW("open", GB_METHOD_APART, open_fields, handle_open, struct open_params)};
 
 /* ---- release ---- */
 
@@ -302,8 +397,8 @@ static int handle_release(struct gb_call *call, const void *p, uint64_t present)
     return r < 0 ? r : gb_call_empty(call);
 }
 
-const struct gb_method gb_method_release = {
-    GB_METHOD_ROW("release", 0, release_fields, handle_release, struct release_params)};
+const struct gb_method gb_method_release = {GB_METHOD_ROW(
+    "release", GB_METHOD_APART, release_fields, handle_release, struct release_params)};
 
 /* ---- hello ---- */
 
@@ -452,11 +547,12 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
     if (r < 0)
         return r;
     resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
-    resume->objects =
-        gb_pool_alloc(call->pool, (gb_json_count(params.objects) + 1) * sizeof(*resume->objects));
+    resume->objects = gb_pool_alloc(call->pool, (gb_json_count(params.objects, call->pool) + 1) *
+                                                    sizeof(*resume->objects));
     if (!resume->objects)
         return gb_call_no_memory(call);
-    for (walk = gb_json_walk(params.objects); gb_json_next(&walk, NULL, &item); resume->count++) {
+    for (walk = gb_json_walk(params.objects, call->pool); gb_json_next(&walk, NULL, &item);
+         resume->count++) {
         struct gb_path path = {.up = &objects_path, .index = resume->count};
 
         r = read_resumed(call, item, &path, &resume->objects[resume->count]);
@@ -529,7 +625,7 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct hello_params *params = p;
     struct gb_server *server = call->server;
-    struct gb_writer *list = &server->list_writer;
+    struct gb_writer *list = &server->desk.list_writer;
     struct resume resume = {0};
     int r = greet(call, params, &resume);
 

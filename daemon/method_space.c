@@ -340,6 +340,7 @@ static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint6
 {
     int r = gb_call_check_lost(call, storage->device);
 
+    gb_sessions_give_back(call->server, UINT64_MAX); /* there may be room */
     if (r == 0)
         r = gb_call_move_failure(call, storage);
     if (r == 0)

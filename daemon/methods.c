@@ -8,7 +8,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "pause.h"
 #include "probes.h"
+
 /* In the order of docs/PROTOCOL.md. */
 static const struct gb_method *const methods[] = {
     &gb_method_hello, &gb_method_create,  &gb_method_seal,    &gb_method_settle,
@@ -73,6 +75,9 @@ static int handle(struct gb_call *call)
         if (r < 0)
             return r;
     }
+    gb_call_alone(call->pool);
+    if (!(method->flags & GB_METHOD_APART))
+        gb_sessions_give_back(call->server, UINT64_MAX);
     for (size_t i = 0; i < method->field_count; i++)
         if ((method->fields[i].flags & GB_FIELD_REQUIRED) && !(present & (uint64_t)1 << i))
             return gb_fail_at(&call->error, GB_PARAM(method->fields[i].name), "missing");
@@ -146,8 +151,8 @@ static void call_init(struct gb_call *call, struct gb_session *session, const ch
     memset(call, 0, offsetof(struct gb_call, error));
     call->server = server;
     call->session = session;
-    call->pool = &server->pool;
-    call->writer = &server->writer;
+    call->pool = &server->desk.pool;
+    call->writer = &server->desk.writer;
     call->line = line;
     call->line_length = length;
     gb_pool_reset(call->pool);
@@ -180,6 +185,7 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
     int r;
 
     call_init(&call, session, line, length);
+    gb_call_share(&call, call.pool);
     r = gb_rpc_read_request(line, length, call.pool, &request, &call.error);
     call.id = request.id;
     call.params_text = request.params;
@@ -238,6 +244,32 @@ bool gb_methods_retry(struct gb_wait *wait, bool last_try)
 }
 
 /* ---- for the handlers ---- */
+
+/* One that waited is tried in the middle of things, and one that is drained is to be gone: they do not
+   let others in. */
+static bool may_pause(const struct gb_call *call)
+{
+    return call->session->serving && !call->server->pausing && !call->wait;
+}
+
+void gb_call_pause(struct gb_call *call)
+{
+    if (may_pause(call))
+        gb_pause(call->server);
+}
+
+void gb_call_share(struct gb_call *call, struct gb_pool *pool)
+{
+    if (!may_pause(call))
+        return;
+    pool->pause = gb_pause;
+    pool->pause_arg = call->server;
+}
+
+void gb_call_alone(struct gb_pool *pool)
+{
+    pool->pause = NULL;
+}
 
 void gb_call_begin_result(struct gb_call *call)
 {
@@ -365,9 +397,9 @@ int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
 int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
                     struct gb_string **out, size_t *out_count)
 {
-    size_t count = gb_json_count(array), i = 0;
+    size_t count = gb_json_count(array, call->pool), i = 0;
     struct gb_string *strings = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*strings));
-    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
     struct gb_json item;
 
     if (!strings)
@@ -386,7 +418,7 @@ int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
                  int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path))
 {
-    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
     struct gb_error first = {0};
     struct gb_json item;
     uint64_t index = 0;
@@ -394,6 +426,8 @@ int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
     for (; gb_json_next(&walk, NULL, &item); index++) {
         struct gb_path path = {.up = GB_PARAM(key), .index = index};
 
+        if (index % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
         if (one(call, item, &path) < 0 && !first.code)
             first = call->error;
     }
@@ -442,7 +476,7 @@ static int no_descriptor(struct gb_call *call, int why)
 
 /* Enters one segment in the reply and in the account of who maps what. */
 static int note_segment(struct gb_call *call, struct gb_segments *segments,
-                        struct gb_segment *segment, enum gb_access access)
+                        struct gb_segment *segment, enum gb_access had, enum gb_access access)
 {
     bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
     int fd = by_fd ? fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3) : -1;
@@ -456,15 +490,15 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     }
     segments->items[segments->count].segment = segment;
     segments->items[segments->count].access = access;
+    segments->items[segments->count].had = had;
     segments->items[segments->count++].fd_index = by_fd ? (int)call->reply_fd_count : -1;
     if (by_fd)
         call->reply_fds[call->reply_fd_count++] = fd;
     return 0;
 }
 
-/* Takes back what note_segment entered last. `had`: the access that the session had before, if any.
- */
-static void forget_segment(struct gb_call *call, struct gb_segments *segments, enum gb_access had)
+/* Takes back what note_segment entered last. */
+static void forget_last(struct gb_call *call, struct gb_segments *segments)
 {
     const struct gb_segment *segment = segments->items[--segments->count].segment;
     struct gb_mapping *mapping =
@@ -472,10 +506,16 @@ static void forget_segment(struct gb_call *call, struct gb_segments *segments, e
 
     if (segments->items[segments->count].fd_index >= 0)
         close(call->reply_fds[--call->reply_fd_count]);
-    if (had != GB_ACCESS_NONE)
-        mapping->access = had;
+    if (segments->items[segments->count].had != GB_ACCESS_NONE)
+        mapping->access = segments->items[segments->count].had;
     else
         gb_mapping_end(&call->server->store, mapping);
+}
+
+void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count)
+{
+    while (segments->count > count)
+        forget_last(call, segments);
 }
 
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
@@ -499,12 +539,11 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
     if (segments->count + count > GB_LIMIT(fds))
         return 1;
     for (entered = 0; entered < count; entered++) {
-        int r = note_segment(call, segments, wanted[entered], access);
+        int r = note_segment(call, segments, wanted[entered], had[entered], access);
 
         if (r == 0)
             continue;
-        while (entered-- > 0)
-            forget_segment(call, segments, had[entered]);
+        gb_segments_forget(call, segments, segments->count - entered);
         return r;
     }
     return 0;

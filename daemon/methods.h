@@ -42,6 +42,7 @@ enum gb_outcome {
 enum gb_method_flags {
     GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
     GB_METHOD_FDS = 2,   /* may bring descriptors */
+    GB_METHOD_APART = 4, /* asks nothing that depends on leases of others */
 };
 
 struct gb_method {
@@ -75,6 +76,17 @@ bool gb_methods_retry(struct gb_wait *wait, bool timed_out);
 /* The path `params` or `params.KEY`. */
 #define GB_PARAM(key_) (&(const struct gb_path){.up = &gb_params_path, .key = (key_)})
 extern const struct gb_path gb_params_path;
+
+/*
+ * A request that takes long lets others have their turn, where it does not matter what they do: while
+ * it reads its own text, or between two parts of its work that each stand for themselves. Nothing that
+ * it has looked up before may be relied on after. Handlers begin alone.
+ */
+#define GB_CALL_PAUSE_ITEMS 32            /* of what it does to many, before each so many */
+void gb_call_pause(struct gb_call *call); /* now, if it is time */
+/* Whenever a long text is read into the pool, until gb_call_alone(). */
+void gb_call_share(struct gb_call *call, struct gb_pool *pool);
+void gb_call_alone(struct gb_pool *pool);
 
 void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
 /* An empty result. */
@@ -111,7 +123,8 @@ struct gb_segments {
     struct {
         const struct gb_segment *segment;
         enum gb_access access;
-        int fd_index; /* -1: the handle is not a descriptor */
+        int fd_index;       /* -1: the handle is not a descriptor */
+        enum gb_access had; /* what the session had of it before */
     } items[GB_LIMIT(fds)];
     unsigned count;
 };
@@ -123,6 +136,8 @@ struct gb_segments {
  */
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all);
+/* Takes the last ones back, down to so many: the reply does not bring them after all. */
+void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
 /* Past this an answer that lists ends with "truncated":true: all of it would not fit one message. */

@@ -1,6 +1,7 @@
 #include "registry.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -635,8 +636,16 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
         object_free(registry, object);
 }
 
+unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, unsigned most)
+{
+    unsigned ended = 0;
+
+    for (; ended < most && !gb_list_empty(&holder->leases); ended++)
+        gb_lease_end(registry, GB_CONTAINER(holder->leases.next, struct gb_lease, of_holder));
+    return ended;
+}
+
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
 {
-    GB_LIST_EACH(&holder->leases, link)
-        gb_lease_end(registry, GB_CONTAINER(link, struct gb_lease, of_holder));
+    gb_holder_end_some(registry, holder, UINT_MAX);
 }

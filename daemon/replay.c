@@ -308,7 +308,7 @@ static bool is_json(const char *text, size_t length)
 {
     struct gb_json value;
 
-    return !memchr(text, '\n', length) && gb_json_check(text, length, &value, NULL) == 0;
+    return !memchr(text, '\n', length) && gb_json_check(text, length, NULL, &value, NULL) == 0;
 }
 
 static int check_text(const struct gb_replayed_storage *storage,

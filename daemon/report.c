@@ -301,6 +301,7 @@ void gb_query_step(struct gb_server *server, struct gb_query *query)
         query->done = true;
         return;
     }
+    gb_sessions_give_back(server, UINT64_MAX); /* who has ended holds nothing */
     switch (query->kind) {
     case GB_QUERY_METRICS:
         gb_metrics_write(server, &query->writer);

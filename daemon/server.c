@@ -14,6 +14,7 @@
 
 #include "failpoint.h"
 #include "methods.h"
+#include "pause.h"
 #include "watch.h"
 
 #define ACCEPT_BATCH 4 /* who waits for an answer does not wait for many that come */
@@ -100,7 +101,7 @@ static void on_prepare(uv_prepare_t *handle)
     const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
-    if (!gb_list_empty(&server->busy) || may_go_on(server))
+    if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) || may_go_on(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);
@@ -143,13 +144,13 @@ static void withdraw_lost(struct gb_server *server)
     }
 }
 
-static void flush_dirty(struct gb_server *server)
+static void flush_dirty(struct gb_server *server, size_t most)
 {
     while (!gb_list_empty(&server->dirty)) {
         struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
 
         gb_list_remove(&session->dirty);
-        gb_session_flush(session);
+        gb_session_flush(session, most);
     }
 }
 
@@ -204,10 +205,12 @@ static void serve(struct gb_server *server)
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
     until = uv_hrtime() + server->slice_ns;
+    if (!gb_list_empty(&server->leaving))
+        gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
     do {
         gb_waits_run(server, until);
         retire_idle(server);
-        flush_dirty(server);
+        flush_dirty(server, GB_SESSION_SEND_BYTES);
     } while (may_go_on(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
     if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
@@ -359,6 +362,24 @@ static int make_instance(struct gb_server *server, struct gb_error *error)
     return 0;
 }
 
+static bool make_desk(struct gb_desk *desk)
+{
+    gb_writer_init(&desk->writer, GB_LIMIT(line_bytes));
+    gb_writer_init(&desk->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
+    desk->scratch = malloc(GB_SCRATCH_BYTES);
+    desk->end_scratch = malloc(GB_SCRATCH_BYTES);
+    return desk->scratch && desk->end_scratch;
+}
+
+static void end_desk(struct gb_desk *desk)
+{
+    gb_pool_end(&desk->pool);
+    gb_writer_end(&desk->writer);
+    gb_writer_end(&desk->list_writer);
+    free(desk->scratch);
+    free(desk->end_scratch);
+}
+
 int gb_server_init(struct gb_server *server, const struct gb_config *config, struct gb_error *error)
 {
     int r;
@@ -374,13 +395,15 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
     gb_list_init(&server->busy);
+    gb_list_init(&server->modest);
+    gb_list_init(&server->gone);
+    gb_list_init(&server->leaving);
     server->slice_ns = GB_SESSION_SLICE_NS;
+    server->pause_ns = GB_PAUSE_NS;
     gb_list_init(&server->dirty);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
-    gb_writer_init(&server->writer, GB_LIMIT(line_bytes));
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
-    gb_writer_init(&server->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
     gb_store_init(&server->store);
     server->store.retire_after_ms = config->retire_after_ms;
     server->store.retire = on_retire;
@@ -388,10 +411,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
-    server->scratch = malloc(GB_SCRATCH_BYTES);
-    server->end_scratch = malloc(GB_SCRATCH_BYTES);
     server->counts = calloc(gb_method_count(), sizeof(*server->counts));
-    if (!server->scratch || !server->end_scratch || !server->counts ||
+    if (!make_desk(&server->desk) || !make_desk(&server->spare_desk) || !server->counts ||
         !gb_metrics_init(&server->metrics, config->http || config->trace))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     r = make_devices(server, error);
@@ -577,7 +598,7 @@ static void say_shutdown(struct gb_server *server, bool resume)
     gb_rpc_end(writer);
     GB_LIST_EACH(&server->sessions, link)
         gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
-    flush_dirty(server);
+    flush_dirty(server, SIZE_MAX);
 }
 
 bool gb_server_run(struct gb_server *server)
@@ -610,6 +631,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 /* The movers finish what they have before the store is asked whether anything is left. */
 static void end_store(struct gb_server *server)
 {
+    gb_sessions_give_back(server, UINT64_MAX);
     gb_state_end(&server->state);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
@@ -644,12 +666,9 @@ void gb_server_end(struct gb_server *server)
         close(server->ends_fd);
     if (server->spare_fd >= 0)
         close(server->spare_fd);
-    gb_pool_end(&server->pool);
-    gb_writer_end(&server->writer);
+    end_desk(&server->desk);
+    end_desk(&server->spare_desk);
     gb_writer_end(&server->event_writer);
-    gb_writer_end(&server->list_writer);
-    free(server->scratch);
-    free(server->end_scratch);
     gb_metrics_end(&server->metrics);
     free(server->counts);
 }

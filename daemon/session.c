@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "methods.h"
+#include "pause.h"
 #include "watch.h"
 
 static void queue(struct gb_session *session)
@@ -90,7 +92,7 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
     return 0;
 }
 
-static void end_hung_up(struct gb_server *server, struct gb_session *current);
+static bool end_hung_up(struct gb_server *server);
 
 /* Says why a session is turned away, as far as one write goes. */
 static int turn_away(struct gb_session *session, const struct gb_error *error)
@@ -123,7 +125,7 @@ static int admit(struct gb_session *session)
         return GPUBUF_E_NO_MEMORY;
     if (server->session_count >= limits->sessions ||
         session->user->sessions >= session->user->quota->sessions)
-        end_hung_up(server, NULL); /* who has gone leaves room */
+        end_hung_up(server); /* who has gone leaves room */
     if (server->session_count >= limits->sessions) {
         gb_fail_limit(&error, "sessions", (long long)limits->sessions, "sessions of the daemon");
         return turn_away(session, &error);
@@ -209,6 +211,31 @@ static void withdraw_produced(struct gb_session *session)
     }
 }
 
+/* Some of what an ended session held; when nothing is left, the session itself. */
+static void give_back_some(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    unsigned most = GB_SESSION_LEAVES_ITEMS;
+
+    most -= gb_holder_end_some(&server->registry, &session->holder, most);
+    most -= gb_mapper_end_some(&server->store, &session->mapper, most);
+    if (most == 0)
+        return;
+    gb_list_remove(&session->of_server);
+    uv_close((uv_handle_t *)&session->poll, on_closed);
+}
+
+void gb_sessions_give_back(struct gb_server *server, uint64_t until)
+{
+    while (!gb_list_empty(&server->leaving)) {
+        struct gb_link *first = server->leaving.next;
+
+        give_back_some(GB_CONTAINER(first, struct gb_session, of_server));
+        if (until != UINT64_MAX && uv_hrtime() >= until)
+            return;
+    }
+}
+
 void gb_session_end(struct gb_session *session, const char *why)
 {
     struct gb_server *server = session->server;
@@ -222,13 +249,13 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_waits_end_session(session);
     gb_watches_end_session(session);
     withdraw_produced(session);
-    gb_holder_end(&server->registry, &session->holder);
-    gb_mapper_end(&server->store, &session->mapper);
     gb_timer_cancel(server, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);
     gb_list_remove(&session->dirty);
+    gb_list_remove(&session->modest);
+    gb_list_remove(&session->gone);
     server->session_count--;
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;
@@ -236,13 +263,14 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_user_unref(session->user);
     session->user = NULL;
     uv_poll_stop(&session->poll);
-    uv_close((uv_handle_t *)&session->poll, on_closed);
     gb_conn_end(&session->conn); /* leaves ends_fd by itself: it is the last descriptor */
+    gb_list_append(&server->leaving, &session->of_server);
+    give_back_some(session);
 }
 
 /* ---- sending ---- */
 
-void gb_session_flush(struct gb_session *session)
+void gb_session_flush(struct gb_session *session, size_t most)
 {
     int r;
 
@@ -254,7 +282,7 @@ void gb_session_flush(struct gb_session *session)
     }
     if (!gb_conn_has_output(&session->conn) || session->deaf)
         return;
-    r = gb_conn_flush(&session->conn);
+    r = gb_conn_flush_some(&session->conn, most);
     charge(session);
     if (r == 0 || r == 1)
         poll_for(session);
@@ -311,12 +339,12 @@ static void serve_lines(struct gb_session *session, uint64_t until)
            (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
         if (gb_methods_serve(session, line, length) < 0) {
-            gb_session_flush(session);
+            gb_session_flush(session, SIZE_MAX);
             gb_session_end(session, "its messages and descriptors are out of step");
             return;
         }
         if (!session->ended && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES) {
-            gb_session_flush(session);
+            gb_session_flush(session, SIZE_MAX);
             session->throttled =
                 !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
         }
@@ -358,32 +386,54 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "out of memory");
 }
 
-/* Ends the sessions whose peers have hung up, `current` excepted: that is noted in it. */
-static void end_hung_up(struct gb_server *server, struct gb_session *current)
+/* Whether it ends in no time: little to be served still, and little to be given back. */
+static bool ends_briefly(const struct gb_session *session)
+{
+    int unread = 0;
+
+    return !session->conn.in.partial && session->holder.count <= GB_SESSION_LEAVES_ITEMS &&
+           ioctl(session->conn.fd, FIONREAD, &unread) == 0 && unread <= GB_PAUSE_BYTES;
+}
+
+static void note_gone(struct gb_session *session)
+{
+    session->hung_up = true;
+    if (!gb_list_linked(&session->gone))
+        gb_list_append(&session->server->gone, &session->gone);
+}
+
+/* Ends the sessions whose peers have hung up, but for those that are being served: these end after
+   that. In a pause only while they end briefly; false if any are left. */
+static bool end_hung_up(struct gb_server *server)
 {
     struct epoll_event events[64];
     int count;
 
-    if (current && server->session_count == 1)
-        return; /* there is nobody else; its own end shows in receiving */
     do {
         count = epoll_wait(server->ends_fd, events, 64, 0);
         for (int i = 0; i < count; i++) {
             struct gb_session *session = events[i].data.ptr;
 
-            if (current && session == current)
-                current->hung_up = true;
-            else
-                gb_session_drain(session);
+            note_gone(session);
         }
     } while (count == 64);
+    while (!gb_list_empty(&server->gone)) {
+        struct gb_session *session = GB_CONTAINER(server->gone.next, struct gb_session, gone);
+
+        if (server->pausing && !session->serving && !ends_briefly(session))
+            return false;
+        gb_list_remove(&session->gone);
+        if (!session->serving)
+            gb_session_drain(session);
+    }
+    return true;
 }
 
 bool gb_sessions_end_hung_up(struct gb_server *server)
 {
     uint64_t before = server->session_count;
 
-    end_hung_up(server, NULL);
+    end_hung_up(server);
     return server->session_count < before;
 }
 
@@ -395,12 +445,12 @@ void gb_session_drain(struct gb_session *session)
     ssize_t n;
 
     do {
-        n = gb_conn_receive(&session->conn, server->end_scratch, GB_SCRATCH_BYTES);
-        gb_frame_begin(&session->conn.in, server->end_scratch, n > 0 ? (size_t)n : 0);
+        n = gb_conn_receive(&session->conn, server->desk.end_scratch, GB_SCRATCH_BYTES);
+        gb_frame_begin(&session->conn.in, server->desk.end_scratch, n > 0 ? (size_t)n : 0);
         do {
             session->throttled = false;
             serve_lines(session, UINT64_MAX);
-            gb_session_flush(session);
+            gb_session_flush(session, SIZE_MAX);
         } while (!session->ended && session->throttled && !session->deaf);
     } while (n > 0 && !session->ended);
     gb_session_end(session, "the peer hung up");
@@ -417,9 +467,10 @@ static bool receive(struct gb_session *session)
         gb_frame_begin(&session->conn.in, NULL, 0);
         return !session->throttled;
     }
-    n = gb_conn_receive(&session->conn, server->scratch, GB_SCRATCH_BYTES);
+    n = gb_conn_receive(&session->conn, server->desk.scratch,
+                        server->pausing ? GB_PAUSE_BYTES : GB_SCRATCH_BYTES);
     if (n > 0) {
-        gb_frame_begin(&session->conn.in, server->scratch, (size_t)n);
+        gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
         return true;
     }
     if (n == 0 || n == GPUBUF_E_SYSTEM)
@@ -430,24 +481,63 @@ static bool receive(struct gb_session *session)
     return false;
 }
 
+/* Serves what was received, unless somebody has gone meanwhile who cannot be ended now: then later. */
+static void serve_received(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    uint64_t until = uv_hrtime() + server->slice_ns;
+
+    /* Where there is nobody else, its own end shows in receiving. */
+    if (server->session_count > 1 && !end_hung_up(server)) {
+        session->behind = true;
+        if (gb_frame_finish(&session->conn.in) < 0)
+            gb_session_end(session, "out of memory");
+        return;
+    }
+    if (!server->pausing)
+        server->pause_at_ns = until - server->slice_ns + server->pause_ns;
+    serve_lines(session, until);
+    watch_half_line(session);
+}
+
+/* Whether it is one of those who ask for little at a time, as far as can be told now. */
+static void note_modesty(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    bool modest = !session->busy && !session->throttled && !session->behind && !session->hung_up &&
+                  !session->conn.in.partial;
+
+    if (modest && server->modest.next == &session->modest)
+        return;
+    gb_list_remove(&session->modest);
+    if (modest)
+        gb_list_append(server->modest.next, &session->modest);
+}
+
 void gb_session_serve(struct gb_session *session)
 {
-    gb_session_flush(session);
+    gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (!session->ended && receive(session)) {
-        end_hung_up(session->server, session);
-        serve_lines(session, uv_hrtime() + session->server->slice_ns);
-        watch_half_line(session);
+        session->serving = true;
+        serve_received(session);
+        session->serving = false;
     }
     if (session->ended)
         return;
+    note_modesty(session);
     if (session->behind && !session->throttled)
         queue(session);
     gb_watches_pump(session);
-    gb_session_flush(session);
-    if (session->hung_up && !session->ended)
+    gb_session_flush(session, GB_SESSION_SEND_BYTES);
+    if (session->ended)
+        return;
+    if (session->hung_up && !session->server->pausing) {
         gb_session_drain(session);
-    else
-        poll_for(session);
+        return;
+    }
+    if (session->hung_up)
+        note_gone(session); /* what is left of it may take long */
+    poll_for(session);
 }
 
 /* ---- rights ---- */

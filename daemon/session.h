@@ -11,17 +11,23 @@
 
 /* Output piles up to this much before the rest of a session's requests has to wait. */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
+/* So much is sent to it at a time. */
+#define GB_SESSION_SEND_BYTES (128u << 10)
+/* Of what it held when it ended so many leases and mappings go back at once. The rest follows, in slices
+   of time, or as soon as somebody asks for what depends on it. */
+#define GB_SESSION_LEAVES_ITEMS 64
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
 /* For so long a session is served at a time. What else it has sent waits for those who have sent less.
-   A request is never cut short. */
+   A request that takes longer pauses. */
 #define GB_SESSION_SLICE_NS 100000u
 /* Who sends more at a time is busy, and comes after those who do not. */
 #define GB_SESSION_MODEST_LINES 4
 
 struct gb_session {
     struct gb_server *server;
-    struct gb_link of_server, ready, dirty;
+    struct gb_link of_server; /* among the sessions; then, for a while, among those that leave */
+    struct gb_link ready, dirty, modest, gone;
     uint64_t id;
     uv_poll_t poll;
     int poll_events; /* what is polled for now */
@@ -33,6 +39,7 @@ struct gb_session {
     int group_count; /* -1: not asked yet */
     char *client;    /* the name it gave; owned; NULL if none */
     bool greeted, ended;
+    bool serving;       /* it does not end in the middle of that */
     bool hung_up;       /* its end was noted while it was being served */
     bool deaf;          /* nobody will read what it is sent */
     bool throttled;     /* it does not read its replies: not served until it does */
@@ -57,15 +64,19 @@ void gb_session_serve(struct gb_session *session);
 void gb_session_drain(struct gb_session *session);
 /* Ends those whose peers have hung up; true if there were any. */
 bool gb_sessions_end_hung_up(struct gb_server *server);
-/* Gives back all that it held, at once; its memory is freed by the loop. Idempotent. */
+/* Gives back all that it held, though much of it not at once; its memory is freed by the loop.
+   Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
+/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
+   all of it). */
+void gb_sessions_give_back(struct gb_server *server, uint64_t until);
 
 /* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
    latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
                      unsigned count);
-/* Sends what is queued. */
-void gb_session_flush(struct gb_session *session);
+/* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
+void gb_session_flush(struct gb_session *session, size_t most);
 
 /* ---- rights ---- */
 

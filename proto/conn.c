@@ -224,19 +224,20 @@ static ssize_t send_with_fds(int fd, char *bytes, size_t length, const struct gb
 }
 
 /*
- * One call: up to the next message that brings descriptors, or, if that is next, it and all up to
+ * One call, of at most `most` bytes: up to the next message that brings descriptors, or, if that is next, it and all up to
  * the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
  * however few bytes the socket took. Most messages bring none, and send() costs the kernel less to
  * take in than sendmsg().
  */
-static ssize_t send_some(struct gb_conn *conn)
+static ssize_t send_some(struct gb_conn *conn, size_t most)
 {
     struct gb_conn_fds *first = conn->out_fds;
     bool with_fds = first != NULL && first->at == conn->out_sent;
     const struct gb_conn_fds *stop = with_fds ? first->next : first;
     size_t end = stop != NULL ? stop->at : conn->out_length;
     char *bytes = conn->out + conn->out_sent;
-    size_t length = end - conn->out_sent;
+    size_t left = end - conn->out_sent;
+    size_t length = left < most ? left : most;
 
     ssize_t sent;
     do {
@@ -252,17 +253,27 @@ static ssize_t send_some(struct gb_conn *conn)
     return sent;
 }
 
-int gb_conn_flush(struct gb_conn *conn)
+int gb_conn_flush_some(struct gb_conn *conn, size_t most)
 {
     while (gb_conn_has_output(conn)) {
-        if (send_some(conn) >= 0)
+        ssize_t sent = most > 0 ? send_some(conn, most) : 0;
+        if (sent > 0) {
+            most -= (size_t)sent;
             continue;
+        }
+        if (sent == 0)
+            return 1;
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             return 1;
         return errno == EPIPE || errno == ECONNRESET ? GPUBUF_E_CLOSED : GPUBUF_E_SYSTEM;
     }
     free_out(conn);
     return 0;
+}
+
+int gb_conn_flush(struct gb_conn *conn)
+{
+    return gb_conn_flush_some(conn, SIZE_MAX);
 }
 
 bool gb_conn_has_output(const struct gb_conn *conn)

@@ -52,6 +52,8 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
 /* Sends what the socket takes. 0: all sent (and the queue's memory freed), 1: more is left,
    GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
 int gb_conn_flush(struct gb_conn *conn);
+/* The same, of no more than so many bytes. */
+int gb_conn_flush_some(struct gb_conn *conn, size_t most);
 bool gb_conn_has_output(const struct gb_conn *conn);
 size_t gb_conn_output_bytes(const struct gb_conn *conn); /* queued and not sent */
 

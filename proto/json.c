@@ -43,13 +43,15 @@ static inline uint64_t prefix_parity(uint64_t bits)
 }
 
 /* From the opening bracket of a container to after its closing one, 64 bytes at a time. */
-static const char *container_end(const char *p, const char *end)
+static const char *container_end(const char *p, const char *end, struct gb_pool *pool)
 {
+    const char *pause_at = gb_pause_next(p, end, pool);
     unsigned depth = 0;
     uint64_t inside = 0; /* all ones if the block starts inside a string */
     uint64_t carry = 0;
     for (; p < end; p += 64) {
         struct gb_scan scan;
+        gb_pause_past(&pause_at, p, end, pool);
         if (end - p >= 64) {
             scan = gb_scan_block(p);
         } else {
@@ -72,14 +74,14 @@ static const char *container_end(const char *p, const char *end)
     return end;
 }
 
-static inline const char *value_end(const char *p, const char *end)
+static inline const char *value_end(const char *p, const char *end, struct gb_pool *pool)
 {
     if (*p == '"') {
-        p = gb_string_end(p + 1, end);
+        p = gb_string_end(p + 1, end, pool);
         return p < end ? p + 1 : p;
     }
     if (*p == '{' || *p == '[')
-        return container_end(p, end);
+        return container_end(p, end, pool);
     while (p < end && *p != ',' && !gb_is_space(*p))
         p++;
     return p;
@@ -113,11 +115,12 @@ const char *gb_json_type_name(enum gb_json_type type)
     return names[type];
 }
 
-struct gb_json_walk gb_json_walk(struct gb_json container)
+struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool)
 {
     if (container.text == NULL || (container.text[0] != '{' && container.text[0] != '['))
         return (struct gb_json_walk){0};
-    return (struct gb_json_walk){container.text + 1, container.text + container.length - 1};
+    const char *first = container.text + 1, *end = container.text + container.length - 1;
+    return (struct gb_json_walk){first, end, gb_pause_next(first, end, pool), pool};
 }
 
 /* Over what may stand between two values: white space, at most one `mark`, white space. */
@@ -130,6 +133,7 @@ static inline const char *skip_mark(const char *p, const char *end, char mark)
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item)
 {
     const char *end = walk->end;
+    gb_pause_past(&walk->pause_at, walk->next, end, walk->pool);
     const char *p = skip_mark(walk->next, end, ',');
     if (p >= end) {
         walk->next = end;
@@ -139,11 +143,11 @@ bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json
     struct gb_json name = {0};
     if (*end == '}') { /* the closing bracket, which is not part of the walk */
         name.text = p + 1;
-        p = gb_string_end(p + 1, end);
+        p = gb_string_end(p + 1, end, walk->pool);
         name.length = (size_t)(p - name.text);
         p = skip_mark(p + 1, end, ':');
     }
-    const char *after = value_end(p, end);
+    const char *after = value_end(p, end, walk->pool);
     if (key != NULL)
         *key = name;
     *item = (struct gb_json){p, (size_t)(after - p)};
@@ -152,9 +156,9 @@ bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json
 }
 
 /* Counts up to `most`. */
-static size_t count_items(struct gb_json container, size_t most)
+static size_t count_items(struct gb_json container, size_t most, struct gb_pool *pool)
 {
-    struct gb_json_walk walk = gb_json_walk(container);
+    struct gb_json_walk walk = gb_json_walk(container, pool);
     struct gb_json item;
     size_t count = 0;
     while (count < most && gb_json_next(&walk, NULL, &item))
@@ -162,9 +166,9 @@ static size_t count_items(struct gb_json container, size_t most)
     return count;
 }
 
-size_t gb_json_count(struct gb_json container)
+size_t gb_json_count(struct gb_json container, struct gb_pool *pool)
 {
-    return count_items(container, SIZE_MAX);
+    return count_items(container, SIZE_MAX, pool);
 }
 
 /* ---- paths ---- */
@@ -367,15 +371,17 @@ static char *put_utf8(char *out, unsigned code)
 
 /* Checked text between quotes to plain bytes; `out` needs room for raw.length, since every escape
    is longer than what it stands for. Returns the length. */
-static size_t unescape(struct gb_json raw, char *out)
+static size_t unescape(struct gb_json raw, char *out, struct gb_pool *pool)
 {
     static const char meaning[] = {
         ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
         ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
     };
     const char *p = raw.text, *end = p + raw.length;
+    const char *pause_at = gb_pause_next(p, end, pool);
     char *start = out;
     while (p < end) {
+        gb_pause_past(&pause_at, p, end, pool);
         const char *escape = memchr(p, '\\', (size_t)(end - p));
         size_t run = (size_t)((escape != NULL ? escape : end) - p);
         memcpy(out, p, run);
@@ -421,7 +427,7 @@ static inline int decode_string(struct gb_json raw, struct gb_pool *pool, struct
         return GPUBUF_E_NO_MEMORY;
     size_t length = copy_plain(text, raw);
     if (length < raw.length)
-        length = unescape(raw, text);
+        length = unescape(raw, text, pool);
     text[length] = '\0';
     *out = (struct gb_string){text, length};
     return 0;
@@ -487,13 +493,13 @@ static inline size_t find_field(const struct reader *reader, size_t first, const
 }
 
 static int read_array(struct gb_json value, size_t max, const struct gb_path *path,
-                      struct gb_json *out, struct gb_error *error)
+                      struct gb_pool *pool, struct gb_json *out, struct gb_error *error)
 {
     if (!is_type(value, GB_JSON_ARRAY))
         return fail_type(error, path, "an array", value);
     /* n elements take n bytes and n - 1 commas at least. */
     bool may_be_more = max > 0 && (value.length - 1) / 2 > max;
-    if (may_be_more && count_items(value, max + 1) > max)
+    if (may_be_more && count_items(value, max + 1, pool) > max)
         return gb_fail_at(error, path, "expected at most %zu elements", max);
     *out = value;
     return 0;
@@ -522,7 +528,7 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
     case GB_FIELD_STRING:
         return gb_json_string(value, (size_t)field->max, &here, reader->pool, out, reader->error);
     case GB_FIELD_ARRAY:
-        return read_array(value, (size_t)field->max, &here, out, reader->error);
+        return read_array(value, (size_t)field->max, &here, reader->pool, out, reader->error);
     case GB_FIELD_OBJECT:
         if (!is_type(value, GB_JSON_OBJECT))
             return fail_type(reader->error, &here, "an object", value);
@@ -592,7 +598,7 @@ static inline int read_member(struct reader *reader, struct gb_json_walk *walk, 
     size_t i = likely;
     size_t length = i < reader->count ? match_key(reader->fields[i].name, name) : 0;
     if (length == 0) {
-        length = (size_t)(gb_string_end(name, end) - name);
+        length = (size_t)(gb_string_end(name, end, walk->pool) - name);
         i = find_field(reader, likely, name, length);
         if (i == reader->count) {
             int rc = find_unusual(reader, (struct gb_json){name, length}, &i);
@@ -603,7 +609,7 @@ static inline int read_member(struct reader *reader, struct gb_json_walk *walk, 
     *index = i;
     p = skip_mark(name + length + 1, end, ':');
     if (i == reader->count) {
-        walk->next = value_end(p, end);
+        walk->next = value_end(p, end, walk->pool);
         return 0;
     }
 
@@ -618,7 +624,7 @@ static inline int read_member(struct reader *reader, struct gb_json_walk *walk, 
         if (walk->next != NULL)
             return 0;
     }
-    walk->next = value_end(p, end);
+    walk->next = value_end(p, end, walk->pool);
     return read_value(reader, field, (struct gb_json){p, (size_t)(walk->next - p)});
 }
 
@@ -642,7 +648,7 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
     if (object.text != NULL && gb_json_type(object) != GB_JSON_OBJECT)
         return fail_type(error, path, "an object", object);
 
-    struct gb_json_walk walk = gb_json_walk(object);
+    struct gb_json_walk walk = gb_json_walk(object, pool);
     size_t likely = 0; /* members mostly come in the table's order */
     for (;;) {
         size_t i;

@@ -35,24 +35,33 @@ enum gb_json_type {
 };
 
 /*
+ * What follows takes a pool here and there that it takes no memory from: while it passes over a long
+ * text it lets others have their turn (pool.h). NULL where nobody waits.
+ */
+
+/*
  * Checks a whole line. On success *value is its value. Else GPUBUF_E_PARSE and a sentence with the
  * byte offset: "byte 17: expected ':' after a member's name".
  */
-int gb_json_check(const char *text, size_t length, struct gb_json *value, struct gb_error *error);
+int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
+                  struct gb_error *error);
 
 enum gb_json_type gb_json_type(struct gb_json value);  /* of a value that is not absent */
 const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number", … */
 
 /* Walks the members of an object or the elements of an array:
-       struct gb_json_walk walk = gb_json_walk(value);
+       struct gb_json_walk walk = gb_json_walk(value, pool);
        while (gb_json_next(&walk, &key, &item)) …
    `key` (NULL for arrays) is the raw text between its quotes, still with its escapes. */
 struct gb_json_walk {
     const char *next, *end;
+    const char *pause_at; /* when it has come past this */
+    struct gb_pool *pool;
 };
-struct gb_json_walk gb_json_walk(struct gb_json container);
+struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool);
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item);
-size_t gb_json_count(struct gb_json container); /* members or elements */
+/* Members or elements. */
+size_t gb_json_count(struct gb_json container, struct gb_pool *pool);
 
 /* ---- where we are, for messages ---- */
 

@@ -9,6 +9,8 @@ _Static_assert(GB_LIMIT(depth) <= 63, "a container is a bit of `objects`");
 
 struct checker {
     const char *end;
+    struct gb_pool *pool;
+    const char *pause_at; /* when it has come past this */
     /* Where and why the check failed. */
     const char *at;
     const char *reason;
@@ -89,6 +91,7 @@ static const char *check_special(struct checker *checker, const char *p)
 {
     const char *end = checker->end;
     for (;;) {
+        gb_pause_past(&checker->pause_at, p, checker->end, checker->pool);
         if (p == end)
             return refuse(checker, p, "the string is not closed");
         if (*p == '"')
@@ -239,6 +242,7 @@ static inline const char *check_after(struct checker *checker, const char *p)
 static const char *check_all(struct checker *checker, const char *p)
 {
     do {
+        gb_pause_past(&checker->pause_at, p, checker->end, checker->pool);
         if (p == checker->end)
             return refuse(checker, p, "expected a value");
         if (*p == '{' || *p == '[') {
@@ -255,9 +259,11 @@ static const char *check_all(struct checker *checker, const char *p)
     return p;
 }
 
-int gb_json_check(const char *text, size_t length, struct gb_json *value, struct gb_error *error)
+int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
+                  struct gb_error *error)
 {
-    struct checker checker = {.end = text + length};
+    struct checker checker = {.end = text + length, .pool = pool};
+    checker.pause_at = gb_pause_next(text, checker.end, pool);
     const char *first = gb_skip_space(text, checker.end);
     if (check_all(&checker, first) == NULL)
         return gb_fail(error, GPUBUF_E_PARSE, "byte %zu: %s", (size_t)(checker.at - text),

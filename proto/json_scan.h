@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pool.h"
+
 #if defined(__SSE2__) && !defined(GB_JSON_SCAN_PORTABLE)
 #include <emmintrin.h>
 #define GB_SCAN_SSE2 1
@@ -119,6 +121,23 @@ static inline unsigned gb_scan_first(uint64_t bits)
 
 #endif
 
+/* The place in a text from which on a pause is due. */
+static inline const char *gb_pause_next(const char *p, const char *end, const struct gb_pool *pool)
+{
+    bool due = pool && pool->pause && end - p > GB_POOL_PAUSE_BYTES;
+    return due ? p + GB_POOL_PAUSE_BYTES : end;
+}
+
+/* At `p`: pauses if that is past `*at`. */
+static inline void gb_pause_past(const char **at, const char *p, const char *end,
+                                 struct gb_pool *pool)
+{
+    if (p <= *at)
+        return;
+    gb_pool_pause(pool);
+    *at = gb_pause_next(p, end, pool);
+}
+
 /* The first byte that is not plain, or `end`. */
 static inline const char *gb_skip_plain(const char *p, const char *end)
 {
@@ -132,10 +151,13 @@ static inline const char *gb_skip_plain(const char *p, const char *end)
     return p;
 }
 
-/* From after a string's opening quote to its closing one, which is there in checked text. */
-static inline const char *gb_string_end(const char *p, const char *end)
+/* From after a string's opening quote to its closing one, which is there in checked text. Fast, but
+   where there are escapes: among many it pauses. */
+static inline const char *gb_string_end(const char *p, const char *end, struct gb_pool *pool)
 {
+    const char *pause_at = gb_pause_next(p, end, pool);
     for (;;) {
+        gb_pause_past(&pause_at, p, end, pool);
         const char *found = NULL;
         for (; end - p >= GB_SCAN_STEP; p += GB_SCAN_STEP) {
             __auto_type bits = gb_scan_quotes_and_escapes(p);

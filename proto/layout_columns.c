@@ -139,8 +139,8 @@ static int read_metadata(struct gb_layout_reader *reader, struct gb_json value,
                          const struct gb_path *up, struct gb_column *column)
 {
     struct gb_path path = {.up = up, .key = "metadata"};
-    size_t count = gb_json_count(value), twice;
-    struct gb_json_walk walk = gb_json_walk(value);
+    size_t count = gb_json_count(value, reader->pool), twice;
+    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
     struct gb_json key, item;
     struct gb_pair *pairs;
 
@@ -183,8 +183,8 @@ int gb_layout_read_columns(struct gb_layout_reader *reader, struct gb_json value
                            enum gb_column_place place, unsigned depth, const struct gb_path *path,
                            struct gb_column *parent)
 {
-    size_t count = gb_json_count(value);
-    struct gb_json_walk walk = gb_json_walk(value);
+    size_t count = gb_json_count(value, reader->pool);
+    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
     struct gb_json key, item;
     struct gb_column *columns;
 

@@ -12,7 +12,14 @@ struct gb_pool_chunk;
 struct gb_pool {
     struct gb_pool_chunk *chunks; /* newest first */
     char *next, *end;             /* free room in the newest */
+    /* Called now and then by whoever reads a long text into the pool, so that others need not wait for
+       the end of it; NULL: nobody waits. A reset forgets it. */
+    void (*pause)(void *arg);
+    void *pause_arg;
 };
+
+/* After each so many bytes of text. */
+#define GB_POOL_PAUSE_BYTES 4096
 
 /* A zeroed struct gb_pool is an empty pool. */
 /* Makes an empty pool that first hands out `memory`, which stays the caller's and must outlive what
@@ -28,5 +35,12 @@ char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length);
 void gb_pool_reset(struct gb_pool *pool);
 /* Frees everything; the pool is empty and usable again. */
 void gb_pool_end(struct gb_pool *pool);
+
+/* Lets others have their turn. `pool` may be NULL. */
+static inline void gb_pool_pause(struct gb_pool *pool)
+{
+    if (pool && pool->pause)
+        pool->pause(pool->pause_arg);
+}
 
 #endif

@@ -105,7 +105,7 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
 {
     *request = (struct gb_rpc_request){0};
     struct gb_json value;
-    int rc = gb_json_check(line, length, &value, error);
+    int rc = gb_json_check(line, length, pool, &value, error);
     if (rc < 0)
         return rc;
     if (gb_json_type(value) == GB_JSON_ARRAY)
@@ -177,7 +177,7 @@ int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
     *message = (struct gb_rpc_message){0};
     struct gb_json value;
     struct envelope envelope = {0};
-    int rc = gb_json_check(line, length, &value, error);
+    int rc = gb_json_check(line, length, pool, &value, error);
     if (rc < 0)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer sent what is not JSON: %s",
                        error != NULL ? error->message : "");

@@ -30,7 +30,7 @@ int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
     struct gb_error error;
 
     /* A request is one line, which the library writes around these parameters. */
-    if (params && gb_json_check(params, strlen(params), &checked, &error) != 0)
+    if (params && gb_json_check(params, strlen(params), NULL, &checked, &error) != 0)
         return gb_cli_usage(cli, "the parameters are not JSON: %s", error.message);
     if (params && gb_json_type(checked) != GB_JSON_OBJECT)
         return gb_cli_usage(cli, "the parameters are to be a JSON object, such as "

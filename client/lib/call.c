@@ -195,7 +195,7 @@ static int check_call(const struct gpubuf_client *client, const char *method, co
     if (!params)
         params = "{}";
     struct gb_error error;
-    if (gb_json_check(params, strlen(params), value, &error) < 0)
+    if (gb_json_check(params, strlen(params), NULL, value, &error) < 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "params: %s", error.message);
     if (gb_json_type(*value) != GB_JSON_OBJECT)
         return gb_report_text(client, GPUBUF_E_INVALID, "params: expected an object, found %s",

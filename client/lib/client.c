@@ -313,7 +313,7 @@ static int greet(struct gpubuf_client *client, const char *name, int64_t deadlin
         return gb_report_text(NULL, r, "%s", gpubuf_errmsg(client));
     struct gb_error error = {.code = 0};
     struct gb_json value;
-    r = gb_json_check(text, strlen(text), &value, &error);
+    r = gb_json_check(text, strlen(text), NULL, &value, &error);
     if (r == 0)
         r = gb_read_welcome(client, value, NULL, &error);
     free(text);

@@ -308,7 +308,7 @@ static int ask_daemon(const struct gb_lease *lease)
     struct gb_error error;
     struct gb_path path = {.key = "result"};
     if (r == 0) {
-        r = gb_json_check(text, strlen(text), &value, &error);
+        r = gb_json_check(text, strlen(text), NULL, &value, &error);
         if (r == 0)
             r = gb_json_read(value, result_fields, 1, GB_UNKNOWN_IGNORE, &path, &pool, &object,
                              NULL, &error);

@@ -285,7 +285,7 @@ static int read_layout(const char *text, struct registration *registration, stru
     struct gb_path path = {.key = "layout_json"};
     if (!text)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json is NULL");
-    if (gb_json_check(text, strlen(text), &value, error) < 0) {
+    if (gb_json_check(text, strlen(text), NULL, &value, error) < 0) {
         struct gb_error cause = *error;
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json: %s", cause.message);
     }

@@ -65,7 +65,7 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
 
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "segments"};
     struct gb_path step = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(segments);
+    struct gb_json_walk walk = gb_json_walk(segments, NULL);
     struct gb_json key, item;
     for (; gb_json_next(&walk, &key, &item); step.index++) {
         int r = take_segment(grants, reply, item, &step, error);

@@ -74,7 +74,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
 static int check_answer(const struct gpubuf_client *client, const char *text, struct gb_json *value)
 {
     struct gb_error error;
-    if (gb_json_check(text, strlen(text), value, &error) < 0)
+    if (gb_json_check(text, strlen(text), NULL, value, &error) < 0)
         return gb_report_text(client, GPUBUF_E_PROTOCOL, "%s", error.message);
     return 0;
 }
@@ -273,7 +273,7 @@ static int show_page(const struct gpubuf_client *client, const char *text, struc
     if (gb_json_read(value, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &members, NULL, &error) < 0)
         return report_malformed(client, &error);
 
-    struct gb_json_walk walk = gb_json_walk(members.objects);
+    struct gb_json_walk walk = gb_json_walk(members.objects, NULL);
     while (gb_json_next(&walk, &key, &item)) {
         struct gpubuf_info info;
         if (gb_json_type(item) != GB_JSON_OBJECT) {
@@ -408,7 +408,7 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
         return r;
     if (!layout_json)
         return gb_report_text(client, GPUBUF_E_INVALID, "layout_json is NULL");
-    if (gb_json_check(layout_json, strlen(layout_json), &registration.layout, &error) < 0)
+    if (gb_json_check(layout_json, strlen(layout_json), NULL, &registration.layout, &error) < 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
     if (fd < 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);

@@ -353,7 +353,7 @@ static int many_read(struct open_many *many, struct gb_grants *grants, struct gb
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "objects"};
     struct gb_path path = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(objects);
+    struct gb_json_walk walk = gb_json_walk(objects, NULL);
     struct gb_json key, item;
     size_t read = 0, again = 0;
     int last_limit = GPUBUF_E_LIMIT;

@@ -279,7 +279,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "resumed"};
     struct gb_path path = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(resumed);
+    struct gb_json_walk walk = gb_json_walk(resumed, NULL);
     struct gb_json key, item;
     size_t count = 0;
     int r = 0;

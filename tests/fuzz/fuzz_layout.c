@@ -34,7 +34,7 @@ static void check_round_trip(const struct gb_layout *layout, enum gb_layout_form
     gb_layout_write(&writer, layout, form);
     char *text = gb_writer_take(&writer, &length);
     REQUIRE(text);
-    REQUIRE(gb_json_check(text, length, &value, NULL) == 0);
+    REQUIRE(gb_json_check(text, length, NULL, &value, NULL) == 0);
     REQUIRE(gb_layout_read(value, form, NULL, pool, &back, NULL) == 0);
     REQUIRE(layouts_equal(layout, &back));
     free(text);
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size - 2);
     REQUIRE(text);
     memcpy(text, data + 2, size - 2);
-    if (gb_json_check(text, size - 2, &value, NULL) == 0) {
+    if (gb_json_check(text, size - 2, NULL, &value, NULL) == 0) {
         for (enum gb_layout_form form = GB_LAYOUT_CREATE; form <= GB_LAYOUT_REPLY; form++) {
             check_form(value, form, data, &pool);
             gb_pool_reset(&pool);

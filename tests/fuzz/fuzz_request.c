@@ -381,7 +381,7 @@ static void hear(struct player *player)
     if (player->peer.fd < 0 || player->deaf)
         return;
     while ((line = peer_line(&player->peer))) {
-        DEMAND(gb_json_check(line, strlen(line), &value, &error) == 0);
+        DEMAND(gb_json_check(line, strlen(line), NULL, &value, &error) == 0);
         DEMAND(!strstr(line, "\"kind\":\"internal\""));
         free(line);
     }

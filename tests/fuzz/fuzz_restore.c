@@ -101,7 +101,7 @@ static void check_line(struct gb_writer *writer)
     struct gb_error error;
 
     DEMAND(!writer->failed && !memchr(writer->data, '\n', writer->length));
-    DEMAND(gb_json_check(writer->data, writer->length, &value, &error) == 0);
+    DEMAND(gb_json_check(writer->data, writer->length, NULL, &value, &error) == 0);
     gb_writer_reset(writer);
 }
 

@@ -393,18 +393,24 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
     return unsealed;
 }
 
+/* What may be left of a session for a while after its end. Returns as count_leases() does. */
+static inline uint64_t count_left(struct inside_count *count, const struct gb_session *session)
+{
+    GB_LIST_EACH(&session->mapper.mappings, link) {
+        count->mappings++;
+        count_segment(count, GB_CONTAINER(link, struct gb_mapping, of_mapper)->segment);
+    }
+    return count_leases(count, &session->holder);
+}
+
 static inline void count_session(struct inside_count *count, const struct gb_session *session)
 {
-    uint64_t unsealed = count_leases(count, &session->holder), watches = 0, waits = 0;
+    uint64_t unsealed = count_left(count, session), watches = 0, waits = 0;
     int wanted =
         (session->throttled || session->behind ? 0 : UV_READABLE) |
         (gb_conn_has_output(&session->conn) || session->throttled || session->unsynced ? UV_WRITABLE
                                                                                        : 0);
 
-    GB_LIST_EACH(&session->mapper.mappings, link) {
-        count->mappings++;
-        count_segment(count, GB_CONTAINER(link, struct gb_mapping, of_mapper)->segment);
-    }
     GB_LIST_EACH(&session->watches, link)
         watches++;
     GB_LIST_EACH(&session->waits, link)
@@ -498,6 +504,8 @@ static inline void inside_check(const struct inside *inside)
         sessions++;
         count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
     }
+    GB_LIST_EACH(&server->leaving, link)
+        count_left(&count, GB_CONTAINER(link, struct gb_session, of_server));
     DEMAND(count_leases(&count, &server->state.grace) == 0);
     GB_LIST_EACH(&store->empties, link)
         count_segment(&count, GB_CONTAINER(link, struct gb_segment, empties));

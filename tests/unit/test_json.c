@@ -36,7 +36,7 @@ static int check(const char *text, size_t length, struct gb_error *error)
 {
     char *copy = exact(text, length);
     struct gb_json value;
-    int rc = gb_json_check(copy, length, &value, error);
+    int rc = gb_json_check(copy, length, NULL, &value, error);
     if (rc == 0) {
         assert_in_range(value.text - copy, 0, length - 1);
         assert_in_range(value.length, 1, length - (size_t)(value.text - copy));
@@ -76,7 +76,7 @@ static void test_accepts(void **state)
     }
     char *text = exact("  {\"a\":1} \r", 11);
     struct gb_json value;
-    assert_int_equal(gb_json_check(text, 11, &value, NULL), 0);
+    assert_int_equal(gb_json_check(text, 11, NULL, &value, NULL), 0);
     assert_span(value, "{\"a\":1}");
     free(text);
 }
@@ -310,7 +310,7 @@ static void compare_walk(struct gb_json value)
     bool object = *value.text == '{';
     if (!object && *value.text != '[')
         return;
-    struct gb_json_walk walk = gb_json_walk(value);
+    struct gb_json_walk walk = gb_json_walk(value, NULL);
     struct gb_json key, item;
     const char *p = model_skip(value.text + 1, " \t\n");
     size_t count = 0;
@@ -331,7 +331,7 @@ static void compare_walk(struct gb_json value)
     }
     assert_false(gb_json_next(&walk, &key, &item));
     assert_false(gb_json_next(&walk, &key, &item));
-    assert_int_equal(gb_json_count(value), count);
+    assert_int_equal(gb_json_count(value, NULL), count);
 }
 
 static void test_walk(void **state)
@@ -349,7 +349,7 @@ static void test_walk(void **state)
         char *text = exact(writer.data, length + 1);
         struct gb_json value;
         struct gb_error error = {0};
-        if (gb_json_check(text, length, &value, &error) < 0)
+        if (gb_json_check(text, length, NULL, &value, &error) < 0)
             fail_msg("%s: %s", text, error.message);
         compare_walk(value);
         free(text);
@@ -364,11 +364,11 @@ static void test_walk_of_scalars(void **state)
     struct gb_json key, item;
     for (size_t i = 0; i < 4; i++) {
         struct gb_json value = {scalars[i], strlen(scalars[i])};
-        struct gb_json_walk walk = gb_json_walk(value);
+        struct gb_json_walk walk = gb_json_walk(value, NULL);
         assert_false(gb_json_next(&walk, &key, &item));
-        assert_int_equal(gb_json_count(value), 0);
+        assert_int_equal(gb_json_count(value, NULL), 0);
     }
-    assert_int_equal(gb_json_count((struct gb_json){0}), 0);
+    assert_int_equal(gb_json_count((struct gb_json){0}, NULL), 0);
 }
 
 static void test_types(void **state)

@@ -129,7 +129,7 @@ static void test_text(void **state)
         unsigned char c = (unsigned char)gb_protocol_json[i];
         assert_true(c == '\n' || (c >= 0x20 && c < 0x7f));
     }
-    if (gb_json_check(gb_protocol_json, gb_protocol_json_length, &value, &error) != 0)
+    if (gb_json_check(gb_protocol_json, gb_protocol_json_length, NULL, &value, &error) != 0)
         fail_msg("%s", error.message);
     assert_int_equal(number(root, "protocol"), GPUBUF_PROTOCOL);
 }

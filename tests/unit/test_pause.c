@@ -1,0 +1,439 @@
+/*
+ * Requests that let others have their turn, inside a server in this process: whatever somebody else
+ * does, and at whichever moment of the request, the answer is one that could be given, and the
+ * accounts are right.
+ *
+ * The moments are when the server looks at the clock: that is what it does before it pauses. Each
+ * test is played with the deed at the first of them, at the second, and so on, until there is no more.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+#define OBJECTS 100
+#define REQUEST(id, method, params)                                                                \
+    "{\"jsonrpc\":\"2.0\",\"id\":" #id ",\"method\":\"" method "\",\"params\":{" params "}}\n"
+
+static struct inside inside;
+static struct peer asker, other, third;
+
+/* ---- moments ---- */
+
+static unsigned moment, deed_at; /* counted from when the request is sent */
+static void (*deed)(void);
+static bool done;
+
+uint64_t __wrap_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void)
+{
+    static uint64_t now_ns = 1000000000;
+
+    if (deed && ++moment == deed_at) {
+        deed();
+        done = true;
+    }
+    return now_ns += 1000;
+}
+
+/* ---- the world ---- */
+
+static void await_line(struct peer *peer, char **line)
+{
+    struct timespec rest = {0, 1000000};
+
+    for (int turn = 0; turn < 10000; turn++) {
+        inside_turn(&inside);
+        if ((*line = peer_line(peer)))
+            return;
+        if (turn > 8)
+            nanosleep(&rest, NULL); /* the work of a mover */
+    }
+    fail_msg("there is no answer");
+}
+
+static void expect(struct peer *peer, const char *request, const char *part)
+{
+    char *line;
+
+    peer_send(peer, request);
+    await_line(peer, &line);
+    if (!strstr(line, part))
+        fail_msg("%s: expected %s, found %s", request, part, line);
+    free(line);
+}
+
+static void make(struct peer *peer, const char *name)
+{
+    char line[256];
+    char *answer;
+
+    snprintf(line, sizeof(line),
+             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"create\",\"params\":{\"name\":\"%s\","
+             "\"layout\":{\"kind\":\"bytes\",\"bytes\":4096}}}\n",
+             name);
+    peer_send(peer, line);
+    await_line(peer, &answer);
+    assert_non_null(strstr(answer, "\"lease\":"));
+    snprintf(line, sizeof(line),
+             "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"seal\",\"params\":{\"lease\":%d,"
+             "\"release\":true}}\n",
+             atoi(strstr(answer, "\"lease\":") + 8));
+    free(answer);
+    expect(peer, line, "version");
+}
+
+/* {"names":["m/000",…]} */
+static void ask_for_all(struct peer *peer, const char *more)
+{
+    static char line[OBJECTS * 16 + 256];
+    int at =
+        sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"open\",\"params\":{\"names\":[");
+
+    for (int i = 0; i < OBJECTS; i++)
+        at += sprintf(line + at, "%s\"m/%03d\"", i ? "," : "", i);
+    sprintf(line + at, "]%s}}\n", more);
+    peer_send(peer, line);
+}
+
+static unsigned count(const char *text, const char *part)
+{
+    unsigned found = 0;
+
+    while ((text = strstr(text, part)) != NULL) {
+        text += strlen(part);
+        found++;
+    }
+    return found;
+}
+
+static char directory[] = "/tmp/gpubufd-XXXXXX";
+static char tier[64];
+
+static void begin(void)
+{
+    const char *const options[] = {"--device", "host:8M", "--tier", tier, NULL};
+    char name[16];
+
+    assert_non_null(mkdtemp(strcpy(directory, "/tmp/gpubufd-XXXXXX")));
+    snprintf(tier, sizeof(tier), "disk:64M:%s", directory);
+    inside_begin(&inside, options);
+    inside.server.pause_ns = 0;
+    assert_true(peer_connect(&inside, &asker));
+    assert_true(peer_connect(&inside, &other));
+    assert_true(peer_connect(&inside, &third));
+    for (int i = 0; i < OBJECTS; i++) {
+        snprintf(name, sizeof(name), "m/%03d", i);
+        make(&other, name);
+    }
+    /* All have been served, and are known to ask for little. */
+    expect(&asker, REQUEST(1, "stat", "\"name\":\"none\""), "not_found");
+    expect(&third, REQUEST(1, "stat", "\"name\":\"none\""), "not_found");
+}
+
+static void end(void)
+{
+    const struct gb_spill *spill = &inside.server.spill;
+
+    deed = NULL;
+    peer_close(&asker);
+    peer_close(&other);
+    peer_send(&third, REQUEST(8, "delete", "\"name\":\"m/099\"")); /* the one that may be on disk */
+    for (int turn = 0; turn < 4; turn++)
+        inside_turn(&inside);
+    while (spill->moves > 0 || spill->tiers[GB_TIER_DISK].going > 0)
+        uv_run(&inside.loop, UV_RUN_ONCE);
+    peer_close(&third);
+    inside_turn(&inside);
+    assert_int_equal(inside.server.registry.leases.count, 0);
+    assert_int_equal(inside.server.store.mappings.count, 0);
+    inside_check(&inside);
+    inside_empty(&inside);
+    inside_end(&inside);
+    rmdir(directory);
+}
+
+/* Plays `play`, which begins and ends a world, with the deed at every moment there is. Some of them
+   must have been in the middle of the request. */
+static void at_every_moment(void (*deed_)(void), void (*play)(void))
+{
+    unsigned in_pauses = 0;
+
+    for (deed_at = 1, done = true; done; deed_at++) {
+        uint64_t before;
+
+        begin();
+        before = inside.server.pauses;
+        moment = 0;
+        done = false;
+        deed = deed_;
+        play();
+        in_pauses += inside.server.pauses > before;
+        end();
+    }
+    assert_true(deed_at > 5);
+    assert_true(in_pauses > 3);
+}
+
+/* ---- many names ---- */
+
+static void deletes_the_last(void)
+{
+    peer_send(&other, REQUEST(8, "delete", "\"name\":\"m/099\""));
+}
+
+/* It was still there, or it was not. */
+static void opens_all(void)
+{
+    char *line;
+
+    ask_for_all(&asker, "");
+    await_line(&asker, &line);
+    assert_int_equal(count(line, "\"lease\":") + count(line, "not_found"), OBJECTS);
+    assert_true(count(line, "\"lease\":") >= OBJECTS - 1);
+    free(line);
+    assert_int_equal(
+        inside.server.registry.leases.count,
+        GB_CONTAINER(inside.server.sessions.next, struct gb_session, of_server)->holder.count);
+    inside_turn(&inside);
+    inside_check(&inside);
+}
+
+static void test_deleted_meanwhile(void **state)
+{
+    (void)state;
+    at_every_moment(deletes_the_last, opens_all);
+}
+
+/* It waits for the name, or has opened it before it went. */
+static void opens_or_waits(void)
+{
+    uint64_t hits = inside.server.metrics.hits;
+    char *line = NULL;
+
+    ask_for_all(&asker, ",\"wait_ms\":60000");
+    for (int turn = 0; turn < 8 && !line; turn++) {
+        inside_turn(&inside);
+        line = peer_line(&asker);
+    }
+    inside_check(&inside);
+    if (!line) {
+        deed = NULL; /* which was to delete it, and is done */
+        assert_true(done);
+        assert_int_equal(inside.server.registry.leases.count, 0);
+        assert_int_equal(inside.server.metrics.hits, hits);
+        free(peer_line(&other));
+        make(&other, "m/099");
+        await_line(&asker, &line);
+    }
+    assert_int_equal(count(line, "\"lease\":"), OBJECTS);
+    assert_int_equal(count(line, "error"), 0);
+    free(line);
+}
+
+static void test_deleted_while_waited_for(void **state)
+{
+    (void)state;
+    at_every_moment(deletes_the_last, opens_or_waits);
+}
+
+static void spills_the_last(void)
+{
+    peer_send(&other, REQUEST(8, "spill", "\"name\":\"m/099\""));
+}
+
+/* It comes back first. */
+static void opens_what_comes_back(void)
+{
+    uint64_t hits = inside.server.metrics.hits;
+    char *line;
+
+    ask_for_all(&asker, "");
+    await_line(&asker, &line);
+    inside_check(&inside);
+    assert_int_equal(count(line, "\"lease\":"), OBJECTS);
+    assert_true(inside.server.metrics.hits <= hits + OBJECTS);
+    free(line);
+    deed = NULL;
+    if (!done)
+        return;
+    await_line(&other, &line); /* whatever it is: content may not leave while somebody reads it */
+    free(line);
+}
+
+static void test_spilled_meanwhile(void **state)
+{
+    (void)state;
+    at_every_moment(spills_the_last, opens_what_comes_back);
+}
+
+/* ---- sessions that end ---- */
+
+static void asker_goes(void)
+{
+    close(asker.fd);
+    asker.fd = -1;
+}
+
+static void opens_and_goes(void)
+{
+    ask_for_all(&asker, "");
+    peer_send(&other, REQUEST(8, "stat", "\"name\":\"m/000\""));
+    for (int turn = 0; turn < 8; turn++) {
+        inside_turn(&inside);
+        if (turn == 4)
+            deed = NULL; /* in time for its end to be seen */
+    }
+    free(peer_line(&other));
+    inside_check(&inside);
+    if (done)
+        assert_null(peer_session(&inside, &asker));
+    expect(&other, REQUEST(9, "leases", ""), done ? "\"leases\":[]" : "m/000");
+}
+
+static void test_gone_meanwhile(void **state)
+{
+    (void)state;
+    at_every_moment(asker_goes, opens_and_goes);
+}
+
+/* It holds more than goes back at once. Whoever asks next sees none of it. */
+static void other_goes(void)
+{
+    close(other.fd);
+    other.fd = -1;
+    peer_send(&third, REQUEST(8, "stats", ""));
+}
+
+static void opens_while_another_goes(void)
+{
+    char *line, *answer;
+
+    deed = NULL;
+    ask_for_all(&other, "");
+    await_line(&other, &line);
+    free(line);
+    peer_send(&third, REQUEST(7, "stat", "\"name\":\"none\""));
+    await_line(&third, &line);
+    free(line);
+    moment = 0;
+    deed = other_goes;
+    ask_for_all(&asker, "");
+    await_line(&asker, &line);
+    assert_int_equal(count(line, "\"lease\":"), OBJECTS);
+    free(line);
+    if (done) {
+        await_line(&third, &answer);
+        if (!strstr(answer, "\"leases\":100") && !strstr(answer, "\"leases\":0"))
+            fail_msg("leases of one who is gone are seen: %s", answer);
+        free(answer);
+        assert_null(peer_session(&inside, &other));
+    }
+    inside_check(&inside);
+}
+
+static void test_another_gone_meanwhile(void **state)
+{
+    unsigned played = 0;
+
+    (void)state;
+    for (deed_at = 1, done = true; done; deed_at++, played++) {
+        begin();
+        done = false;
+        opens_while_another_goes();
+        end();
+    }
+    assert_true(played > 5);
+}
+
+/* ---- long texts ---- */
+
+static char *long_text(const char *before, const char *item, const char *after)
+{
+    size_t step = strlen(item), length = 20000 / step * step;
+    char *text = malloc(strlen(before) + length + strlen(after) + 1), *at = text;
+
+    assert_non_null(text);
+    at = stpcpy(at, before);
+    for (size_t i = 0; i < length; i += step)
+        at = stpcpy(at, item);
+    strcpy(at, after);
+    return text;
+}
+
+static void pings(void)
+{
+    peer_send(&other, REQUEST(8, "stat", "\"name\":\"m/000\""));
+}
+
+static const char *text_before, *text_item, *text_after, *text_answer;
+
+static void reads_a_long_text(void)
+{
+    char *text = long_text(text_before, text_item, text_after), *line;
+    size_t sent = 0, length = strlen(text);
+
+    while (sent < length) {
+        size_t n = peer_send_bytes(&asker, text + sent, length - sent, NULL, 0);
+
+        sent += n;
+        if (sent < length)
+            inside_turn(&inside);
+    }
+    free(text);
+    await_line(&asker, &line);
+    if (!strstr(line, text_answer))
+        fail_msg("expected %s, found %.300s", text_answer, line);
+    free(line);
+    deed = NULL;
+    if (done) {
+        await_line(&other, &line);
+        assert_non_null(strstr(line, "m/000"));
+        free(line);
+    }
+}
+
+static void play_text(const char *before, const char *item, const char *after, const char *answer)
+{
+    text_before = before;
+    text_item = item;
+    text_after = after;
+    text_answer = answer;
+    at_every_moment(pings, reads_a_long_text);
+}
+
+#define HEAD(method) "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"" method "\",\"params\":{"
+
+static void test_long_texts(void **state)
+{
+    (void)state;
+    play_text(HEAD("list") "\"none\":[0", ",[]", "]}}\n", "unknown member");
+    play_text(HEAD("list") "\"prefix\":\"", "\\n\\\"", "\"}}\n", "at most");
+    play_text("[0", ",[[],{\"a\":1}]", "]\n", "batches");
+    play_text(
+        HEAD("create") "\"name\":\"t\",\"layout\":{\"kind\":\"table\",\"length\":1,\"columns\":["
+                       "{\"name\":\"a\",\"dtype\":\"int8\",\"length\":1}",
+        ",{\"name\":\"a\",\"dtype\":\"int8\",\"length\":1,\"metadata\":{\"key\":\"value\"}}",
+        "]}}}\n", "there is a column");
+    play_text(HEAD("release") "\"leases\":[1", ",123456789", "]}}\n", "stale");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_deleted_meanwhile),
+        cmocka_unit_test(test_deleted_while_waited_for),
+        cmocka_unit_test(test_spilled_meanwhile),
+        cmocka_unit_test(test_gone_meanwhile),
+        cmocka_unit_test(test_another_gone_meanwhile),
+        cmocka_unit_test(test_long_texts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
