@@ -317,22 +317,51 @@ static int read_ready(struct gb_call *call, const struct gb_string *text, char *
     return *ready ? 0 : gb_call_no_memory(call);
 }
 
-/* The column of a table by its name, or the column itself by "". */
-static struct gb_column *find_column(struct gb_layout *layout, const struct gb_string *name)
+/* A table's columns in the order of their names; a column's own, which has none. */
+struct named_columns {
+    struct gb_column **sorted;
+    size_t count;
+};
+
+static int compare_names(const void *a, const void *b)
 {
+    const struct gb_column *const *left = a, *const *right = b;
+
+    return strcmp((*left)->name, (*right)->name);
+}
+
+static int sort_columns(struct gb_call *call, struct gb_layout *layout,
+                        struct named_columns *columns)
+{
+    struct gb_column *table = &layout->column;
+
+    columns->count = layout->kind == GB_KIND_TABLE ? table->child_count : 0;
+    columns->sorted = gb_pool_alloc(call->pool, columns->count * sizeof(struct gb_column *));
+    if (!columns->sorted)
+        return gb_call_no_memory(call);
+    for (size_t i = 0; i < columns->count; i++)
+        columns->sorted[i] = &table->children[i];
+    qsort(columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);
+    return 0;
+}
+
+/* The column of a table by its name, or the column itself by "". */
+static struct gb_column *find_column(struct gb_layout *layout, const struct named_columns *columns,
+                                     const struct gb_string *name)
+{
+    const struct gb_column wanted = {.name = name->text}, *key = &wanted;
+    struct gb_column **found;
+
     if (layout->kind == GB_KIND_COLUMN)
         return name->length == 0 ? &layout->column : NULL;
-    if (layout->kind != GB_KIND_TABLE)
-        return NULL;
-    for (uint32_t i = 0; i < layout->column.child_count; i++)
-        if (strcmp(layout->column.children[i].name, name->text) == 0)
-            return &layout->column.children[i];
-    return NULL;
+    found =
+        bsearch(&key, columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);
+    return found ? *found : NULL;
 }
 
 /* Checks every count before it sets one: a seal that fails can be tried again. */
 static int read_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout,
-                            bool set)
+                            const struct named_columns *columns, bool set)
 {
     struct gb_json_walk walk = gb_json_walk(object, call->pool);
     struct gb_json key, item;
@@ -348,7 +377,7 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
         if (gb_json_string(quoted, 0, &path, call->pool, &name, &call->error) < 0)
             return call->error.code;
         path.key = name.text;
-        column = find_column(layout, &name);
+        column = find_column(layout, columns, &name);
         if (!column)
             return gb_fail_at(&call->error, &path, "there is no such column");
         if (gb_json_int(item, -1, (int64_t)column->length, &path, &count, &call->error) < 0)
@@ -360,6 +389,16 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
             column->null_count = count;
     }
     return 0;
+}
+
+static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
+{
+    struct named_columns columns;
+    int r = sort_columns(call, layout, &columns);
+
+    for (int set = 0; r == 0 && set < 2; set++)
+        r = read_null_counts(call, object, layout, &columns, set);
+    return r;
 }
 
 static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
@@ -394,8 +433,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     unsealed = lease->unsealed;
     name = (struct gb_string){object->name, object->name_length};
     r = check_name(call, &name, unsealed->replace);
-    for (int set = 0; r == 0 && params->null_counts.text && set < 2; set++)
-        r = read_null_counts(call, params->null_counts, &unsealed->layout, set);
+    if (r == 0 && params->null_counts.text)
+        r = set_null_counts(call, params->null_counts, &unsealed->layout);
     if (r == 0)
         r = gb_object_render(object, &unsealed->layout, registry->next_version, &call->error);
     if (r == 0)

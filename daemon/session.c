@@ -190,13 +190,22 @@ int gb_session_new(struct gb_server *server, int fd)
 
 /* ---- ending ---- */
 
+/* When the loop has forgotten it, and nothing of what it held is left. */
+static void free_session(struct gb_session *session)
+{
+    if (!session->closed || gb_list_linked(&session->of_server))
+        return;
+    free(session->groups);
+    free(session->client);
+    free(session);
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct gb_session *session = handle->data;
 
-    free(session->groups);
-    free(session->client);
-    free(session);
+    session->closed = true;
+    free_session(session);
 }
 
 /* Memory that stays its producer's goes with it. */
@@ -222,7 +231,7 @@ static void give_back_some(struct gb_session *session)
     if (most == 0)
         return;
     gb_list_remove(&session->of_server);
-    uv_close((uv_handle_t *)&session->poll, on_closed);
+    free_session(session);
 }
 
 void gb_sessions_give_back(struct gb_server *server, uint64_t until)
@@ -263,6 +272,8 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_user_unref(session->user);
     session->user = NULL;
     uv_poll_stop(&session->poll);
+    uv_close((uv_handle_t *)&session->poll,
+             on_closed);         /* now: the descriptor may be another's soon */
     gb_conn_end(&session->conn); /* leaves ends_fd by itself: it is the last descriptor */
     gb_list_append(&server->leaving, &session->of_server);
     give_back_some(session);

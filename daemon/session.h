@@ -39,6 +39,7 @@ struct gb_session {
     int group_count; /* -1: not asked yet */
     char *client;    /* the name it gave; owned; NULL if none */
     bool greeted, ended;
+    bool closed;        /* ended, and the loop has forgotten it */
     bool serving;       /* it does not end in the middle of that */
     bool hung_up;       /* its end was noted while it was being served */
     bool deaf;          /* nobody will read what it is sent */
