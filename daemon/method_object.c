@@ -1,9 +1,9 @@
-/* create, seal, abort, register, alias: how objects come to be. */
+/* create, seal, abort, register: how objects come to be. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "methods.h"
+#include "method_object.h"
 
 /* ---- what create, register and alias have in common ---- */
 
@@ -22,8 +22,7 @@ struct creation {
     uint64_t total; /* bytes to place */
 };
 
-/* Whether the name may be taken now: the same is asked again when it is taken. */
-static int check_name(struct gb_call *call, const struct gb_string *name, bool replace)
+int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
 {
     struct gb_object *former;
     int r = gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error);
@@ -64,7 +63,7 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
 static int check_creation(struct gb_call *call, const struct create_params *params,
                           struct creation *creation)
 {
-    int r = check_name(call, &params->name, params->replace);
+    int r = gb_object_check_name(call, &params->name, params->replace);
 
     if (r == 0)
         r = gb_call_device(call, &params->device, &creation->key.device);
@@ -88,7 +87,7 @@ static int read_layout(struct gb_call *call, const struct create_params *params,
     gb_call_share(call, pool);
     r = gb_layout_read(params->layout, form, GB_PARAM("layout"), pool, layout, &call->error);
     gb_call_alone(pool);
-    return r < 0 ? r : check_name(call, &params->name, params->replace);
+    return r < 0 ? r : gb_object_check_name(call, &params->name, params->replace);
 }
 
 static int add_bytes(struct gb_buffer *buffer, void *arg)
@@ -97,10 +96,9 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* A new object over the storage, whose reference it takes in any case. */
-static struct gb_object *make_object(struct gb_call *call, const struct gb_string *name,
-                                     struct gb_storage *storage, struct gb_layout *layout,
-                                     unsigned mode)
+struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,
+                                 struct gb_storage *storage, struct gb_layout *layout,
+                                 unsigned mode)
 {
     struct gb_server *server = call->server;
     struct gb_user *user = call->session->user;
@@ -127,13 +125,30 @@ static void goes_with(struct gb_session *session, struct gb_object *object)
     object->producer = session->id;
 }
 
-/* Renders, names and forgets: for objects that are born sealed. Answers with the version. */
-static int publish(struct gb_call *call, struct gb_object *object, struct gb_layout *layout,
-                   bool replace)
+/* Renders the object. A long layout takes long: names may have been taken, and got new versions, since.
+   It is to be nobody's but this session's until then. */
+static int render(struct gb_call *call, struct gb_object *object, const struct gb_layout *layout,
+                  const uint64_t *version)
+{
+    struct gb_writer writer;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    gb_call_share(call, call->pool);
+    gb_layout_write(&writer, layout, GB_LAYOUT_REPLY, call->pool);
+    gb_call_alone(call->pool);
+    r = gb_object_render(object, &writer, *version, &call->error);
+    gb_writer_end(&writer);
+    return r;
+}
+
+int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace)
 {
     struct gb_registry *registry = &call->server->registry;
-    int r = gb_object_render(object, layout, registry->next_version, &call->error);
+    struct gb_string name = {object->name, object->name_length};
 
+    if (r == 0)
+        r = gb_object_check_name(call, &name, replace);
     if (r == 0)
         r = gb_registry_publish(registry, object, replace, gb_now_ms(), &call->error);
     if (r < 0) {
@@ -217,16 +232,17 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct create_p
                                      struct gb_unsealed *unsealed)
 {
     struct gb_registry *registry = &call->server->registry;
+    const uint64_t no_version = 0;
     struct gb_object *object;
     struct gb_lease *lease = NULL;
 
     place_layout(&unsealed->layout, storage);
-    object = make_object(call, &params->name, storage, &unsealed->layout, creation->key.mode);
+    object = gb_object_make(call, &params->name, storage, &unsealed->layout, creation->key.mode);
     if (!object)
         return NULL;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    if (gb_object_render(object, &unsealed->layout, 0, &call->error) == 0 &&
+    if (render(call, object, &unsealed->layout, &no_version) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);
     if (!lease) {
@@ -321,6 +337,8 @@ static int read_ready(struct gb_call *call, const struct gb_string *text, char *
 struct named_columns {
     struct gb_column **sorted;
     size_t count;
+    struct gb_call *call;
+    unsigned comparisons;
 };
 
 static int compare_names(const void *a, const void *b)
@@ -328,6 +346,15 @@ static int compare_names(const void *a, const void *b)
     const struct gb_column *const *left = a, *const *right = b;
 
     return strcmp((*left)->name, (*right)->name);
+}
+
+static int sort_names(const void *a, const void *b, void *arg)
+{
+    struct named_columns *columns = arg;
+
+    if (++columns->comparisons % GB_POOL_PAUSE_COMPARISONS == 0)
+        gb_call_pause(columns->call);
+    return compare_names(a, b);
 }
 
 static int sort_columns(struct gb_call *call, struct gb_layout *layout,
@@ -341,7 +368,7 @@ static int sort_columns(struct gb_call *call, struct gb_layout *layout,
         return gb_call_no_memory(call);
     for (size_t i = 0; i < columns->count; i++)
         columns->sorted[i] = &table->children[i];
-    qsort(columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);
+    qsort_r(columns->sorted, columns->count, sizeof(struct gb_column *), sort_names, columns);
     return 0;
 }
 
@@ -393,11 +420,13 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
 
 static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
 {
-    struct named_columns columns;
+    struct named_columns columns = {.call = call};
     int r = sort_columns(call, layout, &columns);
 
+    gb_call_share(call, call->pool);
     for (int set = 0; r == 0 && set < 2; set++)
         r = read_null_counts(call, object, layout, &columns, set);
+    gb_call_alone(call->pool);
     return r;
 }
 
@@ -432,11 +461,13 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     unsealed = lease->unsealed;
     name = (struct gb_string){object->name, object->name_length};
-    r = check_name(call, &name, unsealed->replace);
+    r = gb_object_check_name(call, &name, unsealed->replace);
     if (r == 0 && params->null_counts.text)
         r = set_null_counts(call, params->null_counts, &unsealed->layout);
     if (r == 0)
-        r = gb_object_render(object, &unsealed->layout, registry->next_version, &call->error);
+        r = render(call, object, &unsealed->layout, &registry->next_version);
+    if (r == 0)
+        r = gb_object_check_name(call, &name, unsealed->replace);
     if (r == 0)
         r = read_ready(call, &params->ready, &ready);
     if (r < 0)
@@ -660,7 +691,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     if (r < 0)
         return r;
     gb_layout_each(&layout, put_in_handle, storage);
-    object = make_object(call, &params->name, storage, &layout, creation.key.mode);
+    object = gb_object_make(call, &params->name, storage, &layout, creation.key.mode);
     if (!object)
         return call->error.code;
     object->by_session = true;
@@ -668,107 +699,9 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
         goes_with(call->session, object);
     object->evict = creation.evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    return publish(call, object, &layout, params->replace);
+    r = render(call, object, &layout, &call->server->registry.next_version);
+    return gb_object_publish(call, object, r, params->replace);
 }
 
 const struct gb_method gb_method_register = {GB_METHOD_ROW(
     "register", GB_METHOD_FDS, register_fields, handle_register, struct create_params)};
-
-/* ---- alias ---- */
-
-struct alias_params {
-    struct gb_string name, of, mode;
-    struct gb_json slice, columns;
-    bool replace;
-};
-
-static const struct gb_field alias_fields[] = {
-    GB_FIELD(struct alias_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-    GB_FIELD(struct alias_params, of, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
-    GB_FIELD(struct alias_params, slice, GB_FIELD_OBJECT, 0, 0, 0),
-    GB_FIELD(struct alias_params, columns, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
-    GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),
-    GB_FIELD(struct alias_params, replace, GB_FIELD_BOOL, 0, 0, 0),
-};
-
-struct slice_params {
-    uint64_t offset, length;
-};
-
-static int narrow_rows(struct gb_call *call, struct gb_json value, struct gb_layout *layout)
-{
-    static const struct gb_field fields[] = {
-        GB_FIELD(struct slice_params, offset, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct slice_params, length, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-    };
-    struct slice_params slice = {0};
-    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("slice"), call->pool, &slice,
-                         NULL, &call->error);
-
-    if (r < 0)
-        return r;
-    return gb_layout_slice(layout, slice.offset, slice.length, GB_PARAM("slice"), &call->error);
-}
-
-static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_layout *layout)
-{
-    struct gb_string *names = NULL;
-    size_t count = 0;
-    int r = gb_call_strings(call, array, "columns", &names, &count);
-
-    if (r < 0)
-        return r;
-    return gb_layout_select(layout, names, count, GB_PARAM("columns"), call->pool, &call->error);
-}
-
-static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
-{
-    const struct alias_params *params = p;
-    struct gb_object *source, *object;
-    struct gb_layout layout;
-    unsigned mode;
-    int r = check_name(call, &params->name, params->replace);
-
-    (void)present;
-    if (r == 0)
-        r = gb_call_find(call, &params->of, &source);
-    if (r < 0)
-        return r;
-    r = gb_call_mode(call, &params->mode, source->mode, &mode);
-    /* Who opens the alias is given the source's segments, which others of its domain share: nobody
-       may get there who could not open the source. */
-    if (r == 0 && (mode & ~source->mode))
-        r = gb_call_fail_name(call, GPUBUF_E_DENIED, &params->of,
-                              "mode %04o gives more than the %04o of \"%s\"; an alias may only "
-                              "narrow it",
-                              mode, source->mode, params->of.text);
-    if (r == 0)
-        r = gb_object_layout(source, GB_PARAM("of"), call->pool, &layout, &call->error);
-    if (r == 0 && params->columns.text)
-        r = narrow_columns(call, params->columns, &layout);
-    if (r == 0 && params->slice.text)
-        r = narrow_rows(call, params->slice, &layout);
-    if (r < 0)
-        return r;
-    object = make_object(call, &params->name, gb_storage_ref(source->storage), &layout, mode);
-    if (!object)
-        return call->error.code;
-    object->gid = source->gid; /* its mode speaks of that group */
-    if (source->ready && !(object->ready = strdup(source->ready))) {
-        gb_object_discard(&call->server->registry, object);
-        return gb_call_no_memory(call);
-    }
-    if (gb_list_linked(&source->of_producer)) { /* it ends with the same session */
-        gb_list_append(&source->of_producer, &object->of_producer);
-        object->producer = source->producer;
-    }
-    object->by_session = source->by_session;
-    /* Who may only read the source cannot keep its memory from being evicted. */
-    object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)
-                        ? GB_EVICT_SPILL
-                        : source->evict;
-    return publish(call, object, &layout, params->replace);
-}
-
-const struct gb_method gb_method_alias = {
-    GB_METHOD_ROW("alias", 0, alias_fields, handle_alias, struct alias_params)};

@@ -116,7 +116,7 @@ struct text {
     size_t length, brief;
 };
 
-static int render(const struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+static int render(const struct gb_object *object, const struct gb_writer *layout, uint64_t version,
                   struct text *text, struct gb_error *error)
 {
     struct gb_writer writer;
@@ -125,7 +125,8 @@ static int render(const struct gb_object *object, const struct gb_layout *layout
     write_fixed(&writer, object, version);
     text->brief = writer.length;
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
-    gb_layout_write(&writer, layout, GB_LAYOUT_REPLY);
+    gb_write(&writer, layout->data, layout->length);
+    writer.failed |= layout->failed;
     text->text = gb_writer_take(&writer, &text->length);
     if (!text->text)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
@@ -145,7 +146,7 @@ static void set_text(struct gb_object *object, const struct text *text)
     object->brief_length = text->brief;
 }
 
-int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
                      struct gb_error *error)
 {
     struct text text;
@@ -156,13 +157,18 @@ int gb_object_render(struct gb_object *object, const struct gb_layout *layout, u
     return r;
 }
 
+struct gb_json gb_object_layout_text(const struct gb_object *object)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+
+    return (struct gb_json){object->text + skip, object->text_length - skip};
+}
+
 int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
                      struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
 {
-    size_t skip = object->brief_length + strlen(",\"layout\":");
-    struct gb_json text = {object->text + skip, object->text_length - skip};
-
-    return gb_layout_read(text, GB_LAYOUT_REPLY, path, pool, layout, error);
+    return gb_layout_read(gb_object_layout_text(object), GB_LAYOUT_REPLY, path, pool, layout,
+                          error);
 }
 
 const char *gb_object_tier(const struct gb_object *object)
@@ -483,13 +489,17 @@ static int relocated_text(const struct gb_object *object, const struct relocatio
 {
     const struct gb_path path = {.key = "layout"};
     struct gb_layout layout;
+    struct gb_writer writer;
     struct gb_pool pool = {0};
     int r = gb_object_layout(object, &path, &pool, &layout, error);
 
+    gb_writer_init(&writer, 0);
     if (r == 0) {
         gb_layout_each(&layout, relocate_buffer, (void *)relocation);
-        r = render(object, &layout, object->version, text, error);
+        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY, NULL);
+        r = render(object, &writer, object->version, text, error);
     }
+    gb_writer_end(&writer);
     gb_pool_end(&pool);
     return r;
 }

@@ -109,12 +109,13 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 /* What an object may be rendered to, so that a reply with it, or several, is one message. */
 #define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
 
-/* Renders what replies say of the object; `version` is what it will get. GPUBUF_E_LIMIT,
-   GPUBUF_E_NO_MEMORY. */
-int gb_object_render(struct gb_object *object, const struct gb_layout *layout, uint64_t version,
+/* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what it
+   will get. GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY. */
+int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
                      struct gb_error *error);
 
-/* The layout of a sealed object, read back from what was rendered. Errors begin with `path`. */
+/* The layout of a sealed object, as it was rendered; read back from there. Errors begin with `path`. */
+struct gb_json gb_object_layout_text(const struct gb_object *object);
 int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
                      struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
 

@@ -18,8 +18,9 @@ struct gb_pool {
     void *pause_arg;
 };
 
-/* After each so many bytes of text. */
+/* After each so many bytes of text, and comparisons while sorting. */
 #define GB_POOL_PAUSE_BYTES 4096
+#define GB_POOL_PAUSE_COMPARISONS 256
 
 /* A zeroed struct gb_pool is an empty pool. */
 /* Makes an empty pool that first hands out `memory`, which stays the caller's and must outlive what

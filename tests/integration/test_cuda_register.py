@@ -176,6 +176,7 @@ def test_what_is_no_memory_of_a_gpu(daemon, peer, gpu, directory):
 
 def test_one_of_several_is_bad(daemon, peer, gpu, memory):
     """All or none."""
+    peer.call("stats")  # the daemon has accepted it
     before = daemon.fds()
     good, bad = memory(), memory(ordinal=1)
     error = peer.error("invalid", "register", fds=[good, bad], name="r", layout=layout(),

@@ -96,17 +96,29 @@ static struct gb_storage *storage_of(uint64_t bytes)
     return storage;
 }
 
+/* As the methods do it. */
+static int render(struct gb_object *object, uint64_t version)
+{
+    struct gb_error error;
+    struct gb_writer writer;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    gb_layout_write(&writer, &world.layout, GB_LAYOUT_REPLY, NULL);
+    r = gb_object_render(object, &writer, version, &error);
+    gb_writer_end(&writer);
+    return r;
+}
+
 static struct gb_object *object_new(const char *name, struct gb_storage *storage)
 {
     struct gb_object *object =
         gb_object_new(&world.registry, name, strlen(name), storage, world.user);
-    struct gb_error error;
 
     assert_non_null(object);
     object->evict = GB_EVICT_DROP;
     object->mode = 0600;
-    assert_int_equal(gb_object_render(object, &world.layout, world.registry.next_version, &error),
-                     0);
+    assert_int_equal(render(object, world.registry.next_version), 0);
     return object;
 }
 
@@ -348,7 +360,7 @@ static void test_no_memory(void **state)
             int r = 0;
 
             if (gb_lease_new(&world.registry, object, &world.holders[0], true, 0)) {
-                r = gb_object_render(object, &world.layout, 1, &error);
+                r = render(object, 1);
                 rendered = r == 0;
                 if (r == 0)
                     r = gb_registry_publish(&world.registry, object, false, 0, &error);
