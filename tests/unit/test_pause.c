@@ -144,7 +144,8 @@ static void end(void)
     deed = NULL;
     peer_close(&asker);
     peer_close(&other);
-    peer_send(&third, REQUEST(8, "delete", "\"name\":\"m/099\"")); /* the one that may be on disk */
+    /* Those that may be on disk. */
+    peer_send(&third, REQUEST(8, "delete", "\"names\":[\"m/099\",\"w\",\"v\"]"));
     for (int turn = 0; turn < 4; turn++)
         inside_turn(&inside);
     while (spill->moves > 0 || spill->tiers[GB_TIER_DISK].going > 0)
@@ -271,6 +272,188 @@ static void test_spilled_meanwhile(void **state)
 {
     (void)state;
     at_every_moment(spills_the_last, opens_what_comes_back);
+}
+
+/* ---- wide tables ---- */
+
+#define COLUMNS 300
+
+static char *wide(const char *before, const char *after)
+{
+    size_t bytes = strlen(before) + strlen(after) + COLUMNS * 64;
+    char *line = malloc(bytes), *at = line;
+
+    assert_non_null(line);
+    at += sprintf(at, "%s{\"kind\":\"table\",\"length\":7,\"columns\":[", before);
+    for (int i = 0; i < COLUMNS; i++)
+        at += sprintf(at, "%s{\"name\":\"c%03d\",\"dtype\":\"int64\",\"length\":7}", i ? "," : "",
+                      COLUMNS - i);
+    sprintf(at, "]}%s", after);
+    return line;
+}
+
+static char *ask(struct peer *peer, const char *request)
+{
+    char *line;
+
+    peer_send(peer, request);
+    await_line(peer, &line);
+    return line;
+}
+
+static uint64_t number(const char *text, const char *member)
+{
+    const char *at = strstr(text, member);
+
+    return at ? strtoull(at + strlen(member), NULL, 10) : 0;
+}
+
+static uint64_t create_wide(const char *name)
+{
+    char before[128];
+    char *request, *answer;
+    uint64_t lease;
+
+    snprintf(before, sizeof(before),
+             "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"create\",\"params\":{\"name\":\"%s\","
+             "\"layout\":",
+             name);
+    request = wide(before, "}}\n");
+    answer = ask(&asker, request);
+    assert_int_equal(count(answer, "\"dtype\""), COLUMNS);
+    lease = number(answer, "\"lease\":");
+    free(request);
+    free(answer);
+    return lease;
+}
+
+static char *seal(uint64_t lease)
+{
+    char request[128];
+
+    snprintf(request, sizeof(request),
+             "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"seal\",\"params\":{\"lease\":%llu,"
+             "\"release\":true}}\n",
+             (unsigned long long)lease);
+    return ask(&asker, request);
+}
+
+/* The part of an answer from its layout on. */
+static const char *layout_of(const char *answer)
+{
+    const char *layout = strstr(answer, "\"layout\":");
+
+    assert_non_null(layout);
+    return layout;
+}
+
+/* One alias of what was `w` in some moment: where that lies, and nowhere else. */
+static void aliases(void)
+{
+    void (*later)(void) = deed;
+    char *answer, *alias, *source;
+    bool gone;
+
+    deed = NULL;
+    answer = seal(create_wide("w"));
+    assert_true(number(answer, "\"version\":") > 0);
+    free(answer);
+    moment = 0;
+    deed = later;
+    answer = ask(&asker, REQUEST(4, "alias", "\"name\":\"v\",\"of\":\"w\""));
+    deed = NULL;
+    if (done) {
+        await_line(&other, &alias);
+        free(alias);
+    }
+    inside_check(&inside);
+    source = ask(&asker, REQUEST(5, "open", "\"name\":\"w\""));
+    gone = strstr(source, "not_found") != NULL;
+    alias = ask(&asker, REQUEST(5, "open", "\"name\":\"v\""));
+    if (!strstr(answer, "\"version\":")) {
+        assert_true(gone);
+        assert_non_null(strstr(answer, "not_found"));
+        assert_non_null(strstr(alias, "not_found"));
+    } else if (count(alias, "\"dtype\"") == COLUMNS && count(source, "\"dtype\"") == COLUMNS) {
+        const char *end = strstr(layout_of(alias), ",\"segments\"");
+
+        assert_non_null(end);
+        assert_int_equal(
+            strncmp(layout_of(alias), layout_of(source), (size_t)(end - layout_of(alias))), 0);
+    } else if (!gone) { /* of what took its place, or of what was there before */
+        assert_int_equal(count(source, "\"kind\":\"bytes\""), 1);
+        assert_int_equal(count(alias, "\"kind\":\"bytes\"") * COLUMNS + count(alias, "\"dtype\""),
+                         COLUMNS);
+    } else {
+        assert_int_equal(count(alias, "\"dtype\""), COLUMNS);
+    }
+    free(answer);
+    free(alias);
+    free(source);
+    inside_check(&inside);
+}
+
+static void deletes_the_source(void)
+{
+    peer_send(&other, REQUEST(8, "delete", "\"name\":\"w\""));
+}
+
+static void replaces_the_source(void)
+{
+    peer_send(&other, REQUEST(8, "alias", "\"name\":\"w\",\"of\":\"m/000\",\"replace\":true"));
+}
+
+static void moves_the_source(void)
+{
+    peer_send(&other, REQUEST(8, "spill", "\"name\":\"w\""));
+}
+
+static void test_alias_meanwhile(void **state)
+{
+    (void)state;
+    at_every_moment(deletes_the_source, aliases);
+    at_every_moment(replaces_the_source, aliases);
+    at_every_moment(moves_the_source, aliases);
+}
+
+/* Somebody else takes the name: one of the two has it, and versions are nobody's twice. */
+static void takes_the_name(void)
+{
+    peer_send(&other, REQUEST(8, "alias", "\"name\":\"w\",\"of\":\"m/000\""));
+}
+
+static void creates_and_seals(void)
+{
+    char *request = wide("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"create\",\"params\":{\"name\":"
+                         "\"w\",\"layout\":",
+                         "}}\n");
+    char *answer = ask(&asker, request), *theirs = NULL;
+    uint64_t lease = number(answer, "\"lease\":"), version = 0, their_version = 0;
+
+    free(request);
+    if (lease) {
+        free(answer);
+        answer = seal(lease);
+        version = number(answer, "\"version\":");
+    }
+    deed = NULL;
+    if (done) {
+        await_line(&other, &theirs);
+        their_version = number(theirs, "\"version\":");
+        assert_int_equal(!their_version, strstr(theirs, "exists") != NULL);
+    }
+    assert_int_equal(!version, strstr(answer, "exists") != NULL);
+    assert_true(!version != !their_version);
+    assert_true(version != their_version);
+    free(answer);
+    free(theirs);
+    inside_check(&inside);
+}
+
+static void test_name_taken_meanwhile(void **state)
+{
+    (void)state;
+    at_every_moment(takes_the_name, creates_and_seals);
 }
 
 /* ---- sessions that end ---- */
@@ -430,6 +613,8 @@ int main(void)
         cmocka_unit_test(test_deleted_meanwhile),
         cmocka_unit_test(test_deleted_while_waited_for),
         cmocka_unit_test(test_spilled_meanwhile),
+        cmocka_unit_test(test_alias_meanwhile),
+        cmocka_unit_test(test_name_taken_meanwhile),
         cmocka_unit_test(test_gone_meanwhile),
         cmocka_unit_test(test_another_gone_meanwhile),
         cmocka_unit_test(test_long_texts),

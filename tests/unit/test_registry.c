@@ -97,7 +97,7 @@ static struct gb_storage *storage_of(uint64_t bytes)
 }
 
 /* As the methods do it. */
-static int render(struct gb_object *object, uint64_t version)
+static int render_object(struct gb_object *object, uint64_t version)
 {
     struct gb_error error;
     struct gb_writer writer;
@@ -118,7 +118,7 @@ static struct gb_object *object_new(const char *name, struct gb_storage *storage
     assert_non_null(object);
     object->evict = GB_EVICT_DROP;
     object->mode = 0600;
-    assert_int_equal(render(object, world.registry.next_version), 0);
+    assert_int_equal(render_object(object, world.registry.next_version), 0);
     return object;
 }
 
@@ -360,7 +360,7 @@ static void test_no_memory(void **state)
             int r = 0;
 
             if (gb_lease_new(&world.registry, object, &world.holders[0], true, 0)) {
-                r = render(object, 1);
+                r = render_object(object, 1);
                 rendered = r == 0;
                 if (r == 0)
                     r = gb_registry_publish(&world.registry, object, false, 0, &error);
