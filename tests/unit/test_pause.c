@@ -347,6 +347,32 @@ static const char *layout_of(const char *answer)
     return layout;
 }
 
+static int lies_in(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_storage *storage = arg;
+    const struct gb_placement *place = &storage->placements[0];
+
+    if (!storage->resident)
+        return buffer->segment != 0;
+    return buffer->segment != place->segment->id || buffer->offset < place->offset ||
+           buffer->offset + buffer->bytes > place->offset + storage->size;
+}
+
+/* Its layout says where its content is. */
+static void check_place(const char *name)
+{
+    const struct gb_path path = {.key = "layout"};
+    const struct gb_object *object = gb_registry_find(&inside.server.registry, name, strlen(name));
+    struct gb_layout layout;
+    struct gb_pool pool = {0};
+
+    if (!object)
+        return;
+    assert_int_equal(gb_object_layout(object, &path, &pool, &layout, NULL), 0);
+    assert_int_equal(gb_layout_each(&layout, lies_in, object->storage), 0);
+    gb_pool_end(&pool);
+}
+
 /* One alias of what was `w` in some moment: where that lies, and nowhere else. */
 static void aliases(void)
 {
@@ -367,6 +393,8 @@ static void aliases(void)
         free(alias);
     }
     inside_check(&inside);
+    check_place("w");
+    check_place("v");
     source = ask(&asker, REQUEST(5, "open", "\"name\":\"w\""));
     gone = strstr(source, "not_found") != NULL;
     alias = ask(&asker, REQUEST(5, "open", "\"name\":\"v\""));
