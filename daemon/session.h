@@ -65,7 +65,7 @@ void gb_session_serve(struct gb_session *session);
 void gb_session_drain(struct gb_session *session);
 /* Ends those whose peers have hung up; true if there were any. */
 bool gb_sessions_end_hung_up(struct gb_server *server);
-/* Gives back all that it held, though much of it not at once; its memory is freed by the loop.
+/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
    Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
 /* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:

@@ -201,6 +201,47 @@ static void wide(void)
               16);
 }
 
+/* The same once on each connection. What was sent before a hang-up is served in one go. */
+static void wide_and_away(void)
+{
+    char *line =
+        long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"list\",\"params\":{\"none\":[0",
+                  ",[]", "]}}\n");
+    size_t length = strlen(line);
+
+    for (;;) {
+        int fd = join();
+        ssize_t n = 1;
+
+        if (fd < 0)
+            continue;
+        fcntl(fd, F_SETFL, 0);
+        for (size_t sent = 0; n > 0 && sent < length; sent += (size_t)n)
+            n = send(fd, line + sent, length - sent, MSG_NOSIGNAL);
+        close(fd);
+    }
+}
+
+/* A short request that takes long: another name for a table of many columns. */
+static void aliases(void)
+{
+    char *layout = allocate(1, MEBIBYTE), params[64];
+    int at = sprintf(layout, "{\"name\":\"hostile/wide\",\"replace\":true,\"layout\":{\"kind\":"
+                             "\"table\",\"length\":1,\"columns\":[");
+    struct raw raw;
+
+    for (int i = 0; i < 4000; i++)
+        at += sprintf(layout + at, "%s{\"name\":\"%d\",\"dtype\":\"int8\",\"length\":1}",
+                      i ? "," : "", i);
+    sprintf(layout + at, "]}}");
+    raw_open(&raw, options.socket);
+    snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
+             (unsigned long long)raw_number(raw_call(&raw, "create", layout), "lease"));
+    raw_call(&raw, "seal", params);
+    pump_line(CALL("alias", "\"name\":\"hostile/alias\",\"of\":\"hostile/wide\",\"replace\":true"),
+              16);
+}
+
 static void columns(void)
 {
     pump_line(long_line("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"create\",\"params\":{\"name\":"
@@ -428,7 +469,9 @@ static const struct attack {
     {"garbage", garbage, 1},
     {"deep", deep, 1},
     {"wide", wide, 1},
+    {"wide_and_away", wide_and_away, 1},
     {"columns", columns, 1},
+    {"aliases", aliases, 1},
     {"no_reader", no_reader, 1},
     {"slowloris", slowloris, 1},
     {"connects", connects, 1},
