@@ -1,4 +1,5 @@
 /* gpubufd: reads the configuration, starts the server, runs it. */
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -13,6 +14,14 @@ static int refuse(const struct gb_error *error)
 {
     fprintf(stderr, "gpubufd: %s\n", error->message);
     return EXIT_NOT_STARTED;
+}
+
+/* Messages of up to a mebibyte come and go: what they took is not given back to the system each time, and
+   taken again page by page. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
 }
 
 /* A session and a segment are descriptors each. */
@@ -53,6 +62,7 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
     server->notify = notify;
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
+    keep_memory();
     if (uv_loop_init(&loop) < 0) {
         gb_fail(error, GPUBUF_E_SYSTEM, "cannot make the event loop");
         gb_server_end(server);

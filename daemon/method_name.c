@@ -76,37 +76,62 @@ static const struct gb_field list_fields[] = {
 /* How many names are looked at for one answer, visible or not: the loop must go on. */
 #define LOOK_LIMIT 20000u
 
-/* The cursor is the last name that was looked at: it stays good whatever becomes of that name. */
+/* A walk over names with a prefix. It goes on after the last one that was looked at, which is also the
+   cursor: that stays good whatever becomes of the name. */
+struct name_walk {
+    const struct gb_names *names;
+    const struct gb_string *prefix;
+    struct gb_name *next;
+    char last[GB_LIMIT(name_bytes)];
+    size_t last_length;
+    uint64_t looked;
+};
+
+/* Pauses now and then, after which it looks for its place. NULL at the end. */
+static struct gb_object *next_object(struct gb_call *call, struct name_walk *walk)
+{
+    uint64_t pauses = call->server->pauses;
+    struct gb_object *object;
+
+    if (++walk->looked % GB_CALL_PAUSE_ITEMS == 0)
+        gb_call_pause(call);
+    if (call->server->pauses != pauses)
+        walk->next = gb_names_lower(walk->names, walk->last, walk->last_length, true);
+    if (!walk->next)
+        return NULL;
+    object = GB_CONTAINER(walk->next, struct gb_object, index);
+    if (object->name_length < walk->prefix->length ||
+        memcmp(object->name, walk->prefix->text, walk->prefix->length) != 0)
+        return NULL;
+    return object;
+}
+
+static void pass(struct name_walk *walk, const struct gb_object *object)
+{
+    walk->last_length = object->name_length;
+    memcpy(walk->last, object->name, object->name_length);
+    walk->next = gb_names_next(walk->next);
+}
+
 static int handle_list(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct list_params *params = p;
-    const struct gb_names *names = &call->server->registry.names;
-    const char *prefix = params->prefix.text ? params->prefix.text : "";
-    uint64_t limit = params->limit ? params->limit : GB_LIMIT(list);
-    const struct gb_object *last = NULL;
-    struct gb_name *name;
-    uint64_t count = 0, looked = 0;
+    struct gb_string prefix = params->prefix.text ? params->prefix : (struct gb_string){"", 0};
+    struct gb_string first = params->cursor.text ? params->cursor : prefix;
+    struct name_walk walk = {.names = &call->server->registry.names, .prefix = &prefix};
+    uint64_t limit = params->limit ? params->limit : GB_LIMIT(list), count = 0;
+    struct gb_object *object;
 
     (void)present;
-    if (params->cursor.text && (params->cursor.length < params->prefix.length ||
-                                memcmp(params->cursor.text, prefix, params->prefix.length) != 0))
+    if (first.length < prefix.length || memcmp(first.text, prefix.text, prefix.length) != 0)
         return gb_fail(&call->error, GPUBUF_E_STALE,
-                       "the cursor \"%s\" does not belong to the prefix \"%s\"",
-                       params->cursor.text, prefix);
-    name = params->cursor.text
-               ? gb_names_lower(names, params->cursor.text, params->cursor.length, true)
-               : gb_names_lower(names, prefix, params->prefix.length, false);
+                       "the cursor \"%s\" does not belong to the prefix \"%s\"", first.text,
+                       prefix.text);
+    walk.next = gb_names_lower(walk.names, first.text, first.length, params->cursor.text != NULL);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
-    for (; name; name = gb_names_next(name)) {
-        struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
-
-        if (object->name_length < params->prefix.length ||
-            memcmp(object->name, prefix, params->prefix.length) != 0)
-            name = NULL;
-        if (!name || count == limit || looked++ == LOOK_LIMIT)
-            break;
-        last = object;
+    while ((object = next_object(call, &walk)) && count < limit && walk.looked <= LOOK_LIMIT) {
+        pass(&walk, object);
         if (!gb_session_may_read(call->session, object))
             continue;
         if (count++ > 0)
@@ -114,9 +139,9 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
         gb_object_write_idle(call->writer, object, false, call->server->registry.now_ms);
     }
     gb_write_char(call->writer, ']');
-    if (name && last) {
+    if (object && walk.last_length > 0) {
         GB_WRITE_LITERAL(call->writer, ",\"cursor\":");
-        gb_write_string(call->writer, last->name, last->name_length);
+        gb_write_string(call->writer, walk.last, walk.last_length);
     }
     gb_write_char(call->writer, '}');
     return GB_DONE;

@@ -167,7 +167,7 @@ static void undo(struct gb_call *call, struct opening *opening)
 static bool open_entry(struct gb_call *call, const struct open_params *params,
                        const struct gb_string *name, bool all, size_t left, struct opening *opening)
 {
-    struct gb_writer *list = &call->server->desk.list_writer;
+    struct gb_writer *list = call->writer;
     const struct gb_metrics *metrics = &call->server->metrics;
     uint64_t hits = metrics->hits, misses = metrics->misses;
     unsigned segments = opening->segments.count;
@@ -252,11 +252,14 @@ static bool open_entries(struct gb_call *call, const struct open_params *params,
                          const struct gb_string *names, size_t count, bool all, bool pauses,
                          struct opening *opening)
 {
-    struct gb_writer *list = &call->server->desk.list_writer;
+    struct gb_writer *list = call->writer;
     uint64_t before = call->server->pauses;
     bool room = true;
 
     gb_writer_reset(list);
+    if (call->id.text)
+        gb_rpc_begin_result(list, call->id, 0);
+    GB_WRITE_LITERAL(list, "{\"objects\":[");
     for (size_t i = 0; i < count; i++) {
         if (pauses && i % GB_CALL_PAUSE_ITEMS == 0)
             gb_call_pause(call);
@@ -274,17 +277,14 @@ static bool open_entries(struct gb_call *call, const struct open_params *params,
     return true;
 }
 
-static int answer_names(struct gb_call *call, const struct opening *opening)
+/* After the entries, since only now it is known how many descriptors come along. */
+static int end_answer(struct gb_call *call, const struct opening *opening)
 {
-    const struct gb_writer *list = &call->server->desk.list_writer;
-
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
-    gb_write(call->writer, list->data, list->length);
     GB_WRITE_LITERAL(call->writer, "],");
     gb_segments_write(call->writer, &opening->segments);
     gb_write_char(call->writer, '}');
-    call->writer->failed |= list->failed;
+    if (call->reply_fd_count > 0)
+        gb_write_format(call->writer, ",\"fds\":%u", call->reply_fd_count);
     return GB_DONE;
 }
 
@@ -318,7 +318,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
         return gb_call_no_memory(call);
     if (seem_ready(call, params, names, count) &&
         open_entries(call, params, names, count, all, true, &opening))
-        return answer_names(call, &opening);
+        return end_answer(call, &opening);
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
         call->server->metrics.misses += !call->wait;
         return gb_call_wait_names(call, names, count, params->wait_ms);
@@ -326,7 +326,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     if (restore_names(call, params, names, count))
         return GB_WAITS;
     open_entries(call, params, names, count, all, false, &opening);
-    return answer_names(call, &opening);
+    return end_answer(call, &opening);
 }
 
 static int handle_open(struct gb_call *call, const void *p, uint64_t present)

@@ -127,8 +127,9 @@ static void answer(struct gb_call *call, int r)
         call->reply_fd_count = 0;
         return;
     }
+    call->writer->failed |= call->writer->length > GB_LIMIT(line_bytes);
     if (call->writer->length > 0 || call->writer->failed)
-        gb_session_send(call->session, call->writer, call->reply_fds, call->reply_fd_count);
+        gb_session_answer(call->session, call->writer, call->reply_fds, call->reply_fd_count);
 }
 
 static int run(struct gb_call *call)
@@ -208,6 +209,7 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
         if (request.id.text || !request.method.text)
             answer(&call, r);
     }
+    gb_call_alone(call.pool);
     if (r != GB_WAITS)
         close_fds(call.fds, call.fd_count);
     return 0;
@@ -245,11 +247,20 @@ bool gb_methods_retry(struct gb_wait *wait, bool last_try)
 
 /* ---- for the handlers ---- */
 
-/* One that waited is tried in the middle of things, and one that is drained is to be gone: they do not
-   let others in. */
+/* One that waited is tried in the middle of things. And nobody is served while somebody who is gone holds
+   something. */
 static bool may_pause(const struct gb_call *call)
 {
-    return call->session->serving && !call->server->pausing && !call->wait;
+    return call->session->serving && !call->server->pausing && !call->wait &&
+           !gb_session_lingers(call->session);
+}
+
+static void pause_call(void *arg)
+{
+    const struct gb_call *call = arg;
+
+    if (!gb_session_lingers(call->session))
+        gb_pause(call->server);
 }
 
 void gb_call_pause(struct gb_call *call)
@@ -262,8 +273,8 @@ void gb_call_share(struct gb_call *call, struct gb_pool *pool)
 {
     if (!may_pause(call))
         return;
-    pool->pause = gb_pause;
-    pool->pause_arg = call->server;
+    pool->pause = pause_call;
+    pool->pause_arg = call;
 }
 
 void gb_call_alone(struct gb_pool *pool)

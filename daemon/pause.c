@@ -59,10 +59,8 @@ static void serve_others(struct gb_server *server)
     server->metrics.begun_ns = begun_ns;
 }
 
-void gb_pause(void *arg)
+void gb_pause(struct gb_server *server)
 {
-    struct gb_server *server = arg;
-
     if (uv_hrtime() < server->pause_at_ns)
         return;
     serve_others(server);

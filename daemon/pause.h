@@ -15,7 +15,9 @@
 #define GB_PAUSE_BYTES 4096 /* that are received from somebody in a pause */
 #define GB_PAUSE_SESSIONS 64
 
-/* `arg`: the server. Does nothing unless it is time. */
-void gb_pause(void *arg);
+struct gb_server;
+
+/* Does nothing unless it is time. */
+void gb_pause(struct gb_server *server);
 
 #endif

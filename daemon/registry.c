@@ -655,6 +655,23 @@ unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *hold
     return ended;
 }
 
+unsigned gb_holder_end_read(struct gb_registry *registry, struct gb_holder *holder, unsigned most)
+{
+    unsigned ended = 0;
+
+    GB_LIST_EACH(&holder->leases, link) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+
+        if (ended == most)
+            break;
+        if (lease->write)
+            continue;
+        gb_lease_end(registry, lease);
+        ended++;
+    }
+    return ended;
+}
+
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
 {
     gb_holder_end_some(registry, holder, UINT_MAX);

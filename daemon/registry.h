@@ -190,5 +190,7 @@ void gb_lease_sealed(struct gb_lease *lease);
 /* Ends all leases of the holder, or at most so many and returns how many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, unsigned most);
+/* The same, of read leases only. */
+unsigned gb_holder_end_read(struct gb_registry *registry, struct gb_holder *holder, unsigned most);
 
 #endif

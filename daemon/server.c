@@ -17,7 +17,7 @@
 #include "pause.h"
 #include "watch.h"
 
-#define ACCEPT_BATCH 4 /* who waits for an answer does not wait for many that come */
+#define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 #define TICK_MS 1000
 
 /* ---- time ---- */
@@ -187,7 +187,7 @@ static void serve_sessions(struct gb_server *server)
         serve_next(&turn);
     if (gb_list_empty(&server->busy))
         return;
-    until = uv_hrtime() + server->slice_ns / 2;
+    until = uv_hrtime() + server->slice_ns / 4;
     do
         serve_next(&server->busy);
     while (!gb_list_empty(&server->busy) && uv_hrtime() < until);
@@ -364,8 +364,8 @@ static int make_instance(struct gb_server *server, struct gb_error *error)
 
 static bool make_desk(struct gb_desk *desk)
 {
-    gb_writer_init(&desk->writer, GB_LIMIT(line_bytes));
-    gb_writer_init(&desk->list_writer, 2 * GB_LIMIT(line_bytes)); /* the last entry may go */
+    gb_writer_init(&desk->writer, 2 * GB_LIMIT(line_bytes)); /* the last of many entries may go */
+    gb_writer_init(&desk->list_writer, GB_LIMIT(line_bytes));
     desk->scratch = malloc(GB_SCRATCH_BYTES);
     desk->end_scratch = malloc(GB_SCRATCH_BYTES);
     return desk->scratch && desk->end_scratch;
@@ -400,6 +400,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_list_init(&server->leaving);
     server->slice_ns = GB_SESSION_SLICE_NS;
     server->pause_ns = GB_PAUSE_NS;
+    server->drain_ns = GB_SESSION_DRAIN_NS;
     gb_list_init(&server->dirty);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);

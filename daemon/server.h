@@ -71,12 +71,12 @@ struct gb_server {
     struct gb_link sessions;
     struct gb_link ready;  /* with something to receive or room to send */
     struct gb_link busy;   /* the same, but busy: after the others, and not all of them in a turn */
-    uint64_t slice_ns;     /* for each session; half of it for all busy ones together, in a turn */
+    uint64_t slice_ns;     /* for each session; a quarter of it for all busy ones together, in a turn */
     struct gb_link dirty;  /* with output to send at the end of the turn */
     struct gb_link walks;  /* struct gb_walk: over the sessions */
     struct gb_link modest; /* who asked for little when last served; the latest first */
     struct gb_link gone;   /* who has hung up and is to be drained */
-    struct gb_link leaving; /* who has ended and held so much that it goes back piece by piece */
+    struct gb_link leaving; /* who has ended, or is late: what it held goes back piece by piece */
     uint64_t session_count, next_session;
 
     struct gb_deadlines timers; /* of struct gb_timer */
@@ -92,6 +92,7 @@ struct gb_server {
 
     struct gb_desk desk, spare_desk; /* the other is for those who are served in a pause */
     struct gb_writer event_writer;
+    uint64_t drain_ns;    /* for what somebody had sent who is gone */
     uint64_t pause_ns;    /* between two pauses */
     uint64_t pauses;      /* in which somebody was served */
     bool pausing;         /* a request in the middle of which others are served */

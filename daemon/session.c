@@ -31,6 +31,11 @@ static void on_poll(uv_poll_t *handle, int status, int events)
            library polls no more after an error, so that nothing else would tell. */
         session->hung_up = true;
         session->poll_events = 0;
+    } else if (gb_list_linked(&session->ready)) {
+        /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the loop
+           would do nothing else. */
+        session->poll_events = 0;
+        uv_poll_stop(handle);
     }
     queue(session);
 }
@@ -193,7 +198,7 @@ int gb_session_new(struct gb_server *server, int fd)
 /* When the loop has forgotten it, and nothing of what it held is left. */
 static void free_session(struct gb_session *session)
 {
-    if (!session->closed || gb_list_linked(&session->of_server))
+    if (!session->closed || gb_list_linked(&session->leaving))
         return;
     free(session->groups);
     free(session->client);
@@ -220,28 +225,35 @@ static void withdraw_produced(struct gb_session *session)
     }
 }
 
-/* Some of what an ended session held; when nothing is left, the session itself. */
-static void give_back_some(struct gb_session *session)
+/* Some of what a session held that has ended, or is late and has no use for what it may read. True if that
+   was the last. */
+static bool give_back_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     unsigned most = GB_SESSION_LEAVES_ITEMS;
 
-    most -= gb_holder_end_some(&server->registry, &session->holder, most);
+    if (session->ended)
+        most -= gb_holder_end_some(&server->registry, &session->holder, most);
+    else
+        most -= gb_holder_end_read(&server->registry, &session->holder, most);
     most -= gb_mapper_end_some(&server->store, &session->mapper, most);
     if (most == 0)
-        return;
-    gb_list_remove(&session->of_server);
+        return false;
+    gb_list_remove(&session->leaving);
     free_session(session);
+    return true;
 }
 
 void gb_sessions_give_back(struct gb_server *server, uint64_t until)
 {
-    while (!gb_list_empty(&server->leaving)) {
-        struct gb_link *first = server->leaving.next;
+    GB_LIST_EACH(&server->leaving, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
-        give_back_some(GB_CONTAINER(first, struct gb_session, of_server));
-        if (until != UINT64_MAX && uv_hrtime() >= until)
-            return;
+        if (session->serving)
+            continue; /* it is using them */
+        while (!give_back_some(session))
+            if (until != UINT64_MAX && uv_hrtime() >= until)
+                return;
     }
 }
 
@@ -275,7 +287,8 @@ void gb_session_end(struct gb_session *session, const char *why)
     uv_close((uv_handle_t *)&session->poll,
              on_closed);         /* now: the descriptor may be another's soon */
     gb_conn_end(&session->conn); /* leaves ends_fd by itself: it is the last descriptor */
-    gb_list_append(&server->leaving, &session->of_server);
+    if (!gb_list_linked(&session->leaving))
+        gb_list_append(&server->leaving, &session->leaving);
     give_back_some(session);
 }
 
@@ -310,17 +323,25 @@ static void doom(struct gb_session *session, const char *why)
         session->doomed = why;
 }
 
-void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+/* Whether the message can be queued; else its descriptors are closed. */
+static bool may_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
                      unsigned count)
+{
+    if (message->failed)
+        doom(session, "out of memory");
+    if (!session->ended && !session->doomed && !session->deaf)
+        return true;
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+    return false;
+}
+
+/* A message has been queued, or not: `r`. */
+static void note_queued(struct gb_session *session, int r)
 {
     struct gb_server *server = session->server;
 
-    if (message->failed)
-        doom(session, "out of memory");
-    if (session->ended || session->doomed || session->deaf) {
-        for (unsigned i = 0; i < count; i++)
-            close(fds[i]);
-    } else if (gb_conn_queue(&session->conn, message->data, message->length, fds, count) < 0) {
+    if (r < 0) {
         doom(session, "out of memory");
     } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
         gb_metrics_limit(&server->metrics, "output_bytes");
@@ -329,8 +350,29 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
         gb_metrics_limit(&server->metrics, "held_bytes");
         doom(session, "its user's sessions do not read what they are sent");
     }
+}
+
+static void note_dirty(struct gb_session *session)
+{
     if (!session->ended && !gb_list_linked(&session->dirty))
-        gb_list_append(&server->dirty, &session->dirty);
+        gb_list_append(&session->server->dirty, &session->dirty);
+}
+
+void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+                     unsigned count)
+{
+    if (may_send(session, message, fds, count))
+        note_queued(session,
+                    gb_conn_queue(&session->conn, message->data, message->length, fds, count));
+    note_dirty(session);
+}
+
+void gb_session_answer(struct gb_session *session, struct gb_writer *message, const int *fds,
+                       unsigned count)
+{
+    if (may_send(session, message, fds, count))
+        note_queued(session, gb_conn_queue_written(&session->conn, message, fds, count));
+    note_dirty(session);
 }
 
 /* ---- serving ---- */
@@ -355,7 +397,7 @@ static void serve_lines(struct gb_session *session, uint64_t until)
             return;
         }
         if (!session->ended && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES) {
-            gb_session_flush(session, SIZE_MAX);
+            gb_session_flush(session, GB_SESSION_SEND_BYTES);
             session->throttled =
                 !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
         }
@@ -363,7 +405,7 @@ static void serve_lines(struct gb_session *session, uint64_t until)
         session->behind = session->busy && gb_frame_has_line(&session->conn.in);
         lines++;
     }
-    session->busy |= lines > GB_SESSION_MODEST_LINES;
+    session->busy |= lines == 0 || lines > GB_SESSION_MODEST_LINES;
     if (session->ended || session->doomed)
         return;
     if (r == GPUBUF_E_LIMIT)
@@ -397,13 +439,14 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "out of memory");
 }
 
-/* Whether it ends in no time: little to be served still, and little to be given back. */
+/* Whether little is left to be served before it ends. */
 static bool ends_briefly(const struct gb_session *session)
 {
+    const struct gb_frame *in = &session->conn.in;
     int unread = 0;
 
-    return !session->conn.in.partial && session->holder.count <= GB_SESSION_LEAVES_ITEMS &&
-           ioctl(session->conn.fd, FIONREAD, &unread) == 0 && unread <= GB_PAUSE_BYTES;
+    return ioctl(session->conn.fd, FIONREAD, &unread) == 0 &&
+           in->partial_length - in->partial_start + (size_t)unread <= GB_PAUSE_BYTES;
 }
 
 static void note_gone(struct gb_session *session)
@@ -413,8 +456,59 @@ static void note_gone(struct gb_session *session)
         gb_list_append(&session->server->gone, &session->gone);
 }
 
-/* Ends the sessions whose peers have hung up, but for those that are being served: these end after
-   that. In a pause only while they end briefly; false if any are left. */
+/* What it may still be about to finish: others wait for that. */
+static bool has_unfinished(const struct gb_session *session)
+{
+    return session->unsealed > 0 || !gb_list_empty(&session->produced);
+}
+
+static bool holds_reads(const struct gb_session *session)
+{
+    return session->holder.count > session->unsealed || !gb_list_empty(&session->mapper.mappings) ||
+           !gb_list_empty(&session->watches) || !gb_list_empty(&session->waits);
+}
+
+bool gb_session_lingers(const struct gb_session *session)
+{
+    if (!session->hung_up)
+        return false;
+    return has_unfinished(session) ||
+           ((session->serving || !session->late) && holds_reads(session));
+}
+
+/* The rest of what it sent is served later, in slices, like what others send. What it may only read it has
+   no use for. */
+static void make_late(struct gb_session *session)
+{
+    session->late = session->behind = session->busy = true;
+    session->throttled = false;
+    gb_waits_end_session(session);
+    gb_watches_end_session(session);
+    if (!gb_list_linked(&session->leaving))
+        gb_list_append(&session->server->leaving, &session->leaving);
+    charge(session);
+    poll_for(session);
+    queue(session);
+}
+
+/* Ends one whose peer has hung up, at once or later. False if neither can be, in a pause: nobody is to
+   see what it holds. */
+static bool see_off(struct gb_session *session)
+{
+    bool pausing = session->server->pausing;
+
+    if (session->serving || session->late) /* it goes on, and ends then */
+        return !pausing || !gb_session_lingers(session);
+    if (ends_briefly(session) || (has_unfinished(session) && !pausing))
+        gb_session_drain(session);
+    else if (has_unfinished(session))
+        return false;
+    else
+        make_late(session);
+    return true;
+}
+
+/* Ends the sessions whose peers have hung up. False if, in a pause, any are left that hold something. */
 static bool end_hung_up(struct gb_server *server)
 {
     struct epoll_event events[64];
@@ -422,20 +516,17 @@ static bool end_hung_up(struct gb_server *server)
 
     do {
         count = epoll_wait(server->ends_fd, events, 64, 0);
-        for (int i = 0; i < count; i++) {
-            struct gb_session *session = events[i].data.ptr;
-
-            note_gone(session);
-        }
+        for (int i = 0; i < count; i++)
+            note_gone(events[i].data.ptr);
     } while (count == 64);
     while (!gb_list_empty(&server->gone)) {
         struct gb_session *session = GB_CONTAINER(server->gone.next, struct gb_session, gone);
 
-        if (server->pausing && !session->serving && !ends_briefly(session))
-            return false;
         gb_list_remove(&session->gone);
-        if (!session->serving)
-            gb_session_drain(session);
+        if (!see_off(session)) {
+            note_gone(session);
+            return false;
+        }
     }
     return true;
 }
@@ -448,23 +539,43 @@ bool gb_sessions_end_hung_up(struct gb_server *server)
     return server->session_count < before;
 }
 
+/* Receives and serves what has come until that is over, or the time. */
+static void drain_until(struct gb_session *session, uint64_t until)
+{
+    struct gb_server *server = session->server;
+    ssize_t n = 1;
+
+    if (!server->pausing)
+        server->pause_at_ns = uv_hrtime() + server->pause_ns;
+    do {
+        if (!session->behind)
+            n = gb_conn_receive(&session->conn, server->desk.end_scratch, GB_SCRATCH_BYTES);
+        gb_frame_begin(&session->conn.in, server->desk.end_scratch,
+                       !session->behind && n > 0 ? (size_t)n : 0);
+        do {
+            session->throttled = false;
+            serve_lines(session, until);
+            gb_session_flush(session, SIZE_MAX);
+        } while (!session->ended && session->throttled && !session->deaf && !session->behind);
+    } while (n > 0 && !session->ended && !session->behind);
+}
+
 /* A peer that has only closed its sending side still gets its replies, as far as its socket takes
    them now. */
 void gb_session_drain(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    ssize_t n;
+    uint64_t ns = session->late ? server->slice_ns / 2 : server->drain_ns;
 
-    do {
-        n = gb_conn_receive(&session->conn, server->desk.end_scratch, GB_SCRATCH_BYTES);
-        gb_frame_begin(&session->conn.in, server->desk.end_scratch, n > 0 ? (size_t)n : 0);
-        do {
-            session->throttled = false;
-            serve_lines(session, UINT64_MAX);
-            gb_session_flush(session, SIZE_MAX);
-        } while (!session->ended && session->throttled && !session->deaf);
-    } while (n > 0 && !session->ended);
-    gb_session_end(session, "the peer hung up");
+    session->hung_up = session->serving = true;
+    drain_until(session, uv_hrtime() + ns);
+    session->serving = false;
+    if (session->ended)
+        return;
+    if (session->behind)
+        make_late(session);
+    else
+        gb_session_end(session, "the peer hung up");
 }
 
 /* Receives once. True if there is something to serve, or lines were kept that can be served now. */
@@ -527,6 +638,11 @@ static void note_modesty(struct gb_session *session)
 
 void gb_session_serve(struct gb_session *session)
 {
+    if (session->late) {
+        end_hung_up(session->server);
+        gb_session_drain(session);
+        return;
+    }
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (!session->ended && receive(session)) {
         session->serving = true;
@@ -542,13 +658,9 @@ void gb_session_serve(struct gb_session *session)
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (session->ended)
         return;
-    if (session->hung_up && !session->server->pausing) {
-        gb_session_drain(session);
-        return;
-    }
-    if (session->hung_up)
-        note_gone(session); /* what is left of it may take long */
     poll_for(session);
+    if (session->hung_up && !see_off(session))
+        note_gone(session);
 }
 
 /* ---- rights ---- */

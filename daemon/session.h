@@ -12,7 +12,7 @@
 /* Output piles up to this much before the rest of a session's requests has to wait. */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
 /* So much is sent to it at a time. */
-#define GB_SESSION_SEND_BYTES (128u << 10)
+#define GB_SESSION_SEND_BYTES (64u << 10)
 /* Of what it held when it ended so many leases and mappings go back at once. The rest follows, in slices
    of time, or as soon as somebody asks for what depends on it. */
 #define GB_SESSION_LEAVES_ITEMS 64
@@ -21,13 +21,15 @@
 /* For so long a session is served at a time. What else it has sent waits for those who have sent less.
    A request that takes longer pauses. */
 #define GB_SESSION_SLICE_NS 100000u
-/* Who sends more at a time is busy, and comes after those who do not. */
+/* What somebody who is gone has sent is served for so long before anybody else is; if it takes longer, the
+   rest has its turn like that of others, without leases, mappings, watches and waits. */
+#define GB_SESSION_DRAIN_NS 10000000u
+/* Who sends more at a time is busy, and comes after those who do not; so is who sends no whole line. */
 #define GB_SESSION_MODEST_LINES 4
 
 struct gb_session {
     struct gb_server *server;
-    struct gb_link of_server; /* among the sessions; then, for a while, among those that leave */
-    struct gb_link ready, dirty, modest, gone;
+    struct gb_link of_server, ready, dirty, modest, gone, leaving;
     uint64_t id;
     uv_poll_t poll;
     int poll_events; /* what is polled for now */
@@ -40,8 +42,9 @@ struct gb_session {
     char *client;    /* the name it gave; owned; NULL if none */
     bool greeted, ended;
     bool closed;        /* ended, and the loop has forgotten it */
-    bool serving;       /* it does not end in the middle of that */
+    bool serving;       /* a request of its own: it does not end in the middle of that */
     bool hung_up;       /* its end was noted while it was being served */
+    bool late;          /* so much that it was not served at once: it goes on in slices */
     bool deaf;          /* nobody will read what it is sent */
     bool throttled;     /* it does not read its replies: not served until it does */
     bool behind;        /* has lines that wait for its next slice */
@@ -63,6 +66,8 @@ int gb_session_new(struct gb_server *server, int fd);
 void gb_session_serve(struct gb_session *session);
 /* Serves what the peer still sent, then ends: called when it has hung up. */
 void gb_session_drain(struct gb_session *session);
+/* Whether it is gone, but still holds something that others could see. */
+bool gb_session_lingers(const struct gb_session *session);
 /* Ends those whose peers have hung up; true if there were any. */
 bool gb_sessions_end_hung_up(struct gb_server *server);
 /* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
@@ -76,6 +81,9 @@ void gb_sessions_give_back(struct gb_server *server, uint64_t until);
    latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
                      unsigned count);
+/* The same, and may take the message's memory with it. */
+void gb_session_answer(struct gb_session *session, struct gb_writer *message, const int *fds,
+                       unsigned count);
 /* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 

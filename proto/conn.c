@@ -10,6 +10,7 @@
 #include "gpubuf.h"
 
 #define OUT_CAPACITY_MIN ((size_t)1024)
+#define TAKEN_BYTES ((size_t)65536) /* messages from this length on are not copied */
 
 /* Room for more descriptors than a message may bring, so that a peer who sends a few too many is
    told apart from a control message that was truncated for another reason. */
@@ -158,45 +159,62 @@ static void free_out(struct gb_conn *conn)
     conn->out_length = conn->out_sent = conn->out_capacity = 0;
 }
 
+/* Notes that descriptors ride on the next byte that is queued. They are the queue's, also on failure. */
+static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
+{
+    if (count == 0)
+        return 0;
+    struct gb_conn_fds *entry = malloc(sizeof(*entry) + count * sizeof(int));
+    if (entry == NULL) {
+        drop_fds(fds, count);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    entry->next = NULL;
+    entry->at = conn->out_length;
+    entry->count = count;
+    memcpy(entry->fds, fds, count * sizeof(int));
+    if (conn->out_fds == NULL)
+        conn->out_fds = entry;
+    else
+        conn->out_fds_last->next = entry;
+    conn->out_fds_last = entry;
+    return 0;
+}
+
 int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
                   unsigned count)
 {
-    struct gb_conn_fds *entry = NULL;
-    int rc = 0;
-    if (length == 0 || count > GB_LIMIT(fds)) {
+    int rc;
+    if (length == 0 || count > GB_LIMIT(fds))
         rc = length == 0 && count == 0 ? 0 : GPUBUF_E_INTERNAL;
-        goto refused;
+    else
+        rc = reserve_out(conn, length);
+    if (rc < 0 || length == 0) {
+        drop_fds(fds, count);
+        return rc;
     }
-    if (count > 0) {
-        entry = malloc(sizeof(*entry) + count * sizeof(int));
-        if (entry == NULL) {
-            rc = GPUBUF_E_NO_MEMORY;
-            goto refused;
-        }
-    }
-    rc = reserve_out(conn, length);
+    rc = queue_fds(conn, fds, count);
     if (rc < 0)
-        goto refused;
-
-    if (entry != NULL) {
-        entry->next = NULL;
-        entry->at = conn->out_length;
-        entry->count = count;
-        memcpy(entry->fds, fds, count * sizeof(int));
-        if (conn->out_fds == NULL)
-            conn->out_fds = entry;
-        else
-            conn->out_fds_last->next = entry;
-        conn->out_fds_last = entry;
-    }
+        return rc;
     memcpy(conn->out + conn->out_length, message, length);
     conn->out_length += length;
     return 0;
+}
 
-refused:
-    drop_fds(fds, count);
-    free(entry);
-    return rc;
+int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
+                          unsigned count)
+{
+    if (conn->out != NULL || writer->length < TAKEN_BYTES || count > GB_LIMIT(fds))
+        return gb_conn_queue(conn, writer->data, writer->length, fds, count);
+    int rc = queue_fds(conn, fds, count);
+    if (rc < 0)
+        return rc;
+    conn->out = writer->data;
+    conn->out_length = writer->length;
+    conn->out_capacity = writer->capacity;
+    writer->data = NULL;
+    writer->length = writer->capacity = 0;
+    return 0;
 }
 
 /* One sendmsg with the descriptors of the queue's first entry on the first byte. */

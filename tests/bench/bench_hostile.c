@@ -238,8 +238,9 @@ static void aliases(void)
     snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
              (unsigned long long)raw_number(raw_call(&raw, "create", layout), "lease"));
     raw_call(&raw, "seal", params);
-    pump_line(CALL("alias", "\"name\":\"hostile/alias\",\"of\":\"hostile/wide\",\"replace\":true"),
-              16);
+    for (;;)
+        raw_call(&raw, "alias",
+                 "{\"name\":\"hostile/alias\",\"of\":\"hostile/wide\",\"replace\":true}");
 }
 
 static void columns(void)
@@ -471,7 +472,7 @@ static const struct attack {
     {"wide", wide, 1},
     {"wide_and_away", wide_and_away, 1},
     {"columns", columns, 1},
-    {"aliases", aliases, 1},
+    {"aliases", aliases, 8},
     {"no_reader", no_reader, 1},
     {"slowloris", slowloris, 1},
     {"connects", connects, 1},
@@ -598,6 +599,18 @@ static double daemon_seconds(pid_t pid)
     return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
+/* Until the daemon has nothing to do any more: attackers leave work behind. */
+static void settle(pid_t daemon)
+{
+    struct timespec moment = {.tv_nsec = 50000000};
+    double last;
+
+    do {
+        last = daemon_seconds(daemon);
+        nanosleep(&moment, NULL);
+    } while (daemon_seconds(daemon) - last > 0.01); /* one of the kernel's ticks */
+}
+
 static void signal_all(const pid_t *pids, size_t count, int number)
 {
     for (size_t i = 0; i < count; i++)
@@ -618,7 +631,8 @@ static void measure(struct raw *raw, const struct attack *attack)
         double calm, under, start, seconds;
 
         signal_all(pids, attack->processes, SIGSTOP);
-        round_of(raw, 200); /* what was under way is over */
+        settle(daemon);
+        round_of(raw, 200);
         calm = round_of(raw, samples);
         signal_all(pids, attack->processes, SIGCONT);
         round_of(raw, 100);
@@ -636,6 +650,7 @@ static void measure(struct raw *raw, const struct attack *attack)
     signal_all(pids, attack->processes, SIGKILL);
     for (size_t i = 0; i < attack->processes; i++)
         waitpid(pids[i], NULL, 0);
+    settle(daemon);
     snprintf(id, sizeof(id), "hostile.%s", attack->name);
     snprintf(note, sizeof(note), "the daemon was busy for %.0f %% of the time%s",
              100 * busy / elapsed, apart ? "" : "; all on one core");

@@ -60,6 +60,7 @@ static inline void inside_make(struct inside *inside, const char *const *options
     DEMAND(gb_config_read(&inside->config, argc, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
     inside->server.slice_ns = INT64_MAX / 4; /* in one turn all that has come is served */
+    inside->server.drain_ns = INT64_MAX / 4;
 }
 
 static inline void inside_listen(struct inside *inside)
@@ -423,7 +424,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
                                       gb_conn_output_bytes(&session->conn));
     DEMAND(session->held_fds == session->conn.in.fd_count);
     /* What it needs to go on will wake it; one that nothing can be told any more waits for its end. */
-    DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events));
+    DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
+           (gb_list_linked(&session->ready) && !session->poll_events));
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
 }
 
@@ -504,8 +506,12 @@ static inline void inside_check(const struct inside *inside)
         sessions++;
         count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
     }
-    GB_LIST_EACH(&server->leaving, link)
-        count_left(&count, GB_CONTAINER(link, struct gb_session, of_server));
+    GB_LIST_EACH(&server->leaving, link) {
+        const struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
+
+        if (session->ended)
+            count_left(&count, session);
+    }
     DEMAND(count_leases(&count, &server->state.grace) == 0);
     GB_LIST_EACH(&store->empties, link)
         count_segment(&count, GB_CONTAINER(link, struct gb_segment, empties));

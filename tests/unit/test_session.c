@@ -434,6 +434,40 @@ static void test_gone_while_behind(void **state)
     end();
 }
 
+/* Who is gone and has left much to do is served in slices; nobody sees what it held. */
+static void test_gone_with_much_to_do(void **state)
+{
+    struct peer flood, modest;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &flood));
+    assert_true(peer_connect(&inside, &modest));
+    expect(&flood, CREATE(1, "p", 64, ""), "\"lease\"");
+    expect(&flood, REQUEST(2, "seal", "\"lease\":1"), "version");
+    expect(&flood, CREATE(3, "q", 64, ""), "\"lease\":2");
+    inside.server.slice_ns = inside.server.drain_ns = 0;
+    for (int i = 0; i < 50; i++)
+        peer_send(&flood, PING(4));
+    peer_send(&flood, REQUEST(5, "open", "\"name\":\"p\""));
+    for (int i = 0; i < 50; i++)
+        peer_send(&flood, PING(4));
+    peer_send(&flood, REQUEST(6, "seal", "\"lease\":2"));
+    peer_close(&flood);
+    for (int turn = 0; turn < 90; turn++) {
+        expect(&modest, REQUEST(1, "stat", "\"name\":\"p\""), "\"leases\":0");
+        inside_check(&inside);
+    }
+    assert_int_equal(inside.server.session_count, 2);
+    for (int turn = 0; turn < 100 && inside.server.session_count > 1; turn++)
+        inside_turn(&inside);
+    assert_int_equal(inside.server.session_count, 1);
+    expect(&modest, REQUEST(1, "stat", "\"name\":\"q\""), "\"version\":2");
+    expect(&modest, REQUEST(1, "leases", ""), "\"leases\":[]");
+    peer_close(&modest);
+    end();
+}
+
 /* Descriptors stay with their messages over slices. */
 static void test_descriptors_over_slices(void **state)
 {
@@ -523,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_the_dead_go_first),
         cmocka_unit_test(test_one_request_a_slice),
         cmocka_unit_test(test_gone_while_behind),
+        cmocka_unit_test(test_gone_with_much_to_do),
         cmocka_unit_test(test_gone_without_reading),
         cmocka_unit_test(test_descriptors_over_slices),
         cmocka_unit_test(test_held_for_a_user),
