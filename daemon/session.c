@@ -446,7 +446,7 @@ static bool ends_briefly(const struct gb_session *session)
     int unread = 0;
 
     return ioctl(session->conn.fd, FIONREAD, &unread) == 0 &&
-           in->partial_length - in->partial_start + (size_t)unread <= GB_PAUSE_BYTES;
+           in->partial_length - in->partial_start + (size_t)unread <= GB_SESSION_LAST_BYTES;
 }
 
 static void note_gone(struct gb_session *session)
@@ -607,7 +607,8 @@ static bool receive(struct gb_session *session)
 static void serve_received(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    uint64_t until = uv_hrtime() + server->slice_ns;
+    uint64_t slice = session->busy ? server->slice_ns / 2 : server->slice_ns;
+    uint64_t until = uv_hrtime() + slice;
 
     /* Where there is nobody else, its own end shows in receiving. */
     if (server->session_count > 1 && !end_hung_up(server)) {
@@ -617,7 +618,7 @@ static void serve_received(struct gb_session *session)
         return;
     }
     if (!server->pausing)
-        server->pause_at_ns = until - server->slice_ns + server->pause_ns;
+        server->pause_at_ns = until - slice + server->pause_ns;
     serve_lines(session, until);
     watch_half_line(session);
 }

@@ -18,11 +18,13 @@
 #define GB_SESSION_LEAVES_ITEMS 64
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* For so long a session is served at a time. What else it has sent waits for those who have sent less.
+/* For so long a session is served at a time, for half of it one that is busy. What else it has sent waits for those who have sent less.
    A request that takes longer pauses. */
 #define GB_SESSION_SLICE_NS 100000u
-/* What somebody who is gone has sent is served for so long before anybody else is; if it takes longer, the
-   rest has its turn like that of others, without leases, mappings, watches and waits. */
+/* What somebody who is gone has sent is served before anybody else is if it is no more than so much, or
+   if there are unsealed objects, for so long. The rest has its turn like that of others, without leases,
+   mappings, watches and waits. */
+#define GB_SESSION_LAST_BYTES 1024
 #define GB_SESSION_DRAIN_NS 10000000u
 /* Who sends more at a time is busy, and comes after those who do not; so is who sends no whole line. */
 #define GB_SESSION_MODEST_LINES 4

@@ -509,12 +509,22 @@ static void tend_device(struct gb_spill *spill, struct gb_device *device)
         device->tended = false;
 }
 
+/* Whether requests wait for a change, which may be for room in a tier: nobody takes what was made for
+   them. */
+static bool is_awaited(const struct gb_spill *spill)
+{
+    for (unsigned i = 0; i < spill->device_count; i++)
+        if (!gb_list_empty(&spill->devices[i]->expecting))
+            return true;
+    return false;
+}
+
 static void tend_host_tier(struct gb_spill *spill)
 {
     struct gb_tier *host = &spill->tiers[GB_TIER_HOST];
     uint64_t stays = host->used - host->recency.clean_bytes;
 
-    if (!above(stays, host->capacity, spill->high) || spill->draining > 0)
+    if (!above(stays, host->capacity, spill->high) || spill->draining > 0 || is_awaited(spill))
         return;
     if (works(&spill->tiers[GB_TIER_DISK]))
         drain(spill, above(stays, host->capacity, spill->low), false);

@@ -43,9 +43,9 @@ static unsigned count_segments(struct gpubuf_client *client)
 
     check(client, gpubuf_call(client, "leases", "{\"name\":\"" PREFIX "/000000\"}", -1, &text),
           "leases");
-    snprintf(session, sizeof(session),
-             "{\"session\":%llu,\"segment\":", (unsigned long long)gpubuf_session(client));
-    for (const char *at = text; (at = strstr(at, session)); at++)
+    snprintf(session, sizeof(session), "{\"session\":%llu,",
+             (unsigned long long)gpubuf_session(client));
+    for (const char *at = strstr(text, "\"mapped\":["); at && (at = strstr(at, session)); at++)
         count++;
     gpubuf_free(text);
     return count;

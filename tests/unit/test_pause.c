@@ -44,18 +44,19 @@ uint64_t __wrap_uv_hrtime(void)
 
 /* ---- the world ---- */
 
-static void await_line(struct peer *peer, char **line)
+static char *await_line(struct peer *peer)
 {
     struct timespec rest = {0, 1000000};
+    char *line = NULL;
 
-    for (int turn = 0; turn < 10000; turn++) {
+    for (int turn = 0; turn < 10000 && !line; turn++) {
         inside_turn(&inside);
-        if ((*line = peer_line(peer)))
-            return;
-        if (turn > 8)
+        line = peer_line(peer);
+        if (!line && turn > 8)
             nanosleep(&rest, NULL); /* the work of a mover */
     }
-    fail_msg("there is no answer");
+    assert_non_null(line);
+    return line;
 }
 
 static void expect(struct peer *peer, const char *request, const char *part)
@@ -63,7 +64,7 @@ static void expect(struct peer *peer, const char *request, const char *part)
     char *line;
 
     peer_send(peer, request);
-    await_line(peer, &line);
+    line = await_line(peer);
     if (!strstr(line, part))
         fail_msg("%s: expected %s, found %s", request, part, line);
     free(line);
@@ -79,7 +80,7 @@ static void make(struct peer *peer, const char *name)
              "\"layout\":{\"kind\":\"bytes\",\"bytes\":4096}}}\n",
              name);
     peer_send(peer, line);
-    await_line(peer, &answer);
+    answer = await_line(peer);
     assert_non_null(strstr(answer, "\"lease\":"));
     snprintf(line, sizeof(line),
              "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"seal\",\"params\":{\"lease\":%d,"
@@ -195,7 +196,7 @@ static void opens_all(void)
     char *line;
 
     ask_for_all(&asker, "");
-    await_line(&asker, &line);
+    line = await_line(&asker);
     assert_int_equal(count(line, "\"lease\":") + count(line, "not_found"), OBJECTS);
     assert_true(count(line, "\"lease\":") >= OBJECTS - 1);
     free(line);
@@ -231,7 +232,7 @@ static void opens_or_waits(void)
         assert_int_equal(inside.server.metrics.hits, hits);
         free(peer_line(&other));
         make(&other, "m/099");
-        await_line(&asker, &line);
+        line = await_line(&asker);
     }
     assert_int_equal(count(line, "\"lease\":"), OBJECTS);
     assert_int_equal(count(line, "error"), 0);
@@ -256,7 +257,7 @@ static void opens_what_comes_back(void)
     char *line;
 
     ask_for_all(&asker, "");
-    await_line(&asker, &line);
+    line = await_line(&asker);
     inside_check(&inside);
     assert_int_equal(count(line, "\"lease\":"), OBJECTS);
     assert_true(inside.server.metrics.hits <= hits + OBJECTS);
@@ -264,7 +265,7 @@ static void opens_what_comes_back(void)
     deed = NULL;
     if (!done)
         return;
-    await_line(&other, &line); /* whatever it is: content may not leave while somebody reads it */
+    line = await_line(&other); /* whatever it is: content may not leave while somebody reads it */
     free(line);
 }
 
@@ -294,11 +295,8 @@ static char *wide(const char *before, const char *after)
 
 static char *ask(struct peer *peer, const char *request)
 {
-    char *line;
-
     peer_send(peer, request);
-    await_line(peer, &line);
-    return line;
+    return await_line(peer);
 }
 
 static uint64_t number(const char *text, const char *member)
@@ -389,7 +387,7 @@ static void aliases(void)
     answer = ask(&asker, REQUEST(4, "alias", "\"name\":\"v\",\"of\":\"w\""));
     deed = NULL;
     if (done) {
-        await_line(&other, &alias);
+        alias = await_line(&other);
         free(alias);
     }
     inside_check(&inside);
@@ -466,7 +464,7 @@ static void creates_and_seals(void)
     }
     deed = NULL;
     if (done) {
-        await_line(&other, &theirs);
+        theirs = await_line(&other);
         their_version = number(theirs, "\"version\":");
         assert_int_equal(!their_version, strstr(theirs, "exists") != NULL);
     }
@@ -528,19 +526,19 @@ static void opens_while_another_goes(void)
 
     deed = NULL;
     ask_for_all(&other, "");
-    await_line(&other, &line);
+    line = await_line(&other);
     free(line);
     peer_send(&third, REQUEST(7, "stat", "\"name\":\"none\""));
-    await_line(&third, &line);
+    line = await_line(&third);
     free(line);
     moment = 0;
     deed = other_goes;
     ask_for_all(&asker, "");
-    await_line(&asker, &line);
+    line = await_line(&asker);
     assert_int_equal(count(line, "\"lease\":"), OBJECTS);
     free(line);
     if (done) {
-        await_line(&third, &answer);
+        answer = await_line(&third);
         if (number(answer, "\"leases\":") > OBJECTS || !strstr(answer, "\"sessions\":2"))
             fail_msg("one who is gone is seen: %s", answer);
         free(answer);
@@ -598,13 +596,13 @@ static void reads_a_long_text(void)
             inside_turn(&inside);
     }
     free(text);
-    await_line(&asker, &line);
+    line = await_line(&asker);
     if (!strstr(line, text_answer))
         fail_msg("expected %s, found %.300s", text_answer, line);
     free(line);
     deed = NULL;
     if (done) {
-        await_line(&other, &line);
+        line = await_line(&other);
         assert_non_null(strstr(line, "m/000"));
         free(line);
     }
