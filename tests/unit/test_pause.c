@@ -33,9 +33,9 @@ static bool done;
 uint64_t __wrap_uv_hrtime(void);
 uint64_t __wrap_uv_hrtime(void)
 {
-    static uint64_t now_ns = 1000000000;
+    static _Atomic uint64_t now_ns = 1000000000; /* movers look at the clock, too */
 
-    if (deed && ++moment == deed_at) {
+    if (gettid() == getpid() && deed && ++moment == deed_at) {
         deed();
         done = true;
     }
