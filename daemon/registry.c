@@ -646,16 +646,8 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
         object_free(registry, object);
 }
 
-unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, unsigned most)
-{
-    unsigned ended = 0;
-
-    for (; ended < most && !gb_list_empty(&holder->leases); ended++)
-        gb_lease_end(registry, GB_CONTAINER(holder->leases.next, struct gb_lease, of_holder));
-    return ended;
-}
-
-unsigned gb_holder_end_read(struct gb_registry *registry, struct gb_holder *holder, unsigned most)
+unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
+                            unsigned most)
 {
     unsigned ended = 0;
 
@@ -664,7 +656,7 @@ unsigned gb_holder_end_read(struct gb_registry *registry, struct gb_holder *hold
 
         if (ended == most)
             break;
-        if (lease->write)
+        if (lease->write && !writes)
             continue;
         gb_lease_end(registry, lease);
         ended++;
@@ -674,5 +666,5 @@ unsigned gb_holder_end_read(struct gb_registry *registry, struct gb_holder *hold
 
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
 {
-    gb_holder_end_some(registry, holder, UINT_MAX);
+    gb_holder_end_some(registry, holder, true, UINT_MAX);
 }

@@ -98,6 +98,7 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
 }
 
 static bool end_hung_up(struct gb_server *server);
+static void drain(struct gb_session *session);
 
 /* Says why a session is turned away, as far as one write goes. */
 static int turn_away(struct gb_session *session, const struct gb_error *error)
@@ -232,10 +233,7 @@ static bool give_back_some(struct gb_session *session)
     struct gb_server *server = session->server;
     unsigned most = GB_SESSION_LEAVES_ITEMS;
 
-    if (session->ended)
-        most -= gb_holder_end_some(&server->registry, &session->holder, most);
-    else
-        most -= gb_holder_end_read(&server->registry, &session->holder, most);
+    most -= gb_holder_end_some(&server->registry, &session->holder, session->ended, most);
     most -= gb_mapper_end_some(&server->store, &session->mapper, most);
     if (most == 0)
         return false;
@@ -500,7 +498,7 @@ static bool see_off(struct gb_session *session)
     if (session->serving || session->late) /* it goes on, and ends then */
         return !pausing || !gb_session_lingers(session);
     if (ends_briefly(session) || (has_unfinished(session) && !pausing))
-        gb_session_drain(session);
+        drain(session);
     else if (has_unfinished(session))
         return false;
     else
@@ -562,7 +560,7 @@ static void drain_until(struct gb_session *session, uint64_t until)
 
 /* A peer that has only closed its sending side still gets its replies, as far as its socket takes
    them now. */
-void gb_session_drain(struct gb_session *session)
+static void drain(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     uint64_t ns = session->late ? server->slice_ns / 2 : server->drain_ns;
@@ -641,7 +639,7 @@ void gb_session_serve(struct gb_session *session)
 {
     if (session->late) {
         end_hung_up(session->server);
-        gb_session_drain(session);
+        drain(session);
         return;
     }
     gb_session_flush(session, GB_SESSION_SEND_BYTES);

@@ -18,8 +18,8 @@
 #define GB_SESSION_LEAVES_ITEMS 64
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* For so long a session is served at a time, for half of it one that is busy. What else it has sent waits for those who have sent less.
-   A request that takes longer pauses. */
+/* For so long a session is served at a time, for half of it one that is busy. What else it has sent waits
+   for those who have sent less. A request that takes longer pauses. */
 #define GB_SESSION_SLICE_NS 100000u
 /* What somebody who is gone has sent is served before anybody else is if it is no more than so much, or
    if there are unsealed objects, for so long. The rest has its turn like that of others, without leases,
@@ -66,8 +66,6 @@ struct gb_session {
 int gb_session_new(struct gb_server *server, int fd);
 /* Receives once and serves what has arrived, or, at the end of the stream, ends. */
 void gb_session_serve(struct gb_session *session);
-/* Serves what the peer still sent, then ends: called when it has hung up. */
-void gb_session_drain(struct gb_session *session);
 /* Whether it is gone, but still holds something that others could see. */
 bool gb_session_lingers(const struct gb_session *session);
 /* Ends those whose peers have hung up; true if there were any. */

@@ -409,17 +409,23 @@ static void test_one_request_a_slice(void **state)
     end();
 }
 
+/* Two peers, the first of which has sealed `p`. */
+static void begin_with_p(struct peer *flood, struct peer *modest)
+{
+    begin(small);
+    assert_true(peer_connect(&inside, flood));
+    assert_true(peer_connect(&inside, modest));
+    expect(flood, CREATE(1, "p", 64, ""), "\"lease\"");
+    expect(flood, REQUEST(2, "seal", "\"lease\":1"), "version");
+}
+
 /* What wakes the loop is there while lines are kept, and nothing is lost when the peer is gone. */
 static void test_gone_while_behind(void **state)
 {
     struct peer flood, modest;
 
     (void)state;
-    begin(small);
-    assert_true(peer_connect(&inside, &flood));
-    assert_true(peer_connect(&inside, &modest));
-    expect(&flood, CREATE(1, "p", 64, ""), "\"lease\"");
-    expect(&flood, REQUEST(2, "seal", "\"lease\":1"), "version");
+    begin_with_p(&flood, &modest);
     inside.server.slice_ns = 0;
     for (int i = 0; i < 8; i++)
         peer_send(&flood, PING(3));
@@ -440,11 +446,7 @@ static void test_gone_with_much_to_do(void **state)
     struct peer flood, modest;
 
     (void)state;
-    begin(small);
-    assert_true(peer_connect(&inside, &flood));
-    assert_true(peer_connect(&inside, &modest));
-    expect(&flood, CREATE(1, "p", 64, ""), "\"lease\"");
-    expect(&flood, REQUEST(2, "seal", "\"lease\":1"), "version");
+    begin_with_p(&flood, &modest);
     expect(&flood, CREATE(3, "q", 64, ""), "\"lease\":2");
     inside.server.slice_ns = inside.server.drain_ns = 0;
     for (int i = 0; i < 50; i++)
