@@ -28,12 +28,13 @@ static bool is_to_daemon(int fd)
            address.sun_family == AF_UNIX && strcmp(address.sun_path, daemon_socket()) == 0;
 }
 
-/* Cuts every connection of this process to the daemon, but those up to descriptor `spared`. */
+/* Cuts every connection of this process to the daemon, but those up to descriptor `spared`. One that
+   broke before may be closed meanwhile by another thread, and its number be another file's. */
 static void cut_above(int spared)
 {
     for (int fd = spared + 1; fd < 1024; fd++) {
-        if (is_to_daemon(fd))
-            assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+        if (is_to_daemon(fd) && shutdown(fd, SHUT_RDWR) < 0)
+            assert_true(errno == EBADF || errno == ENOTSOCK);
     }
 }
 
