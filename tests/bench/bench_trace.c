@@ -224,7 +224,6 @@ int main(int argc, char **argv)
     snprintf(id, sizeof(id), "trace.%" PRIu64, bench.lru.capacity >> 20);
     snprintf(note, sizeof(note),
              "%" PRIu64 " hits of %" PRIu64 "; LRU without holes %" PRIu64 ", with holes %" PRIu64,
-
              bench.hits, bench.opens, bench.lru.hits, bench.cache_hits);
     print_row(&(struct row){id, "%", &ours, &theirs, &ratio, note});
     cache_end(&bench.cache);

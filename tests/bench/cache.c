@@ -78,6 +78,14 @@ static void make_room(struct cache *cache)
     drop(cache, GB_CONTAINER(cache->recency.next, struct cache_object, recent));
 }
 
+/* The leaving of what has no bytes makes no room: it is in no order. */
+static void use(struct cache *cache, struct cache_object *object)
+{
+    gb_list_remove(&object->recent);
+    if (object->bytes > 0)
+        gb_list_append(&cache->recency, &object->recent);
+}
+
 void cache_create(struct cache *cache, size_t number, uint64_t bytes)
 {
     struct cache_object *object = &cache->objects[number];
@@ -95,7 +103,7 @@ void cache_create(struct cache *cache, size_t number, uint64_t bytes)
     drop(cache, object); /* the version before */
     object->storage = storage;
     object->bytes = bytes;
-    gb_list_append(&cache->recency, &object->recent);
+    use(cache, object);
     cache->asked += bytes;
     cache->changes++;
     if (cache->device.used > cache->most_used) {
@@ -110,8 +118,7 @@ bool cache_open(struct cache *cache, size_t number)
 
     if (!object->storage)
         return false;
-    gb_list_remove(&object->recent);
-    gb_list_append(&cache->recency, &object->recent);
+    use(cache, object);
     return true;
 }
 

@@ -9,7 +9,7 @@
 #include "daemon/store.h"
 
 struct cache_object {
-    struct gb_link recent;
+    struct gb_link recent;      /* unlinked if it has no bytes */
     struct gb_storage *storage; /* NULL: it is not there */
     uint64_t bytes;             /* asked for */
 };
