@@ -97,6 +97,8 @@ static void write_reasons(struct answer *answer)
     uint64_t leases = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
 
     answer->separator = "";
+    if (storage->size == 0 && begin_reason(answer, "empty"))
+        gb_write_char(answer->call->writer, '}');
     GB_LIST_EACH(&storage->objects, link) {
         const struct gb_object *object = object_at(link);
         bool told = gb_session_may_read(answer->call->session, object);
@@ -217,6 +219,12 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
         gb_write_format(answer->call->writer, ",\"other_aliases\":%" PRIu64, others);
 }
 
+/* The leaving of what has no bytes makes no room: it stays until it is deleted, or its time is over. */
+static bool may_leave(const struct gb_storage *storage)
+{
+    return storage->recent.holds == 0 && storage->size > 0;
+}
+
 static int handle_why(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct why_params *params = p;
@@ -233,7 +241,7 @@ static int handle_why(struct gb_call *call, const void *p, uint64_t present)
     GB_WRITE_LITERAL(call->writer, "{\"object\":");
     gb_object_write_idle(call->writer, object, false, now);
     gb_write_format(call->writer, ",\"evictable\":%s,\"reasons\":[",
-                    object->storage->recent.holds > 0 ? "false" : "true");
+                    may_leave(object->storage) ? "true" : "false");
     write_reasons(&answer);
     gb_write_char(call->writer, ']');
     write_aliases(&answer, object);

@@ -63,6 +63,8 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
     else if (strcmp(kind, "grace") == 0)
         gb_line_text(line, GB_STYLE_NONE,
                      "whoever used it before the daemon was started anew may still come back");
+    else if (strcmp(kind, "empty") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "it has no bytes, so that no room would be made");
     if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }

@@ -89,6 +89,9 @@ def test_why_it_stays(tiered):
     assert lines[4] == "other names of the same memory, with which it goes: b"
     assert len(lines) == 5
     assert re.search(r"^  keep +it was published with --evict keep$", tiered("why", "kept"), re.M)
+    tiered.put("none", 0)
+    assert tiered("why", "none").splitlines()[1:] == [
+        "stays where it is:", "  empty      it has no bytes, so that no room would be made"]
     assert tiered.json("why", "a")["evictable"] is False
     opened.release()
     tiered("unpin", "a")

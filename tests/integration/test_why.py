@@ -98,6 +98,16 @@ def test_without_a_tier(peer):
     assert peer.call("why", name="none")["lost"] == "empty"
 
 
+def test_one_without_bytes_stays(peer):
+    """Its leaving would make no room for others."""
+    peer.put("none", b"")
+    peer.put("kept", b"", evict="keep")
+    told = peer.call("why", name="none")
+    assert told["evictable"] is False and told["reasons"] == [{"kind": "empty"}]
+    assert "before" not in told
+    assert [r["kind"] for r in peer.call("why", name="kept")["reasons"]] == ["empty", "keep"]
+
+
 @pytest.fixture
 def tiered(daemon_factory, directory):
     place = os.path.join(directory, "spill")
