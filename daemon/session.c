@@ -480,6 +480,7 @@ static void make_late(struct gb_session *session)
 {
     session->late = session->behind = session->busy = true;
     session->throttled = false;
+    gb_list_remove(&session->modest);
     gb_waits_end_session(session);
     gb_watches_end_session(session);
     if (!gb_list_linked(&session->leaving))

@@ -427,6 +427,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events));
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
+    /* Its turn comes after the others', and not in their pauses. */
+    DEMAND(!session->late || !gb_list_linked(&session->modest));
 }
 
 /* What all users have together. */
