@@ -337,8 +337,6 @@ static int read_ready(struct gb_call *call, const struct gb_string *text, char *
 struct named_columns {
     struct gb_column **sorted;
     size_t count;
-    struct gb_call *call;
-    unsigned comparisons;
 };
 
 static int compare_names(const void *a, const void *b)
@@ -348,12 +346,9 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*left)->name, (*right)->name);
 }
 
-static int sort_names(const void *a, const void *b, void *arg)
+static int sort_names(const void *a, const void *b, void *pool)
 {
-    struct named_columns *columns = arg;
-
-    if (++columns->comparisons % GB_POOL_PAUSE_COMPARISONS == 0)
-        gb_call_pause(columns->call);
+    gb_pool_compared(pool);
     return compare_names(a, b);
 }
 
@@ -368,7 +363,7 @@ static int sort_columns(struct gb_call *call, struct gb_layout *layout,
         return gb_call_no_memory(call);
     for (size_t i = 0; i < columns->count; i++)
         columns->sorted[i] = &table->children[i];
-    qsort_r(columns->sorted, columns->count, sizeof(struct gb_column *), sort_names, columns);
+    qsort_r(columns->sorted, columns->count, sizeof(struct gb_column *), sort_names, call->pool);
     return 0;
 }
 
@@ -420,10 +415,11 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
 
 static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
 {
-    struct named_columns columns = {.call = call};
-    int r = sort_columns(call, layout, &columns);
+    struct named_columns columns;
+    int r;
 
     gb_call_share(call, call->pool);
+    r = sort_columns(call, layout, &columns);
     for (int set = 0; r == 0 && set < 2; set++)
         r = read_null_counts(call, object, layout, &columns, set);
     gb_call_alone(call->pool);

@@ -68,18 +68,11 @@ struct hashed_name {
     size_t index;
 };
 
-struct comparisons {
-    struct gb_pool *pool;
-    unsigned count;
-};
-
-static int compare_hashed(const void *a, const void *b, void *arg)
+static int compare_hashed(const void *a, const void *b, void *pool)
 {
     const struct hashed_name *left = a, *right = b;
-    struct comparisons *comparisons = arg;
 
-    if (++comparisons->count % GB_POOL_PAUSE_COMPARISONS == 0)
-        gb_pool_pause(comparisons->pool);
+    gb_pool_compared(pool);
     if (left->hash != right->hash)
         return left->hash < right->hash ? -1 : 1;
     return strcmp(left->name, right->name);
@@ -102,7 +95,6 @@ static uint64_t hash_name(const char *name)
 static int find_twice(struct gb_layout_reader *reader, const char *const *first, size_t stride,
                       size_t count, size_t *twice)
 {
-    struct comparisons comparisons = {.pool = reader->pool};
     struct hashed_name few[8], *names = few;
 
     *twice = count;
@@ -117,9 +109,9 @@ static int find_twice(struct gb_layout_reader *reader, const char *const *first,
         const char *name = *(const char *const *)(const void *)((const char *)first + i * stride);
         names[i] = (struct hashed_name){hash_name(name), name, i};
     }
-    qsort_r(names, count, sizeof(*names), compare_hashed, &comparisons);
+    qsort_r(names, count, sizeof(*names), compare_hashed, reader->pool);
     for (size_t i = 1; i < count; i++) {
-        if (compare_hashed(&names[i - 1], &names[i], &comparisons) == 0) {
+        if (compare_hashed(&names[i - 1], &names[i], reader->pool) == 0) {
             size_t a = names[i - 1].index, b = names[i].index;
             *twice = a > b ? a : b;
             break;

@@ -16,6 +16,7 @@ struct gb_pool {
        the end of it; NULL: nobody waits. A reset forgets it. */
     void (*pause)(void *arg);
     void *pause_arg;
+    unsigned comparisons; /* of who sorts */
 };
 
 /* After each so many bytes of text, and comparisons while sorting. */
@@ -42,6 +43,13 @@ static inline void gb_pool_pause(struct gb_pool *pool)
 {
     if (pool && pool->pause)
         pool->pause(pool->pause_arg);
+}
+
+/* To be called at every comparison of a long sort: pauses now and then. */
+static inline void gb_pool_compared(struct gb_pool *pool)
+{
+    if (++pool->comparisons % GB_POOL_PAUSE_COMPARISONS == 0)
+        gb_pool_pause(pool);
 }
 
 #endif
