@@ -99,7 +99,7 @@ static int narrow(struct gb_call *call, const struct alias_params *params, struc
 static int make_layout(struct gb_call *call, const struct alias_params *params,
                        struct aliased *aliased)
 {
-    uint64_t version;
+    uint64_t pauses = call->server->pauses, version;
     struct gb_json text;
     int r = find_source(call, params, aliased);
 
@@ -114,7 +114,7 @@ static int make_layout(struct gb_call *call, const struct alias_params *params,
     gb_call_share(call, call->pool);
     r = narrow(call, params, aliased);
     gb_call_alone(call->pool);
-    if (r < 0)
+    if (r < 0 || call->server->pauses == pauses)
         return r;
     r = find_source(call, params, aliased);
     if (r == 0 && (aliased->version != version || aliased->text.length != text.length ||
