@@ -10,7 +10,6 @@
 #include "gpubuf.h"
 
 #define OUT_CAPACITY_MIN ((size_t)1024)
-#define TAKEN_BYTES ((size_t)65536) /* messages from this length on are not copied */
 
 /* Room for more descriptors than a message may bring, so that a peer who sends a few too many is
    told apart from a control message that was truncated for another reason. */
@@ -204,7 +203,7 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
 int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
                           unsigned count)
 {
-    if (conn->out != NULL || writer->length < TAKEN_BYTES || count > GB_LIMIT(fds))
+    if (conn->out != NULL || writer->length < GB_LONG_BYTES || count > GB_LIMIT(fds))
         return gb_conn_queue(conn, writer->data, writer->length, fds, count);
     int rc = queue_fds(conn, fds, count);
     if (rc < 0)

@@ -6,10 +6,6 @@
 
 #include "gpubuf.h"
 
-/* What is longer is expected to become as long as a line may be, and not to be moved again and again
-   until then. */
-#define LONG_BYTES ((size_t)65536)
-
 static void drop_partial(struct gb_frame *frame)
 {
     free(frame->partial);
@@ -31,7 +27,7 @@ static int keep_input(struct gb_frame *frame, size_t length)
     if (frame->partial == NULL || needed > frame->partial_capacity) {
         size_t capacity = frame->partial_capacity < 256 ? 256 : frame->partial_capacity;
         while (capacity < needed)
-            capacity *= capacity < LONG_BYTES || capacity >= GB_LIMIT(line_bytes) ? 2 : 16;
+            capacity *= capacity < GB_LONG_BYTES || capacity >= GB_LIMIT(line_bytes) ? 2 : 16;
         char *partial = realloc(frame->partial, capacity);
         if (partial == NULL)
             return GPUBUF_E_NO_MEMORY;

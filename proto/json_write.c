@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "json_scan.h"
+#include "limits.h"
 #include "utf8.h"
 
 #define CAPACITY_MIN ((size_t)512)
-#define LONG_BYTES ((size_t)65536)
 
 void gb_writer_init(struct gb_writer *writer, size_t bound)
 {
@@ -44,8 +44,7 @@ static bool grow(struct gb_writer *writer, size_t needed)
     size_t capacity = writer->capacity < CAPACITY_MIN ? CAPACITY_MIN : writer->capacity;
     while (capacity < needed)
         capacity *= 2;
-    /* What is longer is expected to become as long as it may, and not to be moved again and again. */
-    if (capacity > LONG_BYTES && capacity < writer->bound)
+    if (capacity > GB_LONG_BYTES && capacity < writer->bound)
         capacity = writer->bound;
     char *data = realloc(writer->data, capacity);
     if (data == NULL)
