@@ -1,4 +1,3 @@
-#include <limits.h>
 #include <stdlib.h>
 
 #include "store.h"
@@ -75,9 +74,4 @@ unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, un
     for (; ended < most && !gb_list_empty(mappings); ended++)
         gb_mapping_end(store, GB_CONTAINER(mappings->next, struct gb_mapping, of_mapper));
     return ended;
-}
-
-void gb_mapper_end(struct gb_store *store, struct gb_mapper *mapper)
-{
-    gb_mapper_end_some(store, mapper, UINT_MAX);
 }

@@ -262,8 +262,7 @@ struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_
                                   uint64_t segment);
 /* The mapper has unmapped it; the segment goes if it was only waiting for that. */
 void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping);
-/* All that the mapper has mapped, or at most so many segments; returns how many. */
-void gb_mapper_end(struct gb_store *store, struct gb_mapper *mapper);
+/* What the mapper has mapped, at most so many segments; returns how many. */
 unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most);
 
 /* ---- sizes ---- */

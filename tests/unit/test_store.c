@@ -3,6 +3,7 @@
  * are worked out here from what the header says; random operations are followed by a walk over
  * everything there is.
  */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -256,12 +257,17 @@ static void map(unsigned mapper, unsigned storage, enum gb_access access)
                          0);
 }
 
+static void unmap_all(uint64_t mapper)
+{
+    gb_mapper_end_some(&world.store, &world.mappers[mapper], UINT_MAX);
+}
+
 static void end(void)
 {
     while (world.count > 0)
         give_up(0);
     for (unsigned i = 0; i < MAPPERS; i++)
-        gb_mapper_end(&world.store, &world.mappers[i]);
+        unmap_all(i);
     check();
     gb_store_trim(&world.store, &world.device, UINT64_MAX);
     check();
@@ -447,10 +453,10 @@ static void test_trim(void **state)
     assert_int_equal(world.retired, 3);      /* nobody is asked twice */
     assert_int_equal(place(0, 20 * MIB), 0); /* and nothing that was asked back is used again */
     assert_int_equal(fake.created, 5);
-    gb_mapper_end(&world.store, &world.mappers[0]);
+    unmap_all(0);
     check();
     assert_int_equal(world.device.pinned_by_clients, 20 * MIB);
-    gb_mapper_end(&world.store, &world.mappers[1]);
+    unmap_all(1);
     assert_int_equal(world.device.pinned_by_clients, 0);
     assert_int_equal(world.device.segments, 1);
     end();
@@ -491,7 +497,7 @@ static void test_adopt(void **state)
     assert_int_equal(world.device.pinned_by_clients, 16 * 4096);
     assert_int_equal(world.retired, 16);
     check();
-    gb_mapper_end(&world.store, &world.mappers[0]);
+    unmap_all(0);
     assert_int_equal(world.device.allocated, 0);
     assert_int_equal(adopt_some(0, 4 * MIB, 17 - 1), 0);
     assert_int_equal(adopt_some(0, 4096, 1), GB_PLACE_FULL);
@@ -600,7 +606,7 @@ static void test_idle(void **state)
     assert_int_equal(world.retired, 1);
     assert_int_equal(fake.live, 2);
     check();
-    gb_mapper_end(&world.store, &world.mappers[0]);
+    unmap_all(0);
     assert_int_equal(fake.live, 1);
     world.store.retire_after_ms = 0;
     give_up(0);
@@ -681,7 +687,7 @@ static void random_step(struct test_random *random, uint64_t now)
             gb_mapping_end(&world.store,
                            GB_CONTAINER(mapper->mappings.next, struct gb_mapping, of_mapper));
     } else if (what == 14 && some % 8 == 0) {
-        gb_mapper_end(&world.store, &world.mappers[some / 8 % MAPPERS]);
+        unmap_all(some / 8 % MAPPERS);
     } else if (what == 15 && some % 8 == 0) {
         gb_store_trim(&world.store, &world.device, (uint64_t)some << 8);
     } else if (what == 15 && some % 8 == 1) {
