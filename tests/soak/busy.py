@@ -281,6 +281,7 @@ class Worker:
     DEEDS = [put, delete, pin, alias, open, look, give_back, move, trim, clear]
 
     def work(self, order):
+        self.notes.begin()
         rng = random.Random(order["seed"])
         self.mood = MOODS[order["mood"]]
         self.namespace, self.namespaces = order["namespace"], order["namespaces"]

@@ -67,44 +67,53 @@ def after(kind, outcome, value, states):
 
 
 class Notes:
-    """A client's, in memory that it shares with the harness."""
+    """A client's, in memory that it shares with the harness.
+
+    A note is there from when its outcome is, which is one byte: a client is killed before that is written,
+    or after. Nothing longer may decide that, since struct.pack_into() writes zeros before what it packs.
+    """
 
     RECORD = struct.Struct("<BBHIQQQQ")  # kind, outcome, name, 0, identity, bytes, offset, length
+    OUTCOME = 1  # its offset
     TEXT = 192 << 10
 
     def __init__(self):
         self.memory = mmap.mmap(-1, 256 << 10)
+        self.used = 0
 
     def clear(self):
-        self.memory[:8] = bytes(8)
-        self.memory[self.TEXT:self.TEXT + 1] = b"\0"
+        """(in the harness) While the client does nothing; it then has to begin()."""
+        self.memory[:self.TEXT + 1] = bytes(self.TEXT + 1)
 
-    def _count(self):
-        return struct.unpack_from("<Q", self.memory)[0]
+    def begin(self):
+        """(in the client)"""
+        self.used = 0
 
     def intend(self, kind, name, value=(0, 0, 0, 0)):
         """Its number, for end()."""
-        number = self._count()
-        at = 8 + number * self.RECORD.size
-        assert at + self.RECORD.size <= self.TEXT, "too many notes in one round"
-        self.RECORD.pack_into(self.memory, at, KINDS.index(kind), INTENDED, name, 0, *value)
-        struct.pack_into("<Q", self.memory, 0, number + 1)
+        number = self.used
+        assert (number + 1) * self.RECORD.size <= self.TEXT, "too many notes in one round"
+        self.RECORD.pack_into(self.memory, number * self.RECORD.size, KINDS.index(kind), 0, name, 0,
+                              *value)
+        self.end(number, INTENDED)
+        self.used += 1
         return number
 
     def end(self, number, outcome):
-        self.memory[8 + number * self.RECORD.size + 1] = outcome
+        self.memory[number * self.RECORD.size + self.OUTCOME] = outcome
 
     def read(self):
         """[(kind, outcome, name, value)…]"""
         records = []
-        for number in range(self._count()):
-            at = 8 + number * self.RECORD.size
+        for at in range(0, self.TEXT - self.RECORD.size + 1, self.RECORD.size):
             kind, outcome, name, _, *value = self.RECORD.unpack_from(self.memory, at)
+            if not outcome:
+                break
             records.append((KINDS[kind], outcome, name, tuple(value)))
         return records
 
     def full(self):
-        return 8 + (self._count() + 16) * self.RECORD.size > self.TEXT
+        return (self.used + 16) * self.RECORD.size > self.TEXT
 
     def fail(self, text):
         data = text.encode(errors="replace")[:32 << 10] + b"\0"
