@@ -259,7 +259,10 @@ static void on_listen(uv_poll_t *handle, int status, int events)
         }
         why = errno;
         if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS) {
-            if (gb_sessions_end_hung_up(server))
+            uint64_t before = server->session_count;
+
+            gb_sessions_end_hung_up(server);
+            if (server->session_count < before)
                 continue; /* who has gone leaves room */
             turn_away(server, why);
         }

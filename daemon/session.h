@@ -66,17 +66,6 @@ struct gb_session {
 int gb_session_new(struct gb_server *server, int fd);
 /* Receives once and serves what has arrived, or, at the end of the stream, ends. */
 void gb_session_serve(struct gb_session *session);
-/* Whether it is gone, but still holds something that others could see. */
-bool gb_session_lingers(const struct gb_session *session);
-/* Ends those whose peers have hung up; true if there were any. */
-bool gb_sessions_end_hung_up(struct gb_server *server);
-/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
-   Idempotent. */
-void gb_session_end(struct gb_session *session, const char *why);
-/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
-   all of it). */
-void gb_sessions_give_back(struct gb_server *server, uint64_t until);
-
 /* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
    latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
@@ -86,6 +75,19 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
                        unsigned count);
 /* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
+
+/* ---- ending: departure.c ---- */
+
+/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
+   Idempotent. */
+void gb_session_end(struct gb_session *session, const char *why);
+/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
+   all of it). */
+void gb_sessions_give_back(struct gb_server *server, uint64_t until);
+/* Ends those whose peers have hung up. False if, in a pause, any are left that hold something. */
+bool gb_sessions_end_hung_up(struct gb_server *server);
+/* Whether it is gone, but still holds something that others could see. */
+bool gb_session_lingers(const struct gb_session *session);
 
 /* ---- rights ---- */
 
