@@ -8,6 +8,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -39,7 +40,7 @@ uint64_t __wrap_uv_hrtime(void)
         deed();
         done = true;
     }
-    return now_ns += 1000;
+    return atomic_fetch_add(&now_ns, 1000) + 1000;
 }
 
 /* ---- the world ---- */
