@@ -52,30 +52,18 @@ def gate(directory):
 
 
 @pytest.fixture
-def leaving(start, gate):
-    """leaving("ab"): a gate for copies out, and objects of those names on the device."""
+def gated(start, gate):
+    """gated(OUT, "ab"): a gate for copies out, and objects of those names on the device. gated(IN, "ab"):
+    one for copies back, and the first of them is spilled."""
 
-    def make(names):
-        out = gate(OUT)
-        tiered = start(env=out.env)
+    def make(function, names):
+        held = gate(function)
+        tiered = start(env=held.env)
         for name in names:
             tiered.put(name)
-        return out, tiered
-
-    return make
-
-
-@pytest.fixture
-def returning(start, gate):
-    """returning("ab"): a gate for copies back, and objects of those names, the first of them spilled."""
-
-    def make(names):
-        back = gate(IN)
-        tiered = start(env=back.env)
-        for name in names:
-            tiered.put(name)
-        tiered.peer.call("spill", name=names[0])
-        return back, tiered
+        if function == IN:
+            tiered.peer.call("spill", name=names[0])
+        return held, tiered
 
     return make
 
@@ -104,8 +92,8 @@ def empty(tiered):
 # ---- on the way out ----------------------------------------------------------------------------
 
 
-def test_others_are_opened_at_once_while_one_is_spilled(leaving):
-    out, tiered = leaving("ab")
+def test_others_are_opened_at_once_while_one_is_spilled(gated):
+    out, tiered = gated(OUT, "ab")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -116,8 +104,8 @@ def test_others_are_opened_at_once_while_one_is_spilled(leaving):
     tiered.check("a", "b")
 
 
-def test_one_that_is_opened_while_it_is_copied_stays(leaving):
-    out, tiered = leaving("a")
+def test_one_that_is_opened_while_it_is_copied_stays(gated):
+    out, tiered = gated(OUT, "a")
     reader = tiered.daemon.connect()
     with out:
         peer, ident = ask(tiered, "spill", name="a")
@@ -134,8 +122,8 @@ def test_one_that_is_opened_while_it_is_copied_stays(leaving):
     tiered.check("a")
 
 
-def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(leaving):
-    out, tiered = leaving("abc")
+def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(gated):
+    out, tiered = gated(OUT, "abc")
     with out:
         peer, ident = ask(tiered, "create", name="d", layout=bytes_layout(SIZE))
         out.wait()
@@ -145,8 +133,8 @@ def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(leaving):
     tiered.check("a", "b", "c")
 
 
-def test_a_delete_during_a_spill(leaving):
-    out, tiered = leaving("a")
+def test_a_delete_during_a_spill(gated):
+    out, tiered = gated(OUT, "a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -156,9 +144,9 @@ def test_a_delete_during_a_spill(leaving):
     empty(tiered)
 
 
-def test_a_replacement_during_a_spill(leaving):
+def test_a_replacement_during_a_spill(gated):
     """The new version is not what was copied."""
-    out, tiered = leaving("a")
+    out, tiered = gated(OUT, "a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -170,8 +158,8 @@ def test_a_replacement_during_a_spill(leaving):
     assert tiered.tier("host")["copies"] == 1
 
 
-def test_an_alias_made_while_a_copy_is_under_way(leaving):
-    out, tiered = leaving("a")
+def test_an_alias_made_while_a_copy_is_under_way(gated):
+    out, tiered = gated(OUT, "a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -184,8 +172,8 @@ def test_an_alias_made_while_a_copy_is_under_way(leaving):
     tiered.check("a")
 
 
-def test_a_pin_while_a_copy_is_under_way(leaving):
-    out, tiered = leaving("a")
+def test_a_pin_while_a_copy_is_under_way(gated):
+    out, tiered = gated(OUT, "a")
     with out:
         peer, ident = ask(tiered, "spill", name="a")
         out.wait()
@@ -195,8 +183,8 @@ def test_a_pin_while_a_copy_is_under_way(leaving):
     assert tiered.stats()["devices"][0]["pinned"] == SIZE
 
 
-def test_killed_while_it_waits_for_room(leaving, child):
-    out, tiered = leaving("abc")
+def test_killed_while_it_waits_for_room(gated, child):
+    out, tiered = gated(OUT, "abc")
 
     def work(peer):
         peer.request("create", name="d", layout=bytes_layout(SIZE))
@@ -215,8 +203,8 @@ def test_killed_while_it_waits_for_room(leaving, child):
 # ---- on the way back ---------------------------------------------------------------------------
 
 
-def test_two_wait_for_one_restore(returning):
-    back, tiered = returning("a")
+def test_two_wait_for_one_restore(gated):
+    back, tiered = gated(IN, "a")
     with back:
         waiting = [ask(tiered, "open", name="a") for _ in range(3)]
         waiting.append(ask(tiered, "restore", name="a"))
@@ -230,8 +218,8 @@ def test_two_wait_for_one_restore(returning):
     assert tiered.tier("host")["reads"] == 1
 
 
-def test_a_restore_and_a_delete(returning):
-    back, tiered = returning("a")
+def test_a_restore_and_a_delete(gated):
+    back, tiered = gated(IN, "a")
     with back:
         opener, opening = ask(tiered, "open", name="a")
         restorer, restoring = ask(tiered, "restore", name="a")
@@ -244,8 +232,8 @@ def test_a_restore_and_a_delete(returning):
     empty(tiered)
 
 
-def test_a_restore_and_a_replacement(returning):
-    back, tiered = returning("a")
+def test_a_restore_and_a_replacement(gated):
+    back, tiered = gated(IN, "a")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -256,8 +244,8 @@ def test_a_restore_and_a_replacement(returning):
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
 
 
-def test_a_restore_and_an_alias(returning):
-    back, tiered = returning("a")
+def test_a_restore_and_an_alias(gated):
+    back, tiered = gated(IN, "a")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -269,9 +257,9 @@ def test_a_restore_and_an_alias(returning):
     assert tiered.tier("host")["reads"] == 1
 
 
-def test_an_alias_does_not_make_one_that_comes_back_leave(returning):
+def test_an_alias_does_not_make_one_that_comes_back_leave(gated):
     """It has room on the device, and is not there yet."""
-    back, tiered = returning("ab")
+    back, tiered = gated(IN, "ab")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
@@ -289,8 +277,8 @@ def test_an_alias_does_not_make_one_that_comes_back_leave(returning):
     assert opened.read() == content("a", SIZE)[5:55]
 
 
-def test_pinned_while_it_is_restored(returning):
-    back, tiered = returning("a")
+def test_pinned_while_it_is_restored(gated):
+    back, tiered = gated(IN, "a")
     with back:
         peer, ident = ask(tiered, "restore", name="a")
         back.wait()
@@ -304,8 +292,8 @@ def test_pinned_while_it_is_restored(returning):
     assert tiered.stats()["devices"][0]["pinned"] == 0
 
 
-def test_killed_while_it_waits_for_a_restore(returning, child):
-    back, tiered = returning("a")
+def test_killed_while_it_waits_for_a_restore(gated, child):
+    back, tiered = gated(IN, "a")
     with back:
         one = child(tiered.daemon, lambda peer: peer.request("open", name="a"))
         back.wait()
@@ -319,8 +307,8 @@ def test_killed_while_it_waits_for_a_restore(returning, child):
     assert tiered.tier_of("a") == "host"
 
 
-def test_others_are_opened_while_one_comes_back(returning):
-    back, tiered = returning("ab")
+def test_others_are_opened_while_one_comes_back(gated):
+    back, tiered = gated(IN, "ab")
     with back:
         peer, ident = ask(tiered, "open", name="a")
         back.wait()
