@@ -123,17 +123,25 @@ static void made(struct gb_job *base)
 {
     struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
     struct gb_device *device = job->key.device;
+    struct gb_segment *segment = NULL;
 
     device->allocated -= job->bytes;
     device->moving -= job->bytes;
     device->space_changed = true;
-    if (job->result == 0 && !gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
-                                            &job->memories[0])) {
+    if (job->result == 0)
+        segment = gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
+                                 &job->memories[0]);
+    if (job->result == 0 && !segment) {
         gb_memory_discard(device, &job->memories[0]);
         job->result = gb_fail(&job->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     }
-    if (job->result < 0)
+    if (job->result < 0) {
         tell_failure(job);
+    } else if (job->waiting) {
+        gb_making_tried(job->waiting);
+        job->waiting->made = segment;
+        segment->kept = job->waiting;
+    }
     job_free(job);
 }
 
@@ -269,10 +277,18 @@ bool gb_making_busy(const struct gb_making *making)
     return making->job && !making->job->finished;
 }
 
+void gb_making_tried(struct gb_making *making)
+{
+    if (making->made)
+        making->made->kept = NULL;
+    making->made = NULL;
+}
+
 void gb_making_end(struct gb_making *making)
 {
     struct gb_making_job *job = making->job;
 
+    gb_making_tried(making);
     if (!job)
         return;
     job->waiting = NULL;

@@ -52,6 +52,7 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
 static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct spill_params *params = p;
+    struct gb_demand demand = gb_call_demand(call);
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
@@ -67,11 +68,11 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
     if (r < 0)
         return r;
     storage = object->storage;
-    r = gb_spill_out(&call->server->spill, storage, tier, &call->error);
+    r = gb_spill_out(&call->server->spill, storage, tier, &demand, &call->error);
     if (r == GB_MOVING)
         return gb_call_wait_move(call, storage, NULL);
     if (r == GB_MOVE_FULL)
-        return gb_call_wait_change(call, storage->device);
+        return gb_call_wait_tier(call, storage->device, demand.lacks);
     return r < 0 ? r : gb_call_empty(call);
 }
 

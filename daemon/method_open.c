@@ -216,17 +216,18 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
     bool first = !call->wait, waits = false, for_space = false;
     struct gb_object *object, *moving = NULL;
 
-    for (size_t i = 0; i < count; i++) {
+    /* One wait at a time: for the first that has no room yet, and only then for what has. */
+    for (size_t i = 0; i < count && !for_space; i++) {
         object = find_away(call, &names[i]);
         if (object && !object->storage->in &&
             gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS) {
             waits = true;
-            for_space |= !object->storage->in;
+            for_space = !object->storage->in;
         }
         if (object && object->storage->in)
             moving = object;
     }
-    if (moving && !for_space) /* one wait at a time: for what has no room yet before what has */
+    if (moving && !for_space)
         waits |= gb_call_restore(call, moving, NULL, params->wait_ms) == GB_WAITS;
     for (size_t i = 0; waits && first && i < count; i++)
         if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)

@@ -79,16 +79,29 @@ static uint64_t coming(const struct gb_device *device)
     return device->freeing + (asked ? device->pinned_by_clients : 0);
 }
 
+struct gb_demand gb_call_demand(const struct gb_call *call)
+{
+    struct gb_demand demand = {UINT64_MAX, UINT64_MAX, GB_TIERS};
+
+    if (call->wait) {
+        demand.since_ms = gb_wait_since(call->wait);
+        demand.serial = gb_wait_serial(call->wait);
+    }
+    return demand;
+}
+
 /* Whether it is worth trying again after a try that found the device full. */
 static bool make_room(struct gb_call *call, struct gb_device *device)
 {
+    struct gb_demand demand = gb_call_demand(call);
     uint64_t soon = coming(device);
     enum gb_room room;
 
     if (soon >= call->shortfall || !may_fit(device, call->need))
         return false;
-    room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon,
-                              call->wait ? gb_wait_since(call->wait) : UINT64_MAX, &call->error);
+    room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon, &demand,
+                              &call->error);
+    call->lacks = demand.lacks;
     call->comes = room == GB_ROOM_COMES;
     call->stuck = room == GB_ROOM_STUCK;
     return room == GB_ROOM_MADE;
@@ -126,6 +139,7 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
 
     call->need = call->shortfall = bytes;
     call->comes = call->stuck = false;
+    call->lacks = GB_TIERS;
     if (call->wait || gb_waits_let_pass(device, bytes, &comes))
         return false;
     call->comes = comes;
@@ -174,6 +188,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
         return r;
     call->need = 0;
     call->comes = call->stuck = false;
+    call->lacks = GB_TIERS;
     for (unsigned i = 0; i < count; i++)
         call->need += adoptions[i].handle.bytes;
     do {
@@ -255,6 +270,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
             gb_wait_for_driver(call->wait, device, now);
         else
             gb_wait_for_space(call->wait, device, call->need, call->comes);
+        gb_wait_claim(call->wait, call->comes ? call->lacks : GB_TIERS);
         return r;
     }
     if (wait_ms == 0)
@@ -287,7 +303,7 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
     return r;
 }
 
-int gb_call_wait_change(struct gb_call *call, struct gb_device *device)
+int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks)
 {
     int r;
 
@@ -297,6 +313,8 @@ int gb_call_wait_change(struct gb_call *call, struct gb_device *device)
     r = put_aside(call, NULL, 0, gb_now_ms() + PATIENCE_MS);
     if (r == GB_WAITS)
         gb_wait_for_change(call->wait, device);
+    if (r == GB_WAITS)
+        gb_wait_claim(call->wait, lacks);
     return r;
 }
 

@@ -31,6 +31,7 @@ struct gb_call {
     uint64_t need;             /* bytes that were asked for there */
     bool comes;                /* they are on their way without anybody else's doing */
     bool stuck;                /* the driver could not copy what would have to leave */
+    enum gb_tier_kind lacks;   /* the tier that has no room for that; GB_TIERS: none */
     struct gb_error error;
 };
 
@@ -178,8 +179,10 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
 /* Waits for the end of a move of the storage's, or for the name (NULL: none) to appear. */
 int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
                       const struct gb_string *name);
-/* Waits for any change on the device. */
-int gb_call_wait_change(struct gb_call *call, struct gb_device *device);
+/* What the tiers are to know of the request that waits for room there. */
+struct gb_demand gb_call_demand(const struct gb_call *call);
+/* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
+int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks);
 /* The error that a move which this request has waited for ended with; 0: none. */
 int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
 

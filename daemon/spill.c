@@ -54,6 +54,12 @@ static void changed(void *arg)
         spill->devices[i]->space_changed = true;
 }
 
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks)
+{
+    if (gb_claim_set(claim, spill->tiers, lacks))
+        changed(spill); /* for who comes after it */
+}
+
 /* ---- leaving ---- */
 
 static struct gb_storage *storage_of(struct gb_recent *recent)
@@ -248,7 +254,8 @@ static void submit_out(struct gb_storage *storage, struct gb_move *move)
 
 /* ---- room in a tier ---- */
 
-static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, bool demand, bool leave);
+static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
+                             bool leave);
 
 /* Whether it leaves a device, or the host tier, after `wanting` leaves the same. */
 static bool is_later(const struct gb_storage *storage, const struct gb_storage *wanting)
@@ -269,7 +276,8 @@ static bool is_later(const struct gb_storage *storage, const struct gb_storage *
  * on a device and leaves later or is held there, or it is of the host tier and below as well. For
  * somebody who waits it is enough that nothing is lost, and that it is not needed sooner.
  */
-static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting, bool demand)
+static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
+                        struct gb_demand *demand)
 {
     const struct gb_storage *storage = copy->storage;
 
@@ -283,7 +291,7 @@ static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wan
 }
 
 static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb_storage *wanting,
-                                     bool demand)
+                                     struct gb_demand *demand)
 {
     unsigned looked = 0;
 
@@ -299,7 +307,7 @@ static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb
 }
 
 /* Content that is in the host tier only goes down; LATER when enough of it does. */
-static enum begun drain(struct gb_spill *spill, uint64_t bytes, bool demand)
+static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand *demand)
 {
     struct gb_recent *oldest;
 
@@ -329,15 +337,13 @@ static bool lose_oldest(struct gb_spill *spill, struct gb_tier *tier, const stru
     return false;
 }
 
-/*
- * Room for a copy in a tier, if need be by letting go what is there. `demand`: somebody waits for
- * it, so that something may be lost.
- */
-static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
-                            struct gb_storage *storage, bool demand, struct gb_copy **copy)
+static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
+                           struct gb_demand *demand, struct gb_copy **copy)
 {
     if (!works(tier) || !gb_tier_fits(tier, storage->size))
         return NEVER;
+    if (gb_tier_claimed(tier, demand ? demand->serial : UINT64_MAX))
+        return LATER;
     for (;;) {
         int r = gb_copy_new(tier, storage, storage->size, copy);
         struct gb_copy *needless;
@@ -362,7 +368,23 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
     }
 }
 
-static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, bool demand, bool leave)
+/*
+ * Room for a copy in a tier, if need be by letting go what is there. `demand` (NULL: this is the
+ * background): somebody waits for it, so that something may be lost.
+ */
+static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
+                            struct gb_storage *storage, struct gb_demand *demand,
+                            struct gb_copy **copy)
+{
+    enum begun begun = try_copy(spill, tier, storage, demand, copy);
+
+    if (begun == LATER && demand && tier->kind < demand->lacks)
+        demand->lacks = tier->kind;
+    return begun;
+}
+
+static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
+                             bool leave)
 {
     struct gb_storage *storage = from->storage;
     struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
@@ -390,7 +412,7 @@ static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, bool 
 
 /* Begins to copy a resident storage to a tier. */
 static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storage,
-                               enum gb_tier_kind kind, bool demand, bool leave)
+                               enum gb_tier_kind kind, struct gb_demand *demand, bool leave)
 {
     struct gb_move *move;
     struct gb_copy *to;
@@ -415,7 +437,8 @@ static bool is_stuck(const struct gb_storage *storage)
     return storage->stuck_ms > 0 && now_ms() - storage->stuck_ms < FAILING_MS;
 }
 
-static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage, bool demand)
+static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
+                            struct gb_demand *demand)
 {
     enum begun begun = NEVER;
 
@@ -432,7 +455,7 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage, 
 /* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. NEVER:
    nothing is. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
-                             bool demand)
+                             struct gb_demand *demand)
 {
     uint64_t coming = 0;
     unsigned moves = 0;
@@ -466,7 +489,7 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
 }
 
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
-                                uint64_t since_ms, struct gb_error *error)
+                                struct gb_demand *demand, struct gb_error *error)
 {
     struct gb_recent *oldest = gb_recency_oldest(&device->recency);
     struct gb_storage *storage;
@@ -479,9 +502,9 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_COMES;
     if (has_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
-    if (storage->stuck_ms >= since_ms)
+    if (storage->stuck_ms >= demand->since_ms)
         return tell_stuck(storage, error);
-    begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, true);
+    begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, demand);
     if (begun != NEVER)
         return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
     gb_registry_evict(spill->registry, storage);
@@ -505,18 +528,8 @@ static void tend_device(struct gb_spill *spill, struct gb_device *device)
     if (!device->tended)
         return;
     need = above(stays, device->capacity, spill->low);
-    if (need == 0 || copy_ahead(spill, device, need, false) >= NEVER)
+    if (need == 0 || copy_ahead(spill, device, need, NULL) >= NEVER)
         device->tended = false;
-}
-
-/* Whether requests wait for a change, which may be for room in a tier: nobody takes what was made for
-   them. */
-static bool is_awaited(const struct gb_spill *spill)
-{
-    for (unsigned i = 0; i < spill->device_count; i++)
-        if (!gb_list_empty(&spill->devices[i]->expecting))
-            return true;
-    return false;
 }
 
 static void tend_host_tier(struct gb_spill *spill)
@@ -524,10 +537,10 @@ static void tend_host_tier(struct gb_spill *spill)
     struct gb_tier *host = &spill->tiers[GB_TIER_HOST];
     uint64_t stays = host->used - host->recency.clean_bytes;
 
-    if (!above(stays, host->capacity, spill->high) || spill->draining > 0 || is_awaited(spill))
+    if (!above(stays, host->capacity, spill->high) || spill->draining > 0)
         return;
     if (works(&spill->tiers[GB_TIER_DISK]))
-        drain(spill, above(stays, host->capacity, spill->low), false);
+        drain(spill, above(stays, host->capacity, spill->low), NULL);
 }
 
 void gb_spill_tend(struct gb_spill *spill)
@@ -642,7 +655,7 @@ static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_er
 
 /* Of a resident storage. */
 static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,
-                     struct gb_error *error)
+                     struct gb_demand *demand, struct gb_error *error)
 {
     if (storage->share == GB_SHARE_IPC && storage->adopted)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
@@ -650,7 +663,7 @@ static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb
     if (storage->size == 0)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the object has no bytes");
     if (!storage->copies[kind])
-        return outcome_of(begin_out_to(spill, storage, kind, true, true), &spill->tiers[kind],
+        return outcome_of(begin_out_to(spill, storage, kind, demand, true), &spill->tiers[kind],
                           error);
     if (vacate(spill, storage))
         return GB_MOVED;
@@ -658,14 +671,14 @@ static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb
 }
 
 int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,
-                 struct gb_error *error)
+                 struct gb_demand *demand, struct gb_error *error)
 {
     struct gb_copy *host;
 
     if (storage->out || storage->in)
         return GB_MOVING;
     if (storage->resident) {
-        int r = leave_for(spill, storage, kind, error);
+        int r = leave_for(spill, storage, kind, demand, error);
 
         if (r != GB_MOVED)
             return r;
@@ -674,7 +687,8 @@ int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tie
     if (kind == GB_TIER_HOST || !host)
         return GB_MOVED;
     if (!storage->copies[GB_TIER_DISK])
-        return outcome_of(begin_down(spill, host, true, true), &spill->tiers[GB_TIER_DISK], error);
+        return outcome_of(begin_down(spill, host, demand, true), &spill->tiers[GB_TIER_DISK],
+                          error);
     forget_copy(host);
     return GB_MOVED;
 }
@@ -723,6 +737,7 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
         spill->tiers[i].removed = changed;
         spill->tiers[i].removed_arg = spill;
         gb_recency_init(&spill->tiers[i].recency);
+        gb_list_init(&spill->tiers[i].claims);
     }
     if (config->spill_host)
         r = init_host(&spill->tiers[GB_TIER_HOST], config->spill_host, error);

@@ -45,6 +45,16 @@ void gb_spill_stop(struct gb_spill *spill);
 /* After every storage has gone; before the devices do. */
 void gb_spill_end(struct gb_spill *spill);
 
+/* Somebody who waits for what is done. */
+struct gb_demand {
+    uint64_t since_ms;       /* that it has waited; UINT64_MAX: not yet */
+    uint64_t serial;         /* of its claim; UINT64_MAX: it has none yet */
+    enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
+};
+
+/* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks);
+
 /* What can be done about a device that is full. */
 enum gb_room {
     GB_ROOM_NONE,  /* nothing */
@@ -53,10 +63,9 @@ enum gb_room {
     GB_ROOM_STUCK, /* nothing: the driver could not copy what is to leave; *error says why */
 };
 
-/* Makes room for somebody who lacks `bytes` and has waited for it since then (UINT64_MAX: not yet):
-   the least recently used leaves. */
+/* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
-                                uint64_t since_ms, struct gb_error *error);
+                                struct gb_demand *demand, struct gb_error *error);
 /* Keeps to the watermarks; to be called when something has changed. */
 void gb_spill_tend(struct gb_spill *spill);
 
@@ -64,7 +73,7 @@ void gb_spill_tend(struct gb_spill *spill);
 enum gb_moving {
     GB_MOVED = 0,
     GB_MOVING = 1,   /* wait for the storage's `moved` */
-    GB_MOVE_FULL = 2 /* wait until something has left the tier */
+    GB_MOVE_FULL = 2 /* wait for room in the tier that `demand` lacks */
 };
 
 /* Begins to bring a storage's content back; it has room on its device. GPUBUF_E_NO_MEMORY. */
@@ -72,7 +81,7 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
 /* Has a storage, which nobody holds, be only in that tier. An enum gb_moving, or GPUBUF_E_NO_SPACE
    (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
 int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind tier,
-                 struct gb_error *error);
+                 struct gb_demand *demand, struct gb_error *error);
 /* Whether there is such a tier for the device's objects. */
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind tier);

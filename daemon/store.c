@@ -223,6 +223,8 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     struct gb_domain *domain = segment->domain;
 
     assert(segment->empty && gb_list_empty(&segment->mappings));
+    if (segment->kept)
+        gb_making_tried(segment->kept);
     if (store->on_segment)
         store->on_segment(store->on_change_arg, segment, false);
     gb_list_remove(&segment->empties);
@@ -286,7 +288,8 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
 
             if (going >= bytes)
                 break;
-            if (segment->device != device || gb_list_empty(&segment->mappings) == (mapped != 0))
+            if (segment->device != device || segment->kept ||
+                gb_list_empty(&segment->mappings) == (mapped != 0))
                 continue;
             going += segment->charged;
             freed += segment_retire(store, segment);
@@ -338,6 +341,8 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
 
 static void segment_taken(struct gb_segment *segment)
 {
+    if (segment->kept)
+        gb_making_tried(segment->kept);
     segment->empty = false;
     gb_list_remove(&segment->empties);
     if (segment->kind == GB_SEGMENT_OWN)

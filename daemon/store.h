@@ -50,7 +50,8 @@ struct gb_segment {
     bool empty, retiring;
     uint64_t
         charged; /* of its device's budget: its bytes, or 0 for memory that stays its producer's */
-    struct gb_job job; /* giving it back */
+    struct gb_job job;      /* giving it back */
+    struct gb_making *kept; /* whom it was made for, and is not given back before; NULL: nobody */
     struct gb_store *store;
     struct gb_device *device;
     struct gb_domain *domain; /* NULL: adopted */
@@ -151,6 +152,7 @@ struct gb_making_job; /* memory that a device is making, or adopting, on its mov
 /* Somebody who waits for such a job. Zeroed: for none. */
 struct gb_making {
     struct gb_making_job *job; /* under way, or done and its memory not yet taken */
+    struct gb_segment *made;   /* for it, and kept until it has been tried again; NULL: none */
     int code;                  /* of a job that failed; 0: none has */
     struct gb_error error;
 };
@@ -158,7 +160,7 @@ struct gb_making {
 enum gb_place {
     GB_PLACE_OK = 0,
     GB_PLACE_FULL = 1,   /* no room now; *shortfall says how many bytes are missing. Empty segments
-                            may   have been given back or asked back */
+                            may have been given back or asked back */
     GB_PLACE_MAKING = 2, /* memory is on its way: try again when the device's space has changed */
 };
 
@@ -195,6 +197,8 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
 void gb_making_attach(struct gb_making *making, struct gb_making_job *job);
 /* Waits no more: a segment that comes later serves its domain's next object. */
 void gb_making_end(struct gb_making *making);
+/* It has been tried with what was made for it: that is anybody's now. */
+void gb_making_tried(struct gb_making *making);
 /* Whether what it waits for is not there yet. */
 bool gb_making_busy(const struct gb_making *making);
 

@@ -21,6 +21,39 @@ bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes)
     return tier->capacity >= header && bytes <= tier->capacity - header;
 }
 
+static struct gb_claim *claim_of(struct gb_link *link, enum gb_tier_kind kind)
+{
+    return GB_CONTAINER(link - kind, struct gb_claim, of_tiers[0]);
+}
+
+bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from)
+{
+    bool gave_up = false;
+
+    for (enum gb_tier_kind kind = 0; kind < GB_TIERS; kind++) {
+        struct gb_link *link = &claim->of_tiers[kind], *claims = &tiers[kind].claims, *after;
+        bool claims_it = kind >= from;
+
+        if (gb_list_linked(link) == claims_it)
+            continue;
+        gave_up |= !claims_it;
+        gb_list_remove(link);
+        if (!claims_it)
+            continue;
+        after = claims->prev;
+        while (after != claims && claim_of(after, kind)->serial > claim->serial)
+            after = after->prev;
+        gb_list_append(after->next, link);
+    }
+    return gave_up;
+}
+
+bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial)
+{
+    return !gb_list_empty(&tier->claims) &&
+           claim_of(tier->claims.next, tier->kind)->serial < serial;
+}
+
 static int find_place(struct gb_copy *copy)
 {
     struct gb_tier *tier = copy->tier;

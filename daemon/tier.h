@@ -4,6 +4,9 @@
  * stays good when its storage is restored, and the storage can then leave its device again at once.
  * A copy that is not the only place of its content is clean: it can go without a loss.
  *
+ * Requests that wait for room in a tier have a *claim* on it, and are served in the order of their
+ * arrival: nobody who came later, and nothing in the background, takes what was made free for them.
+ *
  * Pure but for the host tier's memory and the removal of files; the loop's. What copies is move.h,
  * what decides is spill.h.
  */
@@ -32,6 +35,7 @@ struct gb_tier {
     uint64_t writes, written_bytes, reads, read_bytes, failures; /* so far */
     uint64_t write_us, read_us;                                  /* that these took */
     struct gb_recency recency; /* of what is whole; held: in use */
+    struct gb_link claims;     /* struct gb_claim, the oldest first */
 
     struct gb_pinned *pinned; /* host */
     struct gb_arena *arena;   /* host: over `pinned`, one block */
@@ -56,6 +60,18 @@ struct gb_copy {
     struct gb_range *range;     /* host */
     uint64_t file;              /* disk */
 };
+
+/* Of one request. Zeroed but for its serial before its first use. */
+struct gb_claim {
+    struct gb_link of_tiers[GB_TIERS];
+    uint64_t serial; /* those of later requests are greater */
+};
+
+/* Has it claim room in the tier `from` and in those below, where content of that one goes, of all of a
+   daemon's (GB_TIERS: in none). True if it gave up a claim. */
+bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from);
+/* Whether a request that is older than the one of `serial` claims room in it. */
+bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial);
 
 /* "host", "disk": as replies say it. */
 const char *gb_tier_name(enum gb_tier_kind kind);

@@ -25,6 +25,7 @@ struct gb_wait {
     uint64_t need;         /* bytes, while it waits for space */
     bool comes;            /* they are on their way */
     uint64_t driver_since; /* that it waits for the driver; 0: it does not */
+    struct gb_claim claim; /* on room in a tier */
     struct gb_making making;
     struct gb_storage **held; /* owned, with a reference and a hold each */
     size_t held_count;
@@ -78,6 +79,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
         return GPUBUF_E_NO_MEMORY;
     wait->session = session;
     wait->since_ms = since_ms;
+    wait->claim.serial = ++session->server->waits.made;
     wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
     wait->line = gb_pool_strndup(&wait->pool, line, length);
@@ -98,9 +100,20 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     return 0;
 }
 
+void gb_wait_claim(struct gb_wait *wait, enum gb_tier_kind lacks)
+{
+    gb_spill_claim(&wait->session->server->spill, &wait->claim, lacks);
+}
+
+uint64_t gb_wait_serial(const struct gb_wait *wait)
+{
+    return wait->claim.serial;
+}
+
 static void leave_queue(struct gb_wait *wait)
 {
     gb_list_remove(&wait->of_queue);
+    gb_wait_claim(wait, GB_TIERS);
     if (wait->device)
         wait->device->space_changed = true; /* for the next in line */
     wait->device = NULL;
@@ -175,7 +188,7 @@ static void enter_queue(struct gb_wait *wait, struct gb_link *queue)
     struct gb_link *after = queue->prev;
 
     while (after != queue &&
-           GB_CONTAINER(after, struct gb_wait, of_queue)->since_ms > wait->since_ms)
+           GB_CONTAINER(after, struct gb_wait, of_queue)->claim.serial > wait->claim.serial)
         after = after->prev;
     gb_list_append(after->next, &wait->of_queue);
 }
@@ -301,25 +314,34 @@ void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
     }
 }
 
-/* Every one once: whose memory is there takes it. */
-static void run_expecting(struct gb_device *device)
+static void run_list(struct gb_device *device, struct gb_link *turn)
 {
-    struct gb_link turn;
-
-    gb_list_init(&turn);
-    while (!gb_list_empty(&device->expecting)) {
-        struct gb_link *link = device->expecting.next;
-
-        gb_list_remove(link);
-        gb_list_append(&turn, link);
-    }
-    while (!gb_list_empty(&turn)) {
-        struct gb_wait *wait = GB_CONTAINER(turn.next, struct gb_wait, of_queue);
+    while (!gb_list_empty(turn)) {
+        struct gb_wait *wait = GB_CONTAINER(turn->next, struct gb_wait, of_queue);
 
         gb_list_remove(&wait->of_queue);
-        gb_list_append(&device->expecting, &wait->of_queue);
-        gb_methods_retry(wait, false);
+        enter_queue(wait, &device->expecting);
+        if (!gb_methods_retry(wait, false))
+            gb_making_tried(&wait->making);
     }
+}
+
+/* Every one once, and first those whose memory was made: it is kept for them until then, and an older one
+   that lacks more would wait for it in vain. */
+static void run_expecting(struct gb_device *device)
+{
+    struct gb_link made, others;
+
+    gb_list_init(&made);
+    gb_list_init(&others);
+    while (!gb_list_empty(&device->expecting)) {
+        struct gb_wait *wait = GB_CONTAINER(device->expecting.next, struct gb_wait, of_queue);
+
+        gb_list_remove(&wait->of_queue);
+        gb_list_append(wait->making.made ? &made : &others, &wait->of_queue);
+    }
+    run_list(device, &made);
+    run_list(device, &others);
 }
 
 /* Whether `bytes` may pass a request that waits. */
@@ -362,8 +384,10 @@ static void run_device(struct gb_device *device)
     GB_LIST_EACH(&device->waits, link) {
         struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
 
-        if (waiting && !lets_pass(device, waiting, wait->need))
+        if (waiting && !lets_pass(device, waiting, wait->need)) {
+            gb_wait_claim(wait, GB_TIERS); /* since it is not tried, it is in nobody's way */
             continue;
+        }
         if (gb_methods_retry(wait, false) || !in_queue(wait, device) || wait->need == 0)
             continue;
         if (!waiting || wait->comes || (!waiting->comes && wait->need > waiting->need))

@@ -24,6 +24,7 @@ struct gb_object;
 struct gb_waits {
     struct gb_hash_table names; /* of struct gb_awaited */
     struct gb_link woken;       /* waits to be tried at the end of the turn */
+    uint64_t made;              /* so far */
 };
 
 struct gb_wait;
@@ -68,6 +69,11 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes);
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
+
+/* Has it claim the room in a tier that it lacks (GB_TIERS: none), until it waits for something else. */
+void gb_wait_claim(struct gb_wait *wait, enum gb_tier_kind lacks);
+/* In the order of arrival. */
+uint64_t gb_wait_serial(const struct gb_wait *wait);
 
 /* Moves the end of the wait. */
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);

@@ -1,0 +1,98 @@
+/* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes first. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/tier.h"
+#include "random.h"
+
+enum { CLAIMS = 5 };
+
+struct world {
+    struct gb_tier tiers[GB_TIERS];
+    struct gb_claim claims[CLAIMS];
+    enum gb_tier_kind from[CLAIMS]; /* of the model */
+};
+
+static void begin(struct world *world)
+{
+    memset(world, 0, sizeof *world);
+    for (unsigned kind = 0; kind < GB_TIERS; kind++) {
+        world->tiers[kind].kind = (enum gb_tier_kind)kind;
+        gb_list_init(&world->tiers[kind].claims);
+    }
+    for (unsigned i = 0; i < CLAIMS; i++) {
+        world->claims[i].serial = 10 * (i + 1);
+        world->from[i] = GB_TIERS;
+    }
+}
+
+static bool claimed_before(const struct world *world, unsigned kind, uint64_t serial)
+{
+    for (unsigned i = 0; i < CLAIMS; i++)
+        if (world->from[i] <= kind && world->claims[i].serial < serial)
+            return true;
+    return false;
+}
+
+static void check(const struct world *world)
+{
+    for (unsigned kind = 0; kind < GB_TIERS; kind++) {
+        for (uint64_t serial = 0; serial <= 10 * (CLAIMS + 1); serial += 5)
+            assert_int_equal(gb_tier_claimed(&world->tiers[kind], serial),
+                             claimed_before(world, kind, serial));
+        assert_int_equal(gb_tier_claimed(&world->tiers[kind], UINT64_MAX),
+                         claimed_before(world, kind, UINT64_MAX));
+    }
+}
+
+static void by_random_calls(void **state)
+{
+    struct test_random random = {7};
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    check(&world);
+    for (unsigned i = 0; i < 20000; i++) {
+        unsigned which = test_random_below(&random, CLAIMS);
+        enum gb_tier_kind from = (enum gb_tier_kind)test_random_below(&random, GB_TIERS + 1);
+
+        assert_int_equal(gb_claim_set(&world.claims[which], world.tiers, from),
+                         from > world.from[which]);
+        world.from[which] = from;
+        check(&world);
+    }
+}
+
+/* Who needs room in the host tier needs it below as well, where content of that tier goes. */
+static void those_below_are_claimed_too(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    assert_false(gb_claim_set(&world.claims[1], world.tiers, GB_TIER_HOST));
+    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_HOST], UINT64_MAX));
+    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], UINT64_MAX));
+    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 20)); /* its own */
+    assert_true(gb_claim_set(&world.claims[1], world.tiers, GB_TIER_DISK));
+    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_HOST], UINT64_MAX));
+    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], UINT64_MAX));
+    assert_false(gb_claim_set(&world.claims[0], world.tiers, GB_TIER_DISK)); /* an older one */
+    assert_true(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 20));
+    assert_false(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 10));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_random_calls),
+        cmocka_unit_test(those_below_are_claimed_too),
+    };
+    return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
+}
