@@ -12,7 +12,6 @@
 #define GB_PAUSE_H
 
 #define GB_PAUSE_NS 50000u
-#define GB_PAUSE_BYTES 4096 /* that are received from somebody in a pause */
 #define GB_PAUSE_SESSIONS 64
 
 struct gb_server;

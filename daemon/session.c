@@ -340,6 +340,24 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "out of memory");
 }
 
+/* What has come, but only a piece of it from who sends many small messages, faster than they are read:
+   each of them takes time, and while they are read there are more. */
+static ssize_t receive_some(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    uint64_t begun = uv_hrtime();
+    char *scratch = server->desk.scratch;
+    ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
+
+    if (n < GB_SESSION_PIECE_BYTES || server->pausing || session->conn.in.fd_count > 0 ||
+        uv_hrtime() - begun > server->slice_ns / 10)
+        return n;
+    more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
+    if (more == 0 || more == GPUBUF_E_SYSTEM || more == GPUBUF_E_AGAIN)
+        return n; /* that is told again when there is nothing else */
+    return more < 0 ? more : n + more;
+}
+
 /* Receives once. True if there is something to serve, or lines were kept that can be served now. */
 static bool receive(struct gb_session *session)
 {
@@ -351,8 +369,7 @@ static bool receive(struct gb_session *session)
         gb_frame_begin(&session->conn.in, NULL, 0);
         return !session->throttled;
     }
-    n = gb_conn_receive(&session->conn, server->desk.scratch,
-                        server->pausing ? GB_PAUSE_BYTES : GB_SCRATCH_BYTES);
+    n = receive_some(session);
     if (n > 0) {
         gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
         return true;

@@ -21,6 +21,8 @@
 /* For so long a session is served at a time, for half of it one that is busy. What else it has sent waits
    for those who have sent less. A request that takes longer pauses. */
 #define GB_SESSION_SLICE_NS 100000u
+/* So much is received first, and more at a time only if that took no more than a tenth of a slice. */
+#define GB_SESSION_PIECE_BYTES 4096
 /* What somebody who is gone has sent is served before anybody else is if it is no more than so much, or
    if there are unsealed objects, for so long. The rest has its turn like that of others, without leases,
    mappings, watches and waits. */
