@@ -204,7 +204,7 @@ static void serve(struct gb_server *server)
     gb_state_tend(&server->state, gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
-    until = uv_hrtime() + server->slice_ns;
+    until = uv_hrtime() + server->slice_ns / 4;
     if (!gb_list_empty(&server->leaving))
         gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
     do {

@@ -71,7 +71,8 @@ struct gb_server {
     struct gb_link sessions;
     struct gb_link ready; /* with something to receive or room to send */
     struct gb_link busy;  /* the same, but busy: after the others, and not all of them in a turn */
-    uint64_t slice_ns; /* for each session; a quarter of it for all busy ones together, in a turn */
+    uint64_t
+        slice_ns; /* for each session, in a turn; a quarter of it for all busy ones, and for waits */
     struct gb_link dirty;   /* with output to send at the end of the turn */
     struct gb_link walks;   /* struct gb_walk: over the sessions */
     struct gb_link modest;  /* who asked for little when last served; the latest first */
