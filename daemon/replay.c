@@ -69,7 +69,7 @@ static uint64_t take_integer(struct cursor *cursor)
 /* A number that others are to follow. */
 static uint64_t take_ordinal(struct cursor *cursor)
 {
-    return take_number(cursor, 8, GB_LIMIT(integer) - 1);
+    return take_number(cursor, 8, (uint64_t)GB_LIMIT(integer) - 1);
 }
 
 static uint64_t take_bytes(struct cursor *cursor)
