@@ -269,8 +269,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
         if (driver)
             gb_wait_for_driver(call->wait, device, now);
         else
-            gb_wait_for_space(call->wait, device, call->need, call->comes);
-        gb_wait_claim(call->wait, call->comes ? call->lacks : GB_TIERS);
+            gb_wait_for_space(call->wait, device, call->need, call->comes, call->lacks);
         return r;
     }
     if (wait_ms == 0)
@@ -312,9 +311,7 @@ int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_ti
                        PATIENCE_MS / 1000);
     r = put_aside(call, NULL, 0, gb_now_ms() + PATIENCE_MS);
     if (r == GB_WAITS)
-        gb_wait_for_change(call->wait, device);
-    if (r == GB_WAITS)
-        gb_wait_claim(call->wait, lacks);
+        gb_wait_for_tier(call->wait, device, lacks);
     return r;
 }
 

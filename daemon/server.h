@@ -69,14 +69,13 @@ struct gb_server {
 
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
-    struct gb_link ready; /* with something to receive or room to send */
-    struct gb_link busy;  /* the same, but busy: after the others, and not all of them in a turn */
-    uint64_t
-        slice_ns; /* for each session, in a turn; a quarter of it for all busy ones, and for waits */
-    struct gb_link dirty;   /* with output to send at the end of the turn */
-    struct gb_link walks;   /* struct gb_walk: over the sessions */
-    struct gb_link modest;  /* who asked for little when last served; the latest first */
-    struct gb_link gone;    /* who has hung up and is to be drained */
+    struct gb_link ready;  /* with something to receive or room to send */
+    struct gb_link busy;   /* the same, but busy: after the others, and not all of them in a turn */
+    uint64_t slice_ns;     /* of a session, a turn; a quarter for all busy ones, and for waits */
+    struct gb_link dirty;  /* with output to send at the end of the turn */
+    struct gb_link walks;  /* struct gb_walk: over the sessions */
+    struct gb_link modest; /* who asked for little when last served; the latest first */
+    struct gb_link gone;   /* who has hung up and is to be drained */
     struct gb_link leaving; /* who has ended, or is late: what it held goes back piece by piece */
     uint64_t session_count, next_session;
 

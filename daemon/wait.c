@@ -100,7 +100,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     return 0;
 }
 
-void gb_wait_claim(struct gb_wait *wait, enum gb_tier_kind lacks)
+static void claim(struct gb_wait *wait, enum gb_tier_kind lacks)
 {
     gb_spill_claim(&wait->session->server->spill, &wait->claim, lacks);
 }
@@ -113,7 +113,7 @@ uint64_t gb_wait_serial(const struct gb_wait *wait)
 static void leave_queue(struct gb_wait *wait)
 {
     gb_list_remove(&wait->of_queue);
-    gb_wait_claim(wait, GB_TIERS);
+    claim(wait, GB_TIERS);
     if (wait->device)
         wait->device->space_changed = true; /* for the next in line */
     wait->device = NULL;
@@ -198,7 +198,8 @@ static bool in_queue(const struct gb_wait *wait, const struct gb_device *device)
     return wait->device == device && gb_list_linked(&wait->of_queue);
 }
 
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes)
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
+                       enum gb_tier_kind lacks)
 {
     if (!in_queue(wait, device) || wait->need == 0) {
         leave_queue(wait);
@@ -207,6 +208,7 @@ void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t 
     }
     wait->need = bytes ? bytes : 1;
     wait->comes = comes;
+    claim(wait, lacks);
 }
 
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
@@ -219,13 +221,14 @@ void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t
     wait->driver_since = since_ms;
 }
 
-void gb_wait_for_change(struct gb_wait *wait, struct gb_device *device)
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks)
 {
-    if (in_queue(wait, device) && wait->need == 0 && wait->driver_since == 0)
-        return;
-    leave_queue(wait);
-    wait->device = device;
-    enter_queue(wait, &device->expecting);
+    if (!in_queue(wait, device) || wait->need > 0 || wait->driver_since > 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->expecting);
+    }
+    claim(wait, lacks);
 }
 
 uint64_t gb_wait_driver_since(const struct gb_wait *wait)
@@ -385,7 +388,7 @@ static void run_device(struct gb_device *device)
         struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
 
         if (waiting && !lets_pass(device, waiting, wait->need)) {
-            gb_wait_claim(wait, GB_TIERS); /* since it is not tried, it is in nobody's way */
+            claim(wait, GB_TIERS); /* since it is not tried, it is in nobody's way */
             continue;
         }
         if (gb_methods_retry(wait, false) || !in_queue(wait, device) || wait->need == 0)

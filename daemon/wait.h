@@ -47,16 +47,18 @@ uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
 
 /* What it waits for, besides names; one of these at a time. */
 
-/* Room for so many bytes on a device. `comes`: it is on its way, and nobody else is waited for. */
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes);
+/* Room for so many bytes on a device. `comes`: it is on its way, and nobody else is waited for. It
+   claims room in the tier that it lacks for that (GB_TIERS: none). */
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
+                       enum gb_tier_kind lacks);
 /* The device's driver, to make memory, since then. Those who wait for it are tried first: they do
    not stand behind those who may wait for ever, and nobody takes what was made for them. */
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
 uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
 /* The end of a storage's move. */
 void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
-/* Any change on the device. */
-void gb_wait_for_change(struct gb_wait *wait, struct gb_device *device);
+/* Room in a tier, with a claim, and any change on the device. */
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks);
 
 /* Keeps a storage where it is until the wait ends. Fine if it does already. GPUBUF_E_NO_MEMORY. */
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
@@ -70,8 +72,6 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
 
-/* Has it claim the room in a tier that it lacks (GB_TIERS: none), until it waits for something else. */
-void gb_wait_claim(struct gb_wait *wait, enum gb_tier_kind lacks);
 /* In the order of arrival. */
 uint64_t gb_wait_serial(const struct gb_wait *wait);
 
