@@ -79,7 +79,7 @@ endif
 
 # One object serves the shared library, the static one and the programs, hence -fPIC throughout;
 # hidden visibility lets the linker turn the calls back into direct ones.
-# Where a test has the daemon die (daemon/failpoint.h): in builds that are tested only.
+# Where a test has the daemon die (daemon/base/failpoint.h): in builds that are tested only.
 FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
 
 COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(FAILING) $(OPTIMIZE) -fPIC -fvisibility=hidden \
@@ -108,7 +108,7 @@ objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 programs = $(patsubst %.c,$(B)/%,$(1))
 
 PROTO_SOURCES := $(wildcard proto/*.c)
-DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c))
+DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
@@ -129,11 +129,11 @@ SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
-HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h client/*/*.h examples/*.h tests/*/*.h)
+HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
-PAGE := $(wildcard daemon/page/*)
+PAGE := $(wildcard daemon/observe/page/*)
 PROTOCOL := $(B)/obj/gen/protocol_json.o $(B)/obj/gen/page.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
@@ -241,8 +241,8 @@ $(B)/gen/page.c: $(PAGE) Makefile
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
 	$(Q){ \
-		echo '/* Made from daemon/page by the Makefile. */'; \
-		echo '#include "daemon/http.h"'; \
+		echo '/* Made from daemon/observe/page by the Makefile. */'; \
+		echo '#include "daemon/observe/http.h"'; \
 		i=0; for file in $(PAGE); do \
 			echo "static const unsigned char file$$i[] = {"; \
 			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
@@ -265,7 +265,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 
 # ---- linking ----
 
-archive = $(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+archive = $(Q)rm -f $@ && $(AR) qcs $@ $(filter %.o,$^)
 
 $(B)/obj/libproto.a: $(call objects,$(PROTO_SOURCES)) $(B)/sources
 	$(call say,AR,$@)

@@ -1,4 +1,4 @@
-#include "config.h"
+#include "daemon/config.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "device.h"
+#include "daemon/memory/device.h"
 
-#include "http.h"
-#include "quota.h"
+#include "daemon/memory/quota.h"
+#include "daemon/observe/http.h"
 
 /* Of a device or a tier: a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "log.h"
+#include "daemon/log.h"
 #include "proto/errors.h"
 #include "proto/limits.h"
 

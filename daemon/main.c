@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "failpoint.h"
-#include "server.h"
-#include "supervise.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/serve/server.h"
+#include "daemon/survive/supervise.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
 

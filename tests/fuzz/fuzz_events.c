@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/subscriber.h"
+#include "daemon/observe/subscriber.h"
 #include "demand.h"
 
 static const char topic[] = "sealed a", json[] = "{\"seq\":1}";

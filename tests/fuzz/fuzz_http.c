@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http_request.h"
-#include "daemon/websocket.h"
+#include "daemon/observe/http_request.h"
+#include "daemon/observe/websocket.h"
 #include "demand.h"
 #include "proto/json.h"
 

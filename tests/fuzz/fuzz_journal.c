@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/journal.h"
+#include "daemon/survive/journal.h"
 #include "demand.h"
 
 #define INSTANCE "00112233445566778899aabbccddeeff"

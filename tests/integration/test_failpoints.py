@@ -1,4 +1,4 @@
-"""The daemon dies between two steps (daemon/failpoint.h): what tests/soak has found, one by one. Needs a
+"""The daemon dies between two steps (daemon/base/failpoint.h): what tests/soak has found, one by one. Needs a
 build that has failpoints, as those with sanitizers have."""
 
 import os

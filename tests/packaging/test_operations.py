@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-SOURCES = sorted((ROOT / "daemon").glob("*.c"))
+SOURCES = sorted((ROOT / "daemon").rglob("*.c"))
 
 
 def calls(text):

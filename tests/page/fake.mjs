@@ -9,7 +9,7 @@ import http from 'node:http'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-export const PAGE = fileURLToPath(new URL('../../daemon/page/', import.meta.url))
+export const PAGE = fileURLToPath(new URL('../../daemon/observe/page/', import.meta.url))
 const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
 const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'age_ms', 'idle_ms', 'placements']
 const MIB = 1 << 20

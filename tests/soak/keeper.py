@@ -24,7 +24,7 @@ DEADLINE = 60
 
 def failpoints():
     """Their names, in the order of the words."""
-    text = (ROOT / "daemon" / "failpoint.h").read_text()
+    text = (ROOT / "daemon/base/failpoint.h").read_text()
     return re.findall(r"^    X\((\w+),", text, re.MULTILINE)
 
 

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/methods.h"
+#include "daemon/methods/methods.h"
 #include "descriptors.h"
 
 struct inside {

@@ -13,7 +13,7 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/arena.c"
+#include "daemon/memory/arena.c"
 
 /* ---- the slow, obvious version ---- */
 

@@ -10,7 +10,7 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/evict.c"
+#include "daemon/memory/evict.c"
 
 /* ---- recency ---- */
 

@@ -9,7 +9,7 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/hash.c"
+#include "daemon/base/hash.c"
 
 /* ---- hashing ---- */
 

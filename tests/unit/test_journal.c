@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/journal.h"
+#include "daemon/survive/journal.h"
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
 #define HEADER 64u

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/listener.h"
+#include "daemon/serve/listener.h"
 #include "descriptors.h"
 
 static char directory[32];

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/mover.h"
+#include "daemon/memory/mover.h"
 #include "descriptors.h"
 
 struct counted {

@@ -10,8 +10,8 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/hash.c"
-#include "daemon/names.h"
+#include "daemon/base/hash.c"
+#include "daemon/base/names.h"
 
 /* Written anew, to be compared with the index's own idea of order. */
 static int order_of(const unsigned char *a, size_t a_length, const unsigned char *b,

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/notify.h"
+#include "daemon/survive/notify.h"
 #include "descriptors.h"
 
 static struct {

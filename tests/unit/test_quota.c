@@ -9,8 +9,8 @@
 
 #include "failing.h"
 
-#include "daemon/quota.c"
-#include "daemon/user.c"
+#include "daemon/memory/quota.c"
+#include "daemon/memory/user.c"
 
 #define MIB ((uint64_t)1 << 20)
 

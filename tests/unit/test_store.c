@@ -15,9 +15,9 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/making.c"
-#include "daemon/mapper.c"
-#include "daemon/store.c"
+#include "daemon/memory/making.c"
+#include "daemon/memory/mapper.c"
+#include "daemon/memory/store.c"
 
 /* ---- a device ---- */
 

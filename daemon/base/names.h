@@ -1,0 +1,36 @@
+/*
+ * An index of names: found by name in constant time, walked in byte order from any place. Pure; not
+ * thread-safe; the entries belong to the caller, who embeds a struct gb_name in them.
+ */
+#ifndef GB_NAMES_H
+#define GB_NAMES_H
+
+#include "daemon/base/hash.h"
+#include "daemon/base/tree.h"
+
+struct gb_name {
+    struct gb_hash_link link;
+    struct gb_tree_node node; /* with the hash, which nobody can guess, as its priority */
+    const char *text;         /* the caller's; must not change while indexed */
+    size_t length;
+};
+
+struct gb_names {
+    struct gb_hash_table table;
+    struct gb_tree_node *root;
+};
+
+/* A zeroed struct gb_names is an empty index. */
+void gb_names_end(struct gb_names *names); /* frees the table, not the entries */
+/* False if memory is out. The name (text and length set) must not be there yet. */
+bool gb_names_insert(struct gb_names *names, struct gb_name *name);
+void gb_names_remove(struct gb_names *names, struct gb_name *name);
+struct gb_name *gb_names_find(const struct gb_names *names, const char *text, size_t length);
+size_t gb_names_count(const struct gb_names *names);
+/* The first name ≥ the given text, or (after) > it; NULL if there is none. In order of bytes as
+   unsigned, shorter first. O(log n) expected. */
+struct gb_name *gb_names_lower(const struct gb_names *names, const char *text, size_t length,
+                               bool after);
+struct gb_name *gb_names_next(const struct gb_name *name);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * A walk over a list that is done in parts, while the list changes in between: whoever takes an
+ * element out of such a list says so, and walks that stand there step on. Header only.
+ */
+#ifndef GB_WALK_H
+#define GB_WALK_H
+
+#include "daemon/base/list.h"
+
+/* A list's walks are kept in a list of their own. */
+struct gb_walk {
+    struct gb_link of_walks;
+    struct gb_link *at; /* the next element, or the head: the end */
+};
+
+static inline void gb_walk_begin(struct gb_link *walks, struct gb_walk *walk, struct gb_link *head)
+{
+    walk->at = head->next;
+    gb_list_append(walks, &walk->of_walks);
+}
+
+/* Fine for one that never began. */
+static inline void gb_walk_end(struct gb_walk *walk)
+{
+    gb_list_remove(&walk->of_walks);
+}
+
+/* To be called before `link` is removed from a list that may be walked over. */
+static inline void gb_walks_leave(struct gb_link *walks, const struct gb_link *link)
+{
+    GB_LIST_EACH(walks, of_walks) {
+        struct gb_walk *walk = GB_CONTAINER(of_walks, struct gb_walk, of_walks);
+
+        if (walk->at == link)
+            walk->at = link->next;
+    }
+}
+
+#endif

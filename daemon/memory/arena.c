@@ -1,0 +1,610 @@
+/*
+ * Free ranges of open blocks are listed in classes of size: by the position of the highest bit of
+ * the number of granules (first level) and by the SECOND_BITS bits below it (second level); two
+ * bitmaps say which classes have any. Within a class they are ordered by age of the block, then by
+ * offset, in a tree whose nodes know the largest range below them. A request takes the first range
+ * of its own class that is large enough, or else the first one of the next class that has any.
+ *
+ * Finer classes come closer to best fit, which is quick, coarser ones to first fit, which fills the
+ * oldest segments first, so that the others empty when the load falls. Eight to a power of two are
+ * what docs/PERFORMANCE.md has measured as a good deal of both.
+ */
+#include "daemon/memory/arena.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "daemon/base/hash.h"
+#include "daemon/base/tree.h"
+#include "gpubuf.h"
+
+#define GRANULE_BITS 8u
+#define BYTES_MAX (UINT64_C(1) << 47)
+#define SECOND_BITS 3u
+#define SECOND_COUNT (1u << SECOND_BITS)
+/* Sizes below SECOND_COUNT granules share first level 0; then one for each position of the highest
+   bit, up to that of BYTES_MAX. */
+#define FIRST_COUNT (47 - GRANULE_BITS - SECOND_BITS + 2)
+#define CLASS_COUNT (FIRST_COUNT * SECOND_COUNT)
+
+#define SLAB_MIN 16u  /* records in the first slab; each further one is twice as large … */
+#define SLAB_MAX 512u /* … up to this */
+
+_Static_assert(1u << GRANULE_BITS == GB_ARENA_GRANULE, "the granule's two names agree");
+_Static_assert(FIRST_COUNT <= 64 && SECOND_COUNT <= 8, "bitmaps hold a bit for each class");
+
+/* A piece of a block, in use or free: the ranges of a block follow each other without a gap. */
+struct gb_range {
+    struct gb_arena_block *block;
+    struct gb_range *prev, *next; /* neighbours by offset; next: also the chain of unused records */
+    uint64_t offset, bytes;
+    struct gb_tree_node node; /* free in an open block: in the tree of its class */
+    uint64_t largest;         /* there: the most bytes of a range in its subtree */
+    bool free;
+};
+
+struct gb_arena_block {
+    struct gb_link link; /* in the arena's blocks, oldest first */
+    struct gb_range *first;
+    uint64_t bytes, used;
+    uint64_t number; /* counts up: a block's age */
+    void *owner;
+    bool closed;
+};
+
+struct slab {
+    struct slab *next;
+    struct gb_range records[];
+};
+
+struct gb_arena {
+    struct gb_tree_node *classes[CLASS_COUNT];
+    uint64_t first_map;              /* bit i: second_map[i] is not 0 */
+    uint8_t second_map[FIRST_COUNT]; /* bit j of i: class i * SECOND_COUNT + j has a range */
+    struct gb_link blocks;
+    struct slab *slabs;
+    struct gb_range *unused; /* records */
+    size_t next_slab;        /* records in it */
+    uint64_t records;        /* in all slabs */
+    uint64_t next_number;
+    uint64_t random;             /* priorities in the trees come from it */
+    struct gb_arena_stats stats; /* all but largest_free */
+};
+
+/* ---- records ---- */
+
+static bool add_slab(struct gb_arena *arena)
+{
+    size_t count = arena->next_slab;
+    struct slab *slab = malloc(sizeof *slab + count * sizeof slab->records[0]);
+
+    if (!slab)
+        return false;
+    slab->next = arena->slabs;
+    arena->slabs = slab;
+    for (size_t i = count; i-- > 0;) {
+        slab->records[i].next = arena->unused;
+        arena->unused = &slab->records[i];
+    }
+    arena->records += count;
+    if (arena->next_slab < SLAB_MAX)
+        arena->next_slab *= 2;
+    return true;
+}
+
+/* A record for a range that is not yet among the block's; NULL if memory is out. */
+static struct gb_range *take_record(struct gb_arena *arena, struct gb_arena_block *block,
+                                    uint64_t offset, uint64_t bytes)
+{
+    struct gb_range *range;
+
+    if (!arena->unused && !add_slab(arena))
+        return NULL;
+    range = arena->unused;
+    assert(range);
+    arena->unused = range->next;
+    *range = (struct gb_range){.block = block, .offset = offset, .bytes = bytes, .free = true};
+    return range;
+}
+
+static void give_record(struct gb_arena *arena, struct gb_range *range)
+{
+    range->next = arena->unused;
+    arena->unused = range;
+}
+
+/* ---- classes ---- */
+
+static unsigned class_of(uint64_t bytes)
+{
+    uint64_t granules = bytes >> GRANULE_BITS;
+    unsigned high, first;
+
+    if (granules < SECOND_COUNT)
+        return (unsigned)granules;
+    high = 63u - (unsigned)__builtin_clzll(granules);
+    first = high - SECOND_BITS + 1;
+    return first * SECOND_COUNT + (unsigned)(granules >> (high - SECOND_BITS) & (SECOND_COUNT - 1));
+}
+
+/* The first class from `from` on that has a range; CLASS_COUNT if there is none. */
+static unsigned class_from(const struct gb_arena *arena, unsigned from)
+{
+    unsigned first = from / SECOND_COUNT, second;
+    uint64_t above;
+
+    if (from >= CLASS_COUNT)
+        return CLASS_COUNT;
+    second = arena->second_map[first] & (UINT_MAX << from % SECOND_COUNT);
+    if (!second) {
+        above = arena->first_map & ~((UINT64_C(2) << first) - 1);
+        if (!above)
+            return CLASS_COUNT;
+        first = (unsigned)__builtin_ctzll(above);
+        second = arena->second_map[first];
+    }
+    return first * SECOND_COUNT + (unsigned)__builtin_ctz(second);
+}
+
+static inline struct gb_range *range_of(const struct gb_tree_node *node)
+{
+    return GB_CONTAINER(node, struct gb_range, node);
+}
+
+/* The order within a class. */
+static bool before(const struct gb_range *a, const struct gb_range *b)
+{
+    if (a->block != b->block)
+        return a->block->number < b->block->number;
+    return a->offset < b->offset;
+}
+
+static uint64_t largest_under(const struct gb_tree_node *node)
+{
+    uint64_t largest = range_of(node)->bytes;
+
+    if (node->left && range_of(node->left)->largest > largest)
+        largest = range_of(node->left)->largest;
+    if (node->right && range_of(node->right)->largest > largest)
+        largest = range_of(node->right)->largest;
+    return largest;
+}
+
+static bool update_largest(struct gb_tree_node *node)
+{
+    uint64_t known = range_of(node)->largest;
+
+    range_of(node)->largest = largest_under(node);
+    return range_of(node)->largest != known;
+}
+
+/* Makes a free range known to gb_arena_alloc. Those of closed blocks stay unknown. */
+static void offer(struct gb_arena *arena, struct gb_range *range)
+{
+    unsigned size_class = class_of(range->bytes), first = size_class / SECOND_COUNT;
+    struct gb_tree_node *parent = NULL, **place = &arena->classes[size_class];
+
+    if (range->block->closed)
+        return;
+    while (*place) {
+        parent = *place;
+        place = before(range, range_of(parent)) ? &parent->left : &parent->right;
+    }
+    range->node.priority = gb_hash_id(arena->random++);
+    gb_tree_attach(&arena->classes[size_class], parent, place, &range->node, update_largest);
+    arena->first_map |= UINT64_C(1) << first;
+    arena->second_map[first] |= (uint8_t)(1u << size_class % SECOND_COUNT);
+    arena->stats.free_ranges++;
+}
+
+static void withdraw(struct gb_arena *arena, struct gb_range *range)
+{
+    unsigned size_class = class_of(range->bytes), first = size_class / SECOND_COUNT;
+
+    if (range->block->closed)
+        return;
+    gb_tree_remove(&arena->classes[size_class], &range->node, update_largest);
+    if (!arena->classes[size_class]) {
+        arena->second_map[first] &= (uint8_t)(~(1u << size_class % SECOND_COUNT));
+        if (!arena->second_map[first])
+            arena->first_map &= ~(UINT64_C(1) << first);
+    }
+    arena->stats.free_ranges--;
+}
+
+/* The first range of a tree that is large enough; NULL if there is none. */
+static struct gb_range *first_fit(struct gb_tree_node *node, uint64_t bytes)
+{
+    if (!node || range_of(node)->largest < bytes)
+        return NULL;
+    for (;;) {
+        struct gb_range *range = range_of(node);
+
+        if (node->left && range_of(node->left)->largest >= bytes)
+            node = node->left;
+        else if (range->bytes >= bytes)
+            return range;
+        else
+            node = node->right;
+    }
+}
+
+static struct gb_range *find(const struct gb_arena *arena, uint64_t bytes)
+{
+    unsigned size_class = class_of(bytes);
+    struct gb_range *range = first_fit(arena->classes[size_class], bytes);
+
+    if (range)
+        return range;
+    size_class = class_from(arena, size_class + 1);
+    return size_class < CLASS_COUNT ? first_fit(arena->classes[size_class], bytes) : NULL;
+}
+
+/* ---- arena and blocks ---- */
+
+struct gb_arena *gb_arena_new(void)
+{
+    struct gb_arena *arena = calloc(1, sizeof *arena);
+
+    if (!arena)
+        return NULL;
+    gb_list_init(&arena->blocks);
+    arena->next_slab = SLAB_MIN;
+    arena->random = gb_hash_bytes(&arena, sizeof arena);
+    return arena;
+}
+
+void gb_arena_free(struct gb_arena *arena)
+{
+    if (!arena)
+        return;
+    GB_LIST_EACH(&arena->blocks, link)
+        free(GB_CONTAINER(link, struct gb_arena_block, link));
+    for (struct slab *slab = arena->slabs, *next; slab; slab = next) {
+        next = slab->next;
+        free(slab);
+    }
+    free(arena);
+}
+
+struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void *owner)
+{
+    struct gb_arena_block *block;
+
+    assert(bytes > 0 && bytes % GB_ARENA_GRANULE == 0 && bytes <= BYTES_MAX);
+    block = calloc(1, sizeof *block);
+    if (!block)
+        return NULL;
+    block->first = take_record(arena, block, 0, bytes);
+    if (!block->first) {
+        free(block);
+        return NULL;
+    }
+    block->bytes = bytes;
+    block->number = arena->next_number++;
+    block->owner = owner;
+    gb_list_append(&arena->blocks, &block->link);
+    arena->stats.blocks++;
+    arena->stats.bytes += bytes;
+    offer(arena, block->first);
+    return block;
+}
+
+void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block)
+{
+    assert(gb_arena_block_empty(block));
+    withdraw(arena, block->first);
+    give_record(arena, block->first);
+    gb_list_remove(&block->link);
+    arena->stats.blocks--;
+    arena->stats.bytes -= block->bytes;
+    free(block);
+}
+
+void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block)
+{
+    if (block->closed)
+        return;
+    for (struct gb_range *range = block->first; range; range = range->next)
+        if (range->free)
+            withdraw(arena, range);
+    block->closed = true;
+}
+
+void gb_arena_reopen(struct gb_arena *arena, struct gb_arena_block *block)
+{
+    if (!block->closed)
+        return;
+    block->closed = false;
+    for (struct gb_range *range = block->first; range; range = range->next)
+        if (range->free)
+            offer(arena, range);
+}
+
+bool gb_arena_block_empty(const struct gb_arena_block *block)
+{
+    return block->used == 0;
+}
+
+uint64_t gb_arena_block_used(const struct gb_arena_block *block)
+{
+    return block->used;
+}
+
+/* ---- ranges ---- */
+
+/* Adds the range after `range`, which is not offered any more, to it. */
+static void absorb_next(struct gb_arena *arena, struct gb_range *range)
+{
+    struct gb_range *next = range->next;
+
+    range->bytes += next->bytes;
+    range->next = next->next;
+    if (range->next)
+        range->next->prev = range;
+    give_record(arena, next);
+}
+
+/* Cuts what is past `bytes` off a free range that is not offered; it is offered by itself. */
+static int cut_off_rest(struct gb_arena *arena, struct gb_range *range, uint64_t bytes)
+{
+    struct gb_range *rest;
+
+    if (range->bytes == bytes)
+        return 0;
+    rest = take_record(arena, range->block, range->offset + bytes, range->bytes - bytes);
+    if (!rest)
+        return GPUBUF_E_NO_MEMORY;
+    range->bytes = bytes;
+    rest->prev = range;
+    rest->next = range->next;
+    if (rest->next)
+        rest->next->prev = rest;
+    range->next = rest;
+    offer(arena, rest);
+    return 0;
+}
+
+static void use(struct gb_arena *arena, struct gb_range *range)
+{
+    range->free = false;
+    range->block->used += range->bytes;
+    arena->stats.used += range->bytes;
+    arena->stats.ranges++;
+}
+
+int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **result)
+{
+    struct gb_range *range;
+
+    assert(bytes > 0);
+    if (bytes > BYTES_MAX)
+        return 1;
+    bytes = (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
+    range = find(arena, bytes);
+    if (!range)
+        return 1;
+    withdraw(arena, range);
+    if (cut_off_rest(arena, range, bytes) < 0) {
+        offer(arena, range);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    use(arena, range);
+    *result = range;
+    return 0;
+}
+
+int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
+                  uint64_t offset, uint64_t bytes, struct gb_range **result)
+{
+    struct gb_range *range = after ? after : block->first, *front = NULL;
+
+    if (block->closed || bytes == 0 || (offset | bytes) % GB_ARENA_GRANULE)
+        return 1;
+    while (range && (range->offset > offset || offset - range->offset >= range->bytes))
+        range = range->next;
+    if (!range || !range->free || range->bytes - (offset - range->offset) < bytes)
+        return 1;
+    withdraw(arena, range);
+    if (offset > range->offset) {
+        front = range;
+        if (cut_off_rest(arena, front, offset - front->offset) < 0) {
+            offer(arena, front);
+            return GPUBUF_E_NO_MEMORY;
+        }
+        offer(arena, front);
+        range = front->next;
+        withdraw(arena, range);
+    }
+    if (cut_off_rest(arena, range, bytes) < 0) {
+        if (front) { /* as it was */
+            withdraw(arena, front);
+            absorb_next(arena, front);
+            range = front;
+        }
+        offer(arena, range);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    use(arena, range);
+    *result = range;
+    return 0;
+}
+
+void gb_range_free(struct gb_arena *arena, struct gb_range *range)
+{
+    assert(!range->free);
+    range->block->used -= range->bytes;
+    arena->stats.used -= range->bytes;
+    arena->stats.ranges--;
+    range->free = true;
+    if (range->next && range->next->free) {
+        withdraw(arena, range->next);
+        absorb_next(arena, range);
+    }
+    if (range->prev && range->prev->free) {
+        range = range->prev;
+        withdraw(arena, range);
+        absorb_next(arena, range);
+    }
+    offer(arena, range);
+}
+
+uint64_t gb_range_offset(const struct gb_range *range)
+{
+    return range->offset;
+}
+
+uint64_t gb_range_bytes(const struct gb_range *range)
+{
+    return range->bytes;
+}
+
+void *gb_range_owner(const struct gb_range *range)
+{
+    return range->block->owner;
+}
+
+struct gb_arena_block *gb_range_block(const struct gb_range *range)
+{
+    return range->block;
+}
+
+void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats)
+{
+    *stats = arena->stats;
+    stats->largest_free = 0;
+    if (arena->first_map) {
+        unsigned first = 63u - (unsigned)__builtin_clzll(arena->first_map);
+        unsigned second = 31u - (unsigned)__builtin_clz(arena->second_map[first]);
+
+        stats->largest_free = range_of(arena->classes[first * SECOND_COUNT + second])->largest;
+    }
+}
+
+/* ---- checks ---- */
+
+/* What is counted along the way. */
+struct tally {
+    uint64_t blocks, bytes, used, ranges, offered, free_records;
+};
+
+static const char *check_block(const struct gb_arena_block *block, struct tally *tally)
+{
+    const struct gb_range *prev = NULL;
+    uint64_t end = 0, used = 0;
+
+    for (const struct gb_range *range = block->first; range; prev = range, range = range->next) {
+        if (range->block != block || range->prev != prev)
+            return "a range is linked to a wrong block or neighbour";
+        if (range->offset != end || !range->bytes || range->bytes % GB_ARENA_GRANULE)
+            return "ranges leave a gap, overlap, or are not made of granules";
+        if (range->free && prev && prev->free)
+            return "two free neighbours are not merged";
+        if (!range->free) {
+            used += range->bytes;
+            tally->ranges++;
+        } else {
+            tally->free_records++;
+            tally->offered += !block->closed;
+        }
+        end += range->bytes;
+    }
+    if (end != block->bytes || used != block->used)
+        return "the ranges of a block do not add up";
+    tally->blocks++;
+    tally->bytes += block->bytes;
+    tally->used += used;
+    return NULL;
+}
+
+static const char *check_node(const struct gb_tree_node *node)
+{
+    if ((node->left && node->left->parent != node) || (node->right && node->right->parent != node))
+        return "a child in a tree has another parent";
+    if (node->parent && node->parent->priority < node->priority)
+        return "a node in a tree has a higher priority than its parent";
+    if (range_of(node)->largest != largest_under(node))
+        return "a node in a tree is wrong about its subtree";
+    return NULL;
+}
+
+static const char *check_class(const struct gb_arena *arena, unsigned size_class, uint64_t *offered)
+{
+    const struct gb_tree_node *root = arena->classes[size_class];
+    const struct gb_range *prev = NULL;
+    const char *wrong;
+    bool listed = arena->second_map[size_class / SECOND_COUNT] >> size_class % SECOND_COUNT & 1;
+
+    if (listed != (root != NULL))
+        return "the second bitmap does not agree with the classes";
+    if (root && root->parent)
+        return "the root of a class has a parent";
+    for (struct gb_tree_node *node = gb_tree_first(arena->classes[size_class]); node;
+         node = gb_tree_next(node)) {
+        const struct gb_range *range = range_of(node);
+
+        if (!range->free || range->block->closed)
+            return "a range is offered that may not be";
+        if (class_of(range->bytes) != size_class)
+            return "a range is in the class of another size";
+        if (prev && !before(prev, range))
+            return "the ranges of a class are out of order";
+        wrong = check_node(node);
+        if (wrong)
+            return wrong;
+        prev = range;
+        ++*offered;
+    }
+    return NULL;
+}
+
+static const char *check_classes(const struct gb_arena *arena, uint64_t *offered)
+{
+    for (unsigned first = 0; first < FIRST_COUNT; first++)
+        if ((arena->first_map >> first & 1) != (arena->second_map[first] != 0))
+            return "the two bitmaps do not agree";
+    for (unsigned size_class = 0; size_class < CLASS_COUNT; size_class++) {
+        const char *wrong = check_class(arena, size_class, offered);
+
+        if (wrong)
+            return wrong;
+    }
+    return NULL;
+}
+
+static const char *check(const struct gb_arena *arena)
+{
+    const struct gb_arena_stats *stats = &arena->stats;
+    struct tally tally = {0};
+    uint64_t offered = 0, unused = 0;
+    const char *wrong;
+
+    GB_LIST_EACH(&arena->blocks, link) {
+        wrong = check_block(GB_CONTAINER(link, struct gb_arena_block, link), &tally);
+        if (wrong)
+            return wrong;
+    }
+    wrong = check_classes(arena, &offered);
+    if (wrong)
+        return wrong;
+    if (offered != tally.offered)
+        return "the classes do not hold the free ranges of the open blocks";
+    if (stats->blocks != tally.blocks || stats->bytes != tally.bytes || stats->used != tally.used ||
+        stats->ranges != tally.ranges || stats->free_ranges != tally.offered)
+        return "the counters are wrong";
+    for (const struct gb_range *record = arena->unused; record; record = record->next)
+        unused++;
+    if (unused + tally.ranges + tally.free_records != arena->records)
+        return "a record is lost";
+    return NULL;
+}
+
+bool gb_arena_check(const struct gb_arena *arena, const char **why)
+{
+    const char *wrong = check(arena);
+
+    if (wrong)
+        *why = wrong;
+    return !wrong;
+}

@@ -1,0 +1,70 @@
+/*
+ * Placing ranges in the segments of one protection domain: a segregated fit over offsets, whose
+ * records lie in the daemon's own memory, since the daemon never maps a segment. Free ranges are
+ * listed in two levels of size classes: finding one takes two bit scans and a short descent
+ * (O(log n) in the free ranges of one class). Knows neither sockets nor devices. Not thread-safe.
+ *
+ * Ranges start at multiples of GB_ARENA_GRANULE and occupy what was asked for, rounded up to the
+ * granule. Freed neighbours are merged at once. Among free ranges of about the best size, the one
+ * in the oldest segment, at the lowest offset, is taken. So large holes are kept for large ranges,
+ * old segments stay full, and new ones run empty and can be given back.
+ */
+#ifndef GB_ARENA_H
+#define GB_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/base/list.h"
+
+#define GB_ARENA_GRANULE 256u
+
+struct gb_arena;       /* one domain's */
+struct gb_arena_block; /* one segment in it */
+struct gb_range;       /* one allocation */
+
+struct gb_arena *gb_arena_new(void); /* NULL if memory is out */
+/* Frees the arena with all blocks and ranges. NULL is fine. */
+void gb_arena_free(struct gb_arena *arena);
+
+/* Adds a segment of `bytes` (a multiple of the granule, above 0, at most 2^47). `owner` is handed
+   back by gb_range_owner. NULL if memory is out. */
+struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void *owner);
+/* Takes an empty segment out (assert: no range is left in it). */
+void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block);
+/* A block that is closed gets no further ranges (its segment is to be retired); it can be reopened.
+   Ranges in it can be freed, and it can be removed, as ever. Both do nothing the second time, and
+   take time in proportion to the ranges of the block. */
+void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block);
+void gb_arena_reopen(struct gb_arena *arena, struct gb_arena_block *block);
+
+bool gb_arena_block_empty(const struct gb_arena_block *block);
+uint64_t gb_arena_block_used(const struct gb_arena_block *block); /* bytes in ranges */
+
+/* A range of at least `bytes` (> 0). 0 and *range; 1: no open block has a free range that large;
+   GPUBUF_E_NO_MEMORY. Nothing is changed unless it returns 0. */
+int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **range);
+/* The range of so many bytes (a multiple of the granule) at that offset of an open block. It is looked
+   for from `after` on, a range of the block that lies before it, or from the start (NULL). 0; 1: it is
+   not free; GPUBUF_E_NO_MEMORY. */
+int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
+                  uint64_t offset, uint64_t bytes, struct gb_range **range);
+void gb_range_free(struct gb_arena *arena, struct gb_range *range);
+
+uint64_t gb_range_offset(const struct gb_range *range);
+uint64_t gb_range_bytes(const struct gb_range *range); /* what it occupies */
+void *gb_range_owner(const struct gb_range *range);    /* of its block */
+struct gb_arena_block *gb_range_block(const struct gb_range *range);
+
+struct gb_arena_stats {
+    uint64_t blocks, bytes;             /* segments */
+    uint64_t ranges, used;              /* allocations and the bytes that they occupy */
+    uint64_t free_ranges, largest_free; /* what open blocks have to offer */
+};
+void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats);
+
+/* Checks every invariant (for tests; walks everything); false with a static sentence in *why. */
+bool gb_arena_check(const struct gb_arena *arena, const char **why);
+
+#endif

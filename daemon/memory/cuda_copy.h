@@ -1,0 +1,42 @@
+/*
+ * Copying between a GPU's segments and the daemon's own memory. This is what takes a context, and so
+ * some hundred MiB of the GPU's memory: it is made by the first copy, and kept. Segments that were
+ * passed as descriptors are mapped through *windows*, of which some are kept. Two threads may copy
+ * at once, one out of the device and one into it.
+ */
+#ifndef GB_CUDA_COPY_H
+#define GB_CUDA_COPY_H
+
+#include <uv.h>
+
+#include "daemon/memory/device.h"
+#include "proto/cuda.h"
+
+struct gb_cuda_copier {
+    const struct gb_cuda *cuda;
+    CUdevice device;
+    uv_mutex_t lock; /* over all below but what belongs to a direction */
+    CUcontext context;
+    struct gb_link windows; /* the least recently used first */
+    unsigned window_count;
+    struct gb_cuda_lane {
+        CUstream stream;
+        CUevent done;
+    } lanes[GB_DIRECTIONS];
+};
+
+int gb_cuda_copier_init(struct gb_cuda_copier *copier, const struct gb_cuda *cuda, CUdevice device);
+void gb_cuda_copier_end(struct gb_cuda_copier *copier);
+
+/* As the operations of struct gb_device_ops. */
+int gb_cuda_copy(struct gb_cuda_copier *copier, enum gb_direction direction,
+                 const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
+                 uint64_t bytes, struct gb_error *error);
+int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
+                   struct gb_error *error);
+int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct gb_error *error);
+void gb_cuda_unpin(struct gb_cuda_copier *copier, void *own);
+/* The descriptor is about to be closed: its memory is not to be kept by a window. */
+void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd);
+
+#endif

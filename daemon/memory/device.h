@@ -1,0 +1,126 @@
+/*
+ * What a device can do: make memory that can be shared, and take it back. One struct gb_device for
+ * the host and for each GPU, with its own budget and its own order of eviction.
+ *
+ * `create`, `adopt` and `destroy` may block on a driver: where a device has a mover they are called
+ * on the mover's thread, one at a time, else on the loop's. All else is the loop's.
+ */
+#ifndef GB_DEVICE_H
+#define GB_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/memory/evict.h"
+#include "proto/errors.h"
+#include "proto/handle.h"
+
+enum gb_share { GB_SHARE_FD, GB_SHARE_IPC };
+
+/* Memory of a device: what its handles are made of. */
+struct gb_memory {
+    enum gb_handle_kind kind;
+    int write_fd, read_fd;           /* owned; -1 where there is none; may be the same */
+    unsigned char ipc[GB_IPC_BYTES]; /* cuda_ipc */
+    uint64_t pointer;                /* cuda_ipc of ours: what to free; 0: it is not ours */
+};
+
+/* Of a copy: out of a device's memory, or into it. */
+enum gb_direction { GB_OUT, GB_IN, GB_DIRECTIONS };
+
+struct gb_device;
+struct gb_mover;
+
+struct gb_device_ops {
+    bool (*can_share)(const struct gb_device *device, enum gb_share share);
+    /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
+    int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                  struct gb_memory *memory, struct gb_error *error);
+    /* Checks what a client offers to `register` and makes it ours: duplicates the descriptor (-1
+       where the handle is none). GPUBUF_E_UNSUPPORTED, GPUBUF_E_INVALID. */
+    int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
+                 struct gb_memory *memory, struct gb_error *error);
+    void (*destroy)(struct gb_device *device, struct gb_memory *memory);
+
+    /* Copies between a segment, from `offset` on, and the daemon's own memory: begins, and may come
+       back before it is done; `settle` waits for all that was begun in that direction. Each
+       direction has a thread of its own, on which these are called. */
+    int (*copy)(struct gb_device *device, enum gb_direction direction,
+                const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
+                uint64_t bytes, struct gb_error *error);
+    int (*settle)(struct gb_device *device, enum gb_direction direction, struct gb_error *error);
+    /* Makes such memory of the daemon's fast to copy, and ends that. NULL: it is as it is. */
+    int (*pin)(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error);
+    void (*unpin)(struct gb_device *device, void *own);
+
+    void (*end)(struct gb_device *device);
+};
+
+struct gb_device {
+    const struct gb_device_ops *ops;
+    unsigned index;
+    char id[64];                    /* "host", "GPU-…", "MIG-…" */
+    char alias[20];                 /* "cuda:0": the daemon's own numbering; "" for the host */
+    char name[96];                  /* for people */
+    uint64_t capacity, granularity; /* bytes */
+    bool can_block;                 /* it wants a mover */
+
+    struct gb_mover *mover;                /* NULL: jobs are done at once */
+    struct gb_mover *lanes[GB_DIRECTIONS]; /* what copies; NULL: there is no tier below */
+    char *stages[GB_DIRECTIONS];           /* their own memory: move.h */
+    bool stage_pinned[GB_DIRECTIONS];
+    bool lost;      /* the driver has lost it for good: its objects are withdrawn */
+    bool withdrawn; /* that has been done */
+
+    /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
+     * allocated. */
+    uint64_t allocated;         /* segments that exist */
+    uint64_t used;              /* of them, in objects */
+    uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
+    uint64_t moving;            /* of retained: segments being made or given back */
+    uint64_t freeing;           /* of moving: segments being given back */
+    uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
+    uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
+    uint64_t segments, objects;
+    uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
+    uint64_t leaving;                /* of used: being copied to a tier below */
+    uint64_t spilled, spilled_bytes; /* storages that are in tiers below only, their content */
+    uint64_t spills, restores;       /* so far */
+    uint64_t spills_bytes, restores_bytes;
+    bool tended;     /* above the high watermark, until it is below the low one */
+    uint64_t passed; /* of used: of requests that were served before older ones: wait.h */
+
+    struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
+    struct gb_recency recency;   /* what may leave; clean: at once */
+    struct gb_link waits;        /* requests that wait for space: wait.h */
+    struct gb_link expecting;    /* requests that wait for its driver */
+    bool space_changed;          /* since they were last tried */
+};
+
+/* As `hello` and --probe describe it. */
+void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
+
+/* The host device: memfds. `capacity` in bytes. NULL if memory is out. */
+struct gb_device *gb_device_host_new(uint64_t capacity);
+/* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is taken over
+   on success. GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
+int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory,
+                           struct gb_error *error);
+/* What the machine has. */
+uint64_t gb_device_host_memory(void);
+
+struct gb_device_spec;
+
+/*
+ * The GPUs that a spec means (one, or with cuda:all every one), appended to `devices`, which holds
+ * *count of at most `most`. Starts the driver, waiting for one that is not ready yet. A failure is a
+ * sentence for the person who started us; devices appended before it are the caller's to free.
+ */
+int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **devices,
+                        unsigned *count, unsigned most, struct gb_error *error);
+/* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
+bool gb_device_cuda_lost(const char *cuda_error);
+
+void gb_device_free(struct gb_device *device); /* NULL is fine */
+
+#endif

@@ -1,0 +1,500 @@
+/* GPUs, through the CUDA driver. Making memory for share=fd takes no context, and so none of the
+   device's memory: a context is there only while segments for share=ipc are. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/memory/cuda_copy.h"
+#include "daemon/memory/device.h"
+#include "proto/cuda.h"
+
+/* How long a driver that is still starting (at boot) is waited for. */
+#define START_TRIES 30
+
+struct cuda_device {
+    struct gb_device base;
+    const struct gb_cuda *cuda;
+    CUdevice device;
+    CUmemAllocationProp properties; /* of memory for share=fd */
+    size_t total;                   /* bytes that it has */
+    bool can_fd, can_ipc;
+    struct gb_cuda_copier copier;
+    /* The mover's own. */
+    CUcontext context; /* NULL: none */
+    uint64_t context_users;
+};
+
+static const struct cuda_device *of(const struct gb_device *device)
+{
+    return (const struct cuda_device *)device;
+}
+
+bool gb_device_cuda_lost(const char *cuda_error)
+{
+    static const char *const fatal[] = {"CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE",
+                                        "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_LAUNCH_FAILED",
+                                        "CUDA_ERROR_HARDWARE_STACK_ERROR"};
+
+    for (size_t i = 0; cuda_error && i < sizeof(fatal) / sizeof(fatal[0]); i++)
+        if (strcmp(fatal[i], cuda_error) == 0)
+            return true;
+    return false;
+}
+
+static bool cuda_can_share(const struct gb_device *base, enum gb_share share)
+{
+    return share == GB_SHARE_FD ? of(base)->can_fd : of(base)->can_ipc;
+}
+
+/* ---- share=fd: memory passed as a descriptor ---- */
+
+static int create_fd(struct cuda_device *device, uint64_t bytes, struct gb_memory *memory,
+                     struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUmemGenericAllocationHandle handle;
+    CUresult result = cuda->cuMemCreate(&handle, bytes, &device->properties, 0);
+    int fd = -1;
+
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "making a segment of %" PRIu64 " bytes on %s",
+                            bytes, device->base.id);
+    result = cuda->cuMemExportToShareableHandle(&fd, handle,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    cuda->cuMemRelease(handle); /* from now on the descriptor keeps the memory */
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "exporting a segment of %s", device->base.id);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    *memory = (struct gb_memory){.kind = GB_HANDLE_CUDA_FD, .write_fd = fd, .read_fd = fd};
+    return 0;
+}
+
+/* What the driver answers where the fault is in what was registered, not in itself. */
+static bool is_clients_fault(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED ||
+           result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_UNKNOWN;
+}
+
+/* Whether the handle is memory of so many bytes: mapping, without access, is what the driver checks
+   a size by. */
+static int check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle handle,
+                      uint64_t bytes, struct gb_error *error)
+{
+    CUdeviceptr address = 0;
+    CUresult result = cuda->cuMemAddressReserve(&address, bytes, 0, 0, 0);
+
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "reserving addresses for registered memory");
+    result = cuda->cuMemMap(address, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS)
+        cuda->cuMemUnmap(address, bytes);
+    cuda->cuMemAddressFree(address, bytes);
+    if (result == CUDA_SUCCESS)
+        return 0;
+    if (!is_clients_fault(result))
+        return gb_cuda_fail(error, cuda, result, "mapping registered memory");
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "the memory does not have the %" PRIu64 " bytes that were said (%s)", bytes,
+                   gb_cuda_error_name(cuda, result));
+}
+
+static int check_import(struct cuda_device *device, CUmemGenericAllocationHandle handle,
+                        uint64_t bytes, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUmemAllocationProp properties;
+    CUresult result = cuda->cuMemGetAllocationPropertiesFromHandle(&properties, handle);
+
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "looking at registered memory");
+    if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties.location.id != device->device)
+        return gb_fail(error, GPUBUF_E_INVALID, "the memory is not on %s", device->base.id);
+    return check_size(cuda, handle, bytes, error);
+}
+
+static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct gb_memory *memory,
+                    struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUmemGenericAllocationHandle handle;
+    CUresult result;
+    int r, copy;
+
+    if (bytes % device->base.granularity != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "bytes: %" PRIu64 " is no multiple of %" PRIu64
+                       ", as memory of cuMemCreate has",
+                       bytes, device->base.granularity);
+    result = cuda->cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (is_clients_fault(result))
+        return gb_fail(error, GPUBUF_E_INVALID, "the descriptor is no memory of a GPU (%s)",
+                       gb_cuda_error_name(cuda, result));
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "importing registered memory");
+    r = check_import(device, handle, bytes, error);
+    cuda->cuMemRelease(handle);
+    if (r < 0)
+        return r;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0)
+        return gb_fail(error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
+                       strerror(errno));
+    *memory = (struct gb_memory){.kind = GB_HANDLE_CUDA_FD, .write_fd = copy, .read_fd = copy};
+    return 0;
+}
+
+/* ---- share=ipc: 64 bytes that name memory of cuMemAlloc ---- */
+
+/* Lets the context go if no segment needs it. */
+static void drop_context(struct cuda_device *device)
+{
+    if (!device->context || device->context_users > 0)
+        return;
+    device->cuda->cuDevicePrimaryCtxRelease(device->device);
+    device->context = NULL;
+}
+
+static int enter_context(struct cuda_device *device, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUcontext context = device->context;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!context)
+        result = cuda->cuDevicePrimaryCtxRetain(&context, device->device);
+    if (result == CUDA_SUCCESS) {
+        device->context = context;
+        result = cuda->cuCtxPushCurrent(context);
+    }
+    if (result == CUDA_SUCCESS)
+        return 0;
+    drop_context(device);
+    return gb_cuda_fail(error, cuda, result, "making a context on %s", device->base.id);
+}
+
+static void leave_context(struct cuda_device *device)
+{
+    CUcontext context;
+
+    device->cuda->cuCtxPopCurrent(&context);
+    drop_context(device);
+}
+
+static int create_ipc(struct cuda_device *device, uint64_t bytes, struct gb_memory *memory,
+                      struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUipcMemHandle handle;
+    CUdeviceptr pointer = 0;
+    CUresult result;
+    int r = enter_context(device, error);
+
+    if (r < 0)
+        return r;
+    result = cuda->cuMemAlloc(&pointer, bytes);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->cuIpcGetMemHandle(&handle, pointer);
+        if (result != CUDA_SUCCESS)
+            cuda->cuMemFree(pointer);
+    }
+    if (result == CUDA_SUCCESS) {
+        *memory = (struct gb_memory){
+            .kind = GB_HANDLE_CUDA_IPC, .write_fd = -1, .read_fd = -1, .pointer = pointer};
+        memcpy(memory->ipc, handle.reserved, sizeof(memory->ipc));
+        device->context_users++;
+    }
+    leave_context(device);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result,
+                            "making a segment of %" PRIu64 " bytes for share=ipc on %s", bytes,
+                            device->base.id);
+    return 0;
+}
+
+/* What cannot be freed goes with the context, at the latest. */
+static void destroy_ipc(struct cuda_device *device, struct gb_memory *memory)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    struct gb_error error;
+    CUresult result;
+    int r;
+
+    if (!memory->pointer)
+        return; /* its producer's */
+    device->context_users--;
+    r = enter_context(device, &error);
+    if (r == 0) {
+        result = cuda->cuMemFree(memory->pointer);
+        if (result != CUDA_SUCCESS)
+            r = gb_cuda_fail(&error, cuda, result, "freeing a segment of %s", device->base.id);
+        leave_context(device);
+    }
+    if (r < 0)
+        gb_log(GB_LOG_ERROR, "segment not freed", GB_LOG_TEXT("why", error.message));
+}
+
+/* ---- the table ---- */
+
+static int cuda_create(struct gb_device *base, enum gb_share share, uint64_t bytes,
+                       struct gb_memory *memory, struct gb_error *error)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    return share == GB_SHARE_FD ? create_fd(device, bytes, memory, error)
+                                : create_ipc(device, bytes, memory, error);
+}
+
+static int cuda_adopt(struct gb_device *base, const struct gb_handle *handle, int fd,
+                      struct gb_memory *memory, struct gb_error *error)
+{
+    if (handle->kind == GB_HANDLE_CUDA_FD)
+        return adopt_fd((struct cuda_device *)base, fd, handle->bytes, memory, error);
+    if (handle->kind != GB_HANDLE_CUDA_IPC)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "a GPU adopts handles of kind cuda_fd and cuda_ipc");
+    /* A context would be needed to open it, and opening it would prove nothing for its readers. */
+    *memory = (struct gb_memory){.kind = GB_HANDLE_CUDA_IPC, .write_fd = -1, .read_fd = -1};
+    memcpy(memory->ipc, handle->ipc, sizeof(memory->ipc));
+    return 0;
+}
+
+static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    if (memory->kind == GB_HANDLE_CUDA_IPC) {
+        destroy_ipc(device, memory);
+    } else if (memory->write_fd >= 0) {
+        gb_cuda_copier_forget(&device->copier, memory->write_fd);
+        close(memory->write_fd);
+    }
+    memory->write_fd = memory->read_fd = -1;
+    memory->pointer = 0;
+}
+
+static int cuda_copy(struct gb_device *base, enum gb_direction direction,
+                     const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
+                     void *own, uint64_t bytes, struct gb_error *error)
+{
+    return gb_cuda_copy(&((struct cuda_device *)base)->copier, direction, memory, segment_bytes,
+                        offset, own, bytes, error);
+}
+
+static int cuda_settle(struct gb_device *base, enum gb_direction direction, struct gb_error *error)
+{
+    return gb_cuda_settle(&((struct cuda_device *)base)->copier, direction, error);
+}
+
+static int cuda_pin(struct gb_device *base, void *own, uint64_t bytes, struct gb_error *error)
+{
+    return gb_cuda_pin(&((struct cuda_device *)base)->copier, own, bytes, error);
+}
+
+static void cuda_unpin(struct gb_device *base, void *own)
+{
+    gb_cuda_unpin(&((struct cuda_device *)base)->copier, own);
+}
+
+static void cuda_end(struct gb_device *base)
+{
+    gb_cuda_copier_end(&((struct cuda_device *)base)->copier);
+    free(base);
+}
+
+/* ---- opening ---- */
+
+static int start_driver(const struct gb_cuda **cuda, struct gb_error *error)
+{
+    CUresult result;
+    int r = gb_cuda_load(cuda, error);
+
+    if (r < 0)
+        return r;
+    for (int tries = 1;; tries++) {
+        result = (*cuda)->cuInit(0);
+        if (result != CUDA_ERROR_SYSTEM_NOT_READY || tries == START_TRIES)
+            break;
+        gb_log(GB_LOG_WARNING, "waiting for the CUDA driver", GB_LOG_NUMBER("try", tries),
+               GB_LOG_NUMBER("of", START_TRIES));
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    }
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, *cuda, result, "starting the CUDA driver");
+    return 0;
+}
+
+static int attribute(const struct cuda_device *device, CUdevice_attribute which)
+{
+    int value = 0;
+
+    return device->cuda->cuDeviceGetAttribute(&value, which, device->device) == CUDA_SUCCESS ? value
+                                                                                             : 0;
+}
+
+static int read_abilities(struct cuda_device *device, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    size_t granularity = 0;
+    CUresult result;
+
+    device->properties = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->device},
+    };
+    if (attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+        device->properties.allocFlags.gpuDirectRDMACapable = 1;
+    device->can_fd =
+        attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) &&
+        attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    /* Integrated GPUs (Tegra) share events that way, but no memory. */
+    device->can_ipc = !attribute(device, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+    device->base.granularity = 2u << 20;
+    if (!device->can_fd)
+        return 0;
+    result = cuda->cuMemGetAllocationGranularity(&granularity, &device->properties,
+                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "asking for the granularity of %s",
+                            device->base.id);
+    if (granularity > device->base.granularity)
+        device->base.granularity = granularity;
+    return 0;
+}
+
+static int describe(struct cuda_device *device, int ordinal, struct gb_error *error)
+{
+    const struct gb_cuda *cuda = device->cuda;
+    CUresult result = cuda->cuDeviceGet(&device->device, ordinal);
+
+    if (result == CUDA_SUCCESS)
+        result = gb_cuda_device_id(cuda, device->device, device->base.id);
+    if (result == CUDA_SUCCESS)
+        result =
+            cuda->cuDeviceGetName(device->base.name, sizeof(device->base.name) - 1, device->device);
+    if (result == CUDA_SUCCESS)
+        result = cuda->cuDeviceTotalMem(&device->total, device->device);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "looking at GPU %d", ordinal);
+    snprintf(device->base.alias, sizeof(device->base.alias), "cuda:%d", ordinal);
+    return read_abilities(device, error);
+}
+
+static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_device **out,
+                        struct gb_error *error)
+{
+    static const struct gb_device_ops ops = {
+        .can_share = cuda_can_share,
+        .create = cuda_create,
+        .adopt = cuda_adopt,
+        .destroy = cuda_destroy,
+        .copy = cuda_copy,
+        .settle = cuda_settle,
+        .pin = cuda_pin,
+        .unpin = cuda_unpin,
+        .end = cuda_end,
+    };
+    struct cuda_device *device = calloc(1, sizeof(*device));
+    int r;
+
+    if (!device)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    device->base.ops = &ops;
+    device->base.can_block = true;
+    device->cuda = cuda;
+    gb_recency_init(&device->base.recency);
+    gb_list_init(&device->base.waits);
+    gb_list_init(&device->base.expecting);
+    gb_list_init(&device->base.segment_list);
+    r = describe(device, ordinal, error);
+    if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
+        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    if (r < 0) {
+        free(device);
+        return r;
+    }
+    *out = device;
+    return 0;
+}
+
+/* Whether a spec means the device: all, its number, or the beginning of its UUID. */
+static bool means(const struct gb_device_spec *spec, const struct gb_device *device)
+{
+    return strcmp(spec->id, "cuda:all") == 0 || strcmp(spec->id, device->alias) == 0 ||
+           (strncmp(spec->id, "cuda:", 5) != 0 &&
+            strncmp(spec->id, device->id, strlen(spec->id)) == 0);
+}
+
+static bool has(struct gb_device **devices, unsigned count, const char *id)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(devices[i]->id, id) == 0)
+            return true;
+    return false;
+}
+
+/* Appends a device that the spec means, with the budget that it says. */
+static int append(const struct gb_device_spec *spec, struct cuda_device *device,
+                  struct gb_device **devices, unsigned *count, unsigned most,
+                  struct gb_error *error)
+{
+    if (*count == most)
+        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: more than %u devices", spec->text,
+                       most);
+    if (has(devices, *count, device->base.id))
+        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: %s is given twice", spec->text,
+                       device->base.id);
+    if (gb_device_spec_capacity(spec, device->total, &device->base.capacity, error) < 0)
+        return GPUBUF_E_INVALID;
+    devices[(*count)++] = &device->base;
+    return 0;
+}
+
+int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **devices,
+                        unsigned *count, unsigned most, struct gb_error *error)
+{
+    const struct gb_cuda *cuda;
+    int gpus = 0, r = start_driver(&cuda, error);
+    unsigned before = *count;
+    CUresult result;
+
+    if (r < 0)
+        return r;
+    result = cuda->cuDeviceGetCount(&gpus);
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "counting the GPUs");
+    for (int ordinal = 0; ordinal < gpus; ordinal++) {
+        struct cuda_device *device = NULL;
+        bool meant;
+
+        r = open_ordinal(cuda, ordinal, &device, error);
+        if (r < 0)
+            return r;
+        meant = means(spec, &device->base);
+        if (meant)
+            r = append(spec, device, devices, count, most, error);
+        if (!meant || r < 0)
+            cuda_end(&device->base);
+        if (r < 0)
+            return r;
+    }
+    if (*count > before + 1 && strcmp(spec->id, "cuda:all") != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--device %s: %u GPUs begin like that; say more of the UUID", spec->text,
+                       *count - before);
+    if (*count == before)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--device %s: the driver shows no such GPU among %d", spec->text, gpus);
+    return 0;
+}

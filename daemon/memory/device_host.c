@@ -1,0 +1,204 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/memory/device.h"
+
+#define GRANULARITY (2u << 20)
+
+static bool host_can_share(const struct gb_device *device, enum gb_share share)
+{
+    (void)device;
+    return share == GB_SHARE_FD;
+}
+
+/* A second descriptor of the same memory, opened read-only, which mmap(PROT_WRITE) refuses. */
+static int reopen_read_only(int fd, struct gb_error *error)
+{
+    char path[48];
+    int read_fd;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    read_fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (read_fd < 0) {
+        gb_fail_errno(error, "cannot open %s read-only (is /proc mounted?)", path);
+        if (error)
+            error->code = GPUBUF_E_DEVICE;
+        return GPUBUF_E_DEVICE;
+    }
+    return read_fd;
+}
+
+static int device_failure(struct gb_error *error, const char *what)
+{
+    gb_fail_errno(error, "host: %s", what);
+    if (error)
+        error->code = GPUBUF_E_DEVICE;
+    return GPUBUF_E_DEVICE;
+}
+
+/*
+ * The mode of the memfd's inode decides who may open it anew through /proc: 0600 keeps readers of
+ * other uids to the read-only descriptor that they were given.
+ */
+static int host_create(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                       struct gb_memory *memory, struct gb_error *error)
+{
+    int write_fd, read_fd;
+
+    (void)device;
+    (void)share;
+    write_fd = memfd_create("gpubufd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (write_fd < 0)
+        return device_failure(error, "memfd_create");
+    if (fchmod(write_fd, 0600) < 0 || ftruncate(write_fd, (off_t)bytes) < 0 ||
+        fcntl(write_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        int failure = device_failure(error, "sizing and sealing a memfd");
+
+        close(write_fd);
+        return failure;
+    }
+    read_fd = reopen_read_only(write_fd, error);
+    if (read_fd < 0) {
+        close(write_fd);
+        return read_fd;
+    }
+    *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = write_fd, .read_fd = read_fd};
+    return 0;
+}
+
+int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
+{
+    bool ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
+    int seals = fcntl(fd, F_GET_SEALS), read_fd;
+    struct stat st;
+
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < 0 ||
+        (uint64_t)st.st_size < bytes)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "its descriptor is no memfd of %" PRIu64 " bytes that cannot shrink", bytes);
+    read_fd = ours ? reopen_read_only(fd, error) : fd;
+    if (read_fd < 0)
+        return read_fd;
+    *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = ours ? fd : -1, .read_fd = read_fd};
+    return 0;
+}
+
+static int host_adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
+                      struct gb_memory *memory, struct gb_error *error)
+{
+    uint64_t bytes = handle->bytes;
+    struct stat st;
+    int seals, read_fd;
+
+    (void)device;
+    if (handle->kind != GB_HANDLE_MEMFD)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the device host adopts handles of kind memfd");
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "the descriptor is not a memfd");
+    if (!(seals & F_SEAL_SHRINK))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the memfd may still shrink; seal it with F_SEAL_SHRINK first");
+    if (fstat(fd, &st) < 0)
+        return device_failure(error, "fstat of a memfd");
+    if (st.st_size < 0 || (uint64_t)st.st_size < bytes)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the memfd has %jd bytes, fewer than the %" PRIu64 " that were said",
+                       (intmax_t)st.st_size, bytes);
+    read_fd = reopen_read_only(fd, error);
+    if (read_fd < 0)
+        return read_fd;
+    *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = -1, .read_fd = read_fd};
+    return 0;
+}
+
+static void host_destroy(struct gb_device *device, struct gb_memory *memory)
+{
+    (void)device;
+    if (memory->write_fd >= 0)
+        close(memory->write_fd);
+    if (memory->read_fd >= 0)
+        close(memory->read_fd);
+    memory->write_fd = memory->read_fd = -1;
+}
+
+static int host_copy(struct gb_device *device, enum gb_direction direction,
+                     const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
+                     void *own, uint64_t bytes, struct gb_error *error)
+{
+    char *at = own;
+
+    (void)device;
+    (void)segment_bytes;
+    while (bytes > 0) {
+        ssize_t n = direction == GB_OUT ? pread(memory->read_fd, at, bytes, (off_t)offset)
+                                        : pwrite(memory->write_fd, at, bytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
+            return device_failure(error,
+                                  direction == GB_OUT ? "reading a memfd" : "writing a memfd");
+        }
+        at += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+static int host_settle(struct gb_device *device, enum gb_direction direction,
+                       struct gb_error *error)
+{
+    (void)device;
+    (void)direction;
+    (void)error;
+    return 0;
+}
+
+static void host_end(struct gb_device *device)
+{
+    free(device);
+}
+
+uint64_t gb_device_host_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+struct gb_device *gb_device_host_new(uint64_t capacity)
+{
+    static const struct gb_device_ops ops = {
+        .can_share = host_can_share,
+        .create = host_create,
+        .adopt = host_adopt,
+        .destroy = host_destroy,
+        .copy = host_copy,
+        .settle = host_settle,
+        .end = host_end,
+    };
+    struct gb_device *device = calloc(1, sizeof(*device));
+
+    if (!device)
+        return NULL;
+    device->ops = &ops;
+    device->capacity = capacity;
+    device->granularity = GRANULARITY;
+    snprintf(device->id, sizeof(device->id), "host");
+    snprintf(device->name, sizeof(device->name), "host memory");
+    gb_recency_init(&device->recency);
+    gb_list_init(&device->waits);
+    gb_list_init(&device->expecting);
+    gb_list_init(&device->segment_list);
+    return device;
+}

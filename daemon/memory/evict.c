@@ -1,0 +1,287 @@
+#include "daemon/memory/evict.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- recency ---- */
+
+static struct gb_link *list_of(const struct gb_recent *entry)
+{
+    return entry->clean ? &entry->in->clean : &entry->in->dirty;
+}
+
+static struct gb_recent *entry_of(struct gb_link *link)
+{
+    return GB_CONTAINER(link, struct gb_recent, link);
+}
+
+static void count_in(struct gb_recent *entry)
+{
+    entry->in->count++;
+    entry->in->bytes += entry->bytes;
+    if (entry->clean)
+        entry->in->clean_bytes += entry->bytes;
+}
+
+static void put_last(struct gb_recent *entry)
+{
+    entry->used = ++entry->in->clock;
+    gb_list_append(list_of(entry), &entry->link);
+    count_in(entry);
+}
+
+/* To where its last use says, looking from both ends: it is mostly near one of them. */
+static void put_by_use(struct gb_recent *entry)
+{
+    struct gb_link *head = list_of(entry), *older = head->prev, *newer = head->next;
+
+    while (older != head && entry_of(older)->used > entry->used && newer != head &&
+           entry_of(newer)->used < entry->used) {
+        older = older->prev;
+        newer = newer->next;
+    }
+    if (older == head || entry_of(older)->used < entry->used)
+        newer = older->next;
+    gb_list_append(newer, &entry->link);
+    count_in(entry);
+}
+
+static void take_out(struct gb_recent *entry)
+{
+    gb_list_remove(&entry->link);
+    entry->in->count--;
+    entry->in->bytes -= entry->bytes;
+    if (entry->clean)
+        entry->in->clean_bytes -= entry->bytes;
+}
+
+void gb_recency_init(struct gb_recency *recency)
+{
+    memset(recency, 0, sizeof(*recency));
+    gb_list_init(&recency->clean);
+    gb_list_init(&recency->dirty);
+}
+
+void gb_recent_enter(struct gb_recency *recency, struct gb_recent *entry, uint64_t bytes)
+{
+    gb_recent_leave(entry);
+    entry->in = recency;
+    entry->bytes = bytes;
+    entry->used = ++recency->clock;
+    if (!entry->holds)
+        put_last(entry);
+}
+
+void gb_recent_leave(struct gb_recent *entry)
+{
+    if (entry->in && !entry->holds)
+        take_out(entry);
+    entry->in = NULL;
+}
+
+void gb_recent_hold(struct gb_recent *entry)
+{
+    if (!entry->holds++ && entry->in)
+        take_out(entry);
+}
+
+void gb_recent_drop(struct gb_recent *entry)
+{
+    assert(entry->holds);
+    if (!--entry->holds && entry->in)
+        put_last(entry);
+}
+
+void gb_recent_drop_unused(struct gb_recent *entry)
+{
+    assert(entry->holds);
+    if (!--entry->holds && entry->in)
+        put_by_use(entry);
+}
+
+void gb_recent_touch(struct gb_recent *entry)
+{
+    if (!entry->in || entry->holds)
+        return;
+    take_out(entry);
+    put_last(entry);
+}
+
+void gb_recent_set_clean(struct gb_recent *entry, bool clean)
+{
+    bool listed = entry->in && !entry->holds;
+
+    if (entry->clean == clean)
+        return;
+    if (listed)
+        take_out(entry);
+    entry->clean = clean;
+    if (listed)
+        put_by_use(entry);
+}
+
+static struct gb_recent *first_of(const struct gb_link *head)
+{
+    return gb_list_empty(head) ? NULL : entry_of(head->next);
+}
+
+struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency)
+{
+    return first_of(&recency->clean);
+}
+
+struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency)
+{
+    return first_of(&recency->dirty);
+}
+
+struct gb_recent *gb_recency_oldest(const struct gb_recency *recency)
+{
+    struct gb_recent *clean = first_of(&recency->clean), *dirty = first_of(&recency->dirty);
+
+    return !clean || (dirty && dirty->used < clean->used) ? dirty : clean;
+}
+
+/* Both lists as one, from the oldest on or from the newest back. */
+struct merge {
+    const struct gb_recency *recency;
+    const struct gb_link *clean, *dirty; /* where it is in each; the list's head: through */
+    bool back;
+    uint64_t count, bytes; /* passed so far */
+};
+
+static const struct gb_link *onwards(const struct merge *merge, const struct gb_link *link)
+{
+    return merge->back ? link->prev : link->next;
+}
+
+static const struct gb_recent *at(const struct gb_link *link, const struct gb_link *head)
+{
+    return link == head ? NULL : GB_CONTAINER(link, const struct gb_recent, link);
+}
+
+/* Passes the next entry, unless it is the one looked for: then false. */
+static bool pass(struct merge *merge, const struct gb_recent *wanted)
+{
+    const struct gb_recent *clean = at(merge->clean, &merge->recency->clean);
+    const struct gb_recent *dirty = at(merge->dirty, &merge->recency->dirty);
+    bool take_clean = !dirty || (clean && (clean->used < dirty->used) != merge->back);
+    const struct gb_recent *next = take_clean ? clean : dirty;
+
+    if (next == wanted)
+        return false;
+    assert(next);
+    if (take_clean)
+        merge->clean = onwards(merge, merge->clean);
+    else
+        merge->dirty = onwards(merge, merge->dirty);
+    merge->count++;
+    merge->bytes += next->bytes;
+    return true;
+}
+
+bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
+                      uint64_t *bytes)
+{
+    const struct gb_recency *recency = entry->in;
+    struct merge older, newer;
+    bool found = false, from_newest = false;
+
+    assert(recency && !entry->holds);
+    older = (struct merge){recency, recency->clean.next, recency->dirty.next, false, 0, 0};
+    newer = (struct merge){recency, recency->clean.prev, recency->dirty.prev, true, 0, 0};
+    while (!found && !from_newest && older.count < most) {
+        found = !pass(&older, entry);
+        from_newest = !found && !pass(&newer, entry);
+    }
+    *count = from_newest ? recency->count - newer.count - 1 : older.count;
+    *bytes = from_newest ? recency->bytes - newer.bytes - entry->bytes : older.bytes;
+    return found || from_newest;
+}
+
+/* ---- deadlines: heap[0] is the earliest; the children of place p are at 2p and 2p + 1 ---- */
+
+#define CAPACITY_MIN 16u
+
+static void put(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
+{
+    deadlines->heap[place - 1] = deadline;
+    deadline->place = place;
+}
+
+/* Finds the place for a deadline, from an empty place on: towards the root or away from it. */
+static void settle(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
+{
+    struct gb_deadline **heap = deadlines->heap;
+
+    assert(heap && place && place <= deadlines->count);
+    while (place > 1 && heap[place / 2 - 1]->at > deadline->at) {
+        put(deadlines, place, heap[place / 2 - 1]);
+        place /= 2;
+    }
+    for (size_t child; (child = place * 2) <= deadlines->count; place = child) {
+        if (child < deadlines->count && heap[child]->at < heap[child - 1]->at)
+            child++;
+        if (heap[child - 1]->at >= deadline->at)
+            break;
+        put(deadlines, place, heap[child - 1]);
+    }
+    put(deadlines, place, deadline);
+}
+
+static bool set_capacity(struct gb_deadlines *deadlines, size_t capacity)
+{
+    struct gb_deadline **heap;
+
+    if (capacity > SIZE_MAX / sizeof(struct gb_deadline *))
+        return false;
+    heap = realloc(deadlines->heap, capacity * sizeof(struct gb_deadline *));
+    if (!heap)
+        return false;
+    deadlines->heap = heap;
+    deadlines->capacity = capacity;
+    return true;
+}
+
+void gb_deadlines_end(struct gb_deadlines *deadlines)
+{
+    free(deadlines->heap);
+    memset(deadlines, 0, sizeof *deadlines);
+}
+
+bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadline, uint64_t at)
+{
+    if (!deadline->place) {
+        size_t capacity = deadlines->capacity;
+
+        if (deadlines->count == capacity &&
+            !set_capacity(deadlines, capacity ? capacity * 2 : CAPACITY_MIN))
+            return false;
+        deadline->place = ++deadlines->count;
+    }
+    deadline->at = at;
+    settle(deadlines, deadline->place, deadline);
+    return true;
+}
+
+void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *deadline)
+{
+    size_t place = deadline->place;
+    struct gb_deadline *last;
+
+    if (!place)
+        return;
+    assert(deadlines->heap[place - 1] == deadline);
+    last = deadlines->heap[--deadlines->count];
+    if (last != deadline)
+        settle(deadlines, place, last);
+    deadline->place = 0;
+    if (deadlines->capacity > CAPACITY_MIN && deadlines->count < deadlines->capacity / 4)
+        set_capacity(deadlines, deadlines->capacity / 2); /* kept as it is if that fails */
+}
+
+struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines)
+{
+    return deadlines->count ? deadlines->heap[0] : NULL;
+}

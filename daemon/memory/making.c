@@ -1,0 +1,298 @@
+/* Memory on its way: jobs of a device's mover that make segments or adopt registered memory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/memory/store.h"
+#include "proto/limits.h"
+
+struct gb_making_job {
+    struct gb_job job;
+    struct gb_link of_store;
+    struct gb_store *store;
+    struct gb_domain_key key;
+    enum gb_segment_kind kind;
+    struct gb_user *user;
+    uint64_t bytes;            /* charged while it is under way; 0: adopting */
+    struct gb_making *waiting; /* who waits for it; NULL: nobody */
+    bool finished;             /* adopting: the memory waits to be taken */
+    int result;
+    struct gb_error error;
+    unsigned count; /* memories */
+    struct gb_memory memories[GB_LIMIT(fds)];
+    struct gb_adoption adoptions[]; /* adopting: `count`, with descriptors of its own */
+};
+
+static struct gb_making_job *job_new(struct gb_store *store, const struct gb_domain_key *key,
+                                     struct gb_user *user, unsigned adoptions)
+{
+    struct gb_making_job *job = calloc(1, sizeof(*job) + adoptions * sizeof(job->adoptions[0]));
+
+    if (!job)
+        return NULL;
+    job->store = store;
+    job->key = *key;
+    job->user = gb_user_ref(user);
+    gb_list_append(&store->making, &job->of_store);
+    return job;
+}
+
+static void job_free(struct gb_making_job *job)
+{
+    if (job->waiting)
+        job->waiting->job = NULL;
+    if (job->kind == GB_SEGMENT_ADOPTED)
+        for (unsigned i = 0; i < job->count; i++)
+            if (job->adoptions[i].fd >= 0)
+                close(job->adoptions[i].fd);
+    gb_list_remove(&job->of_store);
+    gb_user_unref(job->user);
+    free(job);
+}
+
+/* Memory on its way back. */
+struct discard_job {
+    struct gb_job job;
+    struct gb_device *device;
+    struct gb_memory memory;
+};
+
+static void discard(struct gb_job *base)
+{
+    struct discard_job *job = GB_CONTAINER(base, struct discard_job, job);
+
+    job->device->ops->destroy(job->device, &job->memory);
+}
+
+static void discarded(struct gb_job *base)
+{
+    free(GB_CONTAINER(base, struct discard_job, job));
+}
+
+void gb_memory_discard(struct gb_device *device, const struct gb_memory *memory)
+{
+    struct discard_job *job = malloc(sizeof(*job));
+    struct gb_memory copy = *memory;
+
+    if (!job) { /* waiting for the driver is better than losing the memory */
+        device->ops->destroy(device, &copy);
+        return;
+    }
+    *job = (struct discard_job){
+        .job = {.work = discard, .done = discarded}, .device = device, .memory = copy};
+    gb_mover_submit(device->mover, &job->job);
+}
+
+uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *user)
+{
+    uint64_t count = 0;
+
+    GB_LIST_EACH(&store->making, link) {
+        const struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
+
+        if (job->user == user)
+            count += job->kind == GB_SEGMENT_ADOPTED ? job->count : 1;
+    }
+    return count;
+}
+
+static void tell_failure(struct gb_making_job *job)
+{
+    if (gb_device_cuda_lost(job->error.cuda))
+        job->key.device->lost = true;
+    if (!job->waiting)
+        return;
+    job->waiting->code = job->result;
+    job->waiting->error = job->error;
+}
+
+/* ---- making a segment ---- */
+
+static void make(struct gb_job *base)
+{
+    struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
+    struct gb_device *device = job->key.device;
+
+    job->result =
+        device->ops->create(device, job->key.share, job->bytes, &job->memories[0], &job->error);
+}
+
+static void made(struct gb_job *base)
+{
+    struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
+    struct gb_device *device = job->key.device;
+    struct gb_segment *segment = NULL;
+
+    device->allocated -= job->bytes;
+    device->moving -= job->bytes;
+    device->space_changed = true;
+    if (job->result == 0)
+        segment = gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
+                                 &job->memories[0]);
+    if (job->result == 0 && !segment) {
+        gb_memory_discard(device, &job->memories[0]);
+        job->result = gb_fail(&job->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    }
+    if (job->result < 0) {
+        tell_failure(job);
+    } else if (job->waiting) {
+        gb_making_tried(job->waiting);
+        job->waiting->made = segment;
+        segment->kept = job->waiting;
+    }
+    job_free(job);
+}
+
+int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
+                    enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
+                    struct gb_making_job **out, struct gb_error *error)
+{
+    struct gb_making_job *job = job_new(store, key, user, 0);
+
+    if (!job)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    job->kind = kind;
+    job->bytes = bytes;
+    key->device->allocated += bytes;
+    key->device->moving += bytes;
+    job->job = (struct gb_job){.work = make, .done = made};
+    *out = job;
+    gb_mover_submit(key->device->mover, &job->job);
+    return GB_PLACE_MAKING;
+}
+
+bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *key, uint64_t bytes)
+{
+    GB_LIST_EACH(&store->making, link) {
+        const struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
+
+        if (job->kind == GB_SEGMENT_SHARED && job->bytes >= bytes &&
+            gb_domain_key_same(&job->key, key))
+            return true;
+    }
+    return false;
+}
+
+/* ---- adopting ---- */
+
+int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, unsigned count,
+                 struct gb_memory *memories, struct gb_error *error)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct gb_error why = {0};
+        int r =
+            device->ops->adopt(device, &adoptions[i].handle, adoptions[i].fd, &memories[i], &why);
+
+        if (r == 0)
+            continue;
+        gb_fail(error, r, "params.handles[%u]: %s", i, why.message);
+        if (error)
+            error->cuda = why.cuda;
+        while (i-- > 0)
+            device->ops->destroy(device, &memories[i]);
+        return r;
+    }
+    return 0;
+}
+
+static void adopt(struct gb_job *base)
+{
+    struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
+
+    job->result =
+        gb_adopt_all(job->key.device, job->adoptions, job->count, job->memories, &job->error);
+}
+
+/* Nobody took it. */
+static void drop_adopted(struct gb_making_job *job)
+{
+    for (unsigned i = 0; i < job->count; i++)
+        gb_memory_discard(job->key.device, &job->memories[i]);
+    job_free(job);
+}
+
+static void adopted(struct gb_job *base)
+{
+    struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
+
+    job->key.device->space_changed = true; /* so that the request is tried again */
+    job->finished = true;
+    if (job->result < 0) {
+        tell_failure(job);
+        job_free(job);
+    } else if (!job->waiting) {
+        drop_adopted(job);
+    }
+}
+
+int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                    const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **out,
+                    struct gb_error *error)
+{
+    const struct gb_domain_key key = {.device = device};
+    struct gb_making_job *job = job_new(store, &key, user, count);
+
+    if (!job)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    job->kind = GB_SEGMENT_ADOPTED;
+    for (; job->count < count; job->count++) {
+        struct gb_adoption *adoption = &job->adoptions[job->count];
+
+        *adoption = adoptions[job->count];
+        if (adoption->fd < 0)
+            continue;
+        adoption->fd = fcntl(adoption->fd, F_DUPFD_CLOEXEC, 3);
+        if (adoption->fd < 0) {
+            job_free(job);
+            return gb_fail(error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
+                           strerror(errno));
+        }
+    }
+    job->job = (struct gb_job){.work = adopt, .done = adopted};
+    *out = job;
+    gb_mover_submit(device->mover, &job->job);
+    return GB_PLACE_MAKING;
+}
+
+void gb_making_take(struct gb_making *making, struct gb_memory *memories)
+{
+    struct gb_making_job *job = making->job;
+
+    memcpy(memories, job->memories, job->count * sizeof(*memories));
+    job_free(job);
+}
+
+/* ---- waiting ---- */
+
+void gb_making_attach(struct gb_making *making, struct gb_making_job *job)
+{
+    making->job = job;
+    job->waiting = making;
+}
+
+bool gb_making_busy(const struct gb_making *making)
+{
+    return making->job && !making->job->finished;
+}
+
+void gb_making_tried(struct gb_making *making)
+{
+    if (making->made)
+        making->made->kept = NULL;
+    making->made = NULL;
+}
+
+void gb_making_end(struct gb_making *making)
+{
+    struct gb_making_job *job = making->job;
+
+    gb_making_tried(making);
+    if (!job)
+        return;
+    job->waiting = NULL;
+    making->job = NULL;
+    if (job->finished)
+        drop_adopted(job);
+}

@@ -1,0 +1,62 @@
+/*
+ * How much a user may have: sessions, objects, segments, and bytes on each device. Everybody has the
+ * standard quota, which the limits user_… of limits.h are; --quota gives some another. Pure but for
+ * looking up the names of users. Not thread-safe.
+ */
+#ifndef GB_QUOTA_H
+#define GB_QUOTA_H
+
+#include <sys/types.h>
+
+#include "daemon/config.h"
+#include "daemon/memory/device.h"
+
+enum gb_quota_kind {
+    GB_QUOTA_SESSIONS,
+    GB_QUOTA_OBJECTS,
+    GB_QUOTA_SEGMENTS,
+    GB_QUOTA_BYTES,
+};
+
+struct gb_quota {
+    uint64_t sessions, objects, segments;
+    uint64_t bytes[GB_CONFIG_DEVICES]; /* by the device's index */
+};
+
+/* ---- what the daemon was told ---- */
+
+/* One item of a --quota: whose, of what, how much. */
+struct gb_quota_rule {
+    bool everyone; /* all who have no other */
+    uid_t uid;
+    enum gb_quota_kind kind;
+    char device[64]; /* bytes: there; "" on every device */
+    uint64_t value;
+};
+
+/*
+ * Reads "WHO:NAME=VALUE,…" and adds its items to the rules, of which there are *count in the array
+ * (owned by the caller). What is for everybody on every device is a limit, and is put there.
+ */
+int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_rule **rules,
+                  unsigned *count, struct gb_error *error);
+
+/* ---- what that comes to ---- */
+
+struct gb_quotas {
+    struct gb_quota standard;
+    struct gb_user_quota *others; /* owned */
+    unsigned other_count;
+};
+
+/* The limits of limits.h for everybody. */
+void gb_quotas_init(struct gb_quotas *quotas);
+/* GPUBUF_E_INVALID for a device that is none of these, and for fewer bytes than a segment has;
+   GPUBUF_E_NO_MEMORY. */
+int gb_quotas_set(struct gb_quotas *quotas, const struct gb_limits *limits,
+                  const struct gb_quota_rule *rules, unsigned rule_count,
+                  struct gb_device *const *devices, unsigned device_count, struct gb_error *error);
+const struct gb_quota *gb_quotas_of(const struct gb_quotas *quotas, uid_t uid);
+void gb_quotas_end(struct gb_quotas *quotas);
+
+#endif

@@ -1,0 +1,779 @@
+#include "daemon/memory/store.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/failpoint.h"
+#include "proto/limits.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define FIRST_SHARED (2 * MIB)
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
+uint64_t gb_store_largest_shared(const struct gb_device *device)
+{
+    uint64_t largest = device->capacity / 64;
+
+    if (largest < 64 * MIB)
+        largest = 64 * MIB;
+    if (largest > 1024 * MIB)
+        largest = 1024 * MIB;
+    if (largest > device->capacity)
+        largest = device->capacity;
+    return largest / device->granularity * device->granularity;
+}
+
+uint64_t gb_device_retained(const struct gb_device *device)
+{
+    return device->allocated - device->used - device->pinned_by_clients;
+}
+
+uint64_t gb_device_free_bytes(const struct gb_device *device)
+{
+    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
+}
+
+/* Empty segments are worth keeping, since making one costs, but not without bound. */
+static uint64_t retained_limit(const struct gb_device *device)
+{
+    uint64_t limit = device->capacity / 4;
+
+    return limit < 64 * MIB ? 64 * MIB : limit;
+}
+
+void gb_store_init(struct gb_store *store)
+{
+    memset(store, 0, sizeof(*store));
+    gb_users_init(&store->users);
+    gb_list_init(&store->empties);
+    gb_list_init(&store->making);
+    gb_list_init(&store->walks);
+    store->next_segment = 1;
+    store->retire_after_ms = UINT64_MAX;
+}
+
+/* ---- domains ---- */
+
+bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b)
+{
+    return a->device == b->device && a->share == b->share && a->uid == b->uid && a->gid == b->gid &&
+           a->mode == b->mode;
+}
+
+static uint64_t key_hash(const struct gb_domain_key *key)
+{
+    uint64_t hash = gb_hash_id(key->device->index);
+
+    hash = gb_hash_id(hash ^ (uint64_t)key->share);
+    hash = gb_hash_id(hash ^ key->uid);
+    hash = gb_hash_id(hash ^ key->gid);
+    return gb_hash_id(hash ^ key->mode);
+}
+
+static struct gb_domain *domain_get(struct gb_store *store, const struct gb_domain_key *key)
+{
+    uint64_t hash = key_hash(key);
+    struct gb_domain *domain;
+
+    for (struct gb_hash_link *link = gb_hash_first(&store->domains, hash); link;
+         link = gb_hash_next(link)) {
+        domain = GB_CONTAINER(link, struct gb_domain, link);
+        if (gb_domain_key_same(&domain->key, key))
+            return domain;
+    }
+    domain = calloc(1, sizeof(*domain));
+    if (!domain)
+        return NULL;
+    domain->key = *key;
+    gb_list_init(&domain->shared);
+    gb_list_init(&domain->spares);
+    domain->arena = gb_arena_new();
+    if (!domain->arena || !gb_hash_insert(&store->domains, &domain->link, hash)) {
+        gb_arena_free(domain->arena);
+        free(domain);
+        return NULL;
+    }
+    return domain;
+}
+
+static void domain_release(struct gb_store *store, struct gb_domain *domain)
+{
+    if (domain->segments > 0)
+        return;
+    gb_hash_remove(&store->domains, &domain->link);
+    gb_arena_free(domain->arena);
+    free(domain);
+}
+
+/* ---- segments ---- */
+
+struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id)
+{
+    for (struct gb_hash_link *link = gb_hash_first(&store->segments, gb_hash_id(id)); link;
+         link = gb_hash_next(link)) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, link);
+
+        if (segment->id == id)
+            return segment;
+    }
+    return NULL;
+}
+
+static struct gb_domain *domain_of(struct gb_store *store, enum gb_segment_kind kind,
+                                   const struct gb_domain_key *key)
+{
+    return kind == GB_SEGMENT_ADOPTED ? NULL : domain_get(store, key);
+}
+
+static void charge(struct gb_segment *segment, struct gb_user *user)
+{
+    struct gb_device *device = segment->device;
+    bool ours = segment->memory.kind != GB_HANDLE_CUDA_IPC || segment->memory.pointer;
+
+    segment->charged = ours ? segment->bytes : 0;
+    segment->user = gb_user_ref(user);
+    user->segments++;
+    device->allocated += segment->charged;
+    device->segments++;
+    device->segments_created++;
+}
+
+struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
+                                  const struct gb_domain_key *key, struct gb_user *user,
+                                  uint64_t bytes, const struct gb_memory *memory)
+{
+    struct gb_segment *segment = calloc(1, sizeof(*segment));
+    struct gb_domain *domain = domain_of(store, kind, key);
+
+    if (!segment || (!domain && kind != GB_SEGMENT_ADOPTED))
+        goto failed;
+    segment->id = store->next_segment;
+    segment->store = store;
+    segment->kind = kind;
+    segment->bytes = bytes;
+    segment->device = key->device;
+    segment->domain = domain;
+    segment->memory = *memory;
+    segment->empty = true;
+    gb_list_init(&segment->mappings);
+    if (kind == GB_SEGMENT_SHARED &&
+        !(segment->block = gb_arena_add(domain->arena, bytes, segment)))
+        goto failed;
+    if (!gb_hash_insert(&store->segments, &segment->link, gb_hash_id(segment->id))) {
+        if (segment->block)
+            gb_arena_remove(domain->arena, segment->block);
+        goto failed;
+    }
+    store->next_segment++;
+    if (kind == GB_SEGMENT_SHARED)
+        gb_list_append(&domain->shared, &segment->place);
+    if (kind == GB_SEGMENT_OWN)
+        gb_list_append(&domain->spares, &segment->place);
+    gb_list_append(&store->empties, &segment->empties);
+    if (domain)
+        domain->segments++;
+    gb_list_append(&segment->device->segment_list, &segment->of_device);
+    charge(segment, user);
+    GB_FAILPOINT(SEGMENT_MADE);
+    if (store->on_segment)
+        store->on_segment(store->on_change_arg, segment, true);
+    return segment;
+
+failed:
+    if (domain)
+        domain_release(store, domain);
+    free(segment);
+    return NULL;
+}
+
+static void give_back(struct gb_job *job)
+{
+    struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
+
+    segment->device->ops->destroy(segment->device, &segment->memory);
+    GB_FAILPOINT(SEGMENT_DESTROYED);
+}
+
+static void given_back(struct gb_job *job)
+{
+    struct gb_segment *segment = GB_CONTAINER(job, struct gb_segment, job);
+    struct gb_device *device = segment->device;
+
+    device->allocated -= segment->charged;
+    device->moving -= segment->charged;
+    device->freeing -= segment->charged;
+    device->segments--;
+    device->segments_destroyed++;
+    device->space_changed = true;
+    segment->user->segments--;
+    gb_user_unref(segment->user);
+    free(segment);
+}
+
+/* Its bytes are the device's again when the driver has taken them back. */
+static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
+{
+    struct gb_domain *domain = segment->domain;
+
+    assert(segment->empty && gb_list_empty(&segment->mappings));
+    if (segment->kept)
+        gb_making_tried(segment->kept);
+    if (store->on_segment)
+        store->on_segment(store->on_change_arg, segment, false);
+    gb_list_remove(&segment->empties);
+    gb_list_remove(&segment->place);
+    gb_walks_leave(&store->walks, &segment->of_device);
+    gb_list_remove(&segment->of_device);
+    if (segment->block)
+        gb_arena_remove(domain->arena, segment->block);
+    gb_hash_remove(&store->segments, &segment->link);
+    if (segment->retiring)
+        segment->device->pinned_by_clients -= segment->charged;
+    if (domain) {
+        domain->segments--;
+        domain_release(store, domain);
+    }
+    segment->device->moving += segment->charged;
+    segment->device->freeing += segment->charged;
+    segment->job = (struct gb_job){.work = give_back, .done = given_back};
+    gb_mover_submit(segment->device->mover, &segment->job);
+}
+
+void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment)
+{
+    if (segment->retiring && gb_list_empty(&segment->mappings))
+        segment_destroy(store, segment);
+}
+
+/* Gives an empty segment back, at once if nobody maps it, else as soon as nobody does. Returns the
+   bytes freed at once: none if the mover does it. */
+static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segment)
+{
+    uint64_t bytes = segment->device->mover ? 0 : segment->charged;
+
+    if (gb_list_empty(&segment->mappings)) {
+        segment_destroy(store, segment);
+        return bytes;
+    }
+    if (segment->retiring)
+        return 0;
+    segment->retiring = true;
+    segment->device->pinned_by_clients += segment->charged;
+    gb_list_remove(&segment->empties);
+    gb_list_remove(&segment->place);
+    if (segment->block)
+        gb_arena_close(segment->domain->arena, segment->block);
+    GB_LIST_EACH(&segment->mappings, link) {
+        struct gb_mapping *mapping = GB_CONTAINER(link, struct gb_mapping, of_segment);
+
+        store->retire(store->retire_arg, mapping->mapper, segment);
+    }
+    return 0;
+}
+
+uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
+{
+    uint64_t freed = 0, going = 0;
+
+    for (int mapped = 0; mapped < 2; mapped++)
+        GB_LIST_EACH(&store->empties, link) {
+            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+            if (going >= bytes)
+                break;
+            if (segment->device != device || segment->kept ||
+                gb_list_empty(&segment->mappings) == (mapped != 0))
+                continue;
+            going += segment->charged;
+            freed += segment_retire(store, segment);
+        }
+    return freed;
+}
+
+uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
+{
+    if (store->retire_after_ms == UINT64_MAX || gb_list_empty(&store->empties))
+        return UINT64_MAX;
+    /* Those without a time are the latest, at the end of the list. */
+    for (struct gb_link *link = store->empties.prev; link != &store->empties; link = link->prev) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (segment->empty_since_ms)
+            break;
+        segment->empty_since_ms = now_ms;
+    }
+    GB_LIST_EACH(&store->empties, link) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (now_ms - segment->empty_since_ms < store->retire_after_ms)
+            return segment->empty_since_ms + store->retire_after_ms;
+        segment_retire(store, segment);
+    }
+    return UINT64_MAX;
+}
+
+/* A segment without an object: kept for its domain's next one, within a limit and for a time. */
+static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
+{
+    struct gb_device *device = segment->device;
+    uint64_t retained, limit = retained_limit(device);
+
+    segment->empty = true;
+    if (segment->kind == GB_SEGMENT_ADOPTED) {
+        segment_retire(store, segment);
+        return;
+    }
+    segment->empty_since_ms = 0;
+    gb_list_append(&store->empties, &segment->empties);
+    if (segment->kind == GB_SEGMENT_OWN)
+        gb_list_append(&segment->domain->spares, &segment->place);
+    retained = gb_device_retained(device) - device->moving;
+    if (retained > limit)
+        gb_store_trim(store, device, retained - limit);
+}
+
+static void segment_taken(struct gb_segment *segment)
+{
+    if (segment->kept)
+        gb_making_tried(segment->kept);
+    segment->empty = false;
+    gb_list_remove(&segment->empties);
+    if (segment->kind == GB_SEGMENT_OWN)
+        gb_list_remove(&segment->place);
+}
+
+void gb_store_clear(struct gb_store *store)
+{
+    GB_LIST_EACH(&store->empties, link)
+        segment_destroy(store, GB_CONTAINER(link, struct gb_segment, empties));
+}
+
+void gb_store_end(struct gb_store *store)
+{
+    gb_store_clear(store); /* what the movers made last */
+    assert(gb_list_empty(&store->making));
+    assert(store->segments.count == 0 && store->mappings.count == 0 && store->domains.count == 0);
+    gb_hash_end(&store->segments);
+    gb_hash_end(&store->mappings);
+    gb_hash_end(&store->domains);
+    gb_users_end(&store->users);
+}
+
+/* ---- storage ---- */
+
+struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain_key *key,
+                                  struct gb_user *user, unsigned room)
+{
+    struct gb_storage *storage =
+        calloc(1, sizeof(*storage) + room * sizeof(storage->placements[0]));
+
+    if (!storage)
+        return NULL;
+    storage->store = store;
+    gb_list_init(&storage->of_state);
+    storage->references = 1;
+    storage->key = *key;
+    storage->device = key->device;
+    storage->share = key->share;
+    storage->user = gb_user_ref(user);
+    storage->resident = true;
+    storage->placement_room = room;
+    gb_list_init(&storage->objects);
+    gb_list_init(&storage->waits);
+    return storage;
+}
+
+/* Bytes count for whoever made the storage, once, until the last of its objects has gone. */
+void gb_storage_charge(struct gb_storage *storage, uint64_t bytes)
+{
+    storage->charged = bytes;
+    storage->user->bytes[storage->device->index] += bytes;
+}
+
+struct gb_storage *gb_storage_ref(struct gb_storage *storage)
+{
+    storage->references++;
+    return storage;
+}
+
+static void placement_free(struct gb_store *store, struct gb_placement *placement)
+{
+    struct gb_segment *segment = placement->segment;
+
+    segment->device->used -= placement->bytes;
+    segment->device->space_changed = true;
+    if (placement->range)
+        gb_range_free(segment->domain->arena, placement->range);
+    if (!placement->range || gb_arena_block_empty(segment->block))
+        segment_emptied(store, segment);
+}
+
+void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
+{
+    if (!storage || --storage->references > 0)
+        return;
+    gb_recent_leave(&storage->recent);
+    if (storage->passed)
+        storage->device->passed -= storage->bytes;
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        placement_free(store, &storage->placements[i]);
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i])
+            gb_copy_free(storage->copies[i]);
+    if (!storage->resident && !storage->placement_count) {
+        storage->device->spilled--;
+        storage->device->spilled_bytes -= storage->size;
+    }
+    storage->user->bytes[storage->device->index] -= storage->charged;
+    gb_user_unref(storage->user);
+    free(storage->failure);
+    free(storage);
+}
+
+void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
+                         struct gb_range *range)
+{
+    struct gb_placement *placement = &storage->placements[storage->placement_count++];
+
+    placement->segment = segment;
+    placement->range = range;
+    placement->offset = range ? gb_range_offset(range) : 0;
+    placement->bytes = range ? gb_range_bytes(range) : segment->charged;
+    storage->bytes += placement->bytes;
+    segment->device->used += placement->bytes;
+    if (segment->empty)
+        segment_taken(segment);
+}
+
+/* Whether so many bytes of the budget are free. If not, *shortfall are missing, and that much is
+   on its way back, as far as there are empty segments. */
+static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t bytes,
+                      uint64_t *shortfall)
+{
+    uint64_t free_bytes = gb_device_free_bytes(device);
+
+    if (free_bytes < bytes && device->freeing < bytes - free_bytes)
+        free_bytes += gb_store_trim(store, device, bytes - free_bytes - device->freeing);
+    if (free_bytes >= bytes)
+        return true;
+    *shortfall = bytes - free_bytes;
+    return false;
+}
+
+/*
+ * Makes an empty segment of `bytes` if the device's budget allows it, giving others back first. An
+ * enum gb_place or an error, as gb_store_place.
+ */
+static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
+                        enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
+                        struct gb_segment **segment, uint64_t *shortfall,
+                        struct gb_making_job **job, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    struct gb_memory memory;
+    int r;
+
+    if (!make_room(store, device, bytes, shortfall))
+        return GB_PLACE_FULL;
+    r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1, error);
+    if (r < 0)
+        return r;
+    if (device->mover)
+        return gb_making_begin(store, key, kind, user, bytes, job, error);
+    r = device->ops->create(device, key->share, bytes, &memory, error);
+    if (r < 0)
+        return r;
+    *segment = gb_segment_new(store, kind, key, user, bytes, &memory);
+    if (*segment)
+        return 0;
+    device->ops->destroy(device, &memory);
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+}
+
+/* Whether so many bytes are free or become so without asking anybody: nobody maps them. */
+static bool room_is_near(const struct gb_store *store, const struct gb_device *device,
+                         uint64_t bytes)
+{
+    uint64_t near = gb_device_free_bytes(device) + device->freeing;
+
+    GB_LIST_EACH(&store->empties, link) {
+        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
+
+        if (near >= bytes)
+            break;
+        if (segment->device == device && gb_list_empty(&segment->mappings))
+            near += segment->charged;
+    }
+    return near >= bytes;
+}
+
+/* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
+ */
+static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, bool any)
+{
+    struct gb_segment *best = NULL;
+
+    if (!domain)
+        return NULL;
+    GB_LIST_EACH(&domain->spares, link) {
+        struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
+
+        if (segment->bytes >= bytes && (any || segment->bytes - bytes <= bytes / 8) &&
+            (!best || segment->bytes < best->bytes))
+            best = segment;
+    }
+    return best;
+}
+
+/* Twice the domain's largest shared segment, from 2 MiB up to the largest there may be. */
+static uint64_t next_shared(const struct gb_domain *domain)
+{
+    uint64_t largest = gb_store_largest_shared(domain->key.device), next = FIRST_SHARED;
+
+    GB_LIST_EACH(&domain->shared, link) {
+        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
+
+        if (segment->bytes * 2 > next)
+            next = segment->bytes * 2;
+    }
+    return next < largest ? next : largest;
+}
+
+static int place_own(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                     uint64_t bytes, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_making_job **job, struct gb_error *error)
+{
+    uint64_t rounded = round_up(bytes, key->device->granularity);
+    struct gb_domain *domain = domain_get(store, key);
+    struct gb_segment *segment;
+    int r = 0;
+
+    if (!domain)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    segment = find_spare(domain, rounded, !room_is_near(store, key->device, rounded));
+    domain_release(store, domain);
+    if (!segment)
+        r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,
+                         error);
+    if (r == 0)
+        gb_storage_place_in(storage, segment, NULL);
+    return r;
+}
+
+/* Shared segments double from 2 MiB to the largest, as far as the budget goes. */
+static int grow_shared(struct gb_store *store, const struct gb_domain_key *key,
+                       struct gb_user *user, uint64_t bytes, uint64_t next, uint64_t *shortfall,
+                       struct gb_making_job **job, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    uint64_t need = round_up(bytes, device->granularity);
+    uint64_t room = gb_device_free_bytes(device) / device->granularity * device->granularity;
+    struct gb_segment *segment;
+
+    if (gb_making_comes(store, key, bytes)) {
+        *job = NULL;
+        return GB_PLACE_MAKING;
+    }
+    if (next > room)
+        next = room;
+    if (next < need)
+        next = need;
+    return make_segment(store, key, GB_SEGMENT_SHARED, user, next, &segment, shortfall, job, error);
+}
+
+static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
+                        struct gb_user *user, uint64_t bytes, struct gb_storage *storage,
+                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        struct gb_domain *domain = domain_get(store, key);
+        struct gb_range *range;
+        uint64_t next;
+        int r;
+
+        if (!domain)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        r = gb_arena_alloc(domain->arena, bytes, &range);
+        if (r == 0) {
+            gb_storage_place_in(storage, gb_range_owner(range), range);
+            return 0;
+        }
+        next = next_shared(domain);
+        domain_release(store, domain);
+        if (r < 0)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        r = grow_shared(store, key, user, bytes, next, shortfall, job, error);
+        if (r != 0)
+            return r;
+    }
+    return gb_fail(error, GPUBUF_E_INTERNAL, "a new segment has no room for what it was made for");
+}
+
+/* Room for the content of a storage that has none. */
+static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                         struct gb_making_job **job, struct gb_error *error)
+{
+    const struct gb_domain_key *key = &storage->key;
+    uint64_t bytes = storage->size;
+
+    if (bytes > gb_store_largest_shared(key->device) / 4)
+        return place_own(store, key, storage->user, bytes, storage, shortfall, job, error);
+    if (bytes > 0)
+        return place_shared(store, key, storage->user, bytes, storage, shortfall, job, error);
+    return 0;
+}
+
+int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
+                   struct gb_making_job **job, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    bool own = bytes > gb_store_largest_shared(device) / 4;
+    uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
+    struct gb_storage *storage;
+    int r;
+
+    if (bytes > device->capacity / device->granularity * device->granularity)
+        return gb_fail(error, GPUBUF_E_NO_SPACE,
+                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
+                       bytes, device->id, device->capacity);
+    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
+    if (r < 0)
+        return r;
+    storage = gb_storage_new(store, key, user, 1);
+    if (!storage)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    storage->size = bytes;
+    r = place_content(store, storage, shortfall, job, error);
+    if (r != 0) {
+        gb_storage_unref(store, storage);
+        return r;
+    }
+    gb_storage_charge(storage, rounded);
+    *out = storage;
+    return 0;
+}
+
+int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_making_job **job, struct gb_error *error)
+{
+    int r = place_content(store, storage, shortfall, job, error);
+
+    if (r != 0)
+        return r;
+    storage->device->spilled--;
+    storage->device->spilled_bytes -= storage->size;
+    if (storage->pins > 0)
+        storage->device->pinned += storage->bytes;
+    if (storage->leases > 0) /* of who comes back after a crash */
+        storage->device->leased += storage->bytes;
+    return 0;
+}
+
+void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
+{
+    gb_recent_leave(&storage->recent);
+    if (storage->passed)
+        storage->device->passed -= storage->bytes;
+    storage->passed = false;
+    if (storage->pins > 0)
+        storage->device->pinned -= storage->bytes;
+    if (storage->leases > 0)
+        storage->device->leased -= storage->bytes;
+    for (unsigned i = 0; i < storage->placement_count; i++)
+        placement_free(store, &storage->placements[i]);
+    storage->placement_count = 0;
+    storage->bytes = 0;
+    storage->resident = false;
+    storage->adopted = false; /* what is restored is the daemon's own */
+    storage->device->spilled++;
+    storage->device->spilled_bytes += storage->size;
+}
+
+/* Memory that was adopted becomes the storage, or is given up. */
+static int store_adopted(struct gb_store *store, const struct gb_domain_key *key,
+                         struct gb_user *user, const struct gb_adoption *adoptions, unsigned count,
+                         struct gb_memory *memories, struct gb_storage **out,
+                         struct gb_error *error)
+{
+    struct gb_storage *storage = gb_storage_new(store, key, user, count);
+
+    if (storage)
+        storage->adopted = true;
+    for (unsigned i = 0; i < count; i++) {
+        struct gb_segment *segment = storage
+                                         ? gb_segment_new(store, GB_SEGMENT_ADOPTED, key, user,
+                                                          adoptions[i].handle.bytes, &memories[i])
+                                         : NULL;
+
+        if (segment) {
+            gb_storage_place_in(storage, segment, NULL);
+            storage->size += segment->bytes;
+            continue;
+        }
+        gb_memory_discard(key->device, &memories[i]);
+        gb_storage_unref(store, storage);
+        storage = NULL;
+    }
+    if (!storage)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
+    storage->key.share = storage->share;
+    gb_storage_charge(storage, storage->bytes);
+    *out = storage;
+    return 0;
+}
+
+/* Whether the budgets allow it. */
+static int check_adoption(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                          const struct gb_adoption *adoptions, unsigned count, uint64_t *shortfall,
+                          struct gb_error *error)
+{
+    uint64_t total = 0;
+    int r;
+
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t bytes =
+            adoptions[i].handle.kind == GB_HANDLE_CUDA_IPC ? 0 : adoptions[i].handle.bytes;
+
+        if (__builtin_add_overflow(total, bytes, &total) || total > device->capacity)
+            return gb_fail(error, GPUBUF_E_NO_SPACE,
+                           "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
+                           device->id, device->capacity);
+    }
+    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, total, error);
+    if (r < 0)
+        return r;
+    if (!make_room(store, device, total, shortfall))
+        return GB_PLACE_FULL;
+    return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
+}
+
+int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
+                   struct gb_storage **out, uint64_t *shortfall, struct gb_making_job **job,
+                   struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    struct gb_memory memories[GB_LIMIT(fds)];
+    int r = check_adoption(store, device, user, adoptions, count, shortfall, error);
+
+    if (r != 0)
+        return r;
+    if (making && making->job)
+        gb_making_take(making, memories);
+    else if (device->mover)
+        return gb_making_adopt(store, device, user, adoptions, count, job, error);
+    else
+        r = gb_adopt_all(device, adoptions, count, memories, error);
+    if (r < 0)
+        return r;
+    return store_adopted(store, key, user, adoptions, count, memories, out, error);
+}

@@ -1,0 +1,278 @@
+/*
+ * Where objects lie: protection domains, their segments, the storage of each object, and the
+ * account of who maps which segment. Decides when a segment is made, kept for reuse, retired,
+ * destroyed. Knows devices by their table of functions; knows no sockets. Not thread-safe: the
+ * loop's.
+ *
+ * A *domain* is (device, share, uid, gid, mode); segments never mix or change domains, so memory
+ * that a client is given was never seen by another domain: it is fresh from the device (zeros) or
+ * was the domain's own. A domain's small objects share segments, placed by an arena; a large one
+ * has a segment of its own, which goes to the domain's spares when it is freed. Registered memory
+ * is a segment that belongs to no domain.
+ */
+#ifndef GB_STORE_H
+#define GB_STORE_H
+
+#include "daemon/base/walk.h"
+#include "daemon/memory/arena.h"
+#include "daemon/memory/device.h"
+#include "daemon/memory/mover.h"
+#include "daemon/memory/user.h"
+#include "daemon/tiers/tier.h"
+
+struct gb_domain_key {
+    struct gb_device *device;
+    enum gb_share share;
+    uid_t uid;
+    gid_t gid;
+    unsigned mode;
+};
+
+struct gb_domain {
+    struct gb_hash_link link;
+    struct gb_domain_key key;
+    struct gb_arena *arena;
+    struct gb_link shared; /* segments in the arena */
+    struct gb_link spares; /* own segments without an object */
+    uint64_t segments;     /* that belong to it, of all kinds */
+};
+
+enum gb_segment_kind { GB_SEGMENT_SHARED, GB_SEGMENT_OWN, GB_SEGMENT_ADOPTED };
+
+struct gb_segment {
+    struct gb_hash_link link; /* by id */
+    struct gb_link place;     /* in the domain's list of shared ones or spares */
+    struct gb_link empties;   /* in the store's list of empty segments, oldest first */
+    uint64_t empty_since_ms;  /* there; 0: not yet noted */
+    struct gb_link of_device; /* in its device's list of all of them */
+    uint64_t id, bytes;
+    enum gb_segment_kind kind;
+    bool empty, retiring;
+    uint64_t
+        charged; /* of its device's budget: its bytes, or 0 for memory that stays its producer's */
+    struct gb_job job;      /* giving it back */
+    struct gb_making *kept; /* whom it was made for, and is not given back before; NULL: nobody */
+    struct gb_store *store;
+    struct gb_device *device;
+    struct gb_domain *domain; /* NULL: adopted */
+    struct gb_user *user;     /* who is charged for it */
+    struct gb_memory memory;
+    struct gb_arena_block *block; /* shared ones */
+    struct gb_link mappings;      /* sessions that map it */
+};
+
+/* One stretch of a storage. */
+struct gb_placement {
+    struct gb_segment *segment;
+    struct gb_range *range; /* NULL: the whole segment */
+    uint64_t offset, bytes;
+};
+
+struct gb_move;
+
+/*
+ * The memory of one object, or of several that are aliases of it. The unit of eviction. It is
+ * *resident* while it lies in segments of its device; its content may also, or only, be in copies in
+ * the tiers below.
+ */
+struct gb_storage {
+    struct gb_store *store;
+    struct gb_link of_state; /* while the journal has it, as … */
+    uint64_t number;         /* … this; 0: it has not */
+    uint64_t references;     /* objects, and who works on it */
+    struct gb_recent recent;
+    struct gb_link objects; /* of the registry's */
+    uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
+    struct gb_domain_key key;
+    struct gb_user *user;     /* whose quota its bytes count for … */
+    uint64_t charged;         /* … there: what was asked for, rounded up, wherever it is now */
+    uint64_t used_ms;         /* when it was last opened or given back */
+    struct gb_device *device; /* the key's */
+    enum gb_share share;
+    bool adopted;
+    bool resident;
+    bool spills;    /* an object of it is to be spilled rather than lost */
+    bool passed;    /* it got its room before older requests did, and is held since */
+    uint64_t size;  /* bytes of content: what a copy holds */
+    uint64_t bytes; /* that it occupies on its device; 0 while it is not there */
+    struct gb_copy *copies[GB_TIERS];
+    struct gb_move *out, *in; /* under way: to a tier below, back from there */
+    struct gb_link waits;     /* requests that wait for the end of these */
+    struct gb_error *failure; /* why the last of them failed, for who waits; owned; NULL */
+    uint64_t stuck_ms;        /* when its driver last could not copy it out; 0: it could */
+    unsigned placement_count, placement_room;
+    struct gb_placement placements[]; /* one, none (no bytes), or one for each registered handle */
+};
+
+/* Someone who maps segments: a session. */
+struct gb_mapper {
+    uint64_t id;
+    struct gb_link mappings;
+    uint64_t bytes; /* of the segments that it maps */
+};
+
+/* Who may write may read: a handle for writing is not followed by one for reading. */
+enum gb_access { GB_ACCESS_NONE, GB_ACCESS_READ, GB_ACCESS_WRITE };
+
+/* That a mapper was given a segment's handle. */
+struct gb_mapping {
+    struct gb_hash_link link; /* by (mapper, segment) */
+    struct gb_link of_mapper, of_segment;
+    struct gb_mapper *mapper;
+    struct gb_segment *segment;
+    enum gb_access access; /* the widest that it was given */
+};
+
+struct gb_store {
+    struct gb_users users;
+    struct gb_hash_table domains, segments, mappings;
+    struct gb_link empties; /* empty segments that are kept, oldest first */
+    struct gb_link making;  /* struct gb_making_job: segments on their way */
+    struct gb_link walks;   /* struct gb_walk: over devices' lists of segments */
+    uint64_t next_segment;
+    uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
+    /* Told when a mapper should unmap a segment. */
+    void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);
+    void *retire_arg;
+    /* Told of what a successor has to know, when it has changed; NULL: there is none. A segment is told
+       once it is made, and before it goes. */
+    void (*on_segment)(void *arg, struct gb_segment *segment, bool made);
+    void (*on_storage)(void *arg, struct gb_storage *storage);
+    void *on_change_arg;
+};
+
+void gb_store_init(struct gb_store *store);
+/* Gives every empty segment back. To be followed by the end of the devices' movers. */
+void gb_store_clear(struct gb_store *store);
+/* After every storage and mapper and job has gone. */
+void gb_store_end(struct gb_store *store);
+
+struct gb_making_job; /* memory that a device is making, or adopting, on its mover's thread */
+
+/* Somebody who waits for such a job. Zeroed: for none. */
+struct gb_making {
+    struct gb_making_job *job; /* under way, or done and its memory not yet taken */
+    struct gb_segment *made;   /* for it, and kept until it has been tried again; NULL: none */
+    int code;                  /* of a job that failed; 0: none has */
+    struct gb_error error;
+};
+
+enum gb_place {
+    GB_PLACE_OK = 0,
+    GB_PLACE_FULL = 1,   /* no room now; *shortfall says how many bytes are missing. Empty segments
+                            may have been given back or asked back */
+    GB_PLACE_MAKING = 2, /* memory is on its way: try again when the device's space has changed */
+};
+
+/*
+ * Storage of `bytes` in a domain, with one reference and no hold: an enum gb_place, or
+ * GPUBUF_E_NO_SPACE (it cannot ever fit), _LIMIT, _DEVICE, _NO_MEMORY. On MAKING *job is what was
+ * begun, for gb_making_attach, or NULL if something begun before will do.
+ */
+int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   uint64_t bytes, struct gb_storage **storage, uint64_t *shortfall,
+                   struct gb_making_job **job, struct gb_error *error);
+
+/* One memory to adopt. The descriptor (-1: none) is duplicated, not taken. */
+struct gb_adoption {
+    struct gb_handle handle;
+    int fd;
+};
+
+/* Storage over registered memory; outcomes as gb_store_place. `making` (NULL on the first try) is
+   what the request waited with: memory that it has adopted meanwhile is taken from there. */
+int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
+                   struct gb_storage **storage, uint64_t *shortfall, struct gb_making_job **job,
+                   struct gb_error *error);
+
+/* Finds room on its device for a storage that has left it; outcomes as gb_store_place. It is not
+   resident before its content is there too. */
+int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                     struct gb_making_job **job, struct gb_error *error);
+/* Gives that room back: its content is in a tier below, or lost. */
+void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
+
+/* Waits for a job; it must not be waited for yet. */
+void gb_making_attach(struct gb_making *making, struct gb_making_job *job);
+/* Waits no more: a segment that comes later serves its domain's next object. */
+void gb_making_end(struct gb_making *making);
+/* It has been tried with what was made for it: that is anybody's now. */
+void gb_making_tried(struct gb_making *making);
+/* Whether what it waits for is not there yet. */
+bool gb_making_busy(const struct gb_making *making);
+
+struct gb_storage *gb_storage_ref(struct gb_storage *storage);
+/* The last reference frees the ranges and the copies; a segment that runs empty is kept, or retired.
+ */
+void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
+
+/* Gives empty segments of a device back until `bytes` are on their way: those that nobody maps, then
+   those that have to be asked back, which count later; the oldest first. Returns the bytes freed at
+   once. */
+uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
+
+/* Gives back what has been empty for `retire_after_ms`, and notes the time for what has run empty since
+   the last call. Returns when to call it again; UINT64_MAX: not before a segment runs empty. */
+uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms);
+
+struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
+
+/* ---- segments: among store.c, making.c and mapper.c ---- */
+
+/* A storage of no placements, for `room` of them; a range (NULL: the whole segment) becomes one; its
+   bytes count for its user. */
+struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain_key *key,
+                                  struct gb_user *user, unsigned room);
+void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
+                         struct gb_range *range);
+void gb_storage_charge(struct gb_storage *storage, uint64_t bytes);
+bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
+/* Enters memory that was made or adopted, as an empty segment, and takes it. NULL if memory is out.
+ */
+struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
+                                  const struct gb_domain_key *key, struct gb_user *user,
+                                  uint64_t bytes, const struct gb_memory *memory);
+/* A mapper less; a segment that was only waiting for that goes. */
+void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
+
+/* Begins to make a segment for a domain on the device's mover; its bytes are charged at once. */
+int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
+                    enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
+                    struct gb_making_job **job, struct gb_error *error);
+/* Begins to adopt. */
+int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                    const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **job,
+                    struct gb_error *error);
+/* Has the device adopt each memory, all or none; a failure says which handle it was. */
+int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, unsigned count,
+                 struct gb_memory *memories, struct gb_error *error);
+/* The memory that an adopting job has brought: `count` of them are the caller's now. */
+void gb_making_take(struct gb_making *making, struct gb_memory *memories);
+/* Gives back memory that became no segment, on the mover's thread if the device has one. */
+void gb_memory_discard(struct gb_device *device, const struct gb_memory *memory);
+/* How many segments are being made or adopted for a user. */
+uint64_t gb_making_count(const struct gb_store *store, const struct gb_user *user);
+/* Whether a shared segment that would hold the bytes is on its way to the domain. */
+bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *key, uint64_t bytes);
+
+/* ---- who maps what: mapper.c ---- */
+
+void gb_mapper_init(struct gb_mapper *mapper, uint64_t id);
+/* Notes that the mapper is given the segment with that access. GPUBUF_E_NO_MEMORY. */
+int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_segment *segment,
+                  enum gb_access access);
+struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_mapper *mapper,
+                                  uint64_t segment);
+/* The mapper has unmapped it; the segment goes if it was only waiting for that. */
+void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping);
+/* What the mapper has mapped, at most so many segments; returns how many. */
+unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most);
+
+/* ---- sizes ---- */
+
+uint64_t gb_store_largest_shared(const struct gb_device *device);
+uint64_t gb_device_retained(const struct gb_device *device);
+uint64_t gb_device_free_bytes(const struct gb_device *device);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * What each uid has: sessions, objects, segments, bytes on each device; and whether that leaves room
+ * for more. Every resource is charged to somebody, so that quotas can be kept. Pure; not thread-safe.
+ */
+#ifndef GB_USER_H
+#define GB_USER_H
+
+#include <sys/types.h>
+
+#include "daemon/base/hash.h"
+#include "daemon/base/list.h"
+#include "daemon/memory/quota.h"
+
+struct gb_users {
+    struct gb_hash_table table;
+    struct gb_link all; /* in the order in which they came */
+    struct gb_quotas quotas;
+};
+
+struct gb_user {
+    struct gb_hash_link link;
+    struct gb_link of_users;
+    struct gb_users *users;
+    const struct gb_quota *quota;
+    uid_t uid;
+    uint64_t references;
+    uint64_t sessions, objects, segments, watches;
+    uint64_t held_bytes, held_fds;     /* kept for its sessions: see limits.h */
+    uint64_t bytes[GB_CONFIG_DEVICES]; /* that its objects occupy, by the device's index */
+};
+
+void gb_users_init(struct gb_users *users);
+/* The record of a uid, made if need be, with a reference added; NULL if memory is out. */
+struct gb_user *gb_user_get(struct gb_users *users, uid_t uid);
+struct gb_user *gb_user_ref(struct gb_user *user);
+void gb_user_unref(struct gb_user *user); /* NULL is fine */
+/* After the last record has gone. */
+void gb_users_end(struct gb_users *users);
+
+/* Whether the user may have so many more (GB_QUOTA_BYTES: on that device; else NULL). GPUBUF_E_LIMIT
+   if not, saying whose quota it is, and how much of it is used and left. */
+int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
+                     const struct gb_device *device, uint64_t more, struct gb_error *error);
+
+#endif

@@ -1,0 +1,111 @@
+/* spill, restore: moving an object by hand, before memory is short or before it is needed. */
+#include <string.h>
+
+#include "daemon/methods/methods.h"
+
+/* ---- spill ---- */
+
+struct spill_params {
+    struct gb_string name, tier;
+};
+
+static const struct gb_field spill_fields[] = {
+    GB_FIELD(struct spill_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+             GB_LIMIT(name_bytes)),
+    GB_FIELD(struct spill_params, tier, GB_FIELD_STRING, 0, 0, 0),
+};
+
+/* The tier that was said; if none was, the first one that there is for the device. */
+static int read_tier(struct gb_call *call, const struct gb_string *text,
+                     const struct gb_device *device, enum gb_tier_kind *tier)
+{
+    bool known = !text->text;
+
+    for (int i = 0; i < GB_TIERS; i++) {
+        bool meant = !text->text || strcmp(text->text, gb_tier_name((enum gb_tier_kind)i)) == 0;
+
+        known |= meant;
+        *tier = (enum gb_tier_kind)i;
+        if (meant && gb_spill_has(&call->server->spill, device, *tier))
+            return 0;
+    }
+    if (!known)
+        return gb_fail_at(&call->error, GB_PARAM("tier"),
+                          "expected \"host\" or \"disk\", found \"%.32s\"", text->text);
+    return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                   "there is no %s%stier below %s; --tier makes one", text->text ? text->text : "",
+                   text->text ? " " : "", device->id);
+}
+
+static int check_free(struct gb_call *call, const struct gb_string *name,
+                      const struct gb_storage *storage)
+{
+    if (!storage->resident || storage->recent.holds == 0)
+        return 0;
+    return gb_call_fail_name(
+        call, GPUBUF_E_BUSY, name, "\"%s\" cannot leave: %llu leases, %llu pins or keeps%s",
+        name->text, (unsigned long long)storage->leases, (unsigned long long)storage->pins,
+        storage->leases + storage->pins < storage->recent.holds ? ", and work that is not done"
+                                                                : "");
+}
+
+static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct spill_params *params = p;
+    struct gb_demand demand = gb_call_demand(call);
+    struct gb_storage *storage;
+    struct gb_object *object;
+    enum gb_tier_kind tier = GB_TIER_HOST;
+    int r = gb_call_find_changeable(call, &params->name, &object);
+
+    (void)present;
+    if (r == 0)
+        r = read_tier(call, &params->tier, object->storage->device, &tier);
+    if (r == 0)
+        r = check_free(call, &params->name, object->storage);
+    if (r == 0)
+        r = gb_call_move_failure(call, object->storage);
+    if (r < 0)
+        return r;
+    storage = object->storage;
+    r = gb_spill_out(&call->server->spill, storage, tier, &demand, &call->error);
+    if (r == GB_MOVING)
+        return gb_call_wait_move(call, storage, NULL);
+    if (r == GB_MOVE_FULL)
+        return gb_call_wait_tier(call, storage->device, demand.lacks);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_spill = {
+    GB_METHOD_ROW("spill", 0, spill_fields, handle_spill, struct spill_params)};
+
+/* ---- restore ---- */
+
+struct restore_params {
+    struct gb_string name;
+    uint64_t wait_ms;
+};
+
+static const struct gb_field restore_fields[] = {
+    GB_FIELD(struct restore_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+             GB_LIMIT(name_bytes)),
+    GB_FIELD(struct restore_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+};
+
+static int handle_restore(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct restore_params *params = p;
+    struct gb_object *object;
+    int r = gb_call_find(call, &params->name, &object);
+
+    (void)present;
+    if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))
+        return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
+                                 params->name.text, gb_wait_failure(call->wait)->message);
+    if (r == 0)
+        r = gb_call_restore(call, object, NULL, params->wait_ms);
+    return r == 0 ? gb_call_empty(call) : r;
+}
+
+const struct gb_method gb_method_restore = {
+    GB_METHOD_ROW("restore", 0, restore_fields, handle_restore, struct restore_params)};

@@ -1,0 +1,208 @@
+/* delete, list, stat, pin, unpin: what is done with names. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/methods/methods.h"
+
+/* ---- delete ---- */
+
+struct delete_params {
+    struct gb_string name;
+    struct gb_json names;
+    uint64_t version;
+};
+
+static const struct gb_field delete_fields[] = {
+    GB_FIELD(struct delete_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct delete_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
+    GB_FIELD(struct delete_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
+};
+
+static int delete_one(struct gb_call *call, const struct gb_string *name, uint64_t version)
+{
+    struct gb_object *object;
+    int r = gb_call_find_changeable(call, name, &object);
+
+    if (r < 0)
+        return r;
+    if (version && object->version != version)
+        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
+                                 "\"%s\" is at version %" PRIu64 ", not %" PRIu64, name->text,
+                                 object->version, version);
+    gb_registry_unname(&call->server->registry, object, GB_EVENT_DELETED);
+    return 0;
+}
+
+static int delete_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
+{
+    struct gb_string name;
+    int r = gb_json_string(item, 0, path, call->pool, &name, &call->error);
+
+    return r < 0 ? r : delete_one(call, &name, 0);
+}
+
+static int handle_delete(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct delete_params *params = p;
+    int r;
+
+    (void)present;
+    if (!params->name.text == !params->names.text)
+        return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
+    if (params->names.text && params->version)
+        return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
+    if (params->names.text)
+        return gb_call_each(call, params->names, "names", delete_item);
+    r = delete_one(call, &params->name, params->version);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_delete = {
+    GB_METHOD_ROW("delete", 0, delete_fields, handle_delete, struct delete_params)};
+
+/* ---- list ---- */
+
+struct list_params {
+    struct gb_string prefix, cursor;
+    uint64_t limit;
+};
+
+static const struct gb_field list_fields[] = {
+    GB_FIELD(struct list_params, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct list_params, limit, GB_FIELD_UINT, 0, 1, GB_LIMIT(list)),
+    GB_FIELD(struct list_params, cursor, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+};
+
+/* How many names are looked at for one answer, visible or not: the loop must go on. */
+#define LOOK_LIMIT 20000u
+
+/* A walk over names with a prefix. It goes on after the last one that was looked at, which is also the
+   cursor: that stays good whatever becomes of the name. */
+struct name_walk {
+    const struct gb_names *names;
+    const struct gb_string *prefix;
+    struct gb_name *next;
+    char last[GB_LIMIT(name_bytes)];
+    size_t last_length;
+    uint64_t looked;
+};
+
+/* Pauses now and then, after which it looks for its place. NULL at the end. */
+static struct gb_object *next_object(struct gb_call *call, struct name_walk *walk)
+{
+    uint64_t pauses = call->server->pauses;
+    struct gb_object *object;
+
+    if (++walk->looked % GB_CALL_PAUSE_ITEMS == 0)
+        gb_call_pause(call);
+    if (call->server->pauses != pauses)
+        walk->next = gb_names_lower(walk->names, walk->last, walk->last_length, true);
+    if (!walk->next)
+        return NULL;
+    object = GB_CONTAINER(walk->next, struct gb_object, index);
+    if (object->name_length < walk->prefix->length ||
+        memcmp(object->name, walk->prefix->text, walk->prefix->length) != 0)
+        return NULL;
+    return object;
+}
+
+static void pass(struct name_walk *walk, const struct gb_object *object)
+{
+    walk->last_length = object->name_length;
+    memcpy(walk->last, object->name, object->name_length);
+    walk->next = gb_names_next(walk->next);
+}
+
+static int handle_list(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct list_params *params = p;
+    struct gb_string prefix = params->prefix.text ? params->prefix : (struct gb_string){"", 0};
+    struct gb_string first = params->cursor.text ? params->cursor : prefix;
+    struct name_walk walk = {.names = &call->server->registry.names, .prefix = &prefix};
+    uint64_t limit = params->limit ? params->limit : GB_LIMIT(list), count = 0;
+    struct gb_object *object;
+
+    (void)present;
+    if (first.length < prefix.length || memcmp(first.text, prefix.text, prefix.length) != 0)
+        return gb_fail(&call->error, GPUBUF_E_STALE,
+                       "the cursor \"%s\" does not belong to the prefix \"%s\"", first.text,
+                       prefix.text);
+    walk.next = gb_names_lower(walk.names, first.text, first.length, params->cursor.text != NULL);
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
+    while ((object = next_object(call, &walk)) && count < limit && walk.looked <= LOOK_LIMIT) {
+        pass(&walk, object);
+        if (!gb_session_may_read(call->session, object))
+            continue;
+        if (count++ > 0)
+            gb_write_char(call->writer, ',');
+        gb_object_write_idle(call->writer, object, false, call->server->registry.now_ms);
+    }
+    gb_write_char(call->writer, ']');
+    if (object && walk.last_length > 0) {
+        GB_WRITE_LITERAL(call->writer, ",\"cursor\":");
+        gb_write_string(call->writer, walk.last, walk.last_length);
+    }
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_list = {
+    GB_METHOD_ROW("list", 0, list_fields, handle_list, struct list_params)};
+
+/* ---- stat, pin, unpin ---- */
+
+struct name_params {
+    struct gb_string name;
+};
+
+static const struct gb_field name_fields[] = {
+    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+};
+
+static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct name_params *params = p;
+    struct gb_object *object;
+    int r = gb_call_find(call, &params->name, &object);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"object\":");
+    gb_object_write_idle(call->writer, object, true, call->server->registry.now_ms);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_stat = {
+    GB_METHOD_ROW("stat", 0, name_fields, handle_stat, struct name_params)};
+
+static int set_pin(struct gb_call *call, const struct name_params *params, bool pin)
+{
+    struct gb_object *object;
+    int r = gb_call_find_changeable(call, &params->name, &object);
+
+    if (r < 0)
+        return r;
+    gb_object_pin(object, pin);
+    return gb_call_empty(call);
+}
+
+static int handle_pin(struct gb_call *call, const void *p, uint64_t present)
+{
+    (void)present;
+    return set_pin(call, p, true);
+}
+
+static int handle_unpin(struct gb_call *call, const void *p, uint64_t present)
+{
+    (void)present;
+    return set_pin(call, p, false);
+}
+
+const struct gb_method gb_method_pin = {
+    GB_METHOD_ROW("pin", 0, name_fields, handle_pin, struct name_params)};
+const struct gb_method gb_method_unpin = {
+    GB_METHOD_ROW("unpin", 0, name_fields, handle_unpin, struct name_params)};

@@ -1,0 +1,659 @@
+/* open, release, hello: how sessions come to their leases, and give them back. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/methods/methods.h"
+
+/* ---- open ---- */
+
+struct open_params {
+    struct gb_string name, segments;
+    struct gb_json names;
+    uint64_t version, wait_ms;
+};
+
+static const struct gb_field open_fields[] = {
+    GB_FIELD(struct open_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct open_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
+    GB_FIELD(struct open_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
+    GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+    GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
+};
+
+/* Besides 0 and negative codes. */
+enum opened {
+    DOES_NOT_FIT = 1, /* the segments into one message */
+    COMES_BACK = 2    /* the content from a tier below: the request waits */
+};
+
+/* A read lease on the name's current version, and its segments for the reply. */
+static int open_one(struct gb_call *call, const struct open_params *params,
+                    const struct gb_string *name, bool all, struct gb_segments *segments,
+                    struct gb_lease **lease)
+{
+    const struct gb_limits *limits = &call->server->config->limits;
+    uint64_t version = params->version;
+    struct gb_object *object;
+    struct gb_metrics *metrics = &call->server->metrics;
+    int r = gb_call_find(call, name, &object);
+
+    if (r < 0) {
+        metrics->misses += !call->wait; /* one that waited has been counted */
+        return r;
+    }
+    metrics->hits += !call->wait;
+    if (version && object->version != version)
+        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
+                                 "\"%s\" is at version %" PRIu64 ", and version %" PRIu64
+                                 " is no more",
+                                 name->text, object->version, version);
+    if (call->session->holder.count >= limits->session_leases)
+        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
+                             "leases of a session");
+    if (!object->storage->resident) {
+        r = gb_call_restore(call, object, params->wait_ms > 0 ? name : NULL, params->wait_ms);
+        if (r != 0)
+            return r == GB_WAITS ? COMES_BACK : r;
+    }
+    *lease =
+        gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
+    if (!*lease)
+        return gb_call_no_memory(call);
+    /* Last, since what is noted here as given must be sent. */
+    r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
+    if (r != 0) {
+        gb_lease_end(&call->server->registry, *lease);
+        *lease = NULL;
+    }
+    return r;
+}
+
+static int open_name(struct gb_call *call, const struct open_params *params, bool all)
+{
+    struct gb_segments segments = {0};
+    struct gb_lease *lease;
+    int r = open_one(call, params, &params->name, all, &segments, &lease);
+
+    if (r == COMES_BACK)
+        return GB_WAITS;
+    if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))
+        return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
+                                 params->name.text, gb_wait_failure(call->wait)->message);
+    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0) {
+        if (!call->last_try)
+            return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
+        return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, &params->name,
+                                 "\"%s\" did not appear within %" PRIu64 " ms", params->name.text,
+                                 params->wait_ms);
+    }
+    if (r < 0)
+        return r;
+    return gb_call_grant(call, lease, &segments);
+}
+
+/* Kept free in a message: for each name that is still to come, an entry that says that it did not
+   fit; for the segments and the envelope. */
+#define ENTRY_ROOM 160u
+#define TAIL_ROOM 8192u
+
+static void write_entry_error(struct gb_call *call, struct gb_writer *list)
+{
+    int code = call->error.code > -32000 ? GPUBUF_E_INTERNAL : call->error.code;
+
+    gb_write_format(list, "{\"error\":{\"code\":%d,\"message\":", code);
+    gb_write_cstring(list, call->error.message);
+    gb_write_format(list, ",\"data\":{\"kind\":\"%s\"", gb_error_kind(code));
+    if (call->error.name[0]) {
+        GB_WRITE_LITERAL(list, ",\"name\":");
+        gb_write_cstring(list, call->error.name);
+    }
+    if (call->error.limit) {
+        gb_metrics_limit(&call->server->metrics, call->error.limit);
+        gb_write_format(list, ",\"limit\":\"%s\"", call->error.limit);
+    }
+    GB_WRITE_LITERAL(list, "}}}");
+}
+
+static void write_entry(struct gb_call *call, const struct open_params *params,
+                        const struct gb_string *name, bool all, struct gb_segments *segments,
+                        struct gb_lease **lease, struct gb_writer *list)
+{
+    int r = open_one(call, params, name, all, segments, lease);
+
+    if (r == DOES_NOT_FIT)
+        gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
+    if (r == COMES_BACK) /* it left again for the sake of the others */
+        gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
+    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
+        gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
+                          "\"%s\" did not appear within %" PRIu64 " ms", name->text,
+                          params->wait_ms);
+    if (r != 0) {
+        write_entry_error(call, list);
+        return;
+    }
+    gb_write_char(list, '{');
+    gb_lease_write(list, *lease);
+    gb_write_char(list, '}');
+}
+
+static void write_no_room(struct gb_call *call, struct gb_writer *list)
+{
+    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask again");
+    write_entry_error(call, list);
+}
+
+/* What a request for many names has got so far. */
+struct opening {
+    struct gb_segments segments;
+    struct gb_lease **leases;
+    size_t count;
+    uint64_t hits, misses; /* that were counted */
+};
+
+static void undo(struct gb_call *call, struct opening *opening)
+{
+    while (opening->count > 0)
+        gb_lease_end(&call->server->registry, opening->leases[--opening->count]);
+    gb_segments_forget(call, &opening->segments, 0);
+    call->server->metrics.hits -= opening->hits;
+    call->server->metrics.misses -= opening->misses;
+}
+
+/* One entry: a lease and its object, or why not. `left` names come after it. False if the message has
+   no room for it. */
+static bool open_entry(struct gb_call *call, const struct open_params *params,
+                       const struct gb_string *name, bool all, size_t left, struct opening *opening)
+{
+    struct gb_writer *list = call->writer;
+    const struct gb_metrics *metrics = &call->server->metrics;
+    uint64_t hits = metrics->hits, misses = metrics->misses;
+    unsigned segments = opening->segments.count;
+    struct gb_lease *lease = NULL;
+    size_t before = list->length;
+
+    write_entry(call, params, name, all, &opening->segments, &lease, list);
+    opening->hits += metrics->hits - hits;
+    opening->misses += metrics->misses - misses;
+    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes)) {
+        if (lease)
+            opening->leases[opening->count++] = lease;
+        return true;
+    }
+    if (lease)
+        gb_lease_end(&call->server->registry, lease);
+    gb_segments_forget(call, &opening->segments, segments);
+    list->length = before;
+    write_no_room(call, list);
+    return false;
+}
+
+static bool all_there(struct gb_call *call, const struct gb_string *names, size_t count)
+{
+    struct gb_object *object;
+
+    for (size_t i = 0; i < count; i++)
+        if (gb_call_find(call, &names[i], &object) < 0)
+            return false;
+    return true;
+}
+
+/* The content of a name, if it is not on its device. */
+static struct gb_object *find_away(struct gb_call *call, const struct gb_string *name)
+{
+    struct gb_object *object;
+
+    return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
+}
+
+/* Begins to bring back what is not on its device; true if the request has to wait for that. Until it
+   is answered nothing of what it asks for leaves. */
+static bool restore_names(struct gb_call *call, const struct open_params *params,
+                          const struct gb_string *names, size_t count)
+{
+    bool first = !call->wait, waits = false, for_space = false;
+    struct gb_object *object, *moving = NULL;
+
+    /* One wait at a time: for the first that has no room yet, and only then for what has. */
+    for (size_t i = 0; i < count && !for_space; i++) {
+        object = find_away(call, &names[i]);
+        if (object && !object->storage->in &&
+            gb_call_restore(call, object, NULL, params->wait_ms) == GB_WAITS) {
+            waits = true;
+            for_space = !object->storage->in;
+        }
+        if (object && object->storage->in)
+            moving = object;
+    }
+    if (moving && !for_space)
+        waits |= gb_call_restore(call, moving, NULL, params->wait_ms) == GB_WAITS;
+    for (size_t i = 0; waits && first && i < count; i++)
+        if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
+            gb_wait_hold(call->wait,
+                         object->storage); /* if memory is out it may have to come again */
+    return waits;
+}
+
+/* Whether a name, in a pause, went away that was there before, or its content did. */
+static bool has_gone(struct gb_call *call, const struct open_params *params,
+                     const struct gb_string *name)
+{
+    struct gb_object *object;
+
+    if (gb_call_find(call, name, &object) < 0)
+        return params->wait_ms > 0;
+    return !object->storage->resident;
+}
+
+/* Opens all, pausing, in which case everything is there as far as can be told without a pause. False,
+   with nothing changed, if that turns out to be so no longer. */
+static bool open_entries(struct gb_call *call, const struct open_params *params,
+                         const struct gb_string *names, size_t count, bool all, bool pauses,
+                         struct opening *opening)
+{
+    struct gb_writer *list = call->writer;
+    uint64_t before = call->server->pauses;
+    bool room = true;
+
+    gb_writer_reset(list);
+    if (call->id.text)
+        gb_rpc_begin_result(list, call->id, 0);
+    GB_WRITE_LITERAL(list, "{\"objects\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (pauses && i % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
+        if (call->server->pauses != before && has_gone(call, params, &names[i])) {
+            undo(call, opening);
+            return false;
+        }
+        if (i > 0)
+            gb_write_char(list, ',');
+        if (room)
+            room = open_entry(call, params, &names[i], all, count - i - 1, opening);
+        else
+            write_no_room(call, list); /* not tried: one after another could be written in vain */
+    }
+    return true;
+}
+
+/* After the entries, since only now it is known how many descriptors come along. */
+static int end_answer(struct gb_call *call, const struct opening *opening)
+{
+    GB_WRITE_LITERAL(call->writer, "],");
+    gb_segments_write(call->writer, &opening->segments);
+    gb_write_char(call->writer, '}');
+    if (call->reply_fd_count > 0)
+        gb_write_format(call->writer, ",\"fds\":%u", call->reply_fd_count);
+    return GB_DONE;
+}
+
+/* Whether everything can be opened without waiting, as far as can be told with pauses. */
+static bool seem_ready(struct gb_call *call, const struct open_params *params,
+                       const struct gb_string *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
+        if (has_gone(call, params, &names[i]))
+            return false;
+    }
+    return true;
+}
+
+static int open_names(struct gb_call *call, const struct open_params *params, bool all)
+{
+    struct opening opening = {.count = 0};
+    struct gb_string *names = NULL;
+    size_t count = 0;
+    int r;
+
+    gb_call_share(call, call->pool);
+    r = gb_call_strings(call, params->names, "names", &names, &count);
+    gb_call_alone(call->pool);
+    if (r < 0)
+        return r;
+    opening.leases = gb_pool_alloc(call->pool, count * sizeof(struct gb_lease *));
+    if (!opening.leases)
+        return gb_call_no_memory(call);
+    if (seem_ready(call, params, names, count) &&
+        open_entries(call, params, names, count, all, true, &opening))
+        return end_answer(call, &opening);
+    if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
+        call->server->metrics.misses += !call->wait;
+        return gb_call_wait_names(call, names, count, params->wait_ms);
+    }
+    if (restore_names(call, params, names, count))
+        return GB_WAITS;
+    open_entries(call, params, names, count, all, false, &opening);
+    return end_answer(call, &opening);
+}
+
+static int handle_open(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct open_params *params = p;
+    bool all = params->segments.text && strcmp(params->segments.text, "all") == 0;
+
+    (void)present;
+    if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("segments"),
+                          "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
+    if (!params->name.text == !params->names.text)
+        return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
+    if (params->name.text)
+        return open_name(call, params, all);
+    if (params->version)
+        return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
+    return open_names(call, params, all);
+}
+
+const struct gb_method gb_method_open = {
+    GB_METHOD_ROW("open", GB_METHOD_APART, open_fields, handle_open, struct open_params)};
+
+/* ---- release ---- */
+
+struct release_params {
+    uint64_t lease;
+    struct gb_json leases;
+};
+
+static const struct gb_field release_fields[] = {
+    GB_FIELD(struct release_params, lease, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct release_params, leases, GB_FIELD_ARRAY, 0, 0, 0),
+};
+
+static int release_one(struct gb_call *call, uint64_t id)
+{
+    struct gb_lease *lease;
+    int r = gb_call_lease(call, id, &lease);
+
+    if (r < 0)
+        return r;
+    if (lease->write)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "lease %" PRIu64 " is on an unsealed object: seal or abort it", id);
+    gb_lease_end(&call->server->registry, lease);
+    return 0;
+}
+
+static int release_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
+{
+    uint64_t id;
+    int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
+
+    return r < 0 ? r : release_one(call, id);
+}
+
+static int handle_release(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct release_params *params = p;
+    int r;
+
+    if (!(present & 1) == !params->leases.text)
+        return gb_fail_at(&call->error, &gb_params_path, "expected either lease or leases");
+    if (params->leases.text)
+        return gb_call_each(call, params->leases, "leases", release_item);
+    r = release_one(call, params->lease);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_release = {GB_METHOD_ROW(
+    "release", GB_METHOD_APART, release_fields, handle_release, struct release_params)};
+
+/* ---- hello ---- */
+
+struct hello_params {
+    uint64_t protocol;
+    struct gb_string client;
+    struct gb_json resume;
+};
+
+static const struct gb_field hello_fields[] = {
+    GB_FIELD(struct hello_params, protocol, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct hello_params, client, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct hello_params, resume, GB_FIELD_OBJECT, 0, 0, 0),
+};
+
+struct resume_params {
+    struct gb_string instance;
+    struct gb_json objects;
+};
+
+struct resumed_object {
+    struct gb_string name;
+    uint64_t version, segment, offset;
+};
+
+struct resume {
+    bool same_instance;
+    struct resumed_object *objects;
+    size_t count;
+};
+
+static void write_devices(struct gb_call *call)
+{
+    struct gb_server *server = call->server;
+
+    GB_WRITE_LITERAL(call->writer, "\"devices\":[");
+    for (unsigned i = 0; i < server->device_count; i++) {
+        const struct gb_device *device = server->devices[i];
+
+        if (i > 0)
+            gb_write_char(call->writer, ',');
+        gb_device_write(call->writer, device, i == 0);
+    }
+    gb_write_char(call->writer, ']');
+}
+
+static void write_limits(struct gb_call *call)
+{
+    const struct gb_quota *quota = call->session->user->quota;
+    struct gb_limits own = call->server->config->limits, *limits = &own;
+    const char *separator = "";
+
+    own.user_sessions = quota->sessions;
+    own.user_objects = quota->objects;
+    own.user_segments = quota->segments;
+    own.user_bytes = quota->bytes[0]; /* on the default device */
+    GB_WRITE_LITERAL(call->writer, "\"limits\":{");
+#define WRITE_LIMIT(name, value, text)                                                             \
+    gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name);            \
+    separator = ",";
+    GB_LIMIT_MAP(WRITE_LIMIT)
+#undef WRITE_LIMIT
+    gb_write_char(call->writer, '}');
+}
+
+/* A lease for somebody who has mapped the object's segments already: they count as given. */
+static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object)
+{
+    struct gb_server *server = call->server;
+    struct gb_lease *lease =
+        gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
+
+    for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
+        if (gb_mapper_add(&server->store, &call->session->mapper,
+                          object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
+            gb_lease_end(&server->registry, lease);
+            lease = NULL;
+        }
+    return lease;
+}
+
+struct first_buffer {
+    uint64_t segment, offset;
+    bool found;
+};
+
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct first_buffer *first = arg;
+
+    if (buffer->bytes == 0 || first->found)
+        return 0;
+    *first = (struct first_buffer){buffer->segment, buffer->offset, true};
+    return 0;
+}
+
+/* Whether the object still lies where the client has mapped it: it may have left its device in
+   between, and have come back elsewhere. */
+static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
+{
+    struct first_buffer first = {0};
+    struct gb_layout layout;
+    struct gb_pool pool = {0};
+
+    if (!object->storage->resident)
+        return false;
+    if (!wanted->segment)
+        return true;
+    if (gb_object_layout(object, &gb_params_path, &pool, &layout, NULL) == 0)
+        gb_layout_each(&layout, take_first, &first);
+    gb_pool_end(&pool);
+    return first.segment == wanted->segment && first.offset == wanted->offset;
+}
+
+static int read_resumed(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                        struct resumed_object *wanted)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resumed_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
+    };
+
+    memset(wanted, 0, sizeof(*wanted));
+    if (gb_json_type(item) != GB_JSON_OBJECT)
+        return gb_fail_at(&call->error, path, "expected an object");
+    return gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+                        &call->error);
+}
+
+/* All of `resume`, before anything of it is granted: what is refused has changed nothing. */
+static int read_resume(struct gb_call *call, struct gb_json value, struct resume *resume)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path objects_path = {.up = GB_PARAM("resume"), .key = "objects"};
+    struct resume_params params = {0};
+    struct gb_json_walk walk;
+    struct gb_json item;
+    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
+                         &params, NULL, &call->error);
+
+    if (r < 0)
+        return r;
+    resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
+    resume->objects = gb_pool_alloc(call->pool, (gb_json_count(params.objects, call->pool) + 1) *
+                                                    sizeof(*resume->objects));
+    if (!resume->objects)
+        return gb_call_no_memory(call);
+    for (walk = gb_json_walk(params.objects, call->pool); gb_json_next(&walk, NULL, &item);
+         resume->count++) {
+        struct gb_path path = {.up = &objects_path, .index = resume->count};
+
+        r = read_resumed(call, item, &path, &resume->objects[resume->count]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The leases that the client had before its connection broke: granted anew where that version is still
+   there, else null. */
+static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
+{
+    gb_writer_reset(list);
+    GB_FAILPOINT(RESUME_BEGIN);
+    for (size_t i = 0; i < resume->count; i++) {
+        const struct resumed_object *wanted = &resume->objects[i];
+        const struct gb_string *name = &wanted->name;
+        struct gb_object *object =
+            gb_registry_find(&call->server->registry, name->text, name->length);
+        struct gb_lease *lease = NULL;
+
+        if (!object || object->version != wanted->version)
+            object =
+                gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
+        if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
+            lies_there(object, wanted) &&
+            call->session->holder.count < call->server->config->limits.session_leases)
+            lease = resume_lease(call, object);
+        if (i > 0)
+            gb_write_char(list, ',');
+        if (lease)
+            gb_write_uint(list, lease->id);
+        else
+            GB_WRITE_LITERAL(list, "null");
+        GB_FAILPOINT(RESUME_LEASE);
+    }
+    GB_FAILPOINT(RESUME_DONE);
+}
+
+static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)
+{
+    struct gb_session *session = call->session;
+    char *name = NULL;
+    int r = 0;
+
+    if (session->greeted && !params->resume.text)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "hello was said before; it is the first call, and said again only to resume "
+                       "more leases");
+    if (params->protocol != GPUBUF_PROTOCOL)
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "protocol %" PRIu64 " is unknown here; this daemon speaks %d",
+                       params->protocol, GPUBUF_PROTOCOL);
+    if (params->resume.text)
+        r = read_resume(call, params->resume, resume);
+    if (r < 0)
+        return r;
+    if (params->client.text && !(name = strdup(params->client.text)))
+        return gb_call_no_memory(call);
+    if (name) {
+        free(session->client);
+        session->client = name;
+    }
+    session->greeted = true;
+    return 0;
+}
+
+static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct hello_params *params = p;
+    struct gb_server *server = call->server;
+    struct gb_writer *list = &server->desk.list_writer;
+    struct resume resume = {0};
+    int r = greet(call, params, &resume);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    if (params->resume.text)
+        grant_resumed(call, &resume, list);
+    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
+    gb_call_begin_result(call);
+    gb_write_format(call->writer,
+                    "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",
+                    GPUBUF_PROTOCOL, GPUBUF_VERSION, server->instance);
+    gb_write_uint(call->writer, call->session->id);
+    gb_write_char(call->writer, ',');
+    write_devices(call);
+    gb_write_char(call->writer, ',');
+    write_limits(call);
+    if (params->resume.text) {
+        GB_WRITE_LITERAL(call->writer, ",\"resumed\":[");
+        gb_write(call->writer, list->data, list->length);
+        gb_write_char(call->writer, ']');
+        call->writer->failed |= list->failed;
+    }
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_hello = {
+    GB_METHOD_ROW("hello", 0, hello_fields, handle_hello, struct hello_params)};

@@ -1,0 +1,257 @@
+/* why: what keeps an object where it is, or what leaves before it does. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/methods/methods.h"
+
+/* Looking up a place in the order of use ends after so many: the loop has more to do. */
+#define LOOK_LIMIT 8192u
+
+struct why_params {
+    struct gb_string name;
+};
+
+static const struct gb_field why_fields[] = {
+    GB_FIELD(struct why_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+};
+
+/* The answer at work. */
+struct answer {
+    struct gb_call *call;
+    const struct gb_storage *storage;
+    const char *separator;
+    bool truncated;
+};
+
+static const struct gb_object *object_at(const struct gb_link *link)
+{
+    return GB_CONTAINER(link, const struct gb_object, of_storage);
+}
+
+/* Whether the answer has room for another element of its list, which is then begun. */
+static bool begin_item(struct answer *answer)
+{
+    struct gb_writer *writer = answer->call->writer;
+
+    if (writer->length > GB_ANSWER_ROOM) {
+        answer->truncated = true;
+        return false;
+    }
+    gb_write_text(writer, answer->separator);
+    answer->separator = ",";
+    return true;
+}
+
+static bool begin_reason(struct answer *answer, const char *kind)
+{
+    if (!begin_item(answer))
+        return false;
+    gb_write_format(answer->call->writer, "{\"kind\":\"%s\"", kind);
+    return true;
+}
+
+/* ---- what holds it ---- */
+
+static void write_name_reason(struct answer *answer, const char *kind,
+                              const struct gb_object *object)
+{
+    if (!begin_reason(answer, kind))
+        return;
+    GB_WRITE_LITERAL(answer->call->writer, ",\"name\":");
+    gb_write_string(answer->call->writer, object->name, object->name_length);
+    gb_write_char(answer->call->writer, '}');
+}
+
+static void write_leases(struct answer *answer, const struct gb_object *object)
+{
+    const struct gb_holder *grace = &answer->call->server->state.grace;
+    struct gb_writer *writer = answer->call->writer;
+    uint64_t now = gb_now_ms();
+
+    for (const struct gb_link *link = object->leases.next; link != &object->leases;
+         link = link->next) {
+        const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_object);
+
+        if (lease->holder == grace) { /* no session has it */
+            write_name_reason(answer, "grace", object);
+            continue;
+        }
+        if (!begin_reason(answer, "leased"))
+            return;
+        gb_write_char(writer, ',');
+        gb_lease_write_holder(writer, lease, now);
+        gb_write_char(writer, '}');
+    }
+}
+
+/* Of names that one may not open, only how many there are. */
+static void write_others(struct answer *answer, const char *kind, uint64_t others)
+{
+    if (others > 0 && begin_reason(answer, kind))
+        gb_write_format(answer->call->writer, ",\"others\":%" PRIu64 "}", others);
+}
+
+static void write_reasons(struct answer *answer)
+{
+    const struct gb_storage *storage = answer->storage;
+    uint64_t leases = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
+
+    answer->separator = "";
+    if (storage->size == 0 && begin_reason(answer, "empty"))
+        gb_write_char(answer->call->writer, '}');
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *object = object_at(link);
+        bool told = gb_session_may_read(answer->call->session, object);
+        bool keep = object->named && object->evict == GB_EVICT_KEEP;
+
+        held += object->lease_count + object->pinned + keep + object->unsettled;
+        if (told) {
+            write_leases(answer, object);
+            if (object->pinned)
+                write_name_reason(answer, "pinned", object);
+            if (keep)
+                write_name_reason(answer, "keep", object);
+            if (object->unsettled)
+                write_name_reason(answer, "unsettled", object);
+        } else {
+            leases += object->lease_count;
+            pins += object->pinned;
+            keeps += keep;
+            unsettled += object->unsettled;
+        }
+    }
+    write_others(answer, "leased", leases);
+    write_others(answer, "pinned", pins);
+    write_others(answer, "keep", keeps);
+    write_others(answer, "unsettled", unsettled);
+    write_others(answer, "request", storage->recent.holds - held);
+}
+
+/* ---- where it stands ---- */
+
+/* The list whose order it leaves by: its device's, or that of the tier which has it. */
+static const struct gb_recent *recent_of(const struct gb_storage *storage)
+{
+    if (storage->resident)
+        return &storage->recent;
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i] && storage->copies[i]->whole)
+            return &storage->copies[i]->recent;
+    return &storage->recent;
+}
+
+static void write_before(struct gb_writer *writer, const struct gb_recent *recent)
+{
+    uint64_t count, bytes;
+    bool all;
+
+    if (!recent->in || recent->holds > 0) /* on its way */
+        return;
+    all = gb_recent_before(recent, LOOK_LIMIT, &count, &bytes);
+    gb_write_format(writer,
+                    ",\"before\":{\"objects\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"of_objects\":%" PRIu64 ",\"of_bytes\":%" PRIu64 "%s}",
+                    count, bytes, recent->in->count, recent->in->bytes,
+                    all ? "" : ",\"more\":true");
+}
+
+/* Whether it has a name that does not say `drop`. */
+static bool is_wanted(const struct gb_storage *storage)
+{
+    GB_LIST_EACH(&storage->objects, link)
+        if (object_at(link)->named && object_at(link)->evict != GB_EVICT_DROP)
+            return true;
+    return false;
+}
+
+/* Where its content goes when it leaves; NULL with *lost saying why it goes nowhere. */
+static const char *next_place(const struct gb_spill *spill, const struct gb_storage *storage,
+                              const char **lost)
+{
+    int first = storage->resident ? 0 : storage->copies[GB_TIER_HOST] ? GB_TIER_DISK : GB_TIERS;
+
+    *lost = first > 0                        ? "last_tier"
+            : storage->size == 0             ? "empty"
+            : !gb_storage_can_spill(storage) ? "producer"
+            : is_wanted(storage)             ? "no_tier"
+                                             : "drop";
+    for (int kind = first; kind < GB_TIERS; kind++)
+        if ((storage->spills || storage->copies[kind]) &&
+            gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
+            return gb_tier_name((enum gb_tier_kind)kind);
+    return NULL;
+}
+
+static void write_prospect(struct answer *answer)
+{
+    struct gb_writer *writer = answer->call->writer;
+    const struct gb_storage *storage = answer->storage;
+    const char *lost, *next = next_place(&answer->call->server->spill, storage, &lost);
+
+    if (storage->recent.holds == 0)
+        write_before(writer, recent_of(storage));
+    if (next)
+        gb_write_format(writer, ",\"goes_to\":\"%s\"", next);
+    else
+        gb_write_format(writer, ",\"goes_to\":\"nowhere\",\"lost\":\"%s\"", lost);
+    if (storage->out || storage->in)
+        gb_write_format(writer, ",\"moving\":\"%s\"", storage->in ? "in" : "out");
+}
+
+static void write_aliases(struct answer *answer, const struct gb_object *of)
+{
+    uint64_t others = 0;
+
+    answer->separator = "";
+    GB_WRITE_LITERAL(answer->call->writer, ",\"aliases\":[");
+    GB_LIST_EACH(&answer->storage->objects, link) {
+        const struct gb_object *object = object_at(link);
+
+        if (object == of || !object->named)
+            continue;
+        if (!gb_session_may_read(answer->call->session, object))
+            others++;
+        else if (begin_item(answer))
+            gb_write_string(answer->call->writer, object->name, object->name_length);
+    }
+    gb_write_char(answer->call->writer, ']');
+    if (others > 0)
+        gb_write_format(answer->call->writer, ",\"other_aliases\":%" PRIu64, others);
+}
+
+/* The leaving of what has no bytes makes no room: it stays until it is deleted, or its time is over. */
+static bool may_leave(const struct gb_storage *storage)
+{
+    return storage->recent.holds == 0 && storage->size > 0;
+}
+
+static int handle_why(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct why_params *params = p;
+    struct answer answer = {.call = call};
+    struct gb_object *object;
+    uint64_t now = call->server->registry.now_ms;
+    int r = gb_call_find(call, &params->name, &object);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    answer.storage = object->storage;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"object\":");
+    gb_object_write_idle(call->writer, object, false, now);
+    gb_write_format(call->writer, ",\"evictable\":%s,\"reasons\":[",
+                    may_leave(object->storage) ? "true" : "false");
+    write_reasons(&answer);
+    gb_write_char(call->writer, ']');
+    write_aliases(&answer, object);
+    write_prospect(&answer);
+    if (object->deadline.place)
+        gb_write_format(call->writer, ",\"expires_ms\":%" PRIu64,
+                        object->deadline.at > now ? object->deadline.at - now : 0);
+    gb_write_text(call->writer, answer.truncated ? ",\"truncated\":true}" : "}");
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_why = {
+    GB_METHOD_ROW("why", 0, why_fields, handle_why, struct why_params)};

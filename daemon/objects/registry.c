@@ -1,0 +1,670 @@
+#include "daemon/objects/registry.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/failpoint.h"
+
+void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
+{
+    memset(registry, 0, sizeof(*registry));
+    registry->store = store;
+    registry->next_version = registry->next_lease = 1;
+}
+
+void gb_registry_end(struct gb_registry *registry)
+{
+    struct gb_name *name;
+
+    registry->on_event = NULL;
+    while ((name = gb_names_lower(&registry->names, "", 0, false)))
+        gb_registry_unname(registry, GB_CONTAINER(name, struct gb_object, index), GB_EVENT_DELETED);
+    assert(registry->leases.count == 0 && registry->objects == 0);
+    gb_names_end(&registry->names);
+    gb_hash_end(&registry->leases);
+    gb_deadlines_end(&registry->deadlines);
+}
+
+/* What a successor has to know of it has changed. */
+static void note_change(struct gb_storage *storage)
+{
+    if (storage->store->on_storage)
+        storage->store->on_storage(storage->store->on_change_arg, storage);
+}
+
+/* ---- objects ---- */
+
+struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
+                                struct gb_storage *storage, struct gb_user *owner)
+{
+    struct gb_object *object = calloc(1, sizeof(*object) + name_length + 1);
+
+    if (!object)
+        return NULL;
+    memcpy(object->name, name, name_length);
+    object->name_length = name_length;
+    object->index.text = object->name;
+    object->index.length = name_length;
+    object->storage = storage;
+    object->owner = gb_user_ref(owner);
+    owner->objects++;
+    gb_list_init(&object->leases);
+    gb_list_append(&storage->objects, &object->of_storage);
+    registry->objects++;
+    storage->device->objects++;
+    return object;
+}
+
+static void object_free(struct gb_registry *registry, struct gb_object *object)
+{
+    assert(!object->named && gb_list_empty(&object->leases));
+    gb_deadlines_remove(&registry->deadlines, &object->deadline);
+    gb_list_remove(&object->of_storage);
+    gb_list_remove(&object->of_producer);
+    note_change(object->storage);
+    registry->objects--;
+    object->storage->device->objects--;
+    gb_storage_unref(registry->store, object->storage);
+    object->owner->objects--;
+    gb_user_unref(object->owner);
+    free(object->ready);
+    free(object->text);
+    free(object);
+}
+
+void gb_object_discard(struct gb_registry *registry, struct gb_object *object)
+{
+    object_free(registry, object);
+}
+
+const char *gb_evict_name(enum gb_evict evict)
+{
+    return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
+}
+
+static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
+{
+    GB_WRITE_LITERAL(writer, "\"name\":");
+    gb_write_string(writer, object->name, object->name_length);
+    GB_WRITE_LITERAL(writer, ",\"version\":");
+    gb_write_uint(writer, version);
+    GB_WRITE_LITERAL(writer, ",\"device\":\"");
+    gb_write_text(writer, object->storage->device->id);
+    gb_write_text(writer, object->storage->share == GB_SHARE_FD
+                              ? "\",\"share\":\"fd\",\"bytes\":"
+                              : "\",\"share\":\"ipc\",\"bytes\":");
+    gb_write_uint(writer, object->bytes);
+    gb_write_format(writer, ",\"mode\":\"%04o\",\"uid\":", object->mode);
+    gb_write_uint(writer, object->owner->uid);
+    GB_WRITE_LITERAL(writer, ",\"gid\":");
+    gb_write_uint(writer, object->gid);
+    GB_WRITE_LITERAL(writer, ",\"created_ms\":");
+    gb_write_int(writer, object->created_ms);
+    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+    gb_write_int(writer, object->ttl_ms);
+    GB_WRITE_LITERAL(writer, ",\"evict\":\"");
+    gb_write_text(writer, gb_evict_name(object->evict));
+    gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
+                                             : "\",\"producer\":\"daemon\"");
+}
+
+/* What gb_object_render keeps. */
+struct text {
+    char *text;
+    size_t length, brief;
+};
+
+static int render(const struct gb_object *object, const struct gb_writer *layout, uint64_t version,
+                  struct text *text, struct gb_error *error)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    write_fixed(&writer, object, version);
+    text->brief = writer.length;
+    GB_WRITE_LITERAL(&writer, ",\"layout\":");
+    gb_write(&writer, layout->data, layout->length);
+    writer.failed |= layout->failed;
+    text->text = gb_writer_take(&writer, &text->length);
+    if (!text->text)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (text->length <= GB_OBJECT_TEXT_MAX)
+        return 0;
+    free(text->text);
+    text->text = NULL;
+    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                         "names, dtypes and metadata of the columns do not fit one message");
+}
+
+static void set_text(struct gb_object *object, const struct text *text)
+{
+    free(object->text);
+    object->text = text->text;
+    object->text_length = text->length;
+    object->brief_length = text->brief;
+}
+
+int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
+                     struct gb_error *error)
+{
+    struct text text;
+    int r = render(object, layout, version, &text, error);
+
+    if (r == 0)
+        set_text(object, &text);
+    return r;
+}
+
+struct gb_json gb_object_layout_text(const struct gb_object *object)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+
+    return (struct gb_json){object->text + skip, object->text_length - skip};
+}
+
+int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
+                     struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
+{
+    return gb_layout_read(gb_object_layout_text(object), GB_LAYOUT_REPLY, path, pool, layout,
+                          error);
+}
+
+const char *gb_object_tier(const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    if (storage->resident)
+        return strcmp(storage->device->id, "host") == 0 ? "host" : "device";
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i] && storage->copies[i]->whole)
+            return gb_tier_name((enum gb_tier_kind)i);
+    return "device"; /* on its way from a copy that failed */
+}
+
+uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms)
+{
+    return storage->leases > 0 || now_ms < storage->used_ms ? 0 : now_ms - storage->used_ms;
+}
+
+/* All but the closing brace. */
+static void write_members(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
+    gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
+    GB_WRITE_LITERAL(writer, ",\"tier\":\"");
+    gb_write_text(writer, gb_object_tier(object));
+    GB_WRITE_LITERAL(writer, "\",\"leases\":");
+    gb_write_uint(writer, object->lease_count);
+    gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    if (object->ready)
+        gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+}
+
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    write_members(writer, object, layout);
+    gb_write_char(writer, '}');
+}
+
+void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
+                          uint64_t now_ms)
+{
+    write_members(writer, object, layout);
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, gb_storage_idle_ms(object->storage, now_ms));
+    gb_write_char(writer, '}');
+}
+
+struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
+                                   size_t length)
+{
+    struct gb_name *index = gb_names_find(&registry->names, name, length);
+
+    return index ? GB_CONTAINER(index, struct gb_object, index) : NULL;
+}
+
+/* ---- holds: what keeps a storage from being evicted ---- */
+
+/* What passed older requests for space is nobody's burden any more once it may leave. */
+static void end_hold(struct gb_storage *storage)
+{
+    storage->device->space_changed = true; /* it may be evicted now */
+    if (storage->recent.holds == 0 && storage->passed) {
+        storage->device->passed -= storage->bytes;
+        storage->passed = false;
+    }
+}
+
+static void hold_lease(struct gb_storage *storage)
+{
+    if (storage->leases++ == 0)
+        storage->device->leased += storage->bytes;
+    gb_recent_hold(&storage->recent);
+}
+
+static void drop_lease(struct gb_storage *storage)
+{
+    if (--storage->leases == 0)
+        storage->device->leased -= storage->bytes;
+    gb_recent_drop(&storage->recent);
+    end_hold(storage);
+}
+
+static void hold_pin(struct gb_storage *storage)
+{
+    if (storage->pins++ == 0)
+        storage->device->pinned += storage->bytes;
+    gb_recent_hold(&storage->recent);
+}
+
+static void drop_pin(struct gb_storage *storage)
+{
+    if (--storage->pins == 0)
+        storage->device->pinned -= storage->bytes;
+    gb_recent_drop(&storage->recent);
+    end_hold(storage);
+}
+
+/* Content that is not there yet can neither be spilled nor dropped. */
+static void set_unsettled(struct gb_object *object, bool unsettled)
+{
+    if (object->unsettled == unsettled)
+        return;
+    object->unsettled = unsettled;
+    if (unsettled)
+        gb_recent_hold(&object->storage->recent);
+    else
+        gb_recent_drop(&object->storage->recent);
+}
+
+/* What is clean: a storage that has a copy, or that nobody wants kept; a copy that is not the only
+   place of the content. */
+void gb_storage_set_clean(struct gb_storage *storage)
+{
+    unsigned places = storage->resident;
+
+    for (int i = 0; i < GB_TIERS; i++)
+        places += storage->copies[i] != NULL;
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i])
+            gb_recent_set_clean(&storage->copies[i]->recent, places > 1);
+    gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
+    note_change(storage);
+}
+
+bool gb_storage_can_spill(const struct gb_storage *storage)
+{
+    return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0;
+}
+
+/* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
+static void gain_name(struct gb_registry *registry, struct gb_object *object)
+{
+    struct gb_storage *storage = object->storage;
+
+    registry->private_names += !(object->mode & 4);
+    object->named = true;
+    storage->spills |= object->evict != GB_EVICT_DROP && storage->device->lanes[GB_OUT] &&
+                       gb_storage_can_spill(storage);
+    gb_storage_set_clean(storage);
+    if (object->evict == GB_EVICT_KEEP)
+        hold_pin(storage);
+    set_unsettled(object, object->ready != NULL);
+    /* What comes back is entered when it is there; the leaving of what has no bytes makes no room. */
+    if (storage->resident && !storage->recent.in && storage->bytes > 0)
+        gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
+}
+
+static void lose_name(struct gb_registry *registry, struct gb_object *object)
+{
+    object->named = false;
+    registry->private_names -= !(object->mode & 4);
+    gb_deadlines_remove(&registry->deadlines, &object->deadline);
+    gb_object_pin(object, false);
+    set_unsettled(object, false);
+    if (object->evict == GB_EVICT_KEEP)
+        drop_pin(object->storage);
+    if (gb_list_empty(&object->leases))
+        object_free(registry, object);
+    else
+        note_change(object->storage);
+}
+
+void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
+{
+    if (registry->on_event)
+        registry->on_event(registry->on_event_arg, event, object);
+    gb_names_remove(&registry->names, &object->index);
+    lose_name(registry, object);
+    GB_FAILPOINT(UNNAME_DONE);
+}
+
+int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
+                        uint64_t now_ms, struct gb_error *error)
+{
+    struct gb_object *former = gb_registry_find(registry, object->name, object->name_length);
+
+    if (former && !replace) {
+        int code = gb_fail(error, GPUBUF_E_EXISTS, "\"%s\" exists; say replace to take its name",
+                           object->name);
+
+        if (error)
+            memcpy(error->name, object->name, object->name_length + 1);
+        return code;
+    }
+    if (object->ttl_ms > 0 && !gb_deadlines_add(&registry->deadlines, &object->deadline,
+                                                now_ms + (uint64_t)object->ttl_ms))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    GB_FAILPOINT(PUBLISH_BEGIN);
+    if (former)
+        gb_names_remove(&registry->names, &former->index);
+    if (!gb_names_insert(&registry->names, &object->index)) {
+        assert(!former); /* an index that had a name before has room for one */
+        gb_deadlines_remove(&registry->deadlines, &object->deadline);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    }
+    object->version = registry->next_version++;
+    if (!object->storage->used_ms)
+        object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
+    gain_name(registry, object);
+    GB_FAILPOINT(PUBLISH_NAMED);
+    if (former)
+        lose_name(registry, former);
+    GB_FAILPOINT(PUBLISH_DONE);
+    if (registry->on_event)
+        registry->on_event(registry->on_event_arg, GB_EVENT_SEALED, object);
+    return 0;
+}
+
+int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
+                        bool pinned, uint64_t expires_ms)
+{
+    struct gb_object *former =
+        named ? gb_registry_find(registry, object->name, object->name_length) : NULL;
+
+    if (former && former->version > object->version)
+        named = false;
+    if (!named)
+        return 0;
+    if (object->ttl_ms > 0 &&
+        !gb_deadlines_add(&registry->deadlines, &object->deadline, expires_ms))
+        return GPUBUF_E_NO_MEMORY;
+    if (former)
+        gb_names_remove(&registry->names, &former->index);
+    if (!gb_names_insert(&registry->names, &object->index)) {
+        gb_deadlines_remove(&registry->deadlines, &object->deadline);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    gain_name(registry, object);
+    gb_object_pin(object, pinned);
+    if (former)
+        lose_name(registry, former);
+    return 0;
+}
+
+void gb_object_settle(struct gb_object *object)
+{
+    GB_LIST_EACH(&object->storage->objects, link) {
+        struct gb_object *other = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (!other->ready)
+            continue;
+        free(other->ready);
+        other->ready = NULL;
+        set_unsettled(other, false);
+        gb_list_remove(&other->of_producer);
+    }
+    note_change(object->storage);
+}
+
+void gb_object_pin(struct gb_object *object, bool pin)
+{
+    if (object->pinned == pin)
+        return;
+    object->pinned = pin;
+    if (pin)
+        hold_pin(object->storage);
+    else
+        drop_pin(object->storage);
+    note_change(object->storage);
+}
+
+void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
+{
+    storage->device->evictions++;
+    storage->device->evicted_bytes += storage->resident ? storage->bytes : storage->size;
+    gb_registry_lose(registry, storage, GB_EVENT_EVICTED);
+}
+
+void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, enum gb_event event)
+{
+    gb_storage_ref(storage);
+    GB_LIST_EACH(&storage->objects, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (object->named)
+            gb_registry_unname(registry, object, event);
+    }
+    gb_storage_unref(registry->store, storage);
+}
+
+/* ---- moving ---- */
+
+/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of its
+   placements, or in one piece that is in no segment. */
+struct relocation {
+    const struct gb_storage *storage;
+    bool leaves;
+};
+
+static int relocate_buffer(struct gb_buffer *buffer, void *arg)
+{
+    const struct relocation *relocation = arg;
+    const struct gb_storage *storage = relocation->storage;
+    uint64_t before = 0;
+
+    if (!relocation->leaves) {
+        buffer->segment = storage->placements[0].segment->id;
+        buffer->offset += storage->placements[0].offset;
+        return 0;
+    }
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        const struct gb_placement *placement = &storage->placements[i];
+
+        if (placement->segment->id == buffer->segment && buffer->offset >= placement->offset) {
+            buffer->offset = before + buffer->offset - placement->offset;
+            buffer->segment = 0;
+            return 0;
+        }
+        before += placement->segment->bytes;
+    }
+    return 0; /* it has no bytes, and is in no segment */
+}
+
+static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
+                          struct text *text, struct gb_error *error)
+{
+    const struct gb_path path = {.key = "layout"};
+    struct gb_layout layout;
+    struct gb_writer writer;
+    struct gb_pool pool = {0};
+    int r = gb_object_layout(object, &path, &pool, &layout, error);
+
+    gb_writer_init(&writer, 0);
+    if (r == 0) {
+        gb_layout_each(&layout, relocate_buffer, (void *)relocation);
+        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY, NULL);
+        r = render(object, &writer, object->version, text, error);
+    }
+    gb_writer_end(&writer);
+    gb_pool_end(&pool);
+    return r;
+}
+
+int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error)
+{
+    const struct relocation relocation = {storage, leaves};
+    size_t count = 0, done = 0;
+    struct text *texts;
+    int r = 0;
+
+    GB_LIST_EACH(&storage->objects, link)
+        count++;
+    texts = calloc(count ? count : 1, sizeof(*texts));
+    if (!texts)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    GB_LIST_EACH(&storage->objects, link)
+        if (r == 0)
+            r = relocated_text(GB_CONTAINER(link, struct gb_object, of_storage), &relocation,
+                               &texts[done++], error);
+    count = done;
+    done = 0;
+    GB_LIST_EACH(&storage->objects, link) { /* all of them, or none */
+        if (r == 0)
+            set_text(GB_CONTAINER(link, struct gb_object, of_storage), &texts[done]);
+        else if (done < count)
+            free(texts[done].text);
+        done++;
+    }
+    free(texts);
+    return r;
+}
+
+void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device)
+{
+    struct gb_name *name = gb_names_lower(&registry->names, "", 0, false), *next;
+
+    for (; name; name = next) {
+        struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
+
+        next = gb_names_next(name);
+        if (object->storage->device == device)
+            gb_registry_unname(registry, object, GB_EVENT_WITHDRAWN);
+    }
+}
+
+void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms)
+{
+    struct gb_deadline *first;
+
+    while ((first = gb_deadlines_first(&registry->deadlines)) && first->at <= now_ms)
+        gb_registry_unname(registry, GB_CONTAINER(first, struct gb_object, deadline),
+                           GB_EVENT_DELETED);
+}
+
+/* ---- leases ---- */
+
+void gb_holder_init(struct gb_holder *holder)
+{
+    gb_list_init(&holder->leases);
+    holder->count = 0;
+    holder->bytes = 0;
+}
+
+struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
+                              struct gb_holder *holder, bool write, uint64_t now_ms)
+{
+    struct gb_lease *lease = calloc(1, sizeof(*lease));
+
+    if (!lease)
+        return NULL;
+    lease->id = registry->next_lease;
+    if (!gb_hash_insert(&registry->leases, &lease->link, gb_hash_id(lease->id))) {
+        free(lease);
+        return NULL;
+    }
+    registry->next_lease++;
+    lease->object = object;
+    lease->holder = holder;
+    lease->write = write;
+    lease->since_ms = now_ms;
+    gb_list_append(&object->leases, &lease->of_object);
+    gb_list_append(&holder->leases, &lease->of_holder);
+    holder->count++;
+    holder->bytes += object->bytes;
+    object->lease_count++;
+    object->storage->used_ms = now_ms;
+    hold_lease(object->storage);
+    return lease;
+}
+
+struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
+                               const struct gb_holder *holder)
+{
+    for (struct gb_hash_link *link = gb_hash_first(&registry->leases, gb_hash_id(id)); link;
+         link = gb_hash_next(link)) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, link);
+
+        if (lease->id == id && lease->holder == holder)
+            return lease;
+    }
+    return NULL;
+}
+
+struct gb_unsealed *gb_unsealed_new(bool replace)
+{
+    struct gb_unsealed *unsealed = calloc(1, sizeof(*unsealed));
+
+    if (unsealed)
+        unsealed->replace = replace;
+    return unsealed;
+}
+
+void gb_unsealed_free(struct gb_unsealed *unsealed)
+{
+    if (!unsealed)
+        return;
+    gb_pool_end(&unsealed->pool);
+    free(unsealed);
+}
+
+void gb_lease_sealed(struct gb_lease *lease)
+{
+    gb_unsealed_free(lease->unsealed);
+    lease->unsealed = NULL;
+    lease->write = false;
+}
+
+void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
+{
+    struct gb_object *object = lease->object;
+
+    gb_list_remove(&lease->of_object);
+    gb_list_remove(&lease->of_holder);
+    gb_hash_remove(&registry->leases, &lease->link);
+    lease->holder->count--;
+    lease->holder->bytes -= object->bytes;
+    object->lease_count--;
+    object->storage->used_ms = registry->now_ms;
+    drop_lease(object->storage);
+    gb_unsealed_free(lease->unsealed);
+    free(lease);
+    if (!object->named && gb_list_empty(&object->leases))
+        object_free(registry, object);
+}
+
+unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
+                            unsigned most)
+{
+    unsigned ended = 0;
+
+    GB_LIST_EACH(&holder->leases, link) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+
+        if (ended == most)
+            break;
+        if (lease->write && !writes)
+            continue;
+        gb_lease_end(registry, lease);
+        ended++;
+    }
+    return ended;
+}
+
+void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
+{
+    gb_holder_end_some(registry, holder, true, UINT_MAX);
+}

@@ -1,0 +1,195 @@
+/*
+ * Names, versions, leases. An object is one version of a name: unsealed, it is known by its write
+ * lease only; sealed, it is the name's current version until it is deleted, replaced or evicted,
+ * and lives on as long as somebody holds a lease. Pure logic over the store: no sockets, no clock.
+ * Not thread-safe: the loop's.
+ */
+#ifndef GB_REGISTRY_H
+#define GB_REGISTRY_H
+
+#include "daemon/base/names.h"
+#include "daemon/memory/store.h"
+#include "proto/layout.h"
+#include "proto/limits.h"
+
+enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
+
+/* In the order of watch.c's names of kinds. */
+enum gb_event {
+    GB_EVENT_SEALED,
+    GB_EVENT_DELETED,
+    GB_EVENT_EVICTED,
+    GB_EVENT_SPILLED,
+    GB_EVENT_RESTORED,
+    GB_EVENT_WITHDRAWN, /* its producer or its device is gone */
+};
+
+struct gb_object {
+    struct gb_name index; /* while it is the name's current version */
+    struct gb_link of_storage;
+    struct gb_storage *storage;
+    struct gb_link leases;
+    uint64_t lease_count;
+    uint64_t version; /* 0 while unsealed */
+    uint64_t bytes;   /* of its buffers */
+    struct gb_user *owner;
+    gid_t gid;
+    unsigned mode;
+    enum gb_evict evict;
+    bool named, pinned, by_session; /* by_session: registered by its producer */
+    bool unsettled;                 /* its content is not there yet: a hold */
+    struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
+                                   registered memory that stays its producer's */
+    uint64_t producer;          /* the id of that session, while it is in its list */
+    char *ready; /* the event after which its content is there, base64; owned; NULL: it
+                    is there */
+    int64_t created_ms, ttl_ms;
+    struct gb_deadline deadline; /* of ttl_ms */
+
+    /* What replies say of it and never changes, rendered once: members without braces, up to
+       `brief_length` without the layout (lists, events), then `,"layout":{…}`. NULL while unsealed.
+     */
+    char *text;
+    size_t brief_length, text_length;
+
+    size_t name_length;
+    char name[];
+};
+
+/* Who holds leases: a session. */
+struct gb_holder {
+    struct gb_link leases;
+    uint64_t count;
+    uint64_t bytes; /* of the objects of its leases */
+};
+
+struct gb_lease {
+    struct gb_hash_link link; /* by id */
+    struct gb_link of_object, of_holder;
+    uint64_t id;
+    struct gb_object *object;
+    struct gb_holder *holder;
+    bool write;
+    uint64_t since_ms;
+    struct gb_unsealed *unsealed; /* what is to be sealed; owned; NULL for read leases */
+};
+
+/* What a write lease carries until the seal. */
+struct gb_unsealed {
+    struct gb_pool pool; /* of the layout */
+    struct gb_layout layout;
+    bool replace;
+};
+
+struct gb_registry {
+    struct gb_store *store;
+    struct gb_names names;
+    struct gb_hash_table leases;
+    struct gb_deadlines deadlines; /* of objects with a time to live */
+    uint64_t next_version, next_lease;
+    uint64_t objects;
+    uint64_t private_names; /* of objects that not everybody may open */
+    uint64_t now_ms;        /* the time of this turn, set by the server */
+    /* Told after a name has got its object, and just before it loses it. */
+    void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
+    void *on_event_arg;
+};
+
+void gb_registry_init(struct gb_registry *registry, struct gb_store *store);
+/* Deletes every object. No lease may be left. */
+void gb_registry_end(struct gb_registry *registry);
+
+/* A new, unsealed object over `storage`, whose reference it takes over on success. `owner` is
+   charged and referenced. NULL if memory is out. */
+struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
+                                struct gb_storage *storage, struct gb_user *owner);
+/* An object that never got its name and has no lease. */
+void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
+
+/* What an object may be rendered to, so that a reply with it, or several, is one message. */
+#define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
+
+/* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what it
+   will get. GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY. */
+int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
+                     struct gb_error *error);
+
+/* The layout of a sealed object, as it was rendered; read back from there. Errors begin with `path`. */
+struct gb_json gb_object_layout_text(const struct gb_object *object);
+int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
+                     struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
+
+/* Renders its objects anew when it is about to leave the device, or has come back: all of them or
+   none. While it is not there its buffers are said to be in segment 0, from the content's start on.
+   GPUBUF_E_NO_MEMORY. */
+int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
+/* To be called when a copy of it has come or gone. */
+void gb_storage_set_clean(struct gb_storage *storage);
+
+/* Writes the object as replies have it: its members in braces, with or without the layout. */
+const char *gb_evict_name(enum gb_evict evict);             /* "spill", "drop", "keep" */
+const char *gb_object_tier(const struct gb_object *object); /* "device", "host", "disk" */
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
+/* That, and how long it has been since it was used. */
+void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
+                          uint64_t now_ms);
+/* How long ago its memory was last opened or given back; 0 while somebody holds it. */
+uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
+/* Memory of a producer's that we have no access to, or none at all, stays where it is. */
+bool gb_storage_can_spill(const struct gb_storage *storage);
+
+/*
+ * Gives a rendered object its name: `replace` says whether it may take it from another. The
+ * replaced version loses its name without an event of its own. `now_ms` starts its time to live.
+ * GPUBUF_E_EXISTS, GPUBUF_E_NO_MEMORY; then nothing has changed.
+ */
+int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
+                        uint64_t now_ms, struct gb_error *error);
+/* Takes the name away, saying why; the object goes with its last lease, at once if there is none.
+ */
+void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
+                        enum gb_event event);
+
+struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
+                                   size_t length);
+
+/* As it was in a daemon before: rendered, with its version, and with the name unless a later version
+   has it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
+int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
+                        bool pinned, uint64_t expires_ms);
+
+/* Its content is there, and so is that of its aliases. */
+void gb_object_settle(struct gb_object *object);
+
+void gb_object_pin(struct gb_object *object, bool pin);
+
+/* Unnames every object of a storage, saying why. */
+void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage,
+                      enum gb_event event);
+/* That, to make room: it counts as an eviction. */
+void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage);
+/* Unnames every object on a device that is gone. */
+void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
+/* Deletes what has outlived its time. */
+void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
+
+/* ---- leases ---- */
+
+struct gb_unsealed *gb_unsealed_new(bool replace);   /* NULL if memory is out */
+void gb_unsealed_free(struct gb_unsealed *unsealed); /* NULL is fine */
+void gb_holder_init(struct gb_holder *holder);
+/* NULL if memory is out. */
+struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
+                              struct gb_holder *holder, bool write, uint64_t now_ms);
+struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
+                               const struct gb_holder *holder);
+/* Ends a lease; an unsealed object is aborted, one without a name goes with its last lease. */
+void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
+/* The write lease of a published object becomes a read lease. */
+void gb_lease_sealed(struct gb_lease *lease);
+/* Ends all leases of the holder; or at most so many, write leases only if `writes`, and returns how many. */
+void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
+unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
+                            unsigned most);
+
+#endif

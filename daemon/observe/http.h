@@ -1,0 +1,51 @@
+/*
+ * The HTTP server: metrics, the API of the page, and the page. It has a thread and a loop of its own,
+ * which own its connections; a slow or hostile client costs the daemon's loop nothing. What only that
+ * loop knows is asked for by queries (report.h), one slice at a time, each when the slice before has
+ * been sent; events come through an outlet (feed.h).
+ *
+ * It is small on purpose and does all by itself that has to hold against strangers: limits and
+ * deadlines for each connection, a strict reading of requests, Host, Origin, token.
+ */
+#ifndef GB_HTTP_H
+#define GB_HTTP_H
+
+#include "daemon/observe/feed.h"
+#include "proto/errors.h"
+
+struct gb_server;
+struct gb_http;
+
+/* Binds where the configuration says and starts the thread. A failure is a sentence for the person who
+   started us. The loop's thread, as all below. */
+int gb_http_new(struct gb_server *server, struct gb_http **http, struct gb_error *error);
+/* Ends the thread and every connection; no query is under way afterwards. NULL is fine. */
+void gb_http_stop(struct gb_http *http);
+/* After the loop has closed its handles. NULL is fine. */
+void gb_http_free(struct gb_http *http);
+
+/* Where events are to be put. */
+struct gb_outlet *gb_http_outlet(struct gb_http *http);
+
+struct gb_http_counts {
+    uint64_t connections, live; /* now */
+    uint64_t connections_total, refused_total;
+    uint64_t requests[4]; /* by the status' first digit: 2xx … 5xx */
+    uint64_t dropped;     /* events for the page that were not sent */
+};
+/* Any thread. */
+void gb_http_counts(struct gb_http *http, struct gb_http_counts *counts);
+
+/* Splits "127.0.0.1:9464", "[::1]:9464", "localhost:9464". False if it is none of these. */
+bool gb_http_address(const char *text, char *host, size_t size, unsigned *port);
+
+/* What is at a path of the page: made from daemon/observe/page by the Makefile. */
+struct gb_page_file {
+    const char *path, *type, *etag;
+    const unsigned char *data;
+    size_t length;
+};
+extern const struct gb_page_file gb_page_files[];
+extern const size_t gb_page_file_count;
+
+#endif

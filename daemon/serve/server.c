@@ -1,0 +1,678 @@
+#include "daemon/serve/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/watch.h"
+#include "daemon/serve/pause.h"
+
+#define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
+#define TICK_MS 1000
+
+/* ---- time ---- */
+
+static uint64_t clock_ms(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t gb_now_ms(void)
+{
+    return clock_ms(CLOCK_MONOTONIC);
+}
+
+int64_t gb_wall_ms(void)
+{
+    return (int64_t)clock_ms(CLOCK_REALTIME);
+}
+
+bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms)
+{
+    return gb_deadlines_add(&server->timers, &timer->deadline, at_ms);
+}
+
+void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer)
+{
+    gb_deadlines_remove(&server->timers, &timer->deadline);
+}
+
+static void fire_timers(struct gb_server *server)
+{
+    struct gb_deadline *first = gb_deadlines_first(&server->timers);
+    uint64_t now;
+
+    if (!first && !gb_deadlines_first(&server->registry.deadlines))
+        return; /* without a look at the clock */
+    now = gb_now_ms();
+
+    while ((first = gb_deadlines_first(&server->timers)) && first->at <= now) {
+        struct gb_timer *timer = GB_CONTAINER(first, struct gb_timer, deadline);
+
+        gb_deadlines_remove(&server->timers, first);
+        timer->fire(timer);
+    }
+    gb_registry_expire(&server->registry, now);
+}
+
+static void on_timer(uv_timer_t *handle)
+{
+    struct gb_server *server = handle->data;
+
+    server->timer_at = 0; /* waking up is all: serve() looks at the clock */
+}
+
+/* Whether a request that waits could be gone on with. */
+static bool may_go_on(const struct gb_server *server)
+{
+    if (!gb_list_empty(&server->waits.woken))
+        return true;
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->space_changed && (!gb_list_empty(&server->devices[i]->waits) ||
+                                                  !gb_list_empty(&server->devices[i]->expecting)))
+            return true;
+    return false;
+}
+
+static void on_idle(uv_idle_t *handle)
+{
+    (void)handle; /* that the loop does not sleep is all */
+}
+
+/* Before the loop sleeps: not at all while there is something to go on with, and not past the first
+   deadline. */
+static void on_prepare(uv_prepare_t *handle)
+{
+    struct gb_server *server = handle->data;
+    const struct gb_deadline *timer = gb_deadlines_first(&server->timers);
+    const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
+    uint64_t at = timer ? timer->at : UINT64_MAX, now;
+
+    if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) || may_go_on(server))
+        uv_idle_start(&server->go_on, on_idle);
+    else
+        uv_idle_stop(&server->go_on);
+    if (expiry && expiry->at < at)
+        at = expiry->at;
+    if (server->retire_at < at)
+        at = server->retire_at;
+    if (gb_state_due(&server->state) < at)
+        at = gb_state_due(&server->state);
+    if (at == UINT64_MAX || at == server->timer_at)
+        return;
+    now = gb_now_ms();
+    uv_update_time(server->loop);
+    uv_timer_start(&server->timer, on_timer, at > now ? at - now : 0, 0);
+    server->timer_at = at;
+}
+
+/* Segments that nobody has used for long go back; without a look at the clock where none is empty. */
+static void retire_idle(struct gb_server *server)
+{
+    server->retire_at = gb_list_empty(&server->store.empties)
+                            ? UINT64_MAX
+                            : gb_store_retire_idle(&server->store, gb_now_ms());
+}
+
+/* ---- a turn of the loop ---- */
+
+/* What lay on a device that is gone is gone: its names go too, and whoever watches is told. */
+static void withdraw_lost(struct gb_server *server)
+{
+    for (unsigned i = 0; i < server->device_count; i++) {
+        struct gb_device *device = server->devices[i];
+
+        if (!device->lost || device->withdrawn)
+            continue;
+        device->withdrawn = true;
+        device->space_changed = true; /* those who wait for space are to be told */
+        gb_log(GB_LOG_ERROR, "device lost", GB_LOG_TEXT("id", device->id));
+        gb_registry_withdraw(&server->registry, device);
+    }
+}
+
+static void flush_dirty(struct gb_server *server, size_t most)
+{
+    while (!gb_list_empty(&server->dirty)) {
+        struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
+
+        gb_list_remove(&session->dirty);
+        gb_session_flush(session, most);
+    }
+}
+
+static void serve_next(struct gb_link *list)
+{
+    struct gb_session *session = GB_CONTAINER(list->next, struct gb_session, ready);
+
+    gb_list_remove(&session->ready);
+    gb_session_serve(session);
+}
+
+static void on_gathered(uv_timer_t *handle)
+{
+    struct gb_server *server = handle->data;
+
+    gb_events_flush(&server->event_feed);
+}
+
+/* All that are ready once, then of the busy ones as many as there is time for. */
+static void serve_sessions(struct gb_server *server)
+{
+    struct gb_link turn;
+    uint64_t until;
+
+    /* Those that become ready meanwhile have to wait for the next turn. */
+    gb_list_init(&turn);
+    while (!gb_list_empty(&server->ready)) {
+        struct gb_link *link = server->ready.next;
+
+        gb_list_remove(link);
+        gb_list_append(&turn, link);
+    }
+    while (!gb_list_empty(&turn))
+        serve_next(&turn);
+    if (gb_list_empty(&server->busy))
+        return;
+    until = uv_hrtime() + server->slice_ns / 4;
+    do
+        serve_next(&server->busy);
+    while (!gb_list_empty(&server->busy) && uv_hrtime() < until);
+}
+
+static void serve(struct gb_server *server)
+{
+    uint64_t until;
+
+    server->registry.now_ms = uv_now(server->loop);
+    serve_sessions(server);
+    fire_timers(server);
+    withdraw_lost(server);
+    gb_state_tend(&server->state, gb_now_ms());
+    /* One that is gone on with may publish what another waits for, and a session that is thrown out
+       gives back what it held. Nothing else would wake the loop for those. */
+    until = uv_hrtime() + server->slice_ns / 4;
+    if (!gb_list_empty(&server->leaving))
+        gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
+    do {
+        gb_waits_run(server, until);
+        retire_idle(server);
+        flush_dirty(server, GB_SESSION_SEND_BYTES);
+    } while (may_go_on(server) && uv_hrtime() < until);
+    gb_spill_tend(&server->spill);
+    if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
+        !uv_is_active((uv_handle_t *)&server->gather))
+        uv_timer_start(&server->gather, on_gathered, GB_EVENTS_GATHER_MS, 0);
+    gb_trace_flush(server->trace);
+}
+
+static void on_check(uv_check_t *handle)
+{
+    serve(handle->data);
+}
+
+/* ---- accepting ---- */
+
+/* Without a free descriptor the peer would wait for ever and the loop spin: take it and hang up. */
+static void turn_away(struct gb_server *server, int why)
+{
+    int fd;
+
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(why)));
+    if (server->spare_fd < 0)
+        return;
+    close(server->spare_fd);
+    /* cppcheck-suppress nullPointer ; accept4 takes NULL */
+    fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_listen(uv_poll_t *handle, int status, int events)
+{
+    struct gb_server *server = handle->data;
+
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
+        int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int why;
+
+        if (fd >= 0) {
+            gb_session_new(server, fd);
+            continue;
+        }
+        why = errno;
+        if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS) {
+            uint64_t before = server->session_count;
+
+            gb_sessions_end_hung_up(server);
+            if (server->session_count < before)
+                continue; /* who has gone leaves room */
+            turn_away(server, why);
+        }
+        if (why != EINTR && why != ECONNABORTED)
+            return;
+    }
+}
+
+/* ---- beginning ---- */
+
+static void on_event(void *arg, enum gb_event event, struct gb_object *object)
+{
+    struct gb_server *server = arg;
+
+    gb_watches_event(server, event, object);
+    gb_events_note(&server->event_feed, event, object);
+}
+
+struct gb_device *gb_server_device(const struct gb_server *server, const char *id)
+{
+    if (!id)
+        return server->devices[0];
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (*id &&
+            (strcmp(server->devices[i]->id, id) == 0 || strcmp(server->devices[i]->alias, id) == 0))
+            return server->devices[i];
+    return NULL;
+}
+
+/* Asks a session to give back a segment that is to go. */
+static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
+{
+    struct gb_server *server = arg;
+    struct gb_writer *writer = &server->event_writer;
+
+    segment->device->retired_ms = gb_now_ms();
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "segments.retire", 0);
+    gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
+    gb_rpc_end(writer);
+    gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
+}
+
+/* Those who wait for a storage to come or go. */
+static void on_moved(void *arg, struct gb_storage *storage)
+{
+    gb_waits_moved(arg, storage);
+}
+
+static int make_host(struct gb_server *server, const struct gb_device_spec *spec,
+                     struct gb_error *error)
+{
+    uint64_t capacity;
+    int r = gb_device_spec_capacity(spec, gb_device_host_memory(), &capacity, error);
+
+    if (r < 0)
+        return r;
+    server->devices[server->device_count] = gb_device_host_new(capacity);
+    if (!server->devices[server->device_count])
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    server->device_count++;
+    return 0;
+}
+
+static int make_devices(struct gb_server *server, struct gb_error *error)
+{
+    for (unsigned i = 0; i < server->config->device_count; i++) {
+        const struct gb_device_spec *spec = &server->config->devices[i];
+        int r = strcmp(spec->id, "host") == 0
+                    ? make_host(server, spec, error)
+                    : gb_device_cuda_open(spec, server->devices, &server->device_count,
+                                          GB_CONFIG_DEVICES, error);
+
+        if (r < 0)
+            return r;
+    }
+    for (unsigned i = 0; i < server->device_count; i++)
+        server->devices[i]->index = i;
+    return 0;
+}
+
+static int start_movers(struct gb_server *server, struct gb_error *error)
+{
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->can_block &&
+            gb_mover_new(server->loop, &server->devices[i]->mover) < 0)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for %s",
+                           server->devices[i]->id);
+    return 0;
+}
+
+static int make_instance(struct gb_server *server, struct gb_error *error)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return gb_fail_errno(error, "cannot draw a random identity");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(server->instance + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+static bool make_desk(struct gb_desk *desk)
+{
+    gb_writer_init(&desk->writer, 2 * GB_LIMIT(line_bytes)); /* the last of many entries may go */
+    gb_writer_init(&desk->list_writer, GB_LIMIT(line_bytes));
+    desk->scratch = malloc(GB_SCRATCH_BYTES);
+    desk->end_scratch = malloc(GB_SCRATCH_BYTES);
+    return desk->scratch && desk->end_scratch;
+}
+
+static void end_desk(struct gb_desk *desk)
+{
+    gb_pool_end(&desk->pool);
+    gb_writer_end(&desk->writer);
+    gb_writer_end(&desk->list_writer);
+    free(desk->scratch);
+    free(desk->end_scratch);
+}
+
+int gb_server_init(struct gb_server *server, const struct gb_config *config, struct gb_error *error)
+{
+    int r;
+
+    memset(server, 0, sizeof(*server));
+    server->config = config;
+    server->ends_fd = server->spare_fd = -1;
+    server->next_session = server->next_watch = 1;
+    server->started_ms = gb_now_ms();
+    server->retire_at = UINT64_MAX;
+    gb_events_init(&server->event_feed);
+    gb_list_init(&server->walks);
+    gb_list_init(&server->sessions);
+    gb_list_init(&server->ready);
+    gb_list_init(&server->busy);
+    gb_list_init(&server->modest);
+    gb_list_init(&server->gone);
+    gb_list_init(&server->leaving);
+    server->slice_ns = GB_SESSION_SLICE_NS;
+    server->pause_ns = GB_PAUSE_NS;
+    server->drain_ns = GB_SESSION_DRAIN_NS;
+    gb_list_init(&server->dirty);
+    gb_list_init(&server->watches);
+    gb_waits_init(&server->waits);
+    gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
+    gb_store_init(&server->store);
+    server->store.retire_after_ms = config->retire_after_ms;
+    server->store.retire = on_retire;
+    server->store.retire_arg = server;
+    gb_registry_init(&server->registry, &server->store);
+    server->registry.on_event = on_event;
+    server->registry.on_event_arg = server;
+    server->counts = calloc(gb_method_count(), sizeof(*server->counts));
+    if (!make_desk(&server->desk) || !make_desk(&server->spare_desk) || !server->counts ||
+        !gb_metrics_init(&server->metrics, config->http || config->trace))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    r = make_devices(server, error);
+    if (r < 0)
+        return r;
+    r = gb_spill_init(&server->spill, &server->registry, config, server->devices,
+                      server->device_count, error);
+    if (r < 0)
+        return r;
+    server->spill.moved = on_moved;
+    server->spill.moved_arg = server;
+    return gb_quotas_set(&server->store.users.quotas, &config->limits, config->quotas,
+                         config->quota_count, server->devices, server->device_count, error);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct gb_server *server = handle->data;
+
+    if (signum == SIGHUP && !gb_state_is_kept(&server->state)) {
+        gb_log(GB_LOG_WARNING, "not handed over",
+               GB_LOG_TEXT("why", "no service manager keeps what a new daemon would need"));
+        return;
+    }
+    gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
+    server->stopped_by = signum;
+    uv_stop(server->loop);
+}
+
+/* The loop's handles; none of these calls allocates or can fail but for polling. */
+static int start_handles(struct gb_server *server, struct gb_error *error)
+{
+    static const int signals[3] = {SIGTERM, SIGINT, SIGHUP};
+    uv_loop_t *loop = server->loop;
+    int r = uv_poll_init(loop, &server->listen_poll, server->listener.fd);
+
+    if (r < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the socket: %s", uv_strerror(r));
+    server->listen_poll.data = server;
+    uv_poll_start(&server->listen_poll, UV_READABLE, on_listen);
+    uv_check_init(loop, &server->serve_check);
+    server->serve_check.data = server;
+    uv_check_start(&server->serve_check, on_check);
+    uv_prepare_init(loop, &server->timer_prepare);
+    server->timer_prepare.data = server;
+    uv_prepare_start(&server->timer_prepare, on_prepare);
+    uv_idle_init(loop, &server->go_on);
+    uv_timer_init(loop, &server->timer);
+    server->timer.data = server;
+    for (int i = 0; i < 3; i++) {
+        uv_signal_init(loop, &server->signals[i]);
+        server->signals[i].data = server;
+        r = uv_signal_start(&server->signals[i], on_signal, signals[i]);
+        if (r < 0)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "cannot watch signals: %s", uv_strerror(r));
+    }
+    return 0;
+}
+
+/* On the socket that the service manager handed over, if it did; else on one of our own. */
+static int open_listener(struct gb_server *server, struct gb_error *error)
+{
+    int fd = server->notify ? gb_notify_take(server->notify, "gpubufd.socket") : -1;
+
+    if (fd < 0 && server->notify)
+        fd = gb_notify_take(server->notify, "listen");
+    if (fd >= 0)
+        return gb_listener_adopt(&server->listener, fd, server->config->socket, error);
+    return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
+}
+
+static void on_tick(uv_timer_t *handle)
+{
+    struct gb_server *server = handle->data;
+
+    gb_events_tick(server);
+    gb_trace_flush(server->trace);
+}
+
+/* Those who knew our predecessor see by a leap in the numbers that they have missed something: no
+   daemon has had as many events as there were microseconds. */
+static void go_on_counting(struct gb_server *server)
+{
+    if (server->state.grace_until == 0)
+        return;
+    server->metrics.crashes_survived = 1;
+    server->event_feed.seq = (uint64_t)gb_wall_ms() * 1000;
+}
+
+/* What looks at us from outside, as far as it is asked for. */
+static int start_observers(struct gb_server *server, struct gb_error *error)
+{
+    int r = 0;
+
+    go_on_counting(server);
+
+    if (server->config->trace) {
+        r = gb_trace_new(server->config->trace, &server->trace, error);
+        server->spill.trace = server->trace;
+    }
+    if (r == 0 && server->config->http) {
+        r = gb_http_new(server, &server->http, error);
+        if (r == 0)
+            gb_events_attach(&server->event_feed, gb_http_outlet(server->http));
+    }
+    if (r == 0 && server->config->event_count > 0) {
+        r = gb_publisher_new(server->config->events, server->config->event_count,
+                             &server->publisher, error);
+        if (r == 0)
+            gb_events_attach(&server->event_feed, gb_publisher_outlet(server->publisher));
+    }
+    if (r == 0 && (server->event_feed.outlet_count > 0 || server->trace)) {
+        uv_timer_init(server->loop, &server->gather);
+        server->gather.data = server;
+        uv_timer_init(server->loop, &server->tick);
+        server->tick.data = server;
+        uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS);
+    }
+    return r;
+}
+
+/* Whether a file of the disk tier holds a copy that was restored. */
+static bool is_file_wanted(void *arg, uint64_t id)
+{
+    const struct gb_server *server = arg;
+
+    GB_LIST_EACH(&server->state.storages, link) {
+        const struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, of_state);
+
+        if (storage->copies[GB_TIER_DISK] && gb_copy_where(storage->copies[GB_TIER_DISK]) == id)
+            return true;
+    }
+    return false;
+}
+
+int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
+{
+    int r = make_instance(server, error);
+
+    server->loop = loop;
+    if (r == 0)
+        r = open_listener(server, error);
+    if (r < 0)
+        return r;
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    server->ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (server->spare_fd < 0 || server->ends_fd < 0)
+        return gb_fail_errno(error, "cannot open descriptors");
+    r = start_handles(server, error);
+    if (r == 0)
+        r = start_movers(server, error);
+    if (r == 0)
+        r = gb_spill_start(&server->spill, loop, error);
+    if (r == 0)
+        r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
+                           server->devices, server->device_count, server->config->grace_ms,
+                           server->instance, gb_now_ms(), error);
+    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
+        gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+    GB_FAILPOINT(CLEAN_DONE);
+    if (r == 0)
+        r = start_observers(server, error);
+    if (r < 0)
+        return r;
+    gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
+           GB_LOG_TEXT("instance", server->instance), GB_LOG_NUMBER("pid", getpid()));
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_log(GB_LOG_INFO, "device", GB_LOG_TEXT("id", server->devices[i]->id),
+               GB_LOG_NUMBER("capacity", server->devices[i]->capacity));
+    return 0;
+}
+
+/* ---- running and ending ---- */
+
+static void say_shutdown(struct gb_server *server, bool resume)
+{
+    struct gb_writer *writer = &server->event_writer;
+
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "shutdown", 0);
+    gb_write_text(writer, resume ? "{\"reason\":\"the daemon hands over\",\"resume\":true}"
+                                 : "{\"reason\":\"the daemon stops\",\"resume\":false}");
+    gb_rpc_end(writer);
+    GB_LIST_EACH(&server->sessions, link)
+        gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
+    flush_dirty(server, SIZE_MAX);
+}
+
+bool gb_server_run(struct gb_server *server)
+{
+    bool resume;
+
+    if (server->notify)
+        gb_heartbeat_begin(&server->heartbeat, server, server->notify);
+    uv_run(server->loop, UV_RUN_DEFAULT);
+    if (server->notify)
+        gb_heartbeat_stop(&server->heartbeat);
+    resume = gb_state_is_kept(&server->state) && server->stopped_by != SIGINT;
+    GB_FAILPOINT(HAND_OVER_BEGIN);
+    gb_state_hand_over(&server->state);
+    say_shutdown(server, resume);
+    GB_FAILPOINT(HAND_OVER_TOLD);
+    while (!gb_list_empty(&server->sessions))
+        gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
+                       "the daemon stops");
+    return server->stopped_by == SIGHUP;
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* The movers finish what they have before the store is asked whether anything is left. */
+static void end_store(struct gb_server *server)
+{
+    gb_sessions_give_back(server, UINT64_MAX);
+    gb_state_end(&server->state);
+    gb_spill_stop(&server->spill);
+    gb_registry_end(&server->registry);
+    gb_waits_end(&server->waits);
+    gb_store_clear(&server->store);
+    for (unsigned i = 0; i < server->device_count; i++) {
+        gb_mover_end(server->devices[i]->mover);
+        server->devices[i]->mover = NULL;
+    }
+    gb_store_end(&server->store);
+    gb_spill_end(&server->spill);
+    for (unsigned i = 0; i < server->device_count; i++)
+        gb_device_free(server->devices[i]);
+}
+
+void gb_server_end(struct gb_server *server)
+{
+    gb_http_stop(server->http);
+    gb_events_flush(&server->event_feed); /* the last words of sessions that ended */
+    end_store(server);
+    if (server->loop) {
+        uv_walk(server->loop, close_handle, NULL);
+        uv_run(server->loop, UV_RUN_DEFAULT);
+    }
+    gb_http_free(server->http);
+    gb_publisher_end(server->publisher);
+    gb_trace_end(server->trace);
+    gb_events_end(&server->event_feed);
+    gb_listener_close(&server->listener);
+    gb_deadlines_end(&server->timers);
+    if (server->ends_fd >= 0)
+        close(server->ends_fd);
+    if (server->spare_fd >= 0)
+        close(server->spare_fd);
+    end_desk(&server->desk);
+    end_desk(&server->spare_desk);
+    gb_writer_end(&server->event_writer);
+    gb_metrics_end(&server->metrics);
+    free(server->counts);
+}

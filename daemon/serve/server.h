@@ -1,0 +1,137 @@
+/*
+ * The daemon as a whole: the loop, the socket it listens on, the sessions, and what they share. All
+ * of it belongs to the loop's thread.
+ *
+ * One turn of the loop: libuv polls; the callbacks only note which sessions have something to read
+ * or room to write; then, before the loop polls again, serve() receives from each once and answers.
+ * Who sends more than can be served in a slice of time goes on in later turns, behind those who do not.
+ * A request that takes long itself lets others in between (pause.h).
+ * Between receiving from a session and serving what was received it looks whether another session
+ * has ended, and ends that one first: a request is never served while a lease is held by somebody
+ * who was gone when it was sent (docs/PROTOCOL.md, rule 1).
+ */
+#ifndef GB_SERVER_H
+#define GB_SERVER_H
+
+#include <uv.h>
+
+#include "daemon/config.h"
+#include "daemon/objects/registry.h"
+#include "daemon/observe/events.h"
+#include "daemon/observe/http.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/observe/publisher.h"
+#include "daemon/serve/listener.h"
+#include "daemon/serve/wait.h"
+#include "daemon/survive/heartbeat.h"
+#include "daemon/survive/state.h"
+#include "daemon/tiers/spill.h"
+
+#define GB_SCRATCH_BYTES 65536
+
+struct gb_session;
+struct gb_method;
+
+/* What is done when a moment has come: half a line that did not go on, a wait that is over. */
+struct gb_timer {
+    struct gb_deadline deadline;
+    void (*fire)(struct gb_timer *timer);
+};
+
+/* Scratch of the message at hand. */
+struct gb_desk {
+    struct gb_pool pool;
+    struct gb_writer writer, list_writer;
+    char *scratch, *end_scratch; /* received bytes; of a session that has ended */
+};
+
+struct gb_method_count {
+    uint64_t calls, errors;
+};
+
+struct gb_server {
+    const struct gb_config *config;
+    uv_loop_t *loop;
+    char instance[33];        /* random, lowercase hex: this run of the daemon */
+    struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */
+    struct gb_heartbeat heartbeat;
+    struct gb_listener listener;
+    uv_poll_t listen_poll;
+    uv_check_t serve_check;
+    uv_prepare_t timer_prepare;
+    uv_idle_t go_on; /* active while there is more to do than a turn has time for */
+    uv_timer_t timer;
+    uint64_t timer_at;  /* what it is set to; 0: nothing */
+    uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
+    uv_signal_t signals[3];
+    int stopped_by; /* that signal */
+    int spare_fd;   /* given up to accept and turn away a session when descriptors run out */
+
+    int ends_fd; /* epoll of every session's end */
+    struct gb_link sessions;
+    struct gb_link ready;  /* with something to receive or room to send */
+    struct gb_link busy;   /* the same, but busy: after the others, and not all of them in a turn */
+    uint64_t slice_ns;     /* of a session, a turn; a quarter for all busy ones, and for waits */
+    struct gb_link dirty;  /* with output to send at the end of the turn */
+    struct gb_link walks;  /* struct gb_walk: over the sessions */
+    struct gb_link modest; /* who asked for little when last served; the latest first */
+    struct gb_link gone;   /* who has hung up and is to be drained */
+    struct gb_link leaving; /* who has ended, or is late: what it held goes back piece by piece */
+    uint64_t session_count, next_session;
+
+    struct gb_deadlines timers; /* of struct gb_timer */
+    struct gb_store store;
+    struct gb_registry registry;
+    struct gb_spill spill;
+    struct gb_state state;
+    struct gb_device *devices[GB_CONFIG_DEVICES];
+    unsigned device_count;
+    struct gb_waits waits;
+    struct gb_link watches; /* of all sessions */
+    uint64_t next_watch;
+
+    struct gb_desk desk, spare_desk; /* the other is for those who are served in a pause */
+    struct gb_writer event_writer;
+    uint64_t drain_ns;    /* for what somebody had sent who is gone */
+    uint64_t pause_ns;    /* between two pauses */
+    uint64_t pauses;      /* in which somebody was served */
+    bool pausing;         /* a request in the middle of which others are served */
+    uint64_t pause_at_ns; /* of uv_hrtime(): when the request at hand is to pause */
+
+    uint64_t started_ms;
+    struct gb_events event_feed;
+    struct gb_http *http;           /* NULL: not served */
+    struct gb_publisher *publisher; /* NULL: nothing is published */
+    struct gb_trace *trace;         /* NULL: nobody asks */
+    uv_timer_t gather;              /* of events, until they are handed over */
+    uv_timer_t tick;                /* of figures for those who listen */
+    uint64_t sessions_total, events;
+    struct gb_method_count *counts; /* one a method */
+    struct gb_metrics metrics;
+};
+
+/* Milliseconds of a clock that only goes forward; of the wall's. */
+uint64_t gb_now_ms(void);
+int64_t gb_wall_ms(void);
+
+/* Makes the devices. The server keeps `config`. Whoever has a service manager sets `notify` after
+   this. */
+int gb_server_init(struct gb_server *server, const struct gb_config *config,
+                   struct gb_error *error);
+/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
+int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
+/* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends
+   every session and removes the socket. True: to be started again. */
+bool gb_server_run(struct gb_server *server);
+/* Frees everything; fine after any of the above failed. */
+void gb_server_end(struct gb_server *server);
+
+/* Timers. Setting one that is set moves it. False if memory is out. */
+bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms);
+void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer);
+
+/* The device of a request's `device` ("host", "GPU-…"; NULL: the default); NULL if there is none.
+ */
+struct gb_device *gb_server_device(const struct gb_server *server, const char *id);
+
+#endif

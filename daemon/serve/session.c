@@ -1,0 +1,501 @@
+#include "daemon/serve/departure.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/methods/methods.h"
+#include "daemon/methods/watch.h"
+#include "daemon/serve/pause.h"
+
+static void queue(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+
+    if (!gb_list_linked(&session->ready))
+        gb_list_append(session->busy ? &server->busy : &server->ready, &session->ready);
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct gb_session *session = handle->data;
+
+    (void)events;
+    if (status < 0) {
+        /* The peer has hung up without reading all; what it has sent is still to be served. The loop's
+           library polls no more after an error, so that nothing else would tell. */
+        session->hung_up = true;
+        session->poll_events = 0;
+    } else if (gb_list_linked(&session->ready)) {
+        /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the loop
+           would do nothing else. */
+        session->poll_events = 0;
+        uv_poll_stop(handle);
+    }
+    queue(session);
+}
+
+/* Room to write is waited for with output, and also without where something goes on only when there is
+   room: telling a watch what exists, or serving lines that were kept. */
+static void poll_for(struct gb_session *session)
+{
+    bool waits = gb_conn_has_output(&session->conn) || session->throttled || session->unsynced > 0;
+    bool listens = !session->throttled && !session->behind;
+    int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
+
+    if (session->ended || events == session->poll_events)
+        return;
+    session->poll_events = events;
+    uv_poll_start(&session->poll, events, on_poll);
+}
+
+static void half_line_over(struct gb_timer *timer)
+{
+    struct gb_session *session = GB_CONTAINER(timer, struct gb_session, half_line);
+
+    gb_metrics_limit(&session->server->metrics, "half_line_ms");
+    gb_session_end(session, "a message did not arrive in time");
+}
+
+/* Charges its user with what is kept for the session. NULL, or the limit that it went past: one for
+   which little is kept, or no more than before, does not pay for others. */
+static const char *charge(struct gb_session *session)
+{
+    const struct gb_limits *limits = &session->server->config->limits;
+    struct gb_user *user = session->user;
+    const struct gb_frame *in = &session->conn.in;
+    uint64_t bytes = in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
+    uint64_t fds = in->fd_count;
+    bool more_bytes = bytes > session->held_bytes, more_fds = fds > session->held_fds;
+
+    user->held_bytes += bytes - session->held_bytes;
+    user->held_fds += fds - session->held_fds;
+    session->held_bytes = bytes;
+    session->held_fds = fds;
+    if (more_bytes && bytes > GB_SESSION_SPARED_BYTES && user->held_bytes > limits->held_bytes)
+        return "held_bytes";
+    return more_fds && user->held_fds > limits->held_fds ? "held_fds" : NULL;
+}
+
+void gb_session_put_off(struct gb_session *session)
+{
+    charge(session);
+    poll_for(session);
+    queue(session);
+}
+
+/* ---- beginning ---- */
+
+static int read_credentials(struct gb_session *session, uid_t *uid)
+{
+    struct ucred credentials;
+    socklen_t length = sizeof(credentials);
+
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0)
+        return GPUBUF_E_SYSTEM;
+    *uid = credentials.uid;
+    session->gid = credentials.gid;
+    session->pid = credentials.pid;
+    return 0;
+}
+
+/* Says why a session is turned away, as far as one write goes. */
+static int turn_away(struct gb_session *session, const struct gb_error *error)
+{
+    struct gb_writer *writer = &session->server->event_writer;
+
+    if (error->limit)
+        gb_metrics_limit(&session->server->metrics, error->limit);
+    gb_writer_reset(writer);
+    gb_rpc_write_error(writer, (struct gb_json){0}, error);
+    if (!writer->failed &&
+        gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
+        gb_conn_flush(&session->conn);
+    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("limit", error->limit),
+           GB_LOG_NUMBER("pid", session->pid));
+    return GPUBUF_E_LIMIT;
+}
+
+static int admit(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    const struct gb_limits *limits = &server->config->limits;
+    struct gb_error error;
+    uid_t uid;
+
+    if (read_credentials(session, &uid) < 0)
+        return GPUBUF_E_SYSTEM;
+    session->user = gb_user_get(&server->store.users, uid);
+    if (!session->user)
+        return GPUBUF_E_NO_MEMORY;
+    if (server->session_count >= limits->sessions ||
+        session->user->sessions >= session->user->quota->sessions)
+        gb_sessions_end_hung_up(server); /* who has gone leaves room */
+    if (server->session_count >= limits->sessions) {
+        gb_fail_limit(&error, "sessions", (long long)limits->sessions, "sessions of the daemon");
+        return turn_away(session, &error);
+    }
+    if (gb_user_may_have(session->user, GB_QUOTA_SESSIONS, NULL, 1, &error) < 0)
+        return turn_away(session, &error);
+    return 0;
+}
+
+static int watch_socket(struct gb_session *session)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = session};
+    struct gb_server *server = session->server;
+
+    if (epoll_ctl(server->ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
+        return GPUBUF_E_SYSTEM;
+    if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0)
+        return GPUBUF_E_SYSTEM;
+    session->poll.data = session;
+    return 0;
+}
+
+int gb_session_new(struct gb_server *server, int fd)
+{
+    struct gb_session *session = calloc(1, sizeof(*session));
+    int r;
+
+    if (!session) {
+        close(fd);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    session->server = server;
+    session->group_count = -1;
+    session->busy = true; /* until it is seen not to be */
+    gb_conn_init(&session->conn, fd);
+    r = admit(session);
+    if (r == 0)
+        r = watch_socket(session);
+    if (r < 0) {
+        gb_conn_end(&session->conn);
+        gb_user_unref(session->user);
+        free(session);
+        return r;
+    }
+    session->id = server->next_session++;
+    session->user->sessions++;
+    session->half_line.fire = half_line_over;
+    gb_holder_init(&session->holder);
+    gb_mapper_init(&session->mapper, session->id);
+    gb_list_init(&session->watches);
+    gb_list_init(&session->waits);
+    gb_list_init(&session->produced);
+    gb_list_append(&server->sessions, &session->of_server);
+    server->session_count++;
+    server->sessions_total++;
+    poll_for(session);
+    gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
+           GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
+    gb_trace_session(server->trace, session->id, session->pid, NULL);
+    return 0;
+}
+
+/* ---- sending ---- */
+
+void gb_session_flush(struct gb_session *session, size_t most)
+{
+    int r;
+
+    if (session->ended)
+        return;
+    if (session->doomed) {
+        gb_session_end(session, session->doomed);
+        return;
+    }
+    if (!gb_conn_has_output(&session->conn) || session->deaf)
+        return;
+    r = gb_conn_flush_some(&session->conn, most);
+    charge(session);
+    if (r == 0 || r == 1)
+        poll_for(session);
+    else if (r == GPUBUF_E_CLOSED) /* what it sent before is still to be served */
+        session->hung_up = session->deaf = true;
+    else
+        gb_session_end(session, "sending failed");
+}
+
+/* Notes why the session must end; it ends when nobody is in the middle of walking over it. */
+static void doom(struct gb_session *session, const char *why)
+{
+    if (!session->doomed)
+        session->doomed = why;
+}
+
+/* Whether the message can be queued; else its descriptors are closed. */
+static bool may_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+                     unsigned count)
+{
+    if (message->failed)
+        doom(session, "out of memory");
+    if (!session->ended && !session->doomed && !session->deaf)
+        return true;
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+    return false;
+}
+
+/* A message has been queued, or not: `r`. */
+static void note_queued(struct gb_session *session, int r)
+{
+    struct gb_server *server = session->server;
+
+    if (r < 0) {
+        doom(session, "out of memory");
+    } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
+        gb_metrics_limit(&server->metrics, "output_bytes");
+        doom(session, "it does not read what it is sent");
+    } else if (charge(session)) {
+        gb_metrics_limit(&server->metrics, "held_bytes");
+        doom(session, "its user's sessions do not read what they are sent");
+    }
+}
+
+static void note_dirty(struct gb_session *session)
+{
+    if (!session->ended && !gb_list_linked(&session->dirty))
+        gb_list_append(&session->server->dirty, &session->dirty);
+}
+
+void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
+                     unsigned count)
+{
+    if (may_send(session, message, fds, count))
+        note_queued(session,
+                    gb_conn_queue(&session->conn, message->data, message->length, fds, count));
+    note_dirty(session);
+}
+
+void gb_session_answer(struct gb_session *session, struct gb_writer *message, const int *fds,
+                       unsigned count)
+{
+    if (may_send(session, message, fds, count))
+        note_queued(session, gb_conn_queue_written(&session->conn, message, fds, count));
+    note_dirty(session);
+}
+
+/* ---- serving ---- */
+
+void gb_session_serve_lines(struct gb_session *session, uint64_t until)
+{
+    unsigned lines = 0;
+    const char *line;
+    size_t length;
+    int r = 0;
+
+    session->behind = session->busy = false;
+    gb_metrics_begin(&session->server->metrics);
+    while (!session->ended && !session->doomed && !session->throttled && !session->behind &&
+           (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
+        gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
+        if (gb_methods_serve(session, line, length) < 0) {
+            gb_session_flush(session, SIZE_MAX);
+            gb_session_end(session, "its messages and descriptors are out of step");
+            return;
+        }
+        if (!session->ended && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES) {
+            gb_session_flush(session, GB_SESSION_SEND_BYTES);
+            session->throttled =
+                !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+        }
+        session->busy = uv_hrtime() >= until;
+        session->behind = session->busy && gb_frame_has_line(&session->conn.in);
+        lines++;
+    }
+    session->busy |= lines == 0 || lines > GB_SESSION_MODEST_LINES;
+    if (session->ended || session->doomed)
+        return;
+    if (r == GPUBUF_E_LIMIT)
+        gb_metrics_limit(&session->server->metrics, "line_bytes");
+    if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
+        gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
+    else if (session->conn.in.fd_count > 0 && !session->throttled && !session->behind &&
+             !gb_frame_is_partial(&session->conn.in))
+        gb_session_end(session, "descriptors came that no message brought");
+}
+
+/* What is left of what has come: not for ever, and not too much. */
+static void watch_half_line(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    const char *limit;
+
+    if (session->ended || session->doomed)
+        return;
+    limit = charge(session);
+    if (limit) {
+        gb_metrics_limit(&server->metrics, limit);
+        gb_session_end(session, "its user's sessions send too much that is not whole");
+        return;
+    }
+    if (session->throttled || session->behind || !gb_frame_is_partial(&session->conn.in))
+        gb_timer_cancel(server, &session->half_line);
+    else if (!session->half_line.deadline.place &&
+             !gb_timer_set(server, &session->half_line,
+                           gb_now_ms() + server->config->limits.half_line_ms))
+        gb_session_end(session, "out of memory");
+}
+
+/* What has come, but only a piece of it from who sends many small messages, faster than they are read:
+   each of them takes time, and while they are read there are more. */
+static ssize_t receive_some(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    uint64_t begun = uv_hrtime();
+    char *scratch = server->desk.scratch;
+    ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
+
+    if (n < GB_SESSION_PIECE_BYTES || server->pausing || session->conn.in.fd_count > 0 ||
+        uv_hrtime() - begun > server->slice_ns / 10)
+        return n;
+    more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
+    if (more == 0 || more == GPUBUF_E_SYSTEM || more == GPUBUF_E_AGAIN)
+        return n; /* that is told again when there is nothing else */
+    return more < 0 ? more : n + more;
+}
+
+/* Receives once. True if there is something to serve, or lines were kept that can be served now. */
+static bool receive(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    ssize_t n;
+
+    if (session->throttled || session->behind) {
+        session->throttled = gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+        gb_frame_begin(&session->conn.in, NULL, 0);
+        return !session->throttled;
+    }
+    n = receive_some(session);
+    if (n > 0) {
+        gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
+        return true;
+    }
+    if (n == 0 || n == GPUBUF_E_SYSTEM)
+        session->hung_up = true;
+    else if (n != GPUBUF_E_AGAIN)
+        gb_session_end(session,
+                       n == GPUBUF_E_LIMIT ? "too many descriptors" : "descriptors were lost");
+    return false;
+}
+
+/* Serves what was received, unless somebody has gone meanwhile who cannot be ended now: then later. */
+static void serve_received(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    uint64_t slice = session->busy ? server->slice_ns / 2 : server->slice_ns;
+    uint64_t until = uv_hrtime() + slice;
+
+    /* Where there is nobody else, its own end shows in receiving. */
+    if (server->session_count > 1 && !gb_sessions_end_hung_up(server)) {
+        session->behind = true;
+        if (gb_frame_finish(&session->conn.in) < 0)
+            gb_session_end(session, "out of memory");
+        return;
+    }
+    if (!server->pausing)
+        server->pause_at_ns = until - slice + server->pause_ns;
+    gb_session_serve_lines(session, until);
+    watch_half_line(session);
+}
+
+/* Whether it is one of those who ask for little at a time, as far as can be told now. */
+static void note_modesty(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    bool modest = !session->busy && !session->throttled && !session->behind && !session->hung_up &&
+                  !session->conn.in.partial;
+
+    if (modest && server->modest.next == &session->modest)
+        return;
+    gb_list_remove(&session->modest);
+    if (modest)
+        gb_list_append(server->modest.next, &session->modest);
+}
+
+void gb_session_serve(struct gb_session *session)
+{
+    if (session->late) {
+        gb_session_serve_late(session);
+        return;
+    }
+    gb_session_flush(session, GB_SESSION_SEND_BYTES);
+    if (!session->ended && receive(session)) {
+        session->serving = true;
+        serve_received(session);
+        session->serving = false;
+    }
+    if (session->ended)
+        return;
+    note_modesty(session);
+    if (session->behind && !session->throttled)
+        queue(session);
+    gb_watches_pump(session);
+    gb_session_flush(session, GB_SESSION_SEND_BYTES);
+    if (session->ended)
+        return;
+    poll_for(session);
+    if (session->hung_up)
+        gb_session_see_off(session);
+}
+
+/* ---- rights ---- */
+
+bool gb_session_is_admin(const struct gb_session *session)
+{
+    return session->user->uid == 0 || session->user->uid == geteuid();
+}
+
+static void read_groups(struct gb_session *session)
+{
+    socklen_t length = 0;
+
+    session->group_count = 0;
+#ifdef SO_PEERGROUPS
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &length) == 0 ||
+        errno != ERANGE || !(session->groups = malloc(length)))
+        return;
+    if (getsockopt(session->conn.fd, SOL_SOCKET, SO_PEERGROUPS, session->groups, &length) == 0)
+        session->group_count = (int)(length / sizeof(gid_t));
+#endif
+}
+
+static bool in_group(struct gb_session *session, gid_t gid)
+{
+    if (session->gid == gid)
+        return true;
+    if (session->group_count < 0)
+        read_groups(session);
+    for (int i = 0; i < session->group_count; i++)
+        if (session->groups[i] == gid)
+            return true;
+    return false;
+}
+
+/* As for files: the owner and root may all; members of the group as its bits say, and no more. */
+static bool may(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode, unsigned bit)
+{
+    if (session->user->uid == 0 || session->user->uid == uid)
+        return true;
+    if (in_group(session, gid))
+        return mode & (bit << 3);
+    return mode & bit;
+}
+
+bool gb_session_may_read(struct gb_session *session, const struct gb_object *object)
+{
+    return may(session, object->owner->uid, object->gid, object->mode, 4);
+}
+
+bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode)
+{
+    return may(session, uid, gid, mode, 4);
+}
+
+bool gb_session_may_change(struct gb_session *session, const struct gb_object *object)
+{
+    return may(session, object->owner->uid, object->gid, object->mode, 2);
+}

@@ -1,0 +1,421 @@
+#include "daemon/serve/wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/methods/methods.h"
+
+/* One name that a request waits for. */
+struct gb_awaited {
+    struct gb_hash_link link;
+    struct gb_wait *wait;
+    const char *name; /* in the wait's pool */
+    size_t length;
+};
+
+struct gb_wait {
+    struct gb_link of_session, woken;
+    struct gb_link of_queue; /* of a device's or a storage's */
+    struct gb_session *session;
+    struct gb_device *device; /* in whose queue it is; NULL: in none's */
+    struct gb_timer timer;
+    uint64_t since_ms, begun_ns;
+    uint64_t charged;      /* bytes that the session's user is charged with */
+    uint64_t need;         /* bytes, while it waits for space */
+    bool comes;            /* they are on their way */
+    uint64_t driver_since; /* that it waits for the driver; 0: it does not */
+    struct gb_claim claim; /* on room in a tier */
+    struct gb_making making;
+    struct gb_storage **held; /* owned, with a reference and a hold each */
+    size_t held_count;
+    struct gb_pool pool; /* of the message and the names */
+    const char *line;
+    size_t length;
+    struct gb_awaited *awaited;
+    size_t awaited_count; /* entered in the table */
+    int fds[GB_LIMIT(fds)];
+    unsigned fd_count;
+};
+
+static void time_is_up(struct gb_timer *timer)
+{
+    gb_methods_retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
+}
+
+static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count)
+{
+    struct gb_hash_table *table = &wait->session->server->waits.names;
+
+    wait->awaited = gb_pool_calloc(&wait->pool, count, sizeof(*wait->awaited));
+    if (!wait->awaited)
+        return GPUBUF_E_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        struct gb_awaited *awaited = &wait->awaited[i];
+
+        awaited->wait = wait;
+        awaited->name = gb_pool_strndup(&wait->pool, names[i].text, names[i].length);
+        awaited->length = names[i].length;
+        if (!awaited->name ||
+            !gb_hash_insert(table, &awaited->link, gb_hash_bytes(awaited->name, awaited->length)))
+            return GPUBUF_E_NO_MEMORY;
+        wait->awaited_count++;
+    }
+    return 0;
+}
+
+uint64_t gb_wait_bytes(size_t length, size_t count)
+{
+    return sizeof(struct gb_wait) + 2 * length + count * sizeof(struct gb_awaited);
+}
+
+int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
+                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
+                uint64_t until_ms, struct gb_wait **out)
+{
+    struct gb_wait *wait = calloc(1, sizeof(*wait));
+
+    if (!wait)
+        return GPUBUF_E_NO_MEMORY;
+    wait->session = session;
+    wait->since_ms = since_ms;
+    wait->claim.serial = ++session->server->waits.made;
+    wait->begun_ns = session->server->metrics.begun_ns;
+    wait->timer.fire = time_is_up;
+    wait->line = gb_pool_strndup(&wait->pool, line, length);
+    wait->length = length;
+    wait->charged = gb_wait_bytes(length, count);
+    session->user->held_bytes += wait->charged;
+    gb_list_append(&session->waits, &wait->of_session);
+    session->wait_count++;
+    if (!wait->line || (count > 0 && keep_names(wait, names, count) < 0) ||
+        !gb_timer_set(session->server, &wait->timer, until_ms)) {
+        gb_wait_end(wait);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    if (fd_count > 0)
+        memcpy(wait->fds, fds, fd_count * sizeof(*fds));
+    wait->fd_count = fd_count;
+    *out = wait;
+    return 0;
+}
+
+static void claim(struct gb_wait *wait, enum gb_tier_kind lacks)
+{
+    gb_spill_claim(&wait->session->server->spill, &wait->claim, lacks);
+}
+
+uint64_t gb_wait_serial(const struct gb_wait *wait)
+{
+    return wait->claim.serial;
+}
+
+static void leave_queue(struct gb_wait *wait)
+{
+    gb_list_remove(&wait->of_queue);
+    claim(wait, GB_TIERS);
+    if (wait->device)
+        wait->device->space_changed = true; /* for the next in line */
+    wait->device = NULL;
+    wait->need = 0;
+    wait->comes = false;
+    wait->driver_since = 0;
+}
+
+static void drop_held(struct gb_wait *wait)
+{
+    struct gb_store *store = &wait->session->server->store;
+
+    for (size_t i = 0; i < wait->held_count; i++) {
+        gb_recent_drop(&wait->held[i]->recent);
+        wait->held[i]->device->space_changed = true;
+        gb_storage_unref(store, wait->held[i]);
+    }
+    free(wait->held);
+}
+
+void gb_wait_end(struct gb_wait *wait)
+{
+    struct gb_server *server = wait->session->server;
+
+    for (size_t i = 0; i < wait->awaited_count; i++)
+        gb_hash_remove(&server->waits.names, &wait->awaited[i].link);
+    gb_timer_cancel(server, &wait->timer);
+    gb_making_end(&wait->making);
+    gb_list_remove(&wait->of_session);
+    leave_queue(wait);
+    drop_held(wait);
+    gb_list_remove(&wait->woken);
+    wait->session->wait_count--;
+    wait->session->user->held_bytes -= wait->charged;
+    for (unsigned i = 0; i < wait->fd_count; i++)
+        if (wait->fds[i] >= 0)
+            close(wait->fds[i]);
+    gb_pool_end(&wait->pool);
+    free(wait);
+}
+
+struct gb_session *gb_wait_session(const struct gb_wait *wait)
+{
+    return wait->session;
+}
+
+const char *gb_wait_line(const struct gb_wait *wait, size_t *length)
+{
+    *length = wait->length;
+    return wait->line;
+}
+
+int *gb_wait_fds(struct gb_wait *wait, unsigned *count)
+{
+    *count = wait->fd_count;
+    return wait->fds;
+}
+
+uint64_t gb_wait_since(const struct gb_wait *wait)
+{
+    return wait->since_ms;
+}
+
+uint64_t gb_wait_begun_ns(const struct gb_wait *wait)
+{
+    return wait->begun_ns;
+}
+
+/* In order of arrival: to where most come from, the end. */
+static void enter_queue(struct gb_wait *wait, struct gb_link *queue)
+{
+    struct gb_link *after = queue->prev;
+
+    while (after != queue &&
+           GB_CONTAINER(after, struct gb_wait, of_queue)->claim.serial > wait->claim.serial)
+        after = after->prev;
+    gb_list_append(after->next, &wait->of_queue);
+}
+
+static bool in_queue(const struct gb_wait *wait, const struct gb_device *device)
+{
+    return wait->device == device && gb_list_linked(&wait->of_queue);
+}
+
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
+                       enum gb_tier_kind lacks)
+{
+    if (!in_queue(wait, device) || wait->need == 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->waits);
+    }
+    wait->need = bytes ? bytes : 1;
+    wait->comes = comes;
+    claim(wait, lacks);
+}
+
+void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
+{
+    if (!in_queue(wait, device) || wait->driver_since == 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->expecting);
+    }
+    wait->driver_since = since_ms;
+}
+
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks)
+{
+    if (!in_queue(wait, device) || wait->need > 0 || wait->driver_since > 0) {
+        leave_queue(wait);
+        wait->device = device;
+        enter_queue(wait, &device->expecting);
+    }
+    claim(wait, lacks);
+}
+
+uint64_t gb_wait_driver_since(const struct gb_wait *wait)
+{
+    return wait->driver_since;
+}
+
+void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage)
+{
+    leave_queue(wait);
+    gb_list_append(&storage->waits, &wait->of_queue);
+}
+
+int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage)
+{
+    struct gb_storage **held;
+
+    for (size_t i = 0; i < wait->held_count; i++)
+        if (wait->held[i] == storage)
+            return 0;
+    held = realloc(wait->held, (wait->held_count + 1) * sizeof(struct gb_storage *));
+    if (!held)
+        return GPUBUF_E_NO_MEMORY;
+    wait->held = held;
+    held[wait->held_count++] = gb_storage_ref(storage);
+    gb_recent_hold(&storage->recent);
+    return 0;
+}
+
+const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
+{
+    for (size_t i = 0; i < wait->held_count; i++)
+        if (wait->held[i]->failure && gb_list_empty(&wait->held[i]->objects))
+            return wait->held[i]->failure;
+    return NULL;
+}
+
+void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
+{
+    /* It has a place among the timers unless its time is up, and moving within takes no memory. */
+    gb_timer_set(wait->session->server, &wait->timer, until_ms);
+}
+
+struct gb_making *gb_wait_making(struct gb_wait *wait)
+{
+    return &wait->making;
+}
+
+void gb_waits_init(struct gb_waits *waits)
+{
+    memset(waits, 0, sizeof(*waits));
+    gb_list_init(&waits->woken);
+}
+
+void gb_waits_end(struct gb_waits *waits)
+{
+    gb_hash_end(&waits->names);
+}
+
+void gb_waits_name(struct gb_server *server, const struct gb_object *object)
+{
+    uint64_t hash;
+
+    if (server->waits.names.count == 0)
+        return;
+    hash = gb_hash_bytes(object->name, object->name_length);
+    for (struct gb_hash_link *link = gb_hash_first(&server->waits.names, hash); link;
+         link = gb_hash_next(link)) {
+        struct gb_awaited *awaited = GB_CONTAINER(link, struct gb_awaited, link);
+
+        if (awaited->length == object->name_length &&
+            memcmp(awaited->name, object->name, awaited->length) == 0 &&
+            !gb_list_linked(&awaited->wait->woken))
+            gb_list_append(&server->waits.woken, &awaited->wait->woken);
+    }
+}
+
+void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
+{
+    while (!gb_list_empty(&storage->waits)) {
+        struct gb_wait *wait = GB_CONTAINER(storage->waits.next, struct gb_wait, of_queue);
+
+        gb_list_remove(&wait->of_queue);
+        if (!gb_list_linked(&wait->woken))
+            gb_list_append(&server->waits.woken, &wait->woken);
+    }
+}
+
+static void run_list(struct gb_device *device, struct gb_link *turn)
+{
+    while (!gb_list_empty(turn)) {
+        struct gb_wait *wait = GB_CONTAINER(turn->next, struct gb_wait, of_queue);
+
+        gb_list_remove(&wait->of_queue);
+        enter_queue(wait, &device->expecting);
+        if (!gb_methods_retry(wait, false))
+            gb_making_tried(&wait->making);
+    }
+}
+
+/* Every one once, and first those whose memory was made: it is kept for them until then, and an older one
+   that lacks more would wait for it in vain. */
+static void run_expecting(struct gb_device *device)
+{
+    struct gb_link made, others;
+
+    gb_list_init(&made);
+    gb_list_init(&others);
+    while (!gb_list_empty(&device->expecting)) {
+        struct gb_wait *wait = GB_CONTAINER(device->expecting.next, struct gb_wait, of_queue);
+
+        gb_list_remove(&wait->of_queue);
+        gb_list_append(wait->making.made ? &made : &others, &wait->of_queue);
+    }
+    run_list(device, &made);
+    run_list(device, &others);
+}
+
+/* Whether `bytes` may pass a request that waits. */
+static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
+{
+    return !wait->comes && wait->need <= device->capacity &&
+           device->passed <= device->capacity - wait->need &&
+           bytes <= device->capacity - wait->need - device->passed;
+}
+
+bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
+{
+    return !gb_list_empty(&device->waits) &&
+           GB_CONTAINER(device->waits.next, const struct gb_wait, of_queue) != wait;
+}
+
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes)
+{
+    bool passes = true;
+
+    *comes = true;
+    GB_LIST_EACH(&device->waits, link) {
+        const struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
+
+        if (lets_pass(device, wait, bytes))
+            continue;
+        passes = false;
+        *comes &= wait->comes;
+    }
+    return passes;
+}
+
+/* In order of arrival; who comes after one that has to wait longer is tried if it may pass it. */
+static void run_device(struct gb_device *device)
+{
+    const struct gb_wait *waiting = NULL; /* the one that is hardest to pass */
+
+    device->space_changed = false;
+    run_expecting(device);
+    GB_LIST_EACH(&device->waits, link) {
+        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
+
+        if (waiting && !lets_pass(device, waiting, wait->need)) {
+            claim(wait, GB_TIERS); /* since it is not tried, it is in nobody's way */
+            continue;
+        }
+        if (gb_methods_retry(wait, false) || !in_queue(wait, device) || wait->need == 0)
+            continue;
+        if (!waiting || wait->comes || (!waiting->comes && wait->need > waiting->need))
+            waiting = wait;
+    }
+}
+
+void gb_waits_run(struct gb_server *server, uint64_t until)
+{
+    /* Of many that one name has woken the last may go on turns later. */
+    while (!gb_list_empty(&server->waits.woken)) {
+        struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
+
+        gb_list_remove(&wait->woken);
+        gb_methods_retry(wait, false);
+        if (uv_hrtime() >= until)
+            break;
+    }
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (server->devices[i]->space_changed)
+            run_device(server->devices[i]);
+}
+
+void gb_waits_end_session(struct gb_session *session)
+{
+    GB_LIST_EACH(&session->waits, link)
+        gb_wait_end(GB_CONTAINER(link, struct gb_wait, of_session));
+}

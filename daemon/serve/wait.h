@@ -1,0 +1,95 @@
+/*
+ * Requests that wait: an `open` for names to appear, or for an object to come back to its device, a
+ * `create` for space. A waiting request keeps its message and is tried anew as a whole when what it
+ * waits for may have come, and for the last time when its time is up. It belongs to its session and
+ * ends with it.
+ *
+ * Who waits for space on a device is served in the order of arrival. A request for fewer bytes may
+ * pass one that is held up by what others hold, but only as long as that one is none the later for
+ * it: what passed and is still held, and what the older one needs, must fit into the device together.
+ */
+#ifndef GB_WAIT_H
+#define GB_WAIT_H
+
+#include "daemon/base/hash.h"
+#include "daemon/base/list.h"
+#include "daemon/memory/device.h"
+#include "daemon/memory/store.h"
+#include "proto/json.h"
+
+struct gb_server;
+struct gb_session;
+struct gb_object;
+
+struct gb_waits {
+    struct gb_hash_table names; /* of struct gb_awaited */
+    struct gb_link woken;       /* waits to be tried at the end of the turn */
+    uint64_t made;              /* so far */
+};
+
+struct gb_wait;
+
+/* Puts a request aside. `names` (`count` may be 0) are those whose appearance wakes it; copied. The
+   descriptors are taken over. `since_ms` is when it was first tried. 0 or GPUBUF_E_NO_MEMORY. */
+int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
+                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
+                uint64_t until_ms, struct gb_wait **wait);
+void gb_wait_end(struct gb_wait *wait);
+
+struct gb_session *gb_wait_session(const struct gb_wait *wait);
+const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
+int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
+/* What a user is charged with for a request of `length` bytes that waits for `count` names. */
+uint64_t gb_wait_bytes(size_t length, size_t count);
+uint64_t gb_wait_since(const struct gb_wait *wait);
+/* The same by the clock of the metrics; without them 0. */
+uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
+
+/* What it waits for, besides names; one of these at a time. */
+
+/* Room for so many bytes on a device. `comes`: it is on its way, and nobody else is waited for. It
+   claims room in the tier that it lacks for that (GB_TIERS: none). */
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
+                       enum gb_tier_kind lacks);
+/* The device's driver, to make memory, since then. Those who wait for it are tried first: they do
+   not stand behind those who may wait for ever, and nobody takes what was made for them. */
+void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
+uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
+/* The end of a storage's move. */
+void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
+/* Room in a tier, with a claim, and any change on the device. */
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks);
+
+/* Keeps a storage where it is until the wait ends. Fine if it does already. GPUBUF_E_NO_MEMORY. */
+int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
+
+/* Why the content of one of these was lost; NULL if none was. */
+const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
+
+/* Whether a request that needs so many bytes of the device may be served before those that wait. If
+   not, *comes says whether these wait for nothing but the daemon's own work. */
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes);
+/* Whether requests wait for its space that are older than this one (NULL: than a new one). */
+bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
+
+/* In the order of arrival. */
+uint64_t gb_wait_serial(const struct gb_wait *wait);
+
+/* Moves the end of the wait. */
+void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
+/* The memory that it waits for. */
+struct gb_making *gb_wait_making(struct gb_wait *wait);
+
+void gb_waits_init(struct gb_waits *waits);
+void gb_waits_end(struct gb_waits *waits);
+/* A name has got an object. */
+void gb_waits_name(struct gb_server *server, const struct gb_object *object);
+/* A move of the storage's has ended. */
+void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
+/* Tries what was woken, one at least and then as long as there is time (`until`: of uv_hrtime()), and
+   what waits for space on devices where some was freed, in order. */
+void gb_waits_run(struct gb_server *server, uint64_t until);
+/* Ends the waits of a session. */
+void gb_waits_end_session(struct gb_session *session);
+
+#endif

@@ -1,0 +1,112 @@
+#include "daemon/survive/heartbeat.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/serve/server.h"
+
+#define READY_WAIT_MS 5000
+
+static uint64_t stuck_ms(const struct gb_device *device)
+{
+    uint64_t longest = gb_mover_stuck_ms(device->mover);
+
+    for (int i = 0; i < GB_DIRECTIONS; i++) {
+        uint64_t ms = gb_mover_stuck_ms(device->lanes[i]);
+
+        if (ms > longest)
+            longest = ms;
+    }
+    return longest;
+}
+
+/* The first device whose driver has not come back for too long; NULL: none. */
+static struct gb_device *hanging_device(const struct gb_heartbeat *heartbeat, uint64_t *busy_ms)
+{
+    const struct gb_server *server = heartbeat->server;
+
+    for (unsigned i = 0; i < server->device_count; i++) {
+        *busy_ms = stuck_ms(server->devices[i]);
+        if (*busy_ms > heartbeat->notify->watchdog_ms)
+            return server->devices[i];
+    }
+    return NULL;
+}
+
+static void tell_status(struct gb_heartbeat *heartbeat)
+{
+    const struct gb_server *server = heartbeat->server;
+    uint64_t objects = 0, used = 0, capacity = 0;
+    char status[sizeof(heartbeat->status)];
+
+    for (unsigned i = 0; i < server->device_count; i++) {
+        capacity += server->devices[i]->capacity;
+        used += server->devices[i]->used;
+        objects += server->devices[i]->objects;
+    }
+    snprintf(status, sizeof(status),
+             "%" PRIu64 " objects, %" PRIu64 " sessions, %" PRIu64 " of %" PRIu64 " MiB used",
+             objects, server->session_count, used >> 20, capacity >> 20);
+    if (strcmp(status, heartbeat->status) == 0)
+        return;
+    if (gb_notify_status(heartbeat->notify, "%s", status) == 0)
+        memcpy(heartbeat->status, status, sizeof(status));
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    struct gb_heartbeat *heartbeat = timer->data;
+    uint64_t busy_ms = 0;
+    const struct gb_device *device = hanging_device(heartbeat, &busy_ms);
+
+    if (device) {
+        if (!heartbeat->hanging)
+            gb_log(GB_LOG_ERROR, "driver hangs", GB_LOG_TEXT("id", device->id),
+                   GB_LOG_NUMBER("busy_ms", busy_ms));
+        heartbeat->hanging = true;
+        return;
+    }
+    if (heartbeat->hanging)
+        gb_log(GB_LOG_WARNING, "driver is back");
+    heartbeat->hanging = false;
+    gb_notify_watchdog(heartbeat->notify);
+    tell_status(heartbeat);
+}
+
+/* A queue that is full of what was said just before empties soon. */
+static int tell_ready(struct gb_notify *notify)
+{
+    int r;
+
+    while ((r = gb_notify_ready(notify)) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(notify, READY_WAIT_MS) < 0)
+            break;
+    return r;
+}
+
+void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server,
+                        struct gb_notify *notify)
+{
+    uint64_t interval = notify->watchdog_ms / 3; /* one may be lost */
+
+    gb_notify_drop(notify); /* what it handed over and nobody knows */
+    GB_FAILPOINT(DROP_DONE);
+    heartbeat->server = server;
+    heartbeat->notify = notify;
+    uv_timer_init(server->loop, &heartbeat->timer);
+    heartbeat->timer.data = heartbeat;
+    (void)gb_notify_status(notify, "listening on %s", server->listener.path);
+    if (tell_ready(notify) != 0)
+        gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
+    GB_FAILPOINT(READY_DONE);
+    if (notify->watchdog_ms)
+        uv_timer_start(&heartbeat->timer, on_beat, interval, interval > 0 ? interval : 1);
+}
+
+void gb_heartbeat_stop(struct gb_heartbeat *heartbeat)
+{
+    gb_notify_stopping(heartbeat->notify);
+}

@@ -1,0 +1,380 @@
+#include "daemon/survive/notify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/base/failpoint.h"
+
+/* Where a manager puts the first descriptor (sd_listen_fds(3)). */
+#define FIRST_FD 3
+
+#define MESSAGE_BYTES 512
+
+/* Of the file system that gives each process an inode, since Linux 6.9. */
+#define PIDFS_MAGIC 0x50494446
+
+/* ---- the environment ---- */
+
+/* A variable's number: 1 and *value; 0 if it is not set; GPUBUF_E_INVALID. */
+static int read_number(const char *variable, uint64_t *value, struct gb_error *error)
+{
+    const char *text = getenv(variable);
+
+    if (!text)
+        return 0;
+    if (*text && strspn(text, "0123456789") == strlen(text)) {
+        errno = 0;
+        *value = strtoull(text, NULL, 10);
+        if (errno == 0)
+            return 1;
+    }
+    return gb_fail(error, GPUBUF_E_INVALID, "%s is \"%.64s\", which is no number", variable, text);
+}
+
+/* The inode that is this very process's, and no later one's of the same number; 0: the kernel has
+   none. */
+static uint64_t own_inode(void)
+{
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    struct statfs file_system;
+    struct stat st;
+    uint64_t inode = 0;
+
+    if (fd < 0)
+        return 0;
+    if (fstatfs(fd, &file_system) == 0 && file_system.f_type == PIDFS_MAGIC && fstat(fd, &st) == 0)
+        inode = st.st_ino;
+    close(fd);
+    return inode;
+}
+
+/* Whether the number in `variable` is ours, or the variable is not set. */
+static int is_for_us(const char *variable, uint64_t ours, struct gb_error *error)
+{
+    uint64_t value;
+    int r = read_number(variable, &value, error);
+
+    return r <= 0 ? (r < 0 ? r : 1) : value == ours;
+}
+
+/* ---- descriptors handed over ---- */
+
+/* 1 and how many there are for us; 0; GPUBUF_E_INVALID. */
+static int count_fds(uint64_t *count, struct gb_error *error)
+{
+    uint64_t pid, inode;
+    int r = read_number("LISTEN_PID", &pid, error);
+
+    if (r <= 0 || pid != (uint64_t)getpid())
+        return r < 0 ? r : 0;
+    r = getenv("LISTEN_PIDFDID") ? 1 : 0;
+    inode = r ? own_inode() : 0;
+    if (inode) {
+        r = is_for_us("LISTEN_PIDFDID", inode, error);
+        if (r <= 0)
+            return r;
+    }
+    r = read_number("LISTEN_FDS", count, error);
+    if (r > 0 && *count > INT_MAX - FIRST_FD)
+        return gb_fail(error, GPUBUF_E_INVALID, "LISTEN_FDS is %" PRIu64 ", which is too many",
+                       *count);
+    return r > 0 && *count == 0 ? 0 : r;
+}
+
+/* Gives each its name of `notify->names`, which is cut up. */
+static int name_fds(struct gb_notify *notify, struct gb_error *error)
+{
+    unsigned colons = 0;
+    char *rest = notify->names;
+
+    for (const char *at = notify->names; at && *at; at++)
+        colons += *at == ':';
+    if (notify->names && colons + 1 != notify->fd_count)
+        return gb_fail(error, GPUBUF_E_INVALID, "LISTEN_FDNAMES has %u names for %u descriptors",
+                       colons + 1, notify->fd_count);
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        notify->fds[i].name = rest ? strsep(&rest, ":") : "unknown";
+    return 0;
+}
+
+static int mark_fds(struct gb_notify *notify, struct gb_error *error)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        int fd = FIRST_FD + (int)i, flags = fcntl(fd, F_GETFD);
+
+        if (flags < 0 || fcntl(fd, F_SETFD, flags | FD_CLOEXEC) < 0)
+            return gb_fail_errno(error, "LISTEN_FDS is %u, but descriptor %d cannot be used",
+                                 notify->fd_count, fd);
+        notify->fds[i].fd = fd;
+    }
+    return 0;
+}
+
+static int read_fds(struct gb_notify *notify, struct gb_error *error)
+{
+    const char *names = getenv("LISTEN_FDNAMES");
+    uint64_t count;
+    int r = count_fds(&count, error);
+
+    if (r <= 0)
+        return r;
+    notify->fds = calloc(count, sizeof(*notify->fds));
+    notify->names = names ? strdup(names) : NULL;
+    if (!notify->fds || (names && !notify->names))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    notify->fd_count = (unsigned)count;
+    r = name_fds(notify, error);
+    return r == 0 ? mark_fds(notify, error) : r;
+}
+
+/* ---- the watchdog ---- */
+
+static int read_watchdog(struct gb_notify *notify, struct gb_error *error)
+{
+    uint64_t usec;
+    int r = read_number("WATCHDOG_USEC", &usec, error);
+
+    if (r <= 0)
+        return r;
+    r = is_for_us("WATCHDOG_PID", (uint64_t)getpid(), error);
+    if (r > 0 && usec > 0)
+        notify->watchdog_ms = usec < 1000 ? 1 : usec / 1000;
+    return r < 0 ? r : 0;
+}
+
+/* ---- beginning and ending ---- */
+
+static int connect_manager(struct gb_notify *notify)
+{
+    return connect(notify->socket, (const struct sockaddr *)&notify->address,
+                   notify->address_length);
+}
+
+static int open_socket(struct gb_notify *notify, struct gb_error *error)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    size_t length = path ? strlen(path) : 0;
+
+    if (length == 0)
+        return 0;
+    if (*path != '/' && *path != '@')
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "NOTIFY_SOCKET is \"%.200s\"; expected a path, or @ and an abstract name",
+                       path);
+    if (length < 2 || length >= sizeof(notify->address.sun_path))
+        return gb_fail(error, GPUBUF_E_INVALID, "NOTIFY_SOCKET has %zu bytes; expected 2 to %zu",
+                       length, sizeof(notify->address.sun_path) - 1);
+    notify->address.sun_family = AF_UNIX;
+    memcpy(notify->address.sun_path, path, length + 1);
+    notify->address_length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + 1);
+    if (*path == '@') { /* its length is what counts: no byte at the end */
+        notify->address.sun_path[0] = '\0';
+        notify->address_length--;
+    }
+    notify->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (notify->socket < 0)
+        return gb_fail_errno(error, "cannot make a socket");
+    if (connect_manager(notify) < 0)
+        return gb_fail_errno(error, "cannot reach the service manager at NOTIFY_SOCKET, %s", path);
+    return 0;
+}
+
+static void clear_environment(void)
+{
+    static const char *const variables[] = {"NOTIFY_SOCKET", "LISTEN_PID",     "LISTEN_PIDFDID",
+                                            "LISTEN_FDS",    "LISTEN_FDNAMES", "WATCHDOG_USEC",
+                                            "WATCHDOG_PID"};
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
+}
+
+int gb_notify_begin(struct gb_notify *notify, struct gb_error *error)
+{
+    int r;
+
+    *notify = GB_NOTIFY_NONE;
+    r = read_fds(notify, error); /* first, while their numbers are what they are */
+    if (r >= 0)
+        r = read_watchdog(notify, error);
+    if (r >= 0)
+        r = open_socket(notify, error);
+    if (r < 0) {
+        for (unsigned i = 0; i < notify->fd_count; i++)
+            notify->fds[i].fd = -1;
+        gb_notify_end(notify);
+    }
+    clear_environment();
+    return r;
+}
+
+void gb_notify_end(struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd >= 0)
+            close(notify->fds[i].fd);
+    if (notify->socket >= 0)
+        close(notify->socket);
+    free(notify->fds);
+    free(notify->names);
+    *notify = GB_NOTIFY_NONE;
+}
+
+/* ---- sending ---- */
+
+/* A full queue is told in more than one way; so is that the kernel holds too many for us already. */
+static bool is_full(int error)
+{
+    return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
+}
+
+static ssize_t send_once(const struct gb_notify *notify, const char *text, int fd)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec vector = {(void *)(uintptr_t)text, strlen(text)};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    ssize_t sent;
+
+    if (fd >= 0) {
+        struct cmsghdr *rights = (struct cmsghdr *)control;
+
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    }
+    do {
+        sent = sendmsg(notify->socket, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+static int send_message(struct gb_notify *notify, const char *text, int fd)
+{
+    if (notify->socket < 0)
+        return 0;
+    if (send_once(notify, text, fd) >= 0)
+        return 0;
+    /* A manager that was started anew listens at the same place with another socket. */
+    if ((errno == ECONNREFUSED || errno == ENOTCONN || errno == ECONNRESET) &&
+        connect_manager(notify) == 0 && send_once(notify, text, fd) >= 0)
+        return 0;
+    return is_full(errno) ? GB_NOTIFY_FULL : GPUBUF_E_SYSTEM;
+}
+
+int gb_notify_ready(struct gb_notify *notify)
+{
+    return send_message(notify, "READY=1", -1);
+}
+
+int gb_notify_stopping(struct gb_notify *notify)
+{
+    return send_message(notify, "STOPPING=1", -1);
+}
+
+int gb_notify_reloading(struct gb_notify *notify)
+{
+    char text[MESSAGE_BYTES];
+    struct timespec now;
+
+    /* With the time, by which the manager tells this reload from another. */
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+             (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    return send_message(notify, text, -1);
+}
+
+int gb_notify_watchdog(struct gb_notify *notify)
+{
+    return send_message(notify, "WATCHDOG=1", -1);
+}
+
+int gb_notify_status(struct gb_notify *notify, const char *format, ...)
+{
+    char text[MESSAGE_BYTES] = "STATUS=";
+    size_t length = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + length, sizeof(text) - length, format, arguments);
+    va_end(arguments);
+    text[strcspn(text, "\r\n")] = '\0'; /* or it would be another assignment */
+    return send_message(notify, text, -1);
+}
+
+int gb_notify_main_pid(struct gb_notify *notify, int pid)
+{
+    char text[MESSAGE_BYTES];
+
+    snprintf(text, sizeof(text), "MAINPID=%d", pid);
+    return send_message(notify, text, -1);
+}
+
+static bool is_name(const char *name)
+{
+    size_t length = strlen(name);
+
+    if (length == 0 || length > GB_NOTIFY_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] < ' ' || name[i] > '~' || name[i] == ':')
+            return false;
+    return true;
+}
+
+int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
+{
+    char text[MESSAGE_BYTES];
+    int r;
+
+    if (!is_name(name))
+        return GPUBUF_E_INVALID;
+    snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
+    GB_FAILPOINT(STORE_BEGIN);
+    r = send_message(notify, text, fd);
+    GB_FAILPOINT(STORE_DONE);
+    return r;
+}
+
+int gb_notify_unstore(struct gb_notify *notify, const char *name)
+{
+    char text[MESSAGE_BYTES];
+    int r;
+
+    if (!is_name(name))
+        return GPUBUF_E_INVALID;
+    snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
+    GB_FAILPOINT(UNSTORE_BEGIN);
+    r = send_message(notify, text, -1);
+    GB_FAILPOINT(UNSTORE_DONE);
+    return r;
+}
+
+int gb_notify_wait(struct gb_notify *notify, int timeout_ms)
+{
+    struct pollfd entry = {.fd = notify->socket, .events = POLLOUT};
+    int r;
+
+    if (notify->socket < 0)
+        return 0;
+    do {
+        r = poll(&entry, 1, timeout_ms);
+    } while (r < 0 && errno == EINTR);
+    return r > 0 ? 0 : (r == 0 ? GPUBUF_E_TIMEOUT : GPUBUF_E_SYSTEM);
+}

@@ -1,0 +1,47 @@
+/* Descriptors that were handed over, once it is known which: apart from notify.c, so that a test can be the
+   service manager and link this. */
+#include "daemon/survive/notify.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define DROP_WAIT_MS 1000 /* for a manager that is slow */
+
+int gb_notify_take_at(struct gb_notify *notify, unsigned i)
+{
+    int fd = notify->fds[i].fd;
+
+    notify->fds[i].fd = -1;
+    return fd;
+}
+
+int gb_notify_take(struct gb_notify *notify, const char *name)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd >= 0 && strcmp(notify->fds[i].name, name) == 0)
+            return gb_notify_take_at(notify, i);
+    return -1;
+}
+
+static bool is_taken(const struct gb_notify *notify, const char *name)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (notify->fds[i].fd < 0 && strcmp(notify->fds[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+void gb_notify_drop(struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        const char *name = notify->fds[i].name;
+
+        if (notify->fds[i].fd < 0)
+            continue;
+        close(notify->fds[i].fd);
+        while (!is_taken(notify, name) && gb_notify_unstore(notify, name) == GB_NOTIFY_FULL)
+            if (gb_notify_wait(notify, DROP_WAIT_MS) < 0)
+                break;
+        notify->fds[i].fd = -1;
+    }
+}

@@ -1,0 +1,602 @@
+/*
+ * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been read
+ * and checked (replay.h): segments get their descriptors, storages their places, objects their names. An
+ * object whose memory is not there (a descriptor or a device is missing, another lies there) is lost, and
+ * told in the log; nothing else suffers. Then the journal says what there is again, and no more: what was
+ * lost once does not come again when what was in its way is gone, so a successor that finds the same
+ * restores the same.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/serve/server.h"
+#include "daemon/survive/replay.h"
+#include "daemon/survive/state.h"
+
+struct restoring {
+    struct gb_state *state;
+    struct gb_store *store;
+    uint64_t now_ms;
+    int64_t wall_ms;
+    struct gb_replay replay;
+    struct gb_replayed_storage **copied;
+    size_t object_room;
+};
+
+static void raise_to(uint64_t *counter, uint64_t to)
+{
+    if (to > *counter)
+        *counter = to;
+}
+
+static int compare(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* ---- segments ---- */
+
+static int memory_of(const struct gb_replayed_segment *replayed, int fd, struct gb_memory *memory,
+                     struct gb_error *error)
+{
+    const struct gb_device *device = replayed->key.device;
+    bool host = strcmp(device->id, "host") == 0;
+
+    if (host && replayed->handle == GB_HANDLE_MEMFD)
+        return gb_device_host_restore(fd, replayed->bytes, memory, error);
+    if (host || replayed->handle != GB_HANDLE_CUDA_FD)
+        return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
+    *memory = (struct gb_memory){.kind = replayed->handle, .write_fd = fd, .read_fd = fd};
+    return 0;
+}
+
+static void log_lost(const struct gb_replayed_segment *replayed, const char *why)
+{
+    gb_log(GB_LOG_ERROR, "segment lost", GB_LOG_NUMBER("segment", replayed->id),
+           GB_LOG_TEXT("why", why));
+}
+
+/* With the descriptor, which is taken over in any case. NULL, and why: it cannot be had again. */
+static struct gb_segment *make_segment(struct gb_store *store,
+                                       const struct gb_replayed_segment *replayed, int fd,
+                                       struct gb_error *why)
+{
+    struct gb_device *device = replayed->key.device;
+    struct gb_user *user = gb_user_get(&store->users, replayed->uid);
+    struct gb_segment *segment;
+    struct gb_memory memory;
+
+    if (!user || memory_of(replayed, fd, &memory, why) < 0) {
+        close(fd);
+        gb_user_unref(user);
+        return NULL;
+    }
+    store->next_segment = replayed->id;
+    segment = gb_segment_new(store, replayed->kind, &replayed->key, user, replayed->bytes, &memory);
+    gb_user_unref(user);
+    if (!segment)
+        device->ops->destroy(device, &memory);
+    return segment;
+}
+
+/* One that cannot be had again takes the objects in it along. Nothing is made of one in which nothing
+   lies, be it since all of that was lost. */
+static void restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed)
+{
+    struct gb_error why = {.message = "out of memory"};
+    char name[24];
+    int fd;
+
+    gb_state_segment_name(replayed->id, name);
+    fd = gb_notify_take(restoring->state->notify, name);
+    if (replayed->wanted && fd >= 0)
+        replayed->segment = make_segment(restoring->store, replayed, fd, &why);
+    else if (fd >= 0)
+        close(fd);
+    if (replayed->segment)
+        return;
+    if (!replayed->key.device)
+        log_lost(replayed, "its device is not served any more");
+    else if (replayed->wanted)
+        log_lost(replayed, fd < 0 ? "its descriptor was not handed over" : why.message);
+    gb_state_segment_gone(restoring->state, replayed->id);
+}
+
+static void restore_segments(struct restoring *restoring)
+{
+    struct gb_replay *replay = &restoring->replay;
+
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        const struct gb_replayed_storage *storage = &replay->storages[i];
+
+        for (unsigned j = 0; !storage->lost && j < storage->placement_count; j++)
+            gb_replay_segment(replay, storage->placements[j].segment)->wanted = true;
+    }
+    for (size_t i = 0; i < replay->segment_count; i++)
+        restore_segment(restoring, &replay->segments[i]);
+}
+
+/* ---- places ---- */
+
+struct place {
+    struct gb_replayed_storage *storage;
+    struct gb_replayed_placement *placement;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *left = a, *right = b;
+    int r = compare(left->placement->segment, right->placement->segment);
+
+    if (r == 0)
+        r = compare(left->placement->offset, right->placement->offset);
+    return r ? r : compare(left->storage->number, right->storage->number);
+}
+
+static bool take_place(struct restoring *restoring, const struct place *place,
+                       const struct place *before)
+{
+    struct gb_replayed_placement *placement = place->placement;
+    struct gb_replayed_segment *replayed =
+        gb_replay_segment(&restoring->replay, placement->segment);
+    struct gb_segment *segment = replayed->segment;
+    bool whole = replayed->kind != GB_SEGMENT_SHARED;
+    struct gb_range *after = before && before->placement->segment == placement->segment
+                                 ? before->placement->range
+                                 : NULL;
+
+    if (!segment)
+        return false;
+    if (whole && !replayed->taken)
+        return replayed->taken = true;
+    if (whole)
+        return false;
+    return gb_arena_take(segment->domain->arena, segment->block, after, placement->offset,
+                         placement->bytes, &placement->range) == 0;
+}
+
+/* In the order of their offsets, so that each is found where the last one ends; of two that lie in one
+   place the first has it, whatever was recorded last. */
+static int take_places(struct restoring *restoring, struct gb_error *error)
+{
+    struct gb_replay *replay = &restoring->replay;
+    size_t count = 0, room = 0;
+    struct place *places;
+    const struct place *before = NULL;
+
+    for (size_t i = 0; i < replay->storage_count; i++)
+        room += replay->storages[i].placement_count;
+    places = calloc(room + 1, sizeof(*places));
+    if (!places)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        struct gb_replayed_storage *replayed = &replay->storages[i];
+
+        for (unsigned j = 0; !replayed->lost && j < replayed->placement_count; j++)
+            places[count++] = (struct place){replayed, &replayed->placements[j]};
+    }
+    qsort(places, count, sizeof(*places), compare_places);
+    for (size_t i = 0; i < count; i++) {
+        if (!take_place(restoring, &places[i], before))
+            places[i].storage->lost = true;
+        else if (places[i].placement->range)
+            before = &places[i];
+    }
+    free(places);
+    return 0;
+}
+
+/* ---- copies ---- */
+
+static int compare_copies(const void *a, const void *b)
+{
+    const struct gb_replayed_storage *const *left = a, *const *right = b;
+    int r = compare((*left)->copies[GB_TIER_HOST].where, (*right)->copies[GB_TIER_HOST].where);
+
+    return r ? r : compare((*left)->number, (*right)->number);
+}
+
+static void restore_copy(struct restoring *restoring, struct gb_replayed_storage *replayed,
+                         enum gb_tier_kind kind, const struct gb_copy *after)
+{
+    struct gb_tier *tier = &restoring->state->spill->tiers[kind];
+    struct gb_replayed_copy *copy = &replayed->copies[kind];
+
+    if (!tier->capacity ||
+        gb_copy_restore(tier, replayed->storage, copy->bytes, copy->where, after, &copy->copy) < 0)
+        return;
+    replayed->storage->copies[kind] = copy->copy;
+}
+
+/* Whether the host tier's memory is the earlier daemon's. */
+static bool restore_tier(struct restoring *restoring)
+{
+    struct gb_tier *tier = &restoring->state->spill->tiers[GB_TIER_HOST];
+    int fd = gb_notify_take(restoring->state->notify, GB_STATE_TIER_NAME);
+    struct gb_error why;
+
+    if (fd < 0)
+        return false;
+    if (!tier->pinned || gb_pinned_restore(tier->pinned, fd, &why) < 0) {
+        close(fd);
+        gb_state_forget(restoring->state, GB_STATE_TIER_NAME); /* another may come */
+        return false;
+    }
+    restoring->state->tier_restored = true;
+    return true;
+}
+
+static int restore_copies(struct restoring *restoring, struct gb_error *error)
+{
+    struct gb_replay *replay = &restoring->replay;
+    bool host = restore_tier(restoring);
+    const struct gb_copy *after = NULL;
+    size_t count = 0;
+
+    restoring->copied =
+        calloc(restoring->replay.storage_count + 1, sizeof(struct gb_replayed_storage *));
+    if (!restoring->copied)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        struct gb_replayed_storage *replayed = &replay->storages[i];
+
+        if (replayed->storage && replayed->copies[GB_TIER_DISK].there)
+            restore_copy(restoring, replayed, GB_TIER_DISK, NULL);
+        if (replayed->storage && replayed->copies[GB_TIER_HOST].there && host)
+            restoring->copied[count++] = replayed;
+    }
+    qsort(restoring->copied, count, sizeof(struct gb_replayed_storage *), compare_copies);
+    for (size_t i = 0; i < count; i++) {
+        restore_copy(restoring, restoring->copied[i], GB_TIER_HOST, after);
+        if (restoring->copied[i]->copies[GB_TIER_HOST].copy)
+            after = restoring->copied[i]->copies[GB_TIER_HOST].copy;
+    }
+    return 0;
+}
+
+/* ---- storages ---- */
+
+static struct gb_segment *segment_of(const struct restoring *restoring,
+                                     const struct gb_replayed_placement *placement)
+{
+    return gb_replay_segment(&restoring->replay, placement->segment)->segment;
+}
+
+static void free_places(struct restoring *restoring, struct gb_replayed_storage *replayed)
+{
+    for (unsigned i = 0; i < replayed->placement_count; i++) {
+        struct gb_replayed_placement *placement = &replayed->placements[i];
+
+        if (placement->range)
+            gb_range_free(segment_of(restoring, placement)->domain->arena, placement->range);
+        placement->range = NULL;
+    }
+}
+
+static void restore_storage(struct restoring *restoring, struct gb_replayed_storage *replayed)
+{
+    struct gb_user *user = gb_user_get(&restoring->store->users, replayed->uid);
+    struct gb_storage *storage;
+    unsigned room = replayed->placement_count ? replayed->placement_count : 1;
+
+    storage = user ? gb_storage_new(restoring->store, &replayed->key, user, room) : NULL;
+    gb_user_unref(user);
+    if (!storage) {
+        free_places(restoring, replayed);
+        return;
+    }
+    storage->adopted = replayed->adopted;
+    storage->size = replayed->size;
+    for (unsigned i = 0; i < replayed->placement_count; i++)
+        gb_storage_place_in(storage, segment_of(restoring, &replayed->placements[i]),
+                            replayed->placements[i].range);
+    gb_storage_charge(storage, replayed->charged);
+    storage->resident = replayed->resident;
+    if (!replayed->resident) {
+        storage->device->spilled++;
+        storage->device->spilled_bytes += storage->size;
+    }
+    storage->number = replayed->number;
+    gb_list_append(&restoring->state->storages, &storage->of_state);
+    replayed->storage = storage;
+}
+
+static void restore_storages(struct restoring *restoring)
+{
+    struct gb_replay *replay = &restoring->replay;
+
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        struct gb_replayed_storage *replayed = &replay->storages[i];
+
+        if (replayed->lost || replayed->fleeting)
+            free_places(restoring, replayed);
+        else
+            restore_storage(restoring, replayed);
+    }
+}
+
+/* ---- objects ---- */
+
+/* A lease for those who will come; until then the object keeps its place. */
+static int hold(struct restoring *restoring, struct gb_object *object)
+{
+    struct gb_state *state = restoring->state;
+
+    if (state->object_count == restoring->object_room) {
+        size_t room = restoring->object_room ? restoring->object_room * 2 : 1024;
+        struct gb_object **objects = realloc((void *)state->objects, room * sizeof(*objects));
+
+        if (!objects)
+            return GPUBUF_E_NO_MEMORY;
+        state->objects = objects;
+        restoring->object_room = room;
+    }
+    if (!gb_lease_new(state->registry, object, &state->grace, false, restoring->now_ms))
+        return GPUBUF_E_NO_MEMORY;
+    state->objects[state->object_count++] = object;
+    return 0;
+}
+
+static char *copy_text(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1);
+
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
+/* An object as it was, but for its name. NULL if memory is out. */
+static struct gb_object *make_object(struct restoring *restoring,
+                                     const struct gb_replayed_object *replayed,
+                                     struct gb_storage *storage)
+{
+    struct gb_registry *registry = restoring->state->registry;
+    struct gb_user *user = gb_user_get(&restoring->store->users, replayed->uid);
+    struct gb_object *object =
+        user ? gb_object_new(registry, replayed->name, replayed->name_length, storage, user) : NULL;
+
+    gb_user_unref(user);
+    if (!object)
+        return NULL;
+    gb_storage_ref(storage);
+    object->version = replayed->version;
+    object->evict = replayed->evict;
+    object->by_session = replayed->by_session;
+    object->gid = replayed->gid;
+    object->mode = replayed->mode;
+    object->bytes = replayed->bytes;
+    object->created_ms = replayed->created_ms;
+    object->ttl_ms = replayed->ttl_ms;
+    object->text = copy_text(replayed->text, replayed->text_length);
+    object->text_length = replayed->text_length;
+    object->brief_length = replayed->brief_length;
+    if (object->text && hold(restoring, object) == 0)
+        return object;
+    gb_object_discard(registry, object);
+    return NULL;
+}
+
+static int restore_object(struct restoring *restoring, const struct gb_replayed_object *replayed,
+                          struct gb_storage *storage)
+{
+    struct gb_object *object = make_object(restoring, replayed, storage);
+    int64_t left = replayed->expires_ms - restoring->wall_ms;
+
+    if (!object)
+        return GPUBUF_E_NO_MEMORY;
+    /* Without the wall's clock going wild it has no more left than at first. */
+    if (left > replayed->ttl_ms)
+        left = replayed->ttl_ms;
+    return gb_registry_restore(restoring->state->registry, object, replayed->named,
+                               replayed->pinned,
+                               restoring->now_ms + (left > 0 ? (uint64_t)left : 0));
+}
+
+/* NULL where its memory is not there. */
+static struct gb_storage *take_storage(struct restoring *restoring,
+                                       struct gb_replayed_storage *replayed)
+{
+    struct gb_storage *storage = replayed->storage;
+
+    if (storage && !storage->resident && !storage->copies[GB_TIER_HOST] &&
+        !storage->copies[GB_TIER_DISK]) {
+        gb_list_remove(&storage->of_state);
+        gb_storage_unref(restoring->store, storage);
+        replayed->storage = storage = NULL;
+    }
+    for (uint64_t i = 0; !storage && i < replayed->object_count; i++)
+        restoring->state->lost += replayed->objects[i].named;
+    return storage;
+}
+
+/* The storage's first reference is given back: its objects keep it. */
+static int restore_objects(struct restoring *restoring, struct gb_error *error)
+{
+    struct gb_replay *replay = &restoring->replay;
+    int r = 0;
+
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        struct gb_replayed_storage *replayed = &replay->storages[i];
+        struct gb_storage *storage = replayed->fleeting ? NULL : take_storage(restoring, replayed);
+
+        if (storage) /* also where none of its objects has a name any more */
+            gb_storage_set_clean(storage);
+        for (uint64_t j = 0; storage && r == 0 && j < replayed->object_count; j++)
+            r = restore_object(restoring, &replayed->objects[j], storage);
+        if (storage && gb_list_empty(&storage->objects))
+            gb_list_remove(&storage->of_state);
+        gb_storage_unref(restoring->store, storage);
+        if (r < 0)
+            return gb_fail(error, r, "out of memory");
+    }
+    return 0;
+}
+
+/* ---- what went with the earlier daemon ---- */
+
+static int withdraw(struct gb_state *state, uint64_t number,
+                    const struct gb_replayed_object *object)
+{
+    struct gb_withdrawn *withdrawn =
+        malloc(sizeof(*withdrawn) + object->name_length + object->text_length);
+
+    if (!withdrawn)
+        return GPUBUF_E_NO_MEMORY;
+    *withdrawn = (struct gb_withdrawn){.number = number,
+                                       .version = object->version,
+                                       .uid = object->uid,
+                                       .gid = object->gid,
+                                       .mode = object->mode,
+                                       .name_length = object->name_length,
+                                       .text_length = object->text_length};
+    memcpy(withdrawn->name, object->name, object->name_length);
+    memcpy(withdrawn->name + object->name_length, object->text, object->text_length);
+    state->withdrawn[state->withdrawn_count++] = withdrawn;
+    return 0;
+}
+
+static int restore_fleeting(struct restoring *restoring, struct gb_error *error)
+{
+    const struct gb_replay *replay = &restoring->replay;
+    struct gb_state *state = restoring->state;
+    size_t room = 0;
+    int r = 0;
+
+    for (size_t i = 0; i < replay->storage_count; i++)
+        room += replay->storages[i].fleeting ? replay->storages[i].object_count : 0;
+    state->withdrawn = calloc(room + 1, sizeof(*state->withdrawn));
+    for (size_t i = 0; state->withdrawn && i < replay->storage_count; i++) {
+        const struct gb_replayed_storage *replayed = &replay->storages[i];
+
+        for (uint64_t j = 0; replayed->fleeting && r == 0 && j < replayed->object_count; j++)
+            r = withdraw(state, replayed->number, &replayed->objects[j]);
+    }
+    return state->withdrawn && r == 0 ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+    const struct gb_object *const *left = a, *const *right = b;
+
+    return compare((*left)->version, (*right)->version);
+}
+
+/* ---- all of it ---- */
+
+/* Nothing of what was handed over is handed out again before the grace period is over. */
+static void close_blocks(struct restoring *restoring)
+{
+    for (unsigned i = 0; i < restoring->state->device_count; i++)
+        GB_LIST_EACH(&restoring->state->devices[i]->segment_list, link) {
+            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (segment->block)
+                gb_arena_close(segment->domain->arena, segment->block);
+        }
+}
+
+/* Whether the storage is what its record says, but for what the restoring does not change. A copy may
+   be missing; and a daemon that died before an object had lost its name to a later version left two
+   records with that name, of which the later one counts. */
+static bool is_as_recorded(const struct gb_replayed_storage *replayed)
+{
+    const struct gb_replayed_object *object = replayed->objects;
+
+    for (int i = 0; i < GB_TIERS; i++)
+        if (replayed->copies[i].there && !replayed->storage->copies[i])
+            return false;
+    GB_LIST_EACH(&replayed->storage->objects, link)
+        if (GB_CONTAINER(link, struct gb_object, of_storage)->named != object++->named)
+            return false;
+    return true;
+}
+
+/* Whether it is lost, but still on disk: it comes again when that tier is served again. */
+static bool is_on_disk_only(const struct gb_state *state,
+                            const struct gb_replayed_storage *replayed)
+{
+    return !replayed->storage && !replayed->resident && replayed->copies[GB_TIER_DISK].there &&
+           !state->spill->tiers[GB_TIER_DISK].capacity;
+}
+
+/* Has the journal say of what was lost, and of what is not as it says, that it is so. */
+static void note_storages(struct restoring *restoring)
+{
+    struct gb_state *state = restoring->state;
+    struct gb_store *store = restoring->store;
+
+    for (size_t i = 0; i < restoring->replay.storage_count; i++) {
+        const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
+
+        if (replayed->fleeting || is_on_disk_only(state, replayed)) /* its record is needed yet */
+            continue;
+        if (!replayed->storage)
+            gb_state_storage_gone(state, replayed->number);
+        else if (!is_as_recorded(replayed))
+            store->on_storage(store->on_change_arg, replayed->storage);
+    }
+}
+
+static int rebuild(struct restoring *restoring, struct gb_error *error)
+{
+    struct gb_state *state = restoring->state;
+    const struct gb_replay *replay = &restoring->replay;
+    int r;
+
+    GB_FAILPOINT(RESTORE_READ);
+    restore_segments(restoring);
+    GB_FAILPOINT(RESTORE_SEGMENTS);
+    r = take_places(restoring, error);
+    if (r < 0)
+        return r;
+    restore_storages(restoring);
+    r = restore_copies(restoring, error);
+    if (r == 0)
+        r = restore_objects(restoring, error);
+    if (r == 0)
+        r = restore_fleeting(restoring, error);
+    if (r < 0)
+        return r;
+    gb_state_attach(state);
+    note_storages(restoring);
+    gb_store_clear(restoring->store); /* segments of which everything was lost */
+    close_blocks(restoring);
+    if (state->object_count > 0)
+        qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
+              compare_objects);
+    raise_to(&restoring->store->next_segment, replay->next_segment);
+    raise_to(&state->registry->next_version, replay->next_version);
+    raise_to(&state->next_number, replay->next_number);
+    GB_FAILPOINT(RESTORE_DONE);
+    return 0;
+}
+
+int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_error *error)
+{
+    struct restoring restoring = {
+        .state = state, .store = state->registry->store, .now_ms = now_ms, .wall_ms = gb_wall_ms()};
+    uint64_t began = gb_now_ms();
+    int r = gb_replay_read(&restoring.replay, &state->journal, fd, state->devices,
+                           state->device_count, error);
+
+    if (r == 0)
+        r = rebuild(&restoring, error);
+    gb_replay_end(&restoring.replay);
+    free((void *)restoring.copied);
+    if (r < 0)
+        return r;
+    state->grace_until = now_ms + state->grace_ms;
+    gb_log(state->lost ? GB_LOG_ERROR : GB_LOG_INFO, "restored",
+           GB_LOG_NUMBER("objects", state->object_count), GB_LOG_NUMBER("lost", state->lost),
+           GB_LOG_NUMBER("withdrawn", state->withdrawn_count),
+           GB_LOG_NUMBER("segments", state->registry->store->segments.count),
+           GB_LOG_NUMBER("ms", gb_now_ms() - began));
+    return 0;
+}

@@ -1,0 +1,646 @@
+#include "daemon/survive/state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/serve/server.h"
+
+#define JOURNAL_PREFIX "journal-"
+#define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */
+
+/* ---- what the manager keeps ---- */
+
+void gb_state_segment_name(uint64_t id, char name[24])
+{
+    /* Short, since all names together have to fit an environment variable. */
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    char reversed[16];
+    size_t count = 0, length = 0;
+
+    do {
+        reversed[count++] = digits[id % 36];
+        id /= 36;
+    } while (id > 0);
+    name[length++] = 's';
+    while (count > 0)
+        name[length++] = reversed[--count];
+    name[length] = '\0';
+}
+
+static void journal_name(uint64_t generation, char name[48])
+{
+    snprintf(name, 48, JOURNAL_PREFIX "%" PRIu64, generation);
+}
+
+static int keep(struct gb_state *state, const char *name, int fd)
+{
+    int r;
+
+    while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
+            break;
+    return r == 0 ? 0 : -1;
+}
+
+void gb_state_forget(struct gb_state *state, const char *name)
+{
+    while (gb_notify_unstore(state->notify, name) == GB_NOTIFY_FULL)
+        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
+            break;
+}
+
+/* A successor must not take a journal that lacks something for the truth. */
+static void give_up(struct gb_state *state, const char *why)
+{
+    char name[48];
+
+    gb_log(GB_LOG_ERROR, "journal given up: a crash would lose every object",
+           GB_LOG_TEXT("why", why));
+    state->failed = true;
+    journal_name(state->journal.generation, name);
+    gb_state_forget(state, name);
+    gb_journal_end(&state->journal);
+}
+
+/* ---- records ---- */
+
+static void put(struct gb_writer *writer, const void *data, size_t length)
+{
+    gb_write(writer, data, length);
+}
+
+static void put_u8(struct gb_writer *writer, unsigned value)
+{
+    uint8_t byte = (uint8_t)value;
+
+    put(writer, &byte, 1);
+}
+
+static void put_u64(struct gb_writer *writer, uint64_t value)
+{
+    unsigned char bytes[8];
+
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(value >> 8 * i);
+    put(writer, bytes, 8);
+}
+
+static void put_text(struct gb_writer *writer, const char *text, size_t length)
+{
+    put_u64(writer, length);
+    put(writer, text, length);
+}
+
+static void put_key(struct gb_writer *writer, const struct gb_device *device,
+                    const struct gb_domain_key *key)
+{
+    put_text(writer, device->id, strlen(device->id));
+    put_u8(writer, key->share);
+    put_u64(writer, key->uid);
+    put_u64(writer, key->gid);
+    put_u64(writer, key->mode);
+}
+
+static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type)
+{
+    struct gb_error error = {.message = "out of memory"};
+
+    if (state->failed)
+        return;
+    if (state->writer.failed ||
+        gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0)
+        give_up(state, error.message);
+}
+
+static void write_number(struct gb_state *state, struct gb_journal *journal, uint32_t type,
+                         uint64_t number)
+{
+    gb_writer_reset(&state->writer);
+    put_u64(&state->writer, number);
+    append(state, journal, type);
+}
+
+static void write_counters(struct gb_state *state, struct gb_journal *journal)
+{
+    gb_writer_reset(&state->writer);
+    put_u64(&state->writer, state->registry->store->next_segment);
+    put_u64(&state->writer, state->registry->next_version);
+    put_u64(&state->writer, state->next_number);
+    append(state, journal, GB_RECORD_COUNTERS);
+}
+
+static void write_segment(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_segment *segment)
+{
+    static const struct gb_domain_key none = {0};
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, segment->id);
+    put_u64(writer, segment->bytes);
+    put_u8(writer, segment->kind);
+    put_u8(writer, segment->memory.kind);
+    put_u64(writer, segment->user->uid);
+    put_key(writer, segment->device, segment->domain ? &segment->domain->key : &none);
+    append(state, journal, GB_RECORD_SEGMENT);
+}
+
+/* What goes with its producer's session goes with the daemon. */
+static bool is_durable(const struct gb_object *object)
+{
+    return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
+}
+
+/* `whole`: with its layout. */
+static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms,
+                       bool whole)
+{
+    uint64_t left =
+        object->deadline.place && object->deadline.at > now_ms ? object->deadline.at - now_ms : 0;
+
+    put_u64(writer, object->version);
+    put_u8(writer, object->named);
+    put_u8(writer, object->pinned);
+    put_u8(writer, object->evict);
+    put_u8(writer, object->by_session);
+    put_u64(writer, object->owner->uid);
+    put_u64(writer, object->gid);
+    put_u64(writer, object->mode);
+    put_u64(writer, object->bytes);
+    put_u64(writer, (uint64_t)object->created_ms);
+    put_u64(writer, (uint64_t)object->ttl_ms);
+    put_u64(writer, (uint64_t)gb_wall_ms() + left);
+    put_text(writer, object->name, object->name_length);
+    put_u64(writer, object->brief_length);
+    put_text(writer, object->text, whole ? object->text_length : object->brief_length);
+}
+
+static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
+{
+    unsigned placements = storage->resident ? storage->placement_count : 0;
+
+    put_u8(writer, placements);
+    for (unsigned i = 0; i < placements; i++) {
+        put_u64(writer, storage->placements[i].segment->id);
+        put_u64(writer, storage->placements[i].offset);
+        put_u64(writer, storage->placements[i].bytes);
+    }
+    for (int i = 0; i < GB_TIERS; i++) {
+        bool whole = storage->copies[i] && storage->copies[i]->whole;
+
+        put_u8(writer, whole);
+        if (whole) {
+            put_u64(writer, storage->copies[i]->bytes);
+            put_u64(writer, gb_copy_where(storage->copies[i]));
+        }
+    }
+}
+
+static uint64_t count_durable(const struct gb_storage *storage)
+{
+    uint64_t count = 0;
+
+    if (storage->share == GB_SHARE_IPC && storage->resident)
+        return 0;
+    GB_LIST_EACH(&storage->objects, link)
+        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
+    return count;
+}
+
+static uint64_t count_named(const struct gb_storage *storage)
+{
+    uint64_t count = 0;
+
+    GB_LIST_EACH(&storage->objects, link)
+        count += GB_CONTAINER(link, struct gb_object, of_storage)->named;
+    return count;
+}
+
+static void write_fleeting(struct gb_state *state, struct gb_journal *journal,
+                           const struct gb_storage *storage)
+{
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, storage->number);
+    put_u64(writer, count_named(storage));
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (object->named)
+            put_object(writer, object, state->registry->now_ms, false);
+    }
+    append(state, journal, GB_RECORD_FLEETING);
+}
+
+static void write_durable(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_storage *storage, uint64_t objects)
+{
+    struct gb_writer *writer = &state->writer;
+
+    gb_writer_reset(writer);
+    put_u64(writer, storage->number);
+    put_u64(writer, storage->user->uid);
+    put_key(writer, storage->device, &storage->key);
+    put_u8(writer, storage->adopted);
+    put_u8(writer, storage->resident);
+    put_u64(writer, storage->charged);
+    put_u64(writer, storage->size);
+    put_places(writer, storage);
+    put_u64(writer, objects);
+    GB_LIST_EACH(&storage->objects, link) {
+        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (is_durable(object))
+            put_object(writer, object, state->registry->now_ms, true);
+    }
+    append(state, journal, GB_RECORD_STORAGE);
+}
+
+static void write_storage(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_storage *storage)
+{
+    uint64_t durable = count_durable(storage);
+
+    if (durable > 0)
+        write_durable(state, journal, storage, durable);
+    else
+        write_fleeting(state, journal, storage);
+}
+
+/* ---- changes ---- */
+
+void gb_state_segment_gone(struct gb_state *state, uint64_t id)
+{
+    char name[24];
+
+    write_number(state, &state->journal, GB_RECORD_SEGMENT_GONE, id);
+    GB_FAILPOINT(SEGMENT_GONE);
+    gb_state_segment_name(id, name);
+    gb_state_forget(state, name);
+}
+
+void gb_state_storage_gone(struct gb_state *state, uint64_t number)
+{
+    write_number(state, &state->journal, GB_RECORD_STORAGE_GONE, number);
+}
+
+static bool is_kept_memory(const struct gb_memory *memory)
+{
+    return memory->kind != GB_HANDLE_CUDA_IPC;
+}
+
+static void on_segment(void *arg, struct gb_segment *segment, bool made)
+{
+    struct gb_state *state = arg;
+    const struct gb_memory *memory = &segment->memory;
+    char name[24];
+
+    if (state->failed || !is_kept_memory(memory))
+        return;
+    if (!made) {
+        gb_state_segment_gone(state, segment->id);
+        return;
+    }
+    gb_state_segment_name(segment->id, name);
+    if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0)
+        give_up(state, "the service manager does not take a descriptor");
+    else
+        write_segment(state, &state->journal, segment);
+}
+
+static void on_storage(void *arg, struct gb_storage *storage)
+{
+    struct gb_state *state = arg;
+
+    if (state->failed)
+        return;
+    if (count_durable(storage) + count_named(storage) == 0) {
+        if (storage->number)
+            gb_state_storage_gone(state, storage->number);
+        storage->number = 0;
+        gb_list_remove(&storage->of_state);
+        return;
+    }
+    if (!storage->number) {
+        storage->number = state->next_number++;
+        gb_list_append(&state->storages, &storage->of_state);
+    }
+    write_storage(state, &state->journal, storage);
+}
+
+void gb_state_attach(struct gb_state *state)
+{
+    struct gb_store *store = state->registry->store;
+
+    store->on_segment = on_segment;
+    store->on_storage = on_storage;
+    store->on_change_arg = state;
+}
+
+/* ---- a new journal ---- */
+
+static void write_all(struct gb_state *state, struct gb_journal *journal)
+{
+    write_counters(state, journal);
+    for (unsigned i = 0; i < state->device_count; i++)
+        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
+            const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (is_kept_memory(&segment->memory))
+                write_segment(state, journal, segment);
+        }
+    GB_LIST_EACH(&state->storages, link)
+        write_storage(state, journal, GB_CONTAINER(link, struct gb_storage, of_state));
+}
+
+/* Writes a journal of what there is, and has it take the place of the present one (if there is one) once
+   it is kept. */
+static void write_anew(struct gb_state *state, const char *instance, uint64_t generation)
+{
+    struct gb_journal journal, former = state->journal;
+    struct gb_error error;
+    char name[48];
+
+    GB_FAILPOINT(COMPACT_BEGIN);
+    if (gb_journal_new(&journal, instance, generation, &error) < 0) {
+        give_up(state, error.message);
+        return;
+    }
+    write_all(state, &journal);
+    journal_name(generation, name);
+    GB_FAILPOINT(COMPACT_WRITTEN);
+    if (!state->failed && keep(state, name, journal.fd) < 0)
+        give_up(state, "the service manager does not take the journal");
+    if (state->failed) {
+        gb_journal_end(&journal);
+        return;
+    }
+    GB_FAILPOINT(COMPACT_KEPT);
+    gb_journal_mark_whole(&journal);
+    state->journal = journal;
+    if (former.fd >= 0) {
+        journal_name(former.generation, name);
+        gb_state_forget(state, name);
+        gb_journal_end(&former);
+    }
+    GB_FAILPOINT(COMPACT_DONE);
+}
+
+/* ---- beginning ---- */
+
+static void log_unusable(const struct gb_error *why)
+{
+    gb_log(GB_LOG_ERROR, "what an earlier daemon left cannot be used: its objects are lost",
+           GB_LOG_TEXT("why", why->message));
+}
+
+static bool is_journal(const struct gb_notify *notify, unsigned i)
+{
+    return notify->fds[i].fd >= 0 &&
+           strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) == 0;
+}
+
+/* The journal of the highest generation among what was handed over; -1: none. */
+static int find_journal(struct gb_notify *notify, struct gb_error *error)
+{
+    uint64_t highest = 0, generation;
+    int found = -1;
+
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        int r;
+
+        if (!is_journal(notify, i))
+            continue;
+        r = gb_journal_peek(notify->fds[i].fd, &generation, error);
+        if (r == GPUBUF_E_UNSUPPORTED)
+            return r;
+        if (r < 0)
+            log_unusable(error);
+        if (r == 0 && (found < 0 || generation > highest)) {
+            found = (int)i;
+            highest = generation;
+        }
+    }
+    return found;
+}
+
+/* Names of what was handed over are not given again, whatever becomes of it: the manager tells
+   descriptors apart by them only. Returns the generation of a journal of our own. */
+static uint64_t pass_names(struct gb_state *state)
+{
+    struct gb_notify *notify = state->notify;
+    struct gb_store *store = state->registry->store;
+    uint64_t generation = 1, number;
+    char name[24], *end;
+
+    for (unsigned i = 0; i < notify->fd_count; i++) {
+        if (is_journal(notify, i)) {
+            number = strtoull(notify->fds[i].name + strlen(JOURNAL_PREFIX), NULL, 10);
+            if (number >= generation && number < GB_LIMIT(integer))
+                generation = number + 1;
+        }
+        if (notify->fds[i].fd < 0 || *notify->fds[i].name != 's')
+            continue;
+        number = strtoull(notify->fds[i].name + 1, &end, 36);
+        if (*end || number == 0 || number >= GB_LIMIT(integer))
+            continue;
+        gb_state_segment_name(number, name);
+        if (strcmp(name, notify->fds[i].name) == 0 && number >= store->next_segment)
+            store->next_segment = number + 1;
+    }
+    return generation;
+}
+
+static void keep_tier(struct gb_state *state, bool handed_over)
+{
+    const struct gb_tier *tier = &state->spill->tiers[GB_TIER_HOST];
+
+    if (tier->pinned && !handed_over &&
+        keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned)) < 0)
+        give_up(state, "the service manager does not take a descriptor");
+}
+
+int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
+                   struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
+                   uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
+                   struct gb_error *error)
+{
+    struct gb_error why;
+    uint64_t generation;
+    int found, r;
+
+    *state = (struct gb_state){.registry = registry,
+                               .spill = spill,
+                               .devices = devices,
+                               .device_count = device_count,
+                               .grace_ms = grace_ms,
+                               .journal = GB_JOURNAL_NONE,
+                               .next_number = 1};
+    registry->now_ms = now_ms; /* no turn has been yet, and records count from it */
+    gb_list_init(&state->storages);
+    gb_holder_init(&state->grace);
+    gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
+    if (!notify || notify->socket < 0)
+        return 0;
+    state->notify = notify;
+    found = find_journal(notify, error);
+    if (found == GPUBUF_E_UNSUPPORTED)
+        return found;
+    generation = pass_names(state);
+    if (found >= 0) {
+        int fd = gb_notify_take_at(notify, (unsigned)found);
+
+        r = gb_state_restore(state, fd, now_ms, &why);
+        if (r == 0) {
+            if (!state->failed) /* what changed while it was restored could not be noted */
+                memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
+            keep_tier(state, state->tier_restored);
+            return 0;
+        }
+        if (state->journal.fd < 0)
+            close(fd);
+        gb_journal_end(&state->journal);
+        log_unusable(&why);
+        if (r == GPUBUF_E_NO_MEMORY)
+            return gb_fail(error, r, "what an earlier daemon left: %s", why.message);
+        gb_state_forget(state, notify->fds[found].name);
+    }
+    gb_notify_drop(notify); /* before others take their names */
+    keep_tier(state, false);
+    write_anew(state, instance, generation);
+    gb_state_attach(state);
+    return 0;
+}
+
+/* ---- going on ---- */
+
+static void end_grace(struct gb_state *state)
+{
+    GB_FAILPOINT(GRACE_BEGIN);
+    for (unsigned i = 0; i < state->device_count; i++) {
+        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
+            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (segment->block && !segment->retiring)
+                gb_arena_reopen(segment->domain->arena, segment->block);
+        }
+        state->devices[i]->space_changed = true;
+    }
+    state->grace_until = 0;
+    for (size_t i = 0; i < state->withdrawn_count; i++)
+        free(state->withdrawn[i]);
+    free((void *)state->withdrawn);
+    state->withdrawn = NULL;
+    state->withdrawn_count = 0;
+    free((void *)state->objects);
+    state->objects = NULL;
+    state->object_count = 0;
+    gb_holder_end(state->registry, &state->grace);
+    GB_FAILPOINT(GRACE_DONE);
+}
+
+/* A successor need not tell of them any more. */
+static void forget_withdrawn(struct gb_state *state)
+{
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < state->withdrawn_count; i++) {
+        uint64_t number = state->withdrawn[i]->number;
+
+        if (number != last)
+            gb_state_storage_gone(state, number);
+        last = number;
+    }
+}
+
+bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
+{
+    bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
+
+    if (over) {
+        forget_withdrawn(state);
+        end_grace(state);
+    }
+    /* What was withdrawn is in the present journal only. */
+    if (state->notify && !state->failed && state->withdrawn_count == 0 &&
+        gb_journal_is_large(&state->journal))
+        write_anew(state, state->journal.instance, state->journal.generation + 1);
+    return over;
+}
+
+uint64_t gb_state_due(const struct gb_state *state)
+{
+    return state->grace_until ? state->grace_until : UINT64_MAX;
+}
+
+struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
+                                    uint64_t version)
+{
+    size_t low = 0, high = state->object_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct gb_object *object = state->objects[middle];
+
+        if (object->version == version)
+            return !object->named && object->name_length == length &&
+                           memcmp(object->name, name, length) == 0
+                       ? object
+                       : NULL;
+        if (object->version < version)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size_t *next)
+{
+    while (*next < state->withdrawn_count) {
+        const struct gb_withdrawn *withdrawn = state->withdrawn[(*next)++];
+
+        if (!gb_registry_find(state->registry, withdrawn->name, withdrawn->name_length))
+            return withdrawn;
+    }
+    return NULL;
+}
+
+void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *withdrawn)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, withdrawn->name + withdrawn->name_length, withdrawn->text_length);
+    GB_WRITE_LITERAL(writer, ",\"state\":\"sealed\",\"tier\":\"device\",\"leases\":0,"
+                             "\"pinned\":false}");
+}
+
+void gb_state_hand_over(struct gb_state *state)
+{
+    struct gb_store *store = state->registry->store;
+
+    store->on_segment = NULL;
+    store->on_storage = NULL;
+    for (int i = 0; i < GB_TIERS; i++)
+        state->spill->tiers[i].handed_over = gb_state_is_kept(state);
+}
+
+bool gb_state_is_kept(const struct gb_state *state)
+{
+    return state->notify && !state->failed;
+}
+
+void gb_state_end(struct gb_state *state)
+{
+    if (!state->registry) /* it never began */
+        return;
+    gb_state_hand_over(state);
+    end_grace(state);
+    gb_journal_end(&state->journal);
+    gb_writer_end(&state->writer);
+}

@@ -1,0 +1,517 @@
+#include "daemon/survive/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/serve/listener.h"
+
+#define FIRST_FD 3
+#define MESSAGE_BYTES 4096
+#define MESSAGE_FDS 253 /* what the kernel lets through at once */
+#define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
+#define PAUSE_MIN_MS 50 /* before the next start of one that was never ready; doubled each time */
+#define PAUSE_MAX_MS 5000
+#define STOP_MS 20000 /* to end by itself, before it is killed */
+#define NAME_BYTES 256
+#define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
+
+struct kept {
+    struct kept *next;
+    int fd;
+    char name[NAME_BYTES];
+};
+
+struct supervisor {
+    const struct gb_config *config;
+    char **arguments; /* of the daemon: this program's without --supervise; owned */
+    char program[4096];
+    struct gb_listener listener;
+    int notify_fd, signal_fd;
+    char notify_name[32];
+    sigset_t signals_before;
+    struct kept *kept, **kept_end;
+    unsigned kept_count;
+    size_t name_bytes;
+
+    pid_t child; /* 0: none runs */
+    int64_t started_ms, heard_ms;
+    int64_t start_at;       /* when to start the next; -1: when asked */
+    int64_t kill_at;        /* when to kill it; -1: not at all */
+    unsigned failures;      /* in a row */
+    bool ready, ready_once; /* it; one of them */
+    bool stopping;
+    int status; /* to exit with */
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- what is kept ---- */
+
+/* Takes `fd` over. */
+static void keep(struct supervisor *supervisor, const char *name, int fd)
+{
+    struct kept *kept = calloc(1, sizeof(*kept));
+    bool fits = supervisor->name_bytes + strlen(name) + 1 <= NAMES_MAX;
+
+    if (!kept || !fits) {
+        gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
+               GB_LOG_TEXT("why", fits ? "out of memory" : "too many are kept already"));
+        close(fd);
+        free(kept);
+        return;
+    }
+    supervisor->name_bytes += strlen(name) + 1;
+    kept->fd = fd;
+    snprintf(kept->name, sizeof(kept->name), "%s", name);
+    *supervisor->kept_end = kept;
+    supervisor->kept_end = &kept->next;
+    supervisor->kept_count++;
+}
+
+/* All of that name; NULL: all. */
+static void forget(struct supervisor *supervisor, const char *name)
+{
+    struct kept **link = &supervisor->kept;
+
+    while (*link) {
+        struct kept *kept = *link;
+
+        if (name && strcmp(kept->name, name) != 0) {
+            link = &kept->next;
+            continue;
+        }
+        *link = kept->next;
+        supervisor->name_bytes -= strlen(kept->name) + 1;
+        close(kept->fd);
+        free(kept);
+        supervisor->kept_count--;
+    }
+    supervisor->kept_end = link;
+}
+
+/* ---- messages ---- */
+
+struct message {
+    char text[MESSAGE_BYTES + 1];
+    int fds[MESSAGE_FDS];
+    unsigned fd_count;
+    pid_t pid;
+};
+
+/* Receives one; false if there is none. */
+static bool receive(int fd, struct message *message)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
+    } control;
+    struct iovec vector = {message->text, MESSAGE_BYTES};
+    struct msghdr header = {.msg_iov = &vector,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    ssize_t length = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    if (length < 0)
+        return false;
+    message->text[length] = '\0';
+    message->fd_count = 0;
+    message->pid = 0;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+        size_t bytes = part->cmsg_len - CMSG_LEN(0);
+
+        if (part->cmsg_level != SOL_SOCKET)
+            continue;
+        if (part->cmsg_type == SCM_RIGHTS) {
+            memcpy(message->fds + message->fd_count, CMSG_DATA(part), bytes);
+            message->fd_count += (unsigned)(bytes / sizeof(int));
+        } else if (part->cmsg_type == SCM_CREDENTIALS) {
+            struct ucred peer;
+
+            memcpy(&peer, CMSG_DATA(part), sizeof(peer));
+            message->pid = peer.pid;
+        }
+    }
+    return true;
+}
+
+/* The value of NAME=…, one of the message's lines; NULL. */
+static const char *find_line(const struct message *message, const char *name, char *value,
+                             size_t size)
+{
+    size_t length = strlen(name);
+    const char *line = message->text;
+
+    while (*line) {
+        size_t end = strcspn(line, "\n");
+
+        if (end > length && strncmp(line, name, length) == 0 && line[length] == '=') {
+            snprintf(value, size, "%.*s", (int)(end - length - 1), line + length + 1);
+            return value;
+        }
+        line += end + (line[end] == '\n');
+    }
+    return NULL;
+}
+
+static bool says(const struct message *message, const char *name)
+{
+    char value[8];
+
+    return find_line(message, name, value, sizeof(value)) && strcmp(value, "1") == 0;
+}
+
+static void take_message(struct supervisor *supervisor, struct message *message)
+{
+    char name[NAME_BYTES];
+    bool ours = message->pid == supervisor->child && supervisor->child > 0;
+
+    if (ours && says(message, "FDSTORE")) {
+        if (!find_line(message, "FDNAME", name, sizeof(name)))
+            strcpy(name, "stored");
+        for (unsigned i = 0; i < message->fd_count; i++)
+            keep(supervisor, name, message->fds[i]);
+        message->fd_count = 0;
+    }
+    if (ours && says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
+        forget(supervisor, name);
+    if (ours && says(message, "WATCHDOG"))
+        supervisor->heard_ms = now_ms();
+    if (ours && says(message, "READY")) {
+        supervisor->heard_ms = now_ms();
+        supervisor->ready = supervisor->ready_once = true;
+    }
+    for (unsigned i = 0; i < message->fd_count; i++)
+        close(message->fds[i]);
+}
+
+static void take_messages(struct supervisor *supervisor)
+{
+    static struct message message;
+
+    while (receive(supervisor->notify_fd, &message))
+        take_message(supervisor, &message);
+}
+
+/* ---- the child ---- */
+
+/* In the child: moves what is handed over to where it is looked for. */
+static bool place_fds(const struct supervisor *supervisor)
+{
+    unsigned count = supervisor->kept_count + 1, i = 1;
+    int *fds = calloc(count, sizeof(*fds));
+
+    if (!fds)
+        return false;
+    fds[0] = supervisor->listener.fd;
+    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
+        fds[i++] = kept->fd;
+    for (i = 0; i < count; i++) {
+        fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FD + (int)count);
+        if (fds[i] < 0)
+            return false;
+    }
+    for (i = 0; i < count; i++)
+        if (dup2(fds[i], FIRST_FD + (int)i) < 0)
+            return false;
+    free(fds);
+    return true;
+}
+
+static bool set_number(const char *variable, uint64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%" PRIu64, value);
+    return setenv(variable, text, 1) == 0;
+}
+
+static bool set_environment(const struct supervisor *supervisor)
+{
+    size_t bytes = sizeof("gpubufd.socket");
+    char *names, *end;
+
+    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
+        bytes += strlen(kept->name) + 1;
+    names = malloc(bytes);
+    if (!names)
+        return false;
+    end = stpcpy(names, "gpubufd.socket");
+    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next) {
+        *end++ = ':';
+        end = stpcpy(end, kept->name);
+    }
+    return setenv("NOTIFY_SOCKET", supervisor->notify_name, 1) == 0 &&
+           setenv("LISTEN_FDNAMES", names, 1) == 0 &&
+           set_number("LISTEN_PID", (uint64_t)getpid()) &&
+           set_number("LISTEN_FDS", supervisor->kept_count + 1) &&
+           set_number("WATCHDOG_PID", (uint64_t)getpid()) &&
+           set_number("WATCHDOG_USEC", supervisor->config->watchdog_ms * 1000) &&
+           setenv("FDSTORE", "65536", 1) == 0 && unsetenv("LISTEN_PIDFDID") == 0;
+}
+
+static _Noreturn void run_child(const struct supervisor *supervisor)
+{
+    sigprocmask(SIG_SETMASK, &supervisor->signals_before, NULL);
+    if (place_fds(supervisor) && set_environment(supervisor))
+        execv(supervisor->program, supervisor->arguments);
+    fprintf(stderr, "gpubufd: cannot start %s: %s\n", supervisor->program, strerror(errno));
+    _exit(127);
+}
+
+static void start(struct supervisor *supervisor)
+{
+    pid_t pid = fork();
+
+    supervisor->start_at = supervisor->kill_at = -1;
+    if (pid == 0)
+        run_child(supervisor);
+    supervisor->started_ms = supervisor->heard_ms = now_ms();
+    if (pid < 0) {
+        gb_log(GB_LOG_ERROR, "daemon not started", GB_LOG_TEXT("why", strerror(errno)));
+        supervisor->start_at = now_ms() + PAUSE_MAX_MS;
+        return;
+    }
+    supervisor->child = pid;
+    supervisor->ready = false;
+    gb_log(GB_LOG_INFO, "daemon started", GB_LOG_NUMBER("pid", pid),
+           GB_LOG_NUMBER("descriptors", supervisor->kept_count));
+}
+
+/* How long to wait before the next start. */
+static int64_t pause_of(const struct supervisor *supervisor)
+{
+    unsigned doubled = supervisor->failures > 8 ? 8 : supervisor->failures;
+    int64_t pause = doubled ? (int64_t)PAUSE_MIN_MS << (doubled - 1) : 0;
+
+    return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
+}
+
+static void note_end(struct supervisor *supervisor, int status)
+{
+    bool exited = WIFEXITED(status);
+
+    take_messages(supervisor); /* what it still said */
+    supervisor->child = 0;
+    gb_log(exited && WEXITSTATUS(status) == 0 ? GB_LOG_INFO : GB_LOG_WARNING, "daemon ended",
+           GB_LOG_NUMBER(exited ? "status" : "signal",
+                         exited ? WEXITSTATUS(status) : WTERMSIG(status)));
+    if (supervisor->stopping || (exited && !supervisor->ready_once)) {
+        /* Told something wrong, it says so itself, and would every time. */
+        supervisor->stopping = true;
+        supervisor->status = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        return;
+    }
+    if (supervisor->ready)
+        supervisor->failures = 0;
+    supervisor->start_at = now_ms() + pause_of(supervisor);
+    supervisor->failures++;
+}
+
+static void reap(struct supervisor *supervisor)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        if (pid == supervisor->child)
+            note_end(supervisor, status);
+}
+
+/* ---- signals and times ---- */
+
+static void signal_child(struct supervisor *supervisor, int number)
+{
+    if (supervisor->child > 0 && kill(supervisor->child, number) == 0 && number != SIGKILL)
+        supervisor->kill_at = now_ms() + STOP_MS;
+}
+
+static void on_signal(struct supervisor *supervisor, int number)
+{
+    switch (number) {
+    case SIGCHLD:
+        reap(supervisor);
+        break;
+    case SIGHUP: /* it hands over; what is started next is the file as it is then */
+        gb_log(GB_LOG_INFO, "handing over");
+        supervisor->failures = 0;
+        signal_child(supervisor, SIGHUP);
+        break;
+    default:
+        gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(number)));
+        supervisor->stopping = true;
+        signal_child(supervisor, SIGINT); /* for good: nobody comes after it */
+    }
+}
+
+static void take_signals(struct supervisor *supervisor)
+{
+    struct signalfd_siginfo info;
+
+    while (read(supervisor->signal_fd, &info, sizeof(info)) == sizeof(info))
+        on_signal(supervisor, (int)info.ssi_signo);
+}
+
+/* Does what is due; returns for how long to wait. */
+static int do_due(struct supervisor *supervisor)
+{
+    int64_t now = now_ms(), next = -1;
+
+    if (supervisor->child > 0) {
+        next = supervisor->heard_ms + (int64_t)supervisor->config->watchdog_ms;
+        if (supervisor->kill_at >= 0 && supervisor->kill_at < next)
+            next = supervisor->kill_at;
+        if (now >= next) {
+            gb_log(GB_LOG_ERROR, "daemon killed",
+                   GB_LOG_TEXT("why",
+                               supervisor->kill_at >= 0 ? "it does not end" : "no sign of life"));
+            kill(supervisor->child, supervisor->kill_at >= 0 ? SIGKILL : SIGABRT);
+            supervisor->heard_ms = now;
+            supervisor->kill_at = now + STOP_MS / 10;
+            next = supervisor->kill_at;
+        }
+    } else if (!supervisor->stopping) {
+        next = supervisor->start_at;
+        if (now >= next) {
+            start(supervisor);
+            return 0;
+        }
+    }
+    return next < 0 ? -1 : (int)(next - now);
+}
+
+static void run(struct supervisor *supervisor)
+{
+    struct pollfd polled[2] = {{.fd = supervisor->notify_fd, .events = POLLIN},
+                               {.fd = supervisor->signal_fd, .events = POLLIN}};
+
+    while (!supervisor->stopping || supervisor->child > 0) {
+        poll(polled, 2, do_due(supervisor));
+        take_messages(supervisor);
+        take_signals(supervisor);
+    }
+}
+
+/* ---- beginning and end ---- */
+
+/* An abstract name that the kernel chooses, so that nothing is left behind. */
+static int open_notify(struct supervisor *supervisor, struct gb_error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof(address);
+    int on = 1, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    supervisor->notify_fd = fd;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(sa_family_t)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) < 0)
+        return gb_fail_errno(error, "cannot make a socket for the daemon's messages");
+    snprintf(supervisor->notify_name, sizeof(supervisor->notify_name), "@%.*s",
+             (int)(length - sizeof(sa_family_t) - 1), address.sun_path + 1);
+    return 0;
+}
+
+static int open_signals(struct supervisor *supervisor, struct gb_error *error)
+{
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, &supervisor->signals_before);
+    supervisor->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    return supervisor->signal_fd < 0 ? gb_fail_errno(error, "signalfd") : 0;
+}
+
+/* The daemon's arguments, and this program's file by its name, so that a later start finds the file
+   that has that name then. */
+static int set_command(struct supervisor *supervisor, char **argv, struct gb_error *error)
+{
+    ssize_t length = readlink("/proc/self/exe", supervisor->program, sizeof(supervisor->program));
+    size_t count = 0, kept = 0;
+
+    if (length < 0 || (size_t)length >= sizeof(supervisor->program))
+        return gb_fail_errno(error, "/proc/self/exe");
+    supervisor->program[length] = '\0';
+    while (argv[count])
+        count++;
+    supervisor->arguments = calloc(count + 1, sizeof(char *));
+    if (!supervisor->arguments)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(argv[i], "--supervise") != 0)
+            supervisor->arguments[kept++] = argv[i];
+    return 0;
+}
+
+static void raise_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void end(struct supervisor *supervisor)
+{
+    forget(supervisor, NULL);
+    gb_listener_close(&supervisor->listener);
+    if (supervisor->notify_fd >= 0)
+        close(supervisor->notify_fd);
+    if (supervisor->signal_fd >= 0)
+        close(supervisor->signal_fd);
+    free((void *)supervisor->arguments);
+}
+
+int gb_supervise(const struct gb_config *config, char **argv)
+{
+    struct supervisor supervisor = {.config = config,
+                                    .listener = {.fd = -1, .lock_fd = -1},
+                                    .notify_fd = -1,
+                                    .signal_fd = -1,
+                                    .kill_at = -1};
+    struct gb_error error;
+    int r;
+
+    supervisor.kept_end = &supervisor.kept;
+    raise_limit();
+    r = set_command(&supervisor, argv, &error);
+    if (r == 0)
+        r = gb_listener_open(&supervisor.listener, config->socket, config->mode, &error);
+    if (r == 0)
+        r = open_notify(&supervisor, &error);
+    if (r == 0)
+        r = open_signals(&supervisor, &error);
+    if (r == 0) {
+        run(&supervisor);
+    } else {
+        fprintf(stderr, "gpubufd: %s\n", error.message);
+        supervisor.status = NOT_STARTED;
+    }
+    end(&supervisor);
+    return supervisor.status;
+}

@@ -1,0 +1,793 @@
+#include "daemon/tiers/spill.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/base/probes.h"
+#include "daemon/log.h"
+
+/* A tier that failed is left alone for a while. */
+#define FAILING_MS 5000
+/* Copies that are made in the background at once, of one device. */
+#define BACKGROUND_MOVES 4
+/* How many copies are looked at for one that is not needed. */
+#define LOOK_AT 64
+
+/* SHORT: of the daemon's own memory. Nothing is lost for that. */
+enum begun { BEGUN, LATER, NEVER, SHORT };
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static bool is_host(const struct gb_device *device)
+{
+    return strcmp(device->id, "host") == 0;
+}
+
+bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
+                  enum gb_tier_kind kind)
+{
+    return spill->tiers[kind].capacity > 0 && device->lanes[GB_OUT] &&
+           (kind != GB_TIER_HOST || !is_host(device));
+}
+
+/* A tier that can be written to at present. */
+static bool works(const struct gb_tier *tier)
+{
+    return tier->capacity > 0 && (!tier->failing_until || now_ms() >= tier->failing_until);
+}
+
+static void changed(void *arg)
+{
+    struct gb_spill *spill = arg;
+
+    for (unsigned i = 0; i < spill->device_count; i++)
+        spill->devices[i]->space_changed = true;
+}
+
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks)
+{
+    if (gb_claim_set(claim, spill->tiers, lacks))
+        changed(spill); /* for who comes after it */
+}
+
+/* ---- leaving ---- */
+
+static struct gb_storage *storage_of(struct gb_recent *recent)
+{
+    return GB_CONTAINER(recent, struct gb_storage, recent);
+}
+
+static struct gb_copy *copy_of(struct gb_recent *recent)
+{
+    return GB_CONTAINER(recent, struct gb_copy, recent);
+}
+
+static bool has_copy(const struct gb_storage *storage)
+{
+    return storage->copies[GB_TIER_HOST] || storage->copies[GB_TIER_DISK];
+}
+
+static void tell(struct gb_spill *spill, struct gb_storage *storage, enum gb_event event)
+{
+    struct gb_registry *registry = spill->registry;
+
+    GB_LIST_EACH(&storage->objects, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (object->named && registry->on_event)
+            registry->on_event(registry->on_event_arg, event, object);
+    }
+}
+
+/* Off the device: the content is below. False if memory is out. */
+static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
+{
+    struct gb_device *device = storage->device;
+
+    GB_FAILPOINT(VACATE_BEGIN);
+    if (gb_storage_relocate(storage, true, NULL) < 0)
+        return false;
+    device->spills++;
+    device->spills_bytes += storage->bytes;
+    /* A successor must not look for it on the device, where its segment may go with it. */
+    storage->resident = storage->adopted = false;
+    gb_storage_set_clean(storage);
+    gb_storage_vacate(spill->registry->store, storage);
+    GB_FAILPOINT(VACATE_DONE);
+    tell(spill, storage, GB_EVENT_SPILLED);
+    return true;
+}
+
+static void forget_copy(struct gb_copy *copy)
+{
+    struct gb_storage *storage = copy->storage;
+
+    storage->copies[copy->tier->kind] = NULL;
+    gb_storage_set_clean(storage); /* before a file goes that a successor would rely on */
+    gb_copy_free(copy);
+    GB_FAILPOINT(FORGET_DONE);
+}
+
+/* ---- moves ---- */
+
+static struct gb_move *move_new(struct gb_spill *spill, struct gb_storage *storage,
+                                struct gb_copy *from, struct gb_copy *to,
+                                void (*done)(struct gb_job *job))
+{
+    struct gb_move *move = calloc(1, sizeof(*move));
+
+    if (!move)
+        return NULL;
+    move->owner = spill;
+    move->storage = gb_storage_ref(storage);
+    move->from = from;
+    move->to = to;
+    move->stop = &spill->stop;
+    move->job = (struct gb_job){.work = gb_move_work, .done = done};
+    if (from)
+        gb_copy_hold(from);
+    spill->moves++;
+    return move;
+}
+
+static void keep_failure(struct gb_storage *storage, const struct gb_error *error)
+{
+    if (!storage->failure)
+        storage->failure = malloc(sizeof(*storage->failure));
+    if (storage->failure)
+        *storage->failure = *error;
+}
+
+static void note_failure(const struct gb_move *move)
+{
+    struct gb_tier *tier = move->to ? move->to->tier : move->from->tier;
+
+    if (gb_device_cuda_lost(move->error.cuda))
+        move->storage->device->lost = true;
+    keep_failure(move->storage, &move->error);
+    if (move->to && !move->from && !move->tier_failed)
+        move->storage->stuck_ms = now_ms();
+    if (!move->tier_failed || atomic_load(move->stop))
+        return;
+    tier->failures++;
+    if (move->to)
+        tier->failing_until = now_ms() + FAILING_MS;
+    gb_log(GB_LOG_WARNING, "tier failed", GB_LOG_TEXT("tier", gb_tier_name(tier->kind)),
+           GB_LOG_TEXT("why", move->error.message));
+}
+
+static void move_end(struct gb_move *move)
+{
+    struct gb_spill *spill = move->owner;
+    struct gb_storage *storage = move->storage;
+
+    spill->moves--;
+    changed(spill);
+    spill->moved(spill->moved_arg, storage);
+    gb_storage_unref(spill->registry->store, storage);
+    free(move);
+}
+
+/* A move between `move`'s device and a tier has just ended. */
+static void tell_move(const struct gb_move *move, const char *what, const struct gb_tier *tier,
+                      uint64_t bytes)
+{
+    const struct gb_spill *spill = move->owner;
+    uint64_t ns = move->microseconds * 1000;
+
+    GB_PROBE4(move, what, gb_tier_name(tier->kind), bytes, move->microseconds);
+    if (spill->trace)
+        gb_trace_move(spill->trace, what, move->storage->device->id, gb_tier_name(tier->kind),
+                      bytes, uv_hrtime() - ns, ns);
+}
+
+/* The copy that was written belongs to its storage now, or is given up. */
+static void take_copy(struct gb_move *move)
+{
+    struct gb_copy *to = move->to;
+    struct gb_tier *tier = to->tier;
+
+    if (move->result < 0) {
+        note_failure(move);
+        gb_copy_free(to); /* goes with its hold */
+        gb_copy_drop(to);
+        return;
+    }
+    move->storage->stuck_ms = 0;
+    tier->writes++;
+    tier->written_bytes += to->bytes;
+    tier->write_us += move->microseconds;
+    tell_move(move, "spill", tier, to->bytes);
+    move->storage->copies[tier->kind] = to;
+    gb_copy_complete(to);
+    gb_storage_set_clean(move->storage);
+}
+
+static void left(struct gb_job *job)
+{
+    struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
+    struct gb_storage *storage = move->storage;
+
+    storage->out = NULL;
+    storage->device->leaving -= move->bytes;
+    take_copy(move);
+    GB_FAILPOINT(OUT_TAKEN);
+    if (move->leave && move->result == 0 && storage->resident && storage->recent.holds == 0 &&
+        !gb_list_empty(&storage->objects))
+        vacate(move->owner, storage);
+    move_end(move);
+}
+
+static void went_down(struct gb_job *job)
+{
+    struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
+    struct gb_spill *spill = move->owner;
+
+    move->storage->out = NULL;
+    spill->draining -= move->from->occupied;
+    take_copy(move);
+    GB_FAILPOINT(DOWN_TAKEN);
+    gb_copy_drop(move->from);
+    if (move->leave && move->result == 0 && move->storage->copies[GB_TIER_HOST] &&
+        !move->storage->in)
+        forget_copy(move->storage->copies[GB_TIER_HOST]);
+    move_end(move);
+}
+
+static void submit_out(struct gb_storage *storage, struct gb_move *move)
+{
+    storage->out = move;
+    move->bytes = storage->bytes;
+    storage->device->leaving += move->bytes;
+    gb_mover_submit(storage->device->lanes[GB_OUT], &move->job);
+}
+
+/* ---- room in a tier ---- */
+
+static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
+                             bool leave);
+
+/* Whether it leaves a device, or the host tier, after `wanting` leaves the same. */
+static bool is_later(const struct gb_storage *storage, const struct gb_storage *wanting)
+{
+    const struct gb_copy *copy = storage->copies[GB_TIER_HOST];
+    const struct gb_copy *first = wanting->copies[GB_TIER_HOST];
+
+    if (storage->resident != wanting->resident)
+        return false;
+    if (storage->resident)
+        return storage->device == wanting->device && storage->recent.used > wanting->recent.used;
+    return copy && first && copy->recent.used > first->recent.used;
+}
+
+/*
+ * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not be
+ * made again before that one, or else the two could take each other's place for ever: its storage is
+ * on a device and leaves later or is held there, or it is of the host tier and below as well. For
+ * somebody who waits it is enough that nothing is lost, and that it is not needed sooner.
+ */
+static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
+                        struct gb_demand *demand)
+{
+    const struct gb_storage *storage = copy->storage;
+
+    if (storage->out || storage->in)
+        return false;
+    if ((storage->resident && storage->recent.holds > 0) || is_later(storage, wanting))
+        return true;
+    if (demand)
+        return !storage->resident || !wanting->resident || storage->device != wanting->device;
+    return !storage->resident && copy->tier->kind == GB_TIER_HOST;
+}
+
+static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb_storage *wanting,
+                                     struct gb_demand *demand)
+{
+    unsigned looked = 0;
+
+    GB_LIST_EACH(&tier->recency.clean, link) {
+        struct gb_copy *copy = copy_of(GB_CONTAINER(link, struct gb_recent, link));
+
+        if (is_needless(copy, wanting, demand))
+            return copy;
+        if (++looked == LOOK_AT)
+            break;
+    }
+    return NULL;
+}
+
+/* Content that is in the host tier only goes down; LATER when enough of it does. */
+static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand *demand)
+{
+    struct gb_recent *oldest;
+
+    while (spill->draining < bytes &&
+           (oldest = gb_recency_oldest_dirty(&spill->tiers[GB_TIER_HOST].recency))) {
+        enum begun begun = begin_down(spill, copy_of(oldest), demand, false);
+
+        if (begun == NEVER || begun == SHORT)
+            return spill->draining > 0 ? LATER : begun;
+        if (begun == LATER)
+            return LATER;
+    }
+    return spill->draining > 0 ? LATER : NEVER;
+}
+
+/* The least recently used of a tier goes for good. */
+static bool lose_oldest(struct gb_spill *spill, struct gb_tier *tier, const struct gb_storage *keep)
+{
+    GB_LIST_EACH(&tier->recency.dirty, link) {
+        struct gb_storage *storage = copy_of(GB_CONTAINER(link, struct gb_recent, link))->storage;
+
+        if (storage == keep || storage->recent.holds > 0 || storage->in || storage->out)
+            continue;
+        gb_registry_evict(spill->registry, storage);
+        return true;
+    }
+    return false;
+}
+
+static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
+                           struct gb_demand *demand, struct gb_copy **copy)
+{
+    if (!works(tier) || !gb_tier_fits(tier, storage->size))
+        return NEVER;
+    if (gb_tier_claimed(tier, demand ? demand->serial : UINT64_MAX))
+        return LATER;
+    for (;;) {
+        int r = gb_copy_new(tier, storage, storage->size, copy);
+        struct gb_copy *needless;
+        enum begun begun;
+
+        if (r == 0)
+            return BEGUN;
+        if (r < 0)
+            return SHORT;
+        if (tier->going > 0)
+            return LATER;
+        needless = find_needless(tier, storage, demand);
+        if (needless) {
+            forget_copy(needless);
+            continue;
+        }
+        begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : NEVER;
+        if (begun == LATER || begun == SHORT)
+            return begun;
+        if (!demand || !lose_oldest(spill, tier, storage))
+            return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
+    }
+}
+
+/*
+ * Room for a copy in a tier, if need be by letting go what is there. `demand` (NULL: this is the
+ * background): somebody waits for it, so that something may be lost.
+ */
+static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
+                            struct gb_storage *storage, struct gb_demand *demand,
+                            struct gb_copy **copy)
+{
+    enum begun begun = try_copy(spill, tier, storage, demand, copy);
+
+    if (begun == LATER && demand && tier->kind < demand->lacks)
+        demand->lacks = tier->kind;
+    return begun;
+}
+
+static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
+                             bool leave)
+{
+    struct gb_storage *storage = from->storage;
+    struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
+    struct gb_move *move;
+    struct gb_copy *to;
+    enum begun begun;
+
+    if (storage->out)
+        return LATER;
+    begun = make_copy(spill, disk, storage, demand, &to);
+    if (begun != BEGUN)
+        return begun;
+    move = move_new(spill, storage, from, to, went_down);
+    if (!move) {
+        gb_copy_free(to);
+        gb_copy_drop(to);
+        return SHORT;
+    }
+    move->leave = leave;
+    storage->out = move;
+    spill->draining += from->occupied;
+    gb_mover_submit(disk->mover, &move->job);
+    return BEGUN;
+}
+
+/* Begins to copy a resident storage to a tier. */
+static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storage,
+                               enum gb_tier_kind kind, struct gb_demand *demand, bool leave)
+{
+    struct gb_move *move;
+    struct gb_copy *to;
+    enum begun begun = make_copy(spill, &spill->tiers[kind], storage, demand, &to);
+
+    if (begun != BEGUN)
+        return begun;
+    move = move_new(spill, storage, NULL, to, left);
+    if (!move) {
+        gb_copy_free(to);
+        gb_copy_drop(to);
+        return SHORT;
+    }
+    move->leave = leave;
+    submit_out(storage, move);
+    return BEGUN;
+}
+
+/* Its driver failed lately. In the background that is not tried again at once. */
+static bool is_stuck(const struct gb_storage *storage)
+{
+    return storage->stuck_ms > 0 && now_ms() - storage->stuck_ms < FAILING_MS;
+}
+
+static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
+                            struct gb_demand *demand)
+{
+    enum begun begun = NEVER;
+
+    if (!demand && is_stuck(storage))
+        return NEVER;
+    for (int kind = 0; begun == NEVER && kind < GB_TIERS; kind++)
+        if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
+            begun = begin_out_to(spill, storage, (enum gb_tier_kind)kind, demand, false);
+    return begun;
+}
+
+/* ---- room on a device ---- */
+
+/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. NEVER:
+   nothing is. */
+static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
+                             struct gb_demand *demand)
+{
+    uint64_t coming = 0;
+    unsigned moves = 0;
+
+    GB_LIST_EACH(&device->recency.dirty, link) {
+        struct gb_storage *storage = storage_of(GB_CONTAINER(link, struct gb_recent, link));
+        enum begun begun = storage->out ? BEGUN : begin_out(spill, storage, demand);
+
+        if (begun == LATER)
+            return LATER;
+        if (begun == SHORT)
+            return coming > 0 ? BEGUN : SHORT;
+        if (begun == NEVER)
+            break;
+        coming += storage->bytes;
+        if (coming >= bytes || (!demand && ++moves == BACKGROUND_MOVES))
+            break;
+    }
+    return coming > 0 ? BEGUN : NEVER;
+}
+
+static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error *error)
+{
+    const struct gb_error *why = storage->failure;
+
+    gb_fail(error, GPUBUF_E_DEVICE, "no room can be made on %s: %.400s", storage->device->id,
+            why ? why->message : "the content could not be copied");
+    if (error)
+        error->cuda = why ? why->cuda : NULL;
+    return GB_ROOM_STUCK;
+}
+
+enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
+                                struct gb_demand *demand, struct gb_error *error)
+{
+    struct gb_recent *oldest = gb_recency_oldest(&device->recency);
+    struct gb_storage *storage;
+    enum begun begun;
+
+    if (!oldest)
+        return GB_ROOM_NONE;
+    storage = storage_of(oldest);
+    if (storage->out)
+        return GB_ROOM_COMES;
+    if (has_copy(storage))
+        return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
+    if (storage->stuck_ms >= demand->since_ms)
+        return tell_stuck(storage, error);
+    begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, demand);
+    if (begun != NEVER)
+        return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
+    gb_registry_evict(spill->registry, storage);
+    return GB_ROOM_MADE;
+}
+
+static uint64_t above(uint64_t bytes, uint64_t capacity, unsigned percent)
+{
+    uint64_t mark = capacity / 100 * percent + capacity % 100 * percent / 100;
+
+    return bytes > mark ? bytes - mark : 0;
+}
+
+static void tend_device(struct gb_spill *spill, struct gb_device *device)
+{
+    uint64_t stays = device->used + device->pinned_by_clients - device->recency.clean_bytes;
+    uint64_t need;
+
+    if (above(stays, device->capacity, spill->high))
+        device->tended = true;
+    if (!device->tended)
+        return;
+    need = above(stays, device->capacity, spill->low);
+    if (need == 0 || copy_ahead(spill, device, need, NULL) >= NEVER)
+        device->tended = false;
+}
+
+static void tend_host_tier(struct gb_spill *spill)
+{
+    struct gb_tier *host = &spill->tiers[GB_TIER_HOST];
+    uint64_t stays = host->used - host->recency.clean_bytes;
+
+    if (!above(stays, host->capacity, spill->high) || spill->draining > 0)
+        return;
+    if (works(&spill->tiers[GB_TIER_DISK]))
+        drain(spill, above(stays, host->capacity, spill->low), NULL);
+}
+
+void gb_spill_tend(struct gb_spill *spill)
+{
+    for (unsigned i = 0; i < spill->device_count; i++)
+        if (spill->devices[i]->lanes[GB_OUT] && !spill->devices[i]->lost)
+            tend_device(spill, spill->devices[i]);
+    if (spill->tiers[GB_TIER_HOST].capacity > 0)
+        tend_host_tier(spill);
+}
+
+/* ---- coming back ---- */
+
+static struct gb_copy *best_copy(const struct gb_storage *storage)
+{
+    return storage->copies[GB_TIER_HOST] ? storage->copies[GB_TIER_HOST]
+                                         : storage->copies[GB_TIER_DISK];
+}
+
+static void count_restore(struct gb_move *move)
+{
+    struct gb_tier *tier = move->from->tier;
+
+    tier->reads++;
+    tier->read_bytes += move->from->bytes;
+    tier->read_us += move->microseconds;
+    tell_move(move, "restore", tier, move->from->bytes);
+    move->storage->device->restores++;
+    move->storage->device->restores_bytes += move->storage->size;
+}
+
+/* It could not be brought back: a copy that is damaged is none, and with the last one the content is
+   lost. */
+static void give_up_restore(struct gb_move *move)
+{
+    struct gb_spill *spill = move->owner;
+    struct gb_storage *storage = move->storage;
+
+    note_failure(move);
+    gb_storage_vacate(spill->registry->store, storage);
+    if (!move->tier_failed) {
+        gb_copy_drop(move->from);
+        return;
+    }
+    storage->copies[move->from->tier->kind] = NULL;
+    gb_storage_set_clean(storage);
+    gb_copy_free(move->from);
+    gb_copy_drop(move->from);
+    if (has_copy(storage) || gb_list_empty(&storage->objects))
+        return;
+    GB_LIST_EACH(&storage->objects, link)
+        gb_log(GB_LOG_ERROR, "object lost",
+               GB_LOG_TEXT("name", GB_CONTAINER(link, struct gb_object, of_storage)->name),
+               GB_LOG_TEXT("why", move->error.message));
+    gb_registry_lose(spill->registry, storage, GB_EVENT_WITHDRAWN);
+}
+
+static void came_back(struct gb_job *job)
+{
+    struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
+    struct gb_spill *spill = move->owner;
+    struct gb_storage *storage = move->storage;
+
+    storage->in = NULL;
+    if (move->result == 0) {
+        move->result = gb_storage_relocate(storage, false, &move->error);
+        move->tier_failed = false;
+    }
+    if (move->result < 0) {
+        give_up_restore(move);
+        move_end(move);
+        return;
+    }
+    count_restore(move);
+    storage->resident = true;
+    gb_copy_drop(move->from);
+    gb_storage_set_clean(storage);
+    GB_FAILPOINT(IN_DONE);
+    if (!gb_list_empty(&storage->objects))
+        gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
+    tell(spill, storage, GB_EVENT_RESTORED);
+    move_end(move);
+}
+
+int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct gb_error *error)
+{
+    struct gb_copy *from = best_copy(storage);
+    struct gb_move *move;
+
+    assert(from && !storage->resident && !storage->in);
+    move = move_new(spill, storage, from, NULL, came_back);
+    if (!move)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    storage->in = move;
+    gb_mover_submit(storage->device->lanes[GB_IN], &move->job);
+    return 0;
+}
+
+/* ---- being told to go ---- */
+
+static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_error *error)
+{
+    if (begun == SHORT)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (begun != NEVER)
+        return begun == BEGUN ? GB_MOVING : GB_MOVE_FULL;
+    return gb_fail(error, GPUBUF_E_NO_SPACE,
+                   "the %s tier has no room: of %" PRIu64 " bytes, %" PRIu64 " are in use%s",
+                   gb_tier_name(tier->kind), tier->capacity, tier->used,
+                   tier->failing_until ? ", and it failed lately" : "");
+}
+
+/* Of a resident storage. */
+static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,
+                     struct gb_demand *demand, struct gb_error *error)
+{
+    if (storage->share == GB_SHARE_IPC && storage->adopted)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "the memory is its producer's, and stays where it is");
+    if (storage->size == 0)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the object has no bytes");
+    if (!storage->copies[kind])
+        return outcome_of(begin_out_to(spill, storage, kind, demand, true), &spill->tiers[kind],
+                          error);
+    if (vacate(spill, storage))
+        return GB_MOVED;
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+}
+
+int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,
+                 struct gb_demand *demand, struct gb_error *error)
+{
+    struct gb_copy *host;
+
+    if (storage->out || storage->in)
+        return GB_MOVING;
+    if (storage->resident) {
+        int r = leave_for(spill, storage, kind, demand, error);
+
+        if (r != GB_MOVED)
+            return r;
+    }
+    host = storage->copies[GB_TIER_HOST];
+    if (kind == GB_TIER_HOST || !host)
+        return GB_MOVED;
+    if (!storage->copies[GB_TIER_DISK])
+        return outcome_of(begin_down(spill, host, demand, true), &spill->tiers[GB_TIER_DISK],
+                          error);
+    forget_copy(host);
+    return GB_MOVED;
+}
+
+/* ---- beginning and ending ---- */
+
+static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
+{
+    int r;
+
+    tier->capacity = bytes / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
+    r = gb_pinned_new(tier->capacity, &tier->pinned, error);
+    if (r < 0)
+        return r;
+    tier->arena = gb_arena_new();
+    tier->block = tier->arena ? gb_arena_add(tier->arena, tier->capacity, tier) : NULL;
+    if (!tier->block)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return 0;
+}
+
+static int init_disk(struct gb_tier *tier, const struct gb_config *config, struct gb_error *error)
+{
+    struct gb_error inner = {0};
+
+    tier->capacity = config->spill_disk;
+    if (gb_spill_dir_open(config->spill_dir, &tier->dir, &inner) < 0)
+        return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
+    return 0;
+}
+
+int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
+                  const struct gb_config *config, struct gb_device **devices, unsigned count,
+                  struct gb_error *error)
+{
+    int r = 0;
+
+    memset(spill, 0, sizeof(*spill));
+    spill->registry = registry;
+    spill->devices = devices;
+    spill->device_count = count;
+    spill->high = config->high_watermark;
+    spill->low = config->low_watermark;
+    for (int i = 0; i < GB_TIERS; i++) {
+        spill->tiers[i].kind = (enum gb_tier_kind)i;
+        spill->tiers[i].removed = changed;
+        spill->tiers[i].removed_arg = spill;
+        gb_recency_init(&spill->tiers[i].recency);
+        gb_list_init(&spill->tiers[i].claims);
+    }
+    if (config->spill_host)
+        r = init_host(&spill->tiers[GB_TIER_HOST], config->spill_host, error);
+    if (r == 0 && config->spill_dir)
+        r = init_disk(&spill->tiers[GB_TIER_DISK], config, error);
+    return r;
+}
+
+static int start_lanes(struct gb_spill *spill, struct gb_device *device, uv_loop_t *loop)
+{
+    bool host_only = spill->tiers[GB_TIER_DISK].capacity == 0;
+    int r = 0;
+
+    if (host_only && (spill->tiers[GB_TIER_HOST].capacity == 0 || is_host(device)))
+        return 0;
+    for (int i = 0; r == 0 && i < GB_DIRECTIONS; i++)
+        r = gb_mover_new(loop, &device->lanes[i]);
+    return r;
+}
+
+int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error)
+{
+    struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
+    int r = disk->capacity > 0 ? gb_mover_new(loop, &disk->mover) : 0;
+
+    for (unsigned i = 0; r == 0 && i < spill->device_count; i++)
+        r = start_lanes(spill, spill->devices[i], loop);
+    if (r < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start the threads that spill");
+    return 0;
+}
+
+void gb_spill_stop(struct gb_spill *spill)
+{
+    atomic_store(&spill->stop, true);
+    for (unsigned i = 0; i < spill->device_count; i++)
+        for (int lane = 0; lane < GB_DIRECTIONS; lane++) {
+            gb_mover_end(spill->devices[i]->lanes[lane]);
+            spill->devices[i]->lanes[lane] = NULL;
+        }
+    gb_mover_end(spill->tiers[GB_TIER_DISK].mover);
+    spill->tiers[GB_TIER_DISK].mover = NULL;
+}
+
+void gb_spill_end(struct gb_spill *spill)
+{
+    for (unsigned i = 0; i < spill->device_count; i++)
+        for (int lane = 0; lane < GB_DIRECTIONS; lane++)
+            gb_move_end_lane(spill->devices[i], (enum gb_direction)lane);
+    gb_arena_free(spill->tiers[GB_TIER_HOST].arena);
+    gb_pinned_free(spill->tiers[GB_TIER_HOST].pinned);
+    gb_spill_dir_close(spill->tiers[GB_TIER_DISK].dir);
+}

@@ -1,0 +1,89 @@
+/*
+ * What leaves a device, when, and to where; and how it comes back. The least recently used goes
+ * first, to pinned host memory, from there to a disk, from there out of the daemon's hands.
+ *
+ * Above a high watermark the content of what will go next is copied below in the background, so that
+ * it can leave at once when room is wanted. It stays on the device until then: the order in which
+ * objects leave is exactly that of their last use, and an object that is used again in between was
+ * there all the time. Reading sealed content disturbs nobody, so an object can be opened while it is
+ * copied.
+ *
+ * The loop's. Copies are made on threads: one a device and direction, one for the disk.
+ */
+#ifndef GB_SPILL_H
+#define GB_SPILL_H
+
+#include "daemon/config.h"
+#include "daemon/objects/registry.h"
+#include "daemon/observe/trace.h"
+#include "daemon/tiers/move.h"
+
+struct gb_spill {
+    struct gb_registry *registry;
+    struct gb_tier tiers[GB_TIERS];
+    struct gb_device **devices;
+    unsigned device_count;
+    unsigned high, low;     /* watermarks, percent */
+    uint64_t draining;      /* bytes on their way from the host tier to the disk */
+    uint64_t moves;         /* under way */
+    struct gb_trace *trace; /* the server's; NULL: nobody asks */
+    atomic_bool stop;
+    /* Told when a move of the storage's has ended. */
+    void (*moved)(void *arg, struct gb_storage *storage);
+    void *moved_arg;
+};
+
+/* Makes the tiers that the configuration wants, for devices that have been made. A failure is a
+   sentence for the person who started us. */
+int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
+                  const struct gb_config *config, struct gb_device **devices, unsigned count,
+                  struct gb_error *error);
+/* Starts the threads. GPUBUF_E_SYSTEM. */
+int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error);
+/* Gives up what is under way and ends the threads. */
+void gb_spill_stop(struct gb_spill *spill);
+/* After every storage has gone; before the devices do. */
+void gb_spill_end(struct gb_spill *spill);
+
+/* Somebody who waits for what is done. */
+struct gb_demand {
+    uint64_t since_ms;       /* that it has waited; UINT64_MAX: not yet */
+    uint64_t serial;         /* of its claim; UINT64_MAX: it has none yet */
+    enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
+};
+
+/* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks);
+
+/* What can be done about a device that is full. */
+enum gb_room {
+    GB_ROOM_NONE,  /* nothing */
+    GB_ROOM_MADE,  /* something has left: try again */
+    GB_ROOM_COMES, /* something is on its way out: wait */
+    GB_ROOM_STUCK, /* nothing: the driver could not copy what is to leave; *error says why */
+};
+
+/* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
+enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
+                                struct gb_demand *demand, struct gb_error *error);
+/* Keeps to the watermarks; to be called when something has changed. */
+void gb_spill_tend(struct gb_spill *spill);
+
+/* Outcomes of the following. */
+enum gb_moving {
+    GB_MOVED = 0,
+    GB_MOVING = 1,   /* wait for the storage's `moved` */
+    GB_MOVE_FULL = 2 /* wait for room in the tier that `demand` lacks */
+};
+
+/* Begins to bring a storage's content back; it has room on its device. GPUBUF_E_NO_MEMORY. */
+int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct gb_error *error);
+/* Has a storage, which nobody holds, be only in that tier. An enum gb_moving, or GPUBUF_E_NO_SPACE
+   (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
+int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind tier,
+                 struct gb_demand *demand, struct gb_error *error);
+/* Whether there is such a tier for the device's objects. */
+bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
+                  enum gb_tier_kind tier);
+
+#endif

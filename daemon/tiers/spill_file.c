@@ -1,0 +1,331 @@
+#include "daemon/tiers/spill_file.h"
+
+#include <dirent.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/log.h"
+
+#define VERSION 1
+#define SUFFIX ".spill"
+#define LOCK "gpubufd.lock"
+#define NAME_BYTES (16 + sizeof(SUFFIX))
+
+struct gb_spill_dir {
+    int fd, lock_fd;
+    char path[];
+};
+
+struct gb_spill_file {
+    struct gb_spill_dir *dir;
+    uint64_t id;
+    int fd;
+    bool writing; /* not a file yet */
+    uint64_t bytes, done;
+    uint64_t expected; /* checksum */
+    XXH3_state_t *state;
+};
+
+struct header {
+    char magic[8];
+    uint32_t version, zero;
+    uint64_t bytes, content, self;
+};
+
+static const char magic[8] = "gpubufsp";
+
+/* ---- the directory ---- */
+
+static bool is_ours(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0;
+}
+
+void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
+                        void *arg)
+{
+    int copy = fcntl(dir->fd, F_DUPFD_CLOEXEC, 3);
+    DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *entry;
+
+    if (!stream) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    rewinddir(stream);
+    while ((entry = readdir(stream)))
+        if (is_ours(entry->d_name) && !wanted(arg, strtoull(entry->d_name, NULL, 16)))
+            unlinkat(dir->fd, entry->d_name, 0);
+    closedir(stream);
+}
+
+static int take_directory(struct gb_spill_dir *dir, struct gb_error *error)
+{
+    dir->fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir->fd < 0)
+        return gb_fail_errno(error, "cannot open the directory %s", dir->path);
+    dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (dir->lock_fd < 0)
+        return gb_fail_errno(error, "cannot write in the directory %s", dir->path);
+    if (flock(dir->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno == EWOULDBLOCK)
+        return gb_fail(error, GPUBUF_E_BUSY,
+                       "another daemon spills into the directory %s; give each one of its own",
+                       dir->path);
+    return gb_fail_errno(error, "cannot lock %s/" LOCK, dir->path);
+}
+
+int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_error *error)
+{
+    struct gb_spill_dir *dir = calloc(1, sizeof(*dir) + strlen(path) + 1);
+    int r;
+
+    if (!dir)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    strcpy(dir->path, path);
+    dir->lock_fd = -1;
+    r = take_directory(dir, error);
+    if (r < 0) {
+        gb_spill_dir_close(dir);
+        return r;
+    }
+    *out = dir;
+    return 0;
+}
+
+void gb_spill_dir_close(struct gb_spill_dir *dir)
+{
+    if (!dir)
+        return;
+    if (dir->lock_fd >= 0)
+        close(dir->lock_fd);
+    if (dir->fd >= 0)
+        close(dir->fd);
+    free(dir);
+}
+
+/* ---- files ---- */
+
+static void file_name(uint64_t id, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "%016" PRIx64 SUFFIX, id);
+}
+
+static int file_failure(struct gb_error *error, const struct gb_spill_file *file, const char *what)
+{
+    return gb_fail_errno(error, "%s %s/%016" PRIx64 SUFFIX, what, file->dir->path, file->id);
+}
+
+static int damaged(struct gb_error *error, const struct gb_spill_file *file, const char *how)
+{
+    return gb_fail(error, GPUBUF_E_SYSTEM, "%s/%016" PRIx64 SUFFIX " %s", file->dir->path, file->id,
+                   how);
+}
+
+static int file_new(struct gb_spill_dir *dir, uint64_t id, int flags, struct gb_spill_file **out,
+                    struct gb_error *error)
+{
+    struct gb_spill_file *file = calloc(1, sizeof(*file));
+    char name[NAME_BYTES];
+    int r = 0;
+
+    if (file)
+        file->state = XXH3_createState();
+    if (!file || !file->state) {
+        free(file);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    }
+    XXH3_64bits_reset(file->state);
+    file->dir = dir;
+    file->id = id;
+    file_name(id, name);
+    file->fd = openat(dir->fd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file->fd < 0) {
+        r = file_failure(error, file, "cannot open");
+        gb_spill_file_close(file);
+        return r;
+    }
+    *out = file;
+    return 0;
+}
+
+int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, struct gb_spill_file **out,
+                         struct gb_error *error)
+{
+    int r = file_new(dir, id, O_RDWR | O_CREAT | O_EXCL, out, error);
+
+    if (r == 0)
+        (*out)->writing = true;
+    GB_FAILPOINT(FILE_CREATED);
+    return r;
+}
+
+static int write_at(struct gb_spill_file *file, const char *data, uint64_t bytes, uint64_t offset,
+                    struct gb_error *error)
+{
+    while (bytes > 0) {
+        ssize_t n = pwrite(file->fd, data, bytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
+            return file_failure(error, file, "cannot write");
+        }
+        data += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t bytes,
+                        struct gb_error *error)
+{
+    int r = write_at(file, data, bytes, GB_SPILL_HEADER_BYTES + file->done, error);
+
+    if (r < 0)
+        return r;
+    XXH3_64bits_update(file->state, data, bytes);
+    /* Begin to write it out: the pages are to be free for others soon. */
+    sync_file_range(file->fd, (off_t)(GB_SPILL_HEADER_BYTES + file->done), (off_t)bytes,
+                    SYNC_FILE_RANGE_WRITE);
+    file->done += bytes;
+    return 0;
+}
+
+static uint64_t header_checksum(const struct header *header)
+{
+    return XXH3_64bits(header, offsetof(struct header, self));
+}
+
+int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error)
+{
+    struct header header = {
+        .version = htole32(VERSION),
+        .bytes = htole64(file->done),
+        .content = htole64(XXH3_64bits_digest(file->state)),
+    };
+    int r;
+
+    memcpy(header.magic, magic, sizeof(magic));
+    header.self = htole64(header_checksum(&header));
+    r = write_at(file, (const char *)&header, sizeof(header), 0, error);
+    if (r == 0)
+        file->writing = false;
+    GB_FAILPOINT(FILE_FINISHED);
+    return r;
+}
+
+static int read_at(struct gb_spill_file *file, char *data, uint64_t bytes, uint64_t offset,
+                   struct gb_error *error)
+{
+    while (bytes > 0) {
+        ssize_t n = pread(file->fd, data, bytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            return damaged(error, file, "is shorter than it was");
+        if (n < 0)
+            return file_failure(error, file, "cannot read");
+        data += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_error *error)
+{
+    struct header header;
+    int r = read_at(file, (char *)&header, sizeof(header), 0, error);
+
+    if (r < 0)
+        return r;
+    if (memcmp(header.magic, magic, sizeof(magic)) != 0 ||
+        le64toh(header.self) != header_checksum(&header))
+        return damaged(error, file, "has no valid header");
+    if (le32toh(header.version) != VERSION)
+        return damaged(error, file, "is of another version");
+    if (le64toh(header.bytes) != bytes)
+        return damaged(error, file, "does not hold the bytes that it should");
+    file->expected = le64toh(header.content);
+    return 0;
+}
+
+int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t bytes,
+                       struct gb_spill_file **out, struct gb_error *error)
+{
+    struct gb_spill_file *file;
+    int r = file_new(dir, id, O_RDONLY, &file, error);
+
+    if (r < 0)
+        return r;
+    file->bytes = bytes;
+    r = check_header(file, bytes, error);
+    if (r < 0) {
+        gb_spill_file_close(file);
+        return r;
+    }
+    posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    *out = file;
+    return 0;
+}
+
+int gb_spill_file_read(struct gb_spill_file *file, void *data, uint64_t bytes,
+                       struct gb_error *error)
+{
+    int r = read_at(file, data, bytes, GB_SPILL_HEADER_BYTES + file->done, error);
+
+    if (r < 0)
+        return r;
+    XXH3_64bits_update(file->state, data, bytes);
+    file->done += bytes;
+    return 0;
+}
+
+int gb_spill_file_verify(struct gb_spill_file *file, struct gb_error *error)
+{
+    if (file->done == file->bytes && XXH3_64bits_digest(file->state) == file->expected)
+        return 0;
+    return damaged(error, file, "is damaged: its checksum is another");
+}
+
+void gb_spill_file_close(struct gb_spill_file *file)
+{
+    if (!file)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->fd >= 0 && file->writing)
+        gb_spill_file_remove(file->dir, file->id);
+    XXH3_freeState(file->state);
+    free(file);
+}
+
+void gb_spill_file_remove(struct gb_spill_dir *dir, uint64_t id)
+{
+    char name[NAME_BYTES];
+
+    file_name(id, name);
+    GB_FAILPOINT(FILE_REMOVE);
+    if (unlinkat(dir->fd, name, 0) < 0 && errno != ENOENT)
+        gb_log(GB_LOG_WARNING, "spill file not removed", GB_LOG_TEXT("name", name),
+               GB_LOG_TEXT("why", strerror(errno)));
+    GB_FAILPOINT(FILE_REMOVED);
+}

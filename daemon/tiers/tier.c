@@ -1,0 +1,217 @@
+#include "daemon/tiers/tier.h"
+
+#include <stdlib.h>
+
+#include "gpubuf.h"
+
+const char *gb_tier_name(enum gb_tier_kind kind)
+{
+    return kind == GB_TIER_HOST ? "host" : "disk";
+}
+
+uint64_t gb_tier_free_bytes(const struct gb_tier *tier)
+{
+    return tier->used < tier->capacity ? tier->capacity - tier->used : 0;
+}
+
+bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes)
+{
+    uint64_t header = tier->kind == GB_TIER_DISK ? GB_SPILL_HEADER_BYTES : 0;
+
+    return tier->capacity >= header && bytes <= tier->capacity - header;
+}
+
+static struct gb_claim *claim_of(struct gb_link *link, enum gb_tier_kind kind)
+{
+    return GB_CONTAINER(link - kind, struct gb_claim, of_tiers[0]);
+}
+
+bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from)
+{
+    bool gave_up = false;
+
+    for (enum gb_tier_kind kind = 0; kind < GB_TIERS; kind++) {
+        struct gb_link *link = &claim->of_tiers[kind], *claims = &tiers[kind].claims, *after;
+        bool claims_it = kind >= from;
+
+        if (gb_list_linked(link) == claims_it)
+            continue;
+        gave_up |= !claims_it;
+        gb_list_remove(link);
+        if (!claims_it)
+            continue;
+        after = claims->prev;
+        while (after != claims && claim_of(after, kind)->serial > claim->serial)
+            after = after->prev;
+        gb_list_append(after->next, link);
+    }
+    return gave_up;
+}
+
+bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial)
+{
+    return !gb_list_empty(&tier->claims) &&
+           claim_of(tier->claims.next, tier->kind)->serial < serial;
+}
+
+static int find_place(struct gb_copy *copy)
+{
+    struct gb_tier *tier = copy->tier;
+    int r;
+
+    if (tier->kind == GB_TIER_DISK) {
+        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
+        if (copy->occupied > gb_tier_free_bytes(tier))
+            return 1;
+        copy->file = tier->next_file++;
+        return 0;
+    }
+    r = gb_arena_alloc(tier->arena, copy->bytes, &copy->range);
+    if (r == 0)
+        copy->occupied = gb_range_bytes(copy->range);
+    return r;
+}
+
+static void enter(struct gb_copy *copy)
+{
+    copy->tier->used += copy->occupied;
+    copy->tier->copies++;
+    gb_recent_enter(&copy->tier->recency, &copy->recent, copy->occupied);
+}
+
+int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                struct gb_copy **out)
+{
+    struct gb_copy *copy = calloc(1, sizeof(*copy));
+    int r;
+
+    if (!copy)
+        return GPUBUF_E_NO_MEMORY;
+    copy->tier = tier;
+    copy->storage = storage;
+    copy->bytes = bytes;
+    r = find_place(copy);
+    if (r != 0) {
+        free(copy);
+        return r;
+    }
+    gb_recent_hold(&copy->recent);
+    enter(copy);
+    *out = copy;
+    return 0;
+}
+
+uint64_t gb_copy_where(const struct gb_copy *copy)
+{
+    return copy->tier->kind == GB_TIER_HOST ? gb_range_offset(copy->range) : copy->file;
+}
+
+static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy *after)
+{
+    struct gb_tier *tier = copy->tier;
+    uint64_t bytes = (copy->bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
+    int r;
+
+    if (tier->kind == GB_TIER_DISK) {
+        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
+        copy->file = where;
+        if (where >= tier->next_file)
+            tier->next_file = where + 1;
+        return 0;
+    }
+    r = gb_arena_take(tier->arena, tier->block, after ? after->range : NULL, where, bytes,
+                      &copy->range);
+    copy->occupied = bytes;
+    return r == 1 ? GPUBUF_E_INVALID : r;
+}
+
+int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                    uint64_t where, const struct gb_copy *after, struct gb_copy **out)
+{
+    struct gb_copy *copy = calloc(1, sizeof(*copy));
+    int r;
+
+    if (!copy)
+        return GPUBUF_E_NO_MEMORY;
+    copy->tier = tier;
+    copy->storage = storage;
+    copy->bytes = bytes;
+    copy->whole = true;
+    r = take_place(copy, where, after);
+    if (r < 0) {
+        free(copy);
+        return r;
+    }
+    enter(copy);
+    *out = copy;
+    return 0;
+}
+
+void gb_copy_complete(struct gb_copy *copy)
+{
+    copy->whole = true;
+    gb_copy_drop(copy);
+}
+
+void gb_copy_hold(struct gb_copy *copy)
+{
+    gb_recent_hold(&copy->recent);
+}
+
+static void copy_end(struct gb_copy *copy)
+{
+    copy->tier->used -= copy->occupied;
+    copy->tier->copies--;
+    free(copy);
+}
+
+static void remove_file(struct gb_job *job)
+{
+    struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
+
+    if (!copy->tier->handed_over)
+        gb_spill_file_remove(copy->tier->dir, copy->file);
+}
+
+static void removed(struct gb_job *job)
+{
+    struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
+
+    struct gb_tier *tier = copy->tier;
+
+    tier->going -= copy->occupied;
+    copy_end(copy);
+    tier->removed(tier->removed_arg);
+}
+
+static void copy_remove(struct gb_copy *copy)
+{
+    gb_recent_leave(&copy->recent);
+    if (copy->tier->kind == GB_TIER_HOST) {
+        gb_range_free(copy->tier->arena, copy->range);
+        copy_end(copy);
+        return;
+    }
+    copy->tier->going += copy->occupied;
+    copy->job = (struct gb_job){.work = remove_file, .done = removed};
+    gb_mover_submit(copy->tier->mover, &copy->job);
+}
+
+void gb_copy_drop(struct gb_copy *copy)
+{
+    gb_recent_drop_unused(&copy->recent);
+    if (!copy->storage && copy->recent.holds == 0)
+        copy_remove(copy);
+}
+
+void gb_copy_free(struct gb_copy *copy)
+{
+    copy->storage = NULL;
+    if (copy->recent.holds == 0)
+        copy_remove(copy);
+}
+
+uint64_t gb_copy_offset(const struct gb_copy *copy)
+{
+    return gb_range_offset(copy->range);
+}
