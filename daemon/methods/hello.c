@@ -1,0 +1,262 @@
+/* hello: a session is greeted, and may take up again the leases that a broken connection cost it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/failpoint.h"
+#include "daemon/methods/methods.h"
+
+struct hello_params {
+    uint64_t protocol;
+    struct gb_string client;
+    struct gb_json resume;
+};
+
+static const struct gb_field hello_fields[] = {
+    GB_FIELD(struct hello_params, protocol, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct hello_params, client, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct hello_params, resume, GB_FIELD_OBJECT, 0, 0, 0),
+};
+
+struct resume_params {
+    struct gb_string instance;
+    struct gb_json objects;
+};
+
+struct resumed_object {
+    struct gb_string name;
+    uint64_t version, segment, offset;
+};
+
+struct resume {
+    bool same_instance;
+    struct resumed_object *objects;
+    size_t count;
+};
+
+static void write_devices(struct gb_call *call)
+{
+    struct gb_server *server = call->server;
+
+    GB_WRITE_LITERAL(call->writer, "\"devices\":[");
+    for (unsigned i = 0; i < server->device_count; i++) {
+        const struct gb_device *device = server->devices[i];
+
+        if (i > 0)
+            gb_write_char(call->writer, ',');
+        gb_device_write(call->writer, device, i == 0);
+    }
+    gb_write_char(call->writer, ']');
+}
+
+static void write_limits(struct gb_call *call)
+{
+    const struct gb_quota *quota = call->session->user->quota;
+    struct gb_limits own = call->server->config->limits, *limits = &own;
+    const char *separator = "";
+
+    own.user_sessions = quota->sessions;
+    own.user_objects = quota->objects;
+    own.user_segments = quota->segments;
+    own.user_bytes = quota->bytes[0]; /* on the default device */
+    GB_WRITE_LITERAL(call->writer, "\"limits\":{");
+#define WRITE_LIMIT(name, value, text)                                                             \
+    gb_write_format(call->writer, "%s\"" #name "\":%" PRIu64, separator, limits->name);            \
+    separator = ",";
+    GB_LIMIT_MAP(WRITE_LIMIT)
+#undef WRITE_LIMIT
+    gb_write_char(call->writer, '}');
+}
+
+/* A lease for somebody who has mapped the object's segments already: they count as given. */
+static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object)
+{
+    struct gb_server *server = call->server;
+    struct gb_lease *lease =
+        gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
+
+    for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
+        if (gb_mapper_add(&server->store, &call->session->mapper,
+                          object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
+            gb_lease_end(&server->registry, lease);
+            lease = NULL;
+        }
+    return lease;
+}
+
+struct first_buffer {
+    uint64_t segment, offset;
+    bool found;
+};
+
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct first_buffer *first = arg;
+
+    if (buffer->bytes == 0 || first->found)
+        return 0;
+    *first = (struct first_buffer){buffer->segment, buffer->offset, true};
+    return 0;
+}
+
+/* Whether the object still lies where the client has mapped it: it may have left its device in
+   between, and have come back elsewhere. */
+static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
+{
+    struct first_buffer first = {0};
+    struct gb_layout layout;
+    struct gb_pool pool = {0};
+
+    if (!object->storage->resident)
+        return false;
+    if (!wanted->segment)
+        return true;
+    if (gb_object_layout(object, &gb_params_path, &pool, &layout, NULL) == 0)
+        gb_layout_each(&layout, take_first, &first);
+    gb_pool_end(&pool);
+    return first.segment == wanted->segment && first.offset == wanted->offset;
+}
+
+static int read_resumed(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                        struct resumed_object *wanted)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resumed_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
+    };
+
+    memset(wanted, 0, sizeof(*wanted));
+    if (gb_json_type(item) != GB_JSON_OBJECT)
+        return gb_fail_at(&call->error, path, "expected an object");
+    return gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+                        &call->error);
+}
+
+/* All of `resume`, before anything of it is granted: what is refused has changed nothing. */
+static int read_resume(struct gb_call *call, struct gb_json value, struct resume *resume)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path objects_path = {.up = GB_PARAM("resume"), .key = "objects"};
+    struct resume_params params = {0};
+    struct gb_json_walk walk;
+    struct gb_json item;
+    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
+                         &params, NULL, &call->error);
+
+    if (r < 0)
+        return r;
+    resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
+    resume->objects = gb_pool_alloc(call->pool, (gb_json_count(params.objects, call->pool) + 1) *
+                                                    sizeof(*resume->objects));
+    if (!resume->objects)
+        return gb_call_no_memory(call);
+    for (walk = gb_json_walk(params.objects, call->pool); gb_json_next(&walk, NULL, &item);
+         resume->count++) {
+        struct gb_path path = {.up = &objects_path, .index = resume->count};
+
+        r = read_resumed(call, item, &path, &resume->objects[resume->count]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The leases that the client had before its connection broke: granted anew where that version is still
+   there, else null. */
+static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
+{
+    gb_writer_reset(list);
+    GB_FAILPOINT(RESUME_BEGIN);
+    for (size_t i = 0; i < resume->count; i++) {
+        const struct resumed_object *wanted = &resume->objects[i];
+        const struct gb_string *name = &wanted->name;
+        struct gb_object *object =
+            gb_registry_find(&call->server->registry, name->text, name->length);
+        struct gb_lease *lease = NULL;
+
+        if (!object || object->version != wanted->version)
+            object =
+                gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
+        if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
+            lies_there(object, wanted) &&
+            call->session->holder.count < call->server->config->limits.session_leases)
+            lease = resume_lease(call, object);
+        if (i > 0)
+            gb_write_char(list, ',');
+        if (lease)
+            gb_write_uint(list, lease->id);
+        else
+            GB_WRITE_LITERAL(list, "null");
+        GB_FAILPOINT(RESUME_LEASE);
+    }
+    GB_FAILPOINT(RESUME_DONE);
+}
+
+static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)
+{
+    struct gb_session *session = call->session;
+    char *name = NULL;
+    int r = 0;
+
+    if (session->greeted && !params->resume.text)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "hello was said before; it is the first call, and said again only to resume "
+                       "more leases");
+    if (params->protocol != GPUBUF_PROTOCOL)
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "protocol %" PRIu64 " is unknown here; this daemon speaks %d",
+                       params->protocol, GPUBUF_PROTOCOL);
+    if (params->resume.text)
+        r = read_resume(call, params->resume, resume);
+    if (r < 0)
+        return r;
+    if (params->client.text && !(name = strdup(params->client.text)))
+        return gb_call_no_memory(call);
+    if (name) {
+        free(session->client);
+        session->client = name;
+    }
+    session->greeted = true;
+    return 0;
+}
+
+static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct hello_params *params = p;
+    struct gb_server *server = call->server;
+    struct gb_writer *list = &server->desk.list_writer;
+    struct resume resume = {0};
+    int r = greet(call, params, &resume);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    if (params->resume.text)
+        grant_resumed(call, &resume, list);
+    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
+    gb_call_begin_result(call);
+    gb_write_format(call->writer,
+                    "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",
+                    GPUBUF_PROTOCOL, GPUBUF_VERSION, server->instance);
+    gb_write_uint(call->writer, call->session->id);
+    gb_write_char(call->writer, ',');
+    write_devices(call);
+    gb_write_char(call->writer, ',');
+    write_limits(call);
+    if (params->resume.text) {
+        GB_WRITE_LITERAL(call->writer, ",\"resumed\":[");
+        gb_write(call->writer, list->data, list->length);
+        gb_write_char(call->writer, ']');
+        call->writer->failed |= list->failed;
+    }
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_hello = {
+    GB_METHOD_ROW("hello", 0, hello_fields, handle_hello, struct hello_params)};
