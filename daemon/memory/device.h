@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/memory/evict.h"
+#include "daemon/memory/recency.h"
 #include "proto/errors.h"
 #include "proto/handle.h"
 

@@ -8,6 +8,7 @@
 #define GB_REGISTRY_H
 
 #include "daemon/base/names.h"
+#include "daemon/base/timer.h"
 #include "daemon/memory/store.h"
 #include "proto/layout.h"
 #include "proto/limits.h"

@@ -87,7 +87,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_waits_end_session(session);
     gb_watches_end_session(session);
     withdraw_produced(session);
-    gb_timer_cancel(server, &session->half_line);
+    gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);

@@ -40,31 +40,14 @@ int64_t gb_wall_ms(void)
     return (int64_t)clock_ms(CLOCK_REALTIME);
 }
 
-bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms)
-{
-    return gb_deadlines_add(&server->timers, &timer->deadline, at_ms);
-}
-
-void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer)
-{
-    gb_deadlines_remove(&server->timers, &timer->deadline);
-}
-
 static void fire_timers(struct gb_server *server)
 {
-    struct gb_deadline *first = gb_deadlines_first(&server->timers);
     uint64_t now;
 
-    if (!first && !gb_deadlines_first(&server->registry.deadlines))
+    if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines))
         return; /* without a look at the clock */
     now = gb_now_ms();
-
-    while ((first = gb_deadlines_first(&server->timers)) && first->at <= now) {
-        struct gb_timer *timer = GB_CONTAINER(first, struct gb_timer, deadline);
-
-        gb_deadlines_remove(&server->timers, first);
-        timer->fire(timer);
-    }
+    gb_timers_fire(&server->timers, now);
     gb_registry_expire(&server->registry, now);
 }
 

@@ -15,6 +15,7 @@
 
 #include <uv.h>
 
+#include "daemon/base/timer.h"
 #include "daemon/config.h"
 #include "daemon/objects/registry.h"
 #include "daemon/observe/events.h"
@@ -31,12 +32,6 @@
 
 struct gb_session;
 struct gb_method;
-
-/* What is done when a moment has come: half a line that did not go on, a wait that is over. */
-struct gb_timer {
-    struct gb_deadline deadline;
-    void (*fire)(struct gb_timer *timer);
-};
 
 /* Scratch of the message at hand. */
 struct gb_desk {
@@ -125,10 +120,6 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
 bool gb_server_run(struct gb_server *server);
 /* Frees everything; fine after any of the above failed. */
 void gb_server_end(struct gb_server *server);
-
-/* Timers. Setting one that is set moves it. False if memory is out. */
-bool gb_timer_set(struct gb_server *server, struct gb_timer *timer, uint64_t at_ms);
-void gb_timer_cancel(struct gb_server *server, struct gb_timer *timer);
 
 /* The device of a request's `device` ("host", "GPU-…"; NULL: the default); NULL if there is none.
  */

@@ -291,7 +291,8 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     gb_metrics_begin(&session->server->metrics);
     while (!session->ended && !session->doomed && !session->throttled && !session->behind &&
            (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
-        gb_timer_cancel(session->server, &session->half_line); /* each line has its own time */
+        gb_timer_cancel(&session->server->timers,
+                        &session->half_line); /* each line has its own time */
         if (gb_methods_serve(session, line, length) < 0) {
             gb_session_flush(session, SIZE_MAX);
             gb_session_end(session, "its messages and descriptors are out of step");
@@ -333,9 +334,9 @@ static void watch_half_line(struct gb_session *session)
         return;
     }
     if (session->throttled || session->behind || !gb_frame_is_partial(&session->conn.in))
-        gb_timer_cancel(server, &session->half_line);
+        gb_timer_cancel(&server->timers, &session->half_line);
     else if (!session->half_line.deadline.place &&
-             !gb_timer_set(server, &session->half_line,
+             !gb_timer_set(&server->timers, &session->half_line,
                            gb_now_ms() + server->config->limits.half_line_ms))
         gb_session_end(session, "out of memory");
 }

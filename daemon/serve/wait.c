@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/timer.h"
 #include "daemon/methods/methods.h"
 
 /* One name that a request waits for. */
@@ -89,7 +90,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
     if (!wait->line || (count > 0 && keep_names(wait, names, count) < 0) ||
-        !gb_timer_set(session->server, &wait->timer, until_ms)) {
+        !gb_timer_set(&session->server->timers, &wait->timer, until_ms)) {
         gb_wait_end(wait);
         return GPUBUF_E_NO_MEMORY;
     }
@@ -140,7 +141,7 @@ void gb_wait_end(struct gb_wait *wait)
 
     for (size_t i = 0; i < wait->awaited_count; i++)
         gb_hash_remove(&server->waits.names, &wait->awaited[i].link);
-    gb_timer_cancel(server, &wait->timer);
+    gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
     leave_queue(wait);
@@ -269,7 +270,7 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 {
     /* It has a place among the timers unless its time is up, and moving within takes no memory. */
-    gb_timer_set(wait->session->server, &wait->timer, until_ms);
+    gb_timer_set(&wait->session->server->timers, &wait->timer, until_ms);
 }
 
 struct gb_making *gb_wait_making(struct gb_wait *wait)

@@ -118,7 +118,7 @@ static void test_throttled_and_read_at_once(void **state)
     for (int i = 0; i < 40; i++)
         peer_send(&peer, REQUEST(1, "describe", ""));
     meanwhile.reads = &peer;
-    assert_true(gb_timer_set(&inside.server, &meanwhile.timer, 0));
+    assert_true(gb_timer_set(&inside.server.timers, &meanwhile.timer, 0));
     inside_turn(&inside);
     assert_ptr_equal(peer_session(&inside, &peer), session);
     assert_non_null(session->conn.in.partial); /* requests are kept */

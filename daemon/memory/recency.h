@@ -1,17 +1,15 @@
 /*
- * What goes next: exact least-recently-used order over what may go, and deadlines (time to live).
- * Pure; no clock of its own; not thread-safe. Entries belong to the caller, who embeds the structs.
+ * The order of eviction: exact least-recently-used order over what may be evicted, one order for each
+ * device and each tier below. Pure; no clock of its own; not thread-safe. Entries belong to the caller,
+ * who embeds the structs.
  */
-#ifndef GB_EVICT_H
-#define GB_EVICT_H
+#ifndef GB_RECENCY_H
+#define GB_RECENCY_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/base/list.h"
-
-/* ---- recency: one order for each device and each tier below ---- */
 
 /*
  * An entry is *clean* when letting it go loses nothing or takes no work: its content is kept
@@ -58,27 +56,5 @@ struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
    entries are looked at from either end; false if that was not enough: there are more than these. */
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes);
-
-/* ---- deadlines: a binary heap ---- */
-
-struct gb_deadline {
-    uint64_t at;  /* in the caller's milliseconds */
-    size_t place; /* 1-based index in the heap; 0: not in it */
-};
-
-struct gb_deadlines {
-    struct gb_deadline **heap;
-    size_t count, capacity;
-};
-
-/* A zeroed struct gb_deadlines is an empty heap. Ending it frees the heap, not the deadlines. */
-void gb_deadlines_end(struct gb_deadlines *deadlines);
-/* Adds a deadline, zeroed before its first use, or moves one that is in the heap to another time.
-   False if memory is out (never when moving). */
-bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadline, uint64_t at);
-/* Fine if it is not in. */
-void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *deadline);
-/* The earliest; NULL if there is none. */
-struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines);
 
 #endif

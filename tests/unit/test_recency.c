@@ -1,4 +1,4 @@
-/* Recency against arrays, by every short sequence of calls; deadlines against a plain search. */
+/* Recency against arrays, by every short sequence of calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,9 +10,7 @@
 #include "failing.h"
 #include "random.h"
 
-#include "daemon/memory/evict.c"
-
-/* ---- recency ---- */
+#include "daemon/memory/recency.c"
 
 enum { LISTS = 2, ENTRIES = 3, ACTIONS = 9 };
 
@@ -247,162 +245,13 @@ static void test_before_in_a_long_order(void **state)
     }
 }
 
-/* ---- deadlines ---- */
-
-static void check_heap(const struct gb_deadlines *deadlines)
-{
-    for (size_t i = 1; i <= deadlines->count; i++) {
-        assert_int_equal(deadlines->heap[i - 1]->place, i);
-        if (i > 1)
-            assert_true(deadlines->heap[i / 2 - 1]->at <= deadlines->heap[i - 1]->at);
-    }
-    assert_true(deadlines->count <= deadlines->capacity);
-}
-
-static void test_no_deadlines(void **state)
-{
-    struct gb_deadlines deadlines = {0};
-    struct gb_deadline one = {0};
-
-    (void)state;
-    assert_null(gb_deadlines_first(&deadlines));
-    gb_deadlines_remove(&deadlines, &one);
-    gb_deadlines_end(&deadlines);
-    gb_deadlines_end(&deadlines);
-    assert_int_equal(failing_blocks, 0);
-}
-
-/* Seven deadlines of four different times in all 4^7 ways; each of them removed or moved; then all
-   taken in order. */
-static void test_deadlines_exhaustively(void **state)
-{
-    enum { COUNT = 7, TIMES = 4, WAYS = 1 << 14 };
-    struct gb_deadlines deadlines = {0};
-
-    (void)state;
-    for (unsigned way = 0; way < WAYS; way++) {
-        for (unsigned other = 0; other < COUNT; other++) {
-            struct gb_deadline all[COUNT] = {{0, 0}};
-            uint64_t last = 0;
-            size_t left = COUNT;
-
-            for (unsigned i = 0; i < COUNT; i++)
-                assert_true(gb_deadlines_add(&deadlines, &all[i], way >> 2 * i & 3));
-            if (way % 2) {
-                gb_deadlines_remove(&deadlines, &all[other]);
-                gb_deadlines_remove(&deadlines, &all[other]);
-                left--;
-            } else {
-                assert_true(gb_deadlines_add(&deadlines, &all[other], way >> 5 & 7));
-            }
-            check_heap(&deadlines);
-            for (; left; left--) {
-                struct gb_deadline *first = gb_deadlines_first(&deadlines);
-
-                assert_true(first->at >= last);
-                last = first->at;
-                gb_deadlines_remove(&deadlines, first);
-                assert_int_equal(first->place, 0);
-            }
-            assert_null(gb_deadlines_first(&deadlines));
-        }
-    }
-    gb_deadlines_end(&deadlines);
-    assert_int_equal(failing_blocks, 0);
-}
-
-static void test_deadlines_against_a_search(void **state)
-{
-    enum { COUNT = 300 };
-    static struct gb_deadline all[COUNT];
-    struct gb_deadlines deadlines = {0};
-    struct test_random random = {4};
-    size_t most = 0;
-
-    (void)state;
-    for (unsigned i = 0; i < 200000; i++) {
-        bool filling = i / 5000 % 2 == 0;
-        struct gb_deadline *one = &all[test_random_below(&random, COUNT)];
-        uint64_t earliest = UINT64_MAX;
-        size_t count = 0;
-
-        if (test_random_below(&random, filling ? 8 : 2) == 0)
-            gb_deadlines_remove(&deadlines, one);
-        else if (filling || one->place)
-            assert_true(gb_deadlines_add(&deadlines, one, test_random_below(&random, 1000)));
-        for (size_t j = 0; j < COUNT; j++) {
-            count += all[j].place != 0;
-            if (all[j].place && all[j].at < earliest)
-                earliest = all[j].at;
-        }
-        assert_int_equal(deadlines.count, count);
-        if (count)
-            assert_int_equal(gb_deadlines_first(&deadlines)->at, earliest);
-        else
-            assert_null(gb_deadlines_first(&deadlines));
-        if (i % 64 == 0)
-            check_heap(&deadlines);
-        if (deadlines.capacity > most)
-            most = deadlines.capacity;
-        assert_true(deadlines.capacity <= CAPACITY_MIN || deadlines.capacity <= 4 * (count + 1));
-    }
-    assert_int_equal(most, 512);
-    gb_deadlines_end(&deadlines);
-    assert_int_equal(failing_blocks, 0);
-}
-
-/* Each allocation fails once: the add that needed it fails and changes nothing, the next works.
-   A heap that cannot be made smaller stays as it is. */
-static void test_deadlines_failing(void **state)
-{
-    enum { COUNT = 200 };
-    static struct gb_deadline all[COUNT];
-    size_t allocations = 1;
-
-    (void)state;
-    for (size_t n = 1; n <= allocations; n++) {
-        struct gb_deadlines deadlines = {0};
-        unsigned failures = 0;
-
-        failing_from(n, 1);
-        for (size_t i = 0; i < COUNT; i++) {
-            bool added = gb_deadlines_add(&deadlines, &all[i], i * 7 % 10);
-
-            if (!added) {
-                failures++;
-                assert_int_equal(deadlines.count, i);
-                assert_int_equal(all[i].place, 0);
-                check_heap(&deadlines);
-                assert_true(gb_deadlines_add(&deadlines, &all[i], i * 7 % 10));
-            }
-            /* Moving one needs no memory. */
-            assert_true(gb_deadlines_add(&deadlines, &all[0], i));
-        }
-        for (size_t i = 0; i < COUNT; i++) {
-            gb_deadlines_remove(&deadlines, &all[i]);
-            check_heap(&deadlines);
-        }
-        if (n == 1)
-            allocations = failing_calls;
-        assert_int_equal(failures, n <= 5); /* 16, 32, 64, 128, 256 */
-        failing_from(0, 0);
-        gb_deadlines_end(&deadlines);
-        assert_int_equal(failing_blocks, 0);
-    }
-    assert_true(allocations > 5);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recency_exhaustively),
         cmocka_unit_test(test_recency_at_length),
         cmocka_unit_test(test_before_in_a_long_order),
-        cmocka_unit_test(test_no_deadlines),
-        cmocka_unit_test(test_deadlines_exhaustively),
-        cmocka_unit_test(test_deadlines_against_a_search),
-        cmocka_unit_test(test_deadlines_failing),
     };
 
-    return cmocka_run_group_tests_name("evict", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("recency", tests, NULL, NULL);
 }

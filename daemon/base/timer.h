@@ -1,0 +1,48 @@
+/*
+ * Deadlines, in a binary heap: adding, moving and removing one takes logarithmic time, and the earliest
+ * is at hand. A timer is a deadline with a function to call. No clock of its own: the caller says what
+ * time it is. Not thread-safe. Deadlines and timers belong to the caller, who embeds the structs.
+ */
+#ifndef GB_TIMER_H
+#define GB_TIMER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gb_deadline {
+    uint64_t at;  /* in the caller's milliseconds */
+    size_t place; /* 1-based index in the heap; 0: not in it */
+};
+
+struct gb_deadlines {
+    struct gb_deadline **heap;
+    size_t count, capacity;
+};
+
+/* A zeroed struct gb_deadlines is an empty heap. Ending it frees the heap, not the deadlines. */
+void gb_deadlines_end(struct gb_deadlines *deadlines);
+/* Adds a deadline, zeroed before its first use, or moves one that is in the heap to another time.
+   False if memory is out (never when moving). */
+bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadline, uint64_t at);
+/* Fine if it is not in. */
+void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *deadline);
+/* The earliest; NULL if there is none. */
+struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines);
+
+/* A deadline with what to do then: about half a line that did not go on, a wait that is over. */
+struct gb_timer {
+    struct gb_deadline deadline;
+    void (*fire)(struct gb_timer *timer);
+};
+
+/* `timers` holds nothing but struct gb_timer. Setting a timer that is set moves it. False if memory is
+   out. */
+bool gb_timer_set(struct gb_deadlines *timers, struct gb_timer *timer, uint64_t at_ms);
+/* Fine if it is not set. */
+void gb_timer_cancel(struct gb_deadlines *timers, struct gb_timer *timer);
+/* Calls those whose time has come, the earliest first; each is out of the heap when it is called and
+   may be set again, or freed. */
+void gb_timers_fire(struct gb_deadlines *timers, uint64_t now_ms);
+
+#endif
