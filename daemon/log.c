@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "proto/json.h"
 
 static struct {
@@ -43,14 +44,14 @@ bool gb_log_enabled(enum gb_log_level level)
 
 static void write_time(struct gb_writer *line)
 {
-    struct timespec now;
+    int64_t now = gb_wall_ms();
+    time_t seconds = (time_t)(now / 1000);
     struct tm tm;
     char text[32];
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
+    gmtime_r(&seconds, &tm);
     strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-    gb_write_format(line, "%s.%03ldZ", text, now.tv_nsec / 1000000);
+    gb_write_format(line, "%s.%03dZ", text, (int)(now % 1000));
 }
 
 /* Text as it is where it reads as one word, else as a JSON string. */

@@ -2,7 +2,8 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "daemon/base/clock.h"
 
 #define WINDOWS 64u
 /* How long the end of a copy is looked for before its thread sleeps: 128 MiB at the speed of PCIe 5. */
@@ -257,23 +258,15 @@ static void end_use(struct gb_cuda_copier *copier, enum gb_direction direction)
     uv_mutex_unlock(&copier->lock);
 }
 
-static uint64_t now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* Sleeping until an interrupt comes costs more than a short copy takes: those are looked for. */
 static CUresult await(const struct gb_cuda *cuda, const struct gb_cuda_lane *lane)
 {
     CUresult result = cuda->cuEventRecord(lane->done, lane->stream);
-    uint64_t until = now_us() + LOOK_US;
+    uint64_t until = gb_now_us() + LOOK_US;
 
     if (result != CUDA_SUCCESS)
         return result;
-    while ((result = cuda->cuEventQuery(lane->done)) == CUDA_ERROR_NOT_READY && now_us() < until)
+    while ((result = cuda->cuEventQuery(lane->done)) == CUDA_ERROR_NOT_READY && gb_now_us() < until)
         sched_yield();
     return result == CUDA_ERROR_NOT_READY ? cuda->cuEventSynchronize(lane->done) : result;
 }

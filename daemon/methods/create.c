@@ -5,6 +5,8 @@
 
 #include "daemon/methods/create.h"
 
+#include "daemon/base/clock.h"
+
 /* ---- what create, register and alias have in common ---- */
 
 struct create_params {

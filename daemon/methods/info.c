@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/methods/methods.h"
 
 /* ---- leases ---- */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/methods/methods.h"
 
 /* Looking up a place in the order of use ends after so many: the loop has more to do. */

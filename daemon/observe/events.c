@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/probes.h"
 #include "daemon/methods/watch.h"
 #include "daemon/observe/report.h"

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/methods/methods.h"
 #include "daemon/observe/events.h"
 #include "daemon/observe/metrics.h"

@@ -9,9 +9,9 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/watch.h"
@@ -21,24 +21,6 @@
 #define TICK_MS 1000
 
 /* ---- time ---- */
-
-static uint64_t clock_ms(clockid_t clock)
-{
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-uint64_t gb_now_ms(void)
-{
-    return clock_ms(CLOCK_MONOTONIC);
-}
-
-int64_t gb_wall_ms(void)
-{
-    return (int64_t)clock_ms(CLOCK_REALTIME);
-}
 
 static void fire_timers(struct gb_server *server)
 {

@@ -105,10 +105,6 @@ struct gb_server {
     struct gb_metrics metrics;
 };
 
-/* Milliseconds of a clock that only goes forward; of the wall's. */
-uint64_t gb_now_ms(void);
-int64_t gb_wall_ms(void);
-
 /* Makes the devices. The server keeps `config`. Whoever has a service manager sets `notify` after
    this. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,

@@ -1,3 +1,4 @@
+#include "daemon/base/clock.h"
 #include "daemon/serve/departure.h"
 
 #include <errno.h>

@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 
 /* Where a manager puts the first descriptor (sd_listen_fds(3)). */
@@ -291,12 +291,9 @@ int gb_notify_stopping(struct gb_notify *notify)
 int gb_notify_reloading(struct gb_notify *notify)
 {
     char text[MESSAGE_BYTES];
-    struct timespec now;
 
     /* With the time, by which the manager tells this reload from another. */
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
-             (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, gb_now_us());
     return send_message(notify, text, -1);
 }
 

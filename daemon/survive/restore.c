@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/serve/server.h"
 #include "daemon/survive/replay.h"

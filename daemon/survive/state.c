@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/serve/server.h"
 

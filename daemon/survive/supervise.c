@@ -14,9 +14,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/serve/listener.h"
 
 #define FIRST_FD 3
@@ -57,12 +57,10 @@ struct supervisor {
     int status; /* to exit with */
 };
 
+/* Signed, since -1 is a time that never comes. */
 static int64_t now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)gb_now_ms();
 }
 
 /* ---- what is kept ---- */

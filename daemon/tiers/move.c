@@ -1,8 +1,8 @@
 #include "daemon/tiers/move.h"
 
 #include <sys/mman.h>
-#include <time.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 
 /* ---- the content of a storage, piece by piece ---- */
@@ -253,18 +253,10 @@ static int copy_to_file(struct gb_move *move)
 
 /* ---- the job ---- */
 
-static uint64_t now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 void gb_move_work(struct gb_job *job)
 {
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
-    uint64_t start = now_us();
+    uint64_t start = gb_now_us();
 
     gb_failpoint(move->to ? GB_FAILPOINT_OUT_BEGIN : GB_FAILPOINT_IN_BEGIN);
     if (move->to && move->to->tier->kind == GB_TIER_DISK)
@@ -275,6 +267,6 @@ void gb_move_work(struct gb_job *job)
         move->result = copy_from_file(move);
     else
         move->result = copy_host(move, GB_IN, move->from);
-    move->microseconds = now_us() - start;
+    move->microseconds = gb_now_us() - start;
     gb_failpoint(move->to ? GB_FAILPOINT_OUT_COPIED : GB_FAILPOINT_IN_COPIED);
 }

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/probes.h"
 #include "daemon/log.h"
@@ -19,14 +19,6 @@
 
 /* SHORT: of the daemon's own memory. Nothing is lost for that. */
 enum begun { BEGUN, LATER, NEVER, SHORT };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static bool is_host(const struct gb_device *device)
 {
@@ -43,7 +35,7 @@ bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
 /* A tier that can be written to at present. */
 static bool works(const struct gb_tier *tier)
 {
-    return tier->capacity > 0 && (!tier->failing_until || now_ms() >= tier->failing_until);
+    return tier->capacity > 0 && (!tier->failing_until || gb_now_ms() >= tier->failing_until);
 }
 
 static void changed(void *arg)
@@ -156,12 +148,12 @@ static void note_failure(const struct gb_move *move)
         move->storage->device->lost = true;
     keep_failure(move->storage, &move->error);
     if (move->to && !move->from && !move->tier_failed)
-        move->storage->stuck_ms = now_ms();
+        move->storage->stuck_ms = gb_now_ms();
     if (!move->tier_failed || atomic_load(move->stop))
         return;
     tier->failures++;
     if (move->to)
-        tier->failing_until = now_ms() + FAILING_MS;
+        tier->failing_until = gb_now_ms() + FAILING_MS;
     gb_log(GB_LOG_WARNING, "tier failed", GB_LOG_TEXT("tier", gb_tier_name(tier->kind)),
            GB_LOG_TEXT("why", move->error.message));
 }
@@ -434,7 +426,7 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
 /* Its driver failed lately. In the background that is not tried again at once. */
 static bool is_stuck(const struct gb_storage *storage)
 {
-    return storage->stuck_ms > 0 && now_ms() - storage->stuck_ms < FAILING_MS;
+    return storage->stuck_ms > 0 && gb_now_ms() - storage->stuck_ms < FAILING_MS;
 }
 
 static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
