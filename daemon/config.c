@@ -8,12 +8,11 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "daemon/memory/device.h"
-
+#include "daemon/base/address.h"
+#include "daemon/base/size.h"
 #include "daemon/memory/quota.h"
-#include "daemon/observe/http.h"
 
-/* Of a device or a tier: a segment. */
+/* Of a tier: a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)
 
 struct option_info {
@@ -25,36 +24,6 @@ struct option_info {
 };
 
 /* ---- values ---- */
-
-bool gb_size_parse(const char *text, uint64_t *bytes)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    uint64_t value;
-
-    if (!isdigit((unsigned char)*text))
-        return false;
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    if (errno)
-        return false;
-    if (*end) {
-        const char *unit = strchr(units, toupper((unsigned char)*end));
-
-        if (!unit ||
-            __builtin_mul_overflow(value, (uint64_t)1 << (10 * (unit - units + 1)), &value))
-            return false;
-        end++;
-        if (end[0] == 'i')
-            end++;
-        if (end[0] == 'B')
-            end++;
-    }
-    if (*end)
-        return false;
-    *bytes = value;
-    return true;
-}
 
 static int set_string(char **member, const char *value, struct gb_error *error)
 {
@@ -88,13 +57,10 @@ static int set_mode(struct gb_config *config, const char *value, struct gb_error
 /* Splits "cuda:0:50%" into the device and its share; half of the device if none is said. */
 static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_error *error)
 {
-    size_t id_length = strcspn(value, ":");
-    const char *size;
+    size_t id_length = gb_device_id_length(value);
+    const char *size = value[id_length] ? value + id_length + 1 : "50%";
     char *end;
 
-    if (strncmp(value, "cuda:", 5) == 0)
-        id_length = 5 + strcspn(value + 5, ":");
-    size = value[id_length] ? value + id_length + 1 : "50%";
     if (id_length == 0 || id_length >= sizeof(spec->id))
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" names no device", value);
     memcpy(spec->id, value, id_length);
@@ -115,39 +81,17 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     return 0;
 }
 
-static bool known_device(const char *id)
-{
-    return strcmp(id, "host") == 0 || strcmp(id, "cuda:all") == 0 || strncmp(id, "GPU-", 4) == 0 ||
-           strncmp(id, "MIG-", 4) == 0 ||
-           (strncmp(id, "cuda:", 5) == 0 && id[5] &&
-            strspn(id + 5, "0123456789") == strlen(id + 5));
-}
-
-int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
-                            struct gb_error *error)
-{
-    *capacity = spec->bytes ? spec->bytes : total / 100 * spec->percent;
-    if (*capacity > total)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "--device %s: that is more than the device has, %" PRIu64 " MiB", spec->text,
-                       total >> 20);
-    if (*capacity < LEAST_BUDGET)
-        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: a device needs at least 2M",
-                       spec->text);
-    return 0;
-}
-
 static int set_device(struct gb_config *config, const char *value, struct gb_error *error)
 {
     struct gb_device_spec *spec = &config->devices[config->device_count];
     int r;
 
-    if (config->device_count == GB_CONFIG_DEVICES)
-        return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_CONFIG_DEVICES);
+    if (config->device_count == GB_DEVICES)
+        return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_DEVICES);
     r = read_spec(value, spec, error);
     if (r < 0)
         return r;
-    if (!known_device(spec->id))
+    if (!gb_device_is_known(spec->id))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "unknown device \"%s\"; expected host, cuda:N, cuda:all or GPU-UUID, and "
                        "maybe :SIZE",
@@ -362,7 +306,7 @@ static int set_http(struct gb_config *config, const char *value, struct gb_error
     char host[64];
     unsigned port;
 
-    if (!gb_http_address(value, host, sizeof(host), &port))
+    if (!gb_address_split(value, host, sizeof(host), &port))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\" is no address and port such as 127.0.0.1:9464", value);
     return set_string(&config->http, value, error);

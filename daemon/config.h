@@ -7,34 +7,19 @@
 
 #include <stdint.h>
 
-#include "daemon/log.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/log.h"
+#include "daemon/memory/device.h"
 #include "proto/errors.h"
-#include "proto/limits.h"
 
-/* The effective limits: those of limits.h, maybe lowered or raised by `--limit NAME=VALUE`. */
-struct gb_limits {
-#define GB_LIMIT_MEMBER(name, value, text) uint64_t name;
-    GB_LIMIT_MAP(GB_LIMIT_MEMBER)
-#undef GB_LIMIT_MEMBER
-};
-
-#define GB_CONFIG_DEVICES 16
 #define GB_CONFIG_NAMES 8 /* of options that may be given often */
-
-/* One --device: which, and how much of it. */
-struct gb_device_spec {
-    char *text;       /* as given: "cuda:0:50%"; owned */
-    char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
-    uint64_t bytes;   /* 0: so many percent */
-    unsigned percent; /* of the device's memory */
-};
 
 struct gb_quota_rule; /* quota.h */
 
 struct gb_config {
     char *socket;  /* owned; NULL: the default places */
     unsigned mode; /* of the socket file */
-    struct gb_device_spec devices[GB_CONFIG_DEVICES];
+    struct gb_device_spec devices[GB_DEVICES];
     unsigned device_count;
     uint64_t spill_host;                    /* bytes of the host tier; 0: there is none */
     uint64_t spill_disk;                    /* of the disk tier, in … */
@@ -64,13 +49,5 @@ struct gb_config {
 int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error);
 void gb_config_end(struct gb_config *config);
 void gb_config_help(void); /* to stdout */
-
-/* The budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID with the spec and what is
-   wrong: more than there is, or less than a segment. */
-int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
-                            struct gb_error *error);
-
-/* Reads "512M", "2G", "1048576" (binary units); false if it is none or overflows. */
-bool gb_size_parse(const char *text, uint64_t *bytes);
 
 #endif

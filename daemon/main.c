@@ -6,7 +6,7 @@
 
 #include "daemon/base/failpoint.h"
 #include "daemon/serve/server.h"
-#include "daemon/survive/supervise.h"
+#include "daemon/supervise.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
 

@@ -9,11 +9,22 @@
 #define GB_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/memory/recency.h"
 #include "proto/errors.h"
 #include "proto/handle.h"
+
+#define GB_DEVICES 16 /* of a daemon, at most */
+
+/* One --device: which, and how much of it. */
+struct gb_device_spec {
+    char *text;       /* as given: "cuda:0:50%"; owned */
+    char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
+    uint64_t bytes;   /* 0: so many percent */
+    unsigned percent; /* of the device's memory */
+};
 
 enum gb_share { GB_SHARE_FD, GB_SHARE_IPC };
 
@@ -31,7 +42,25 @@ enum gb_direction { GB_OUT, GB_IN, GB_DIRECTIONS };
 struct gb_device;
 struct gb_mover;
 
+/* A kind of device: device.c has a table of these. */
 struct gb_device_ops {
+    /* ---- of the kind ---- */
+
+    const char *kind; /* "host", "cuda" */
+    bool numbered;    /* a spec may say which by a second word: "cuda:0" */
+    /* Its memory is the machine's own: no copy in host memory would spare any, there are no events to
+       wait for, and it has no uuid. */
+    bool is_host;
+    /* Whether the id of a spec means devices of this kind. */
+    bool (*is_meant)(const char *id);
+    /* Appends the devices that a spec means to `devices`, which holds *count of at most GB_DEVICES. A
+       failure is a sentence for the person who started us; devices appended before it are the caller's
+       to free. */
+    int (*open)(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
+                struct gb_error *error);
+
+    /* ---- of a device ---- */
+
     bool (*can_share)(const struct gb_device *device, enum gb_share share);
     /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
     int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
@@ -41,6 +70,10 @@ struct gb_device_ops {
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
+    /* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is taken
+       over on success. `kind` is that of the handles it had. GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
+    int (*restore)(const struct gb_device *device, enum gb_handle_kind kind, int fd, uint64_t bytes,
+                   struct gb_memory *memory, struct gb_error *error);
 
     /* Copies between a segment, from `offset` on, and the daemon's own memory: begins, and may come
        back before it is done; `settle` waits for all that was begun in that direction. Each
@@ -100,24 +133,22 @@ struct gb_device {
 /* As `hello` and --probe describe it. */
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
 
-/* The host device: memfds. `capacity` in bytes. NULL if memory is out. */
-struct gb_device *gb_device_host_new(uint64_t capacity);
-/* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is taken over
-   on success. GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
-int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory,
-                           struct gb_error *error);
+/* The kinds: device_host.c, device_cuda.c. */
+extern const struct gb_device_ops gb_device_host, gb_device_cuda;
+
+/* How long the id at the beginning of a spec is: up to its size, or all of it. */
+size_t gb_device_id_length(const char *text);
+/* Whether any kind has devices of that id. */
+bool gb_device_is_known(const char *id);
+/* Appends the devices that a spec means: as the kind's `open`. */
+int gb_device_open(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
+                   struct gb_error *error);
+/* For a kind's `open`: the budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID with
+   the spec and what is wrong: more than there is, or less than a segment. */
+int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
+                            struct gb_error *error);
 /* What the machine has. */
 uint64_t gb_device_host_memory(void);
-
-struct gb_device_spec;
-
-/*
- * The GPUs that a spec means (one, or with cuda:all every one), appended to `devices`, which holds
- * *count of at most `most`. Starts the driver, waiting for one that is not ready yet. A failure is a
- * sentence for the person who started us; devices appended before it are the caller's to free.
- */
-int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **devices,
-                        unsigned *count, unsigned most, struct gb_error *error);
 /* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
 bool gb_device_cuda_lost(const char *cuda_error);
 

@@ -9,8 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/log.h"
+#include "daemon/base/log.h"
 #include "daemon/memory/cuda_copy.h"
 #include "daemon/memory/device.h"
 #include "proto/cuda.h"
@@ -283,6 +282,17 @@ static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
     memory->pointer = 0;
 }
 
+/* The descriptor is all that is needed, and what it is shows when somebody maps it. */
+static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
+                        uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
+{
+    (void)bytes;
+    if (kind != GB_HANDLE_CUDA_FD)
+        return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
+    *memory = (struct gb_memory){.kind = kind, .write_fd = fd, .read_fd = fd};
+    return 0;
+}
+
 static int cuda_copy(struct gb_device *base, enum gb_direction direction,
                      const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset,
                      void *own, uint64_t bytes, struct gb_error *error)
@@ -394,23 +404,12 @@ static int describe(struct cuda_device *device, int ordinal, struct gb_error *er
 static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_device **out,
                         struct gb_error *error)
 {
-    static const struct gb_device_ops ops = {
-        .can_share = cuda_can_share,
-        .create = cuda_create,
-        .adopt = cuda_adopt,
-        .destroy = cuda_destroy,
-        .copy = cuda_copy,
-        .settle = cuda_settle,
-        .pin = cuda_pin,
-        .unpin = cuda_unpin,
-        .end = cuda_end,
-    };
     struct cuda_device *device = calloc(1, sizeof(*device));
     int r;
 
     if (!device)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    device->base.ops = &ops;
+    device->base.ops = &gb_device_cuda;
     device->base.can_block = true;
     device->cuda = cuda;
     gb_recency_init(&device->base.recency);
@@ -446,12 +445,11 @@ static bool has(struct gb_device **devices, unsigned count, const char *id)
 
 /* Appends a device that the spec means, with the budget that it says. */
 static int append(const struct gb_device_spec *spec, struct cuda_device *device,
-                  struct gb_device **devices, unsigned *count, unsigned most,
-                  struct gb_error *error)
+                  struct gb_device **devices, unsigned *count, struct gb_error *error)
 {
-    if (*count == most)
-        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: more than %u devices", spec->text,
-                       most);
+    if (*count == GB_DEVICES)
+        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: more than %d devices", spec->text,
+                       GB_DEVICES);
     if (has(devices, *count, device->base.id))
         return gb_fail(error, GPUBUF_E_INVALID, "--device %s: %s is given twice", spec->text,
                        device->base.id);
@@ -461,8 +459,17 @@ static int append(const struct gb_device_spec *spec, struct cuda_device *device,
     return 0;
 }
 
-int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **devices,
-                        unsigned *count, unsigned most, struct gb_error *error)
+static bool cuda_is_meant(const char *id)
+{
+    return strcmp(id, "cuda:all") == 0 || strncmp(id, "GPU-", 4) == 0 ||
+           strncmp(id, "MIG-", 4) == 0 ||
+           (strncmp(id, "cuda:", 5) == 0 && id[5] &&
+            strspn(id + 5, "0123456789") == strlen(id + 5));
+}
+
+/* Starts the driver, waiting for one that is not ready yet. */
+static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
+                     struct gb_error *error)
 {
     const struct gb_cuda *cuda;
     int gpus = 0, r = start_driver(&cuda, error);
@@ -483,7 +490,7 @@ int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **de
             return r;
         meant = means(spec, &device->base);
         if (meant)
-            r = append(spec, device, devices, count, most, error);
+            r = append(spec, device, devices, count, error);
         if (!meant || r < 0)
             cuda_end(&device->base);
         if (r < 0)
@@ -498,3 +505,20 @@ int gb_device_cuda_open(const struct gb_device_spec *spec, struct gb_device **de
                        "--device %s: the driver shows no such GPU among %d", spec->text, gpus);
     return 0;
 }
+
+const struct gb_device_ops gb_device_cuda = {
+    .kind = "cuda",
+    .numbered = true,
+    .is_meant = cuda_is_meant,
+    .open = cuda_open,
+    .can_share = cuda_can_share,
+    .create = cuda_create,
+    .adopt = cuda_adopt,
+    .destroy = cuda_destroy,
+    .restore = cuda_restore,
+    .copy = cuda_copy,
+    .settle = cuda_settle,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .end = cuda_end,
+};

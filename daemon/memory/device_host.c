@@ -73,12 +73,17 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     return 0;
 }
 
-int gb_device_host_restore(int fd, uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
+static int host_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
+                        uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {
-    bool ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
-    int seals = fcntl(fd, F_GET_SEALS), read_fd;
+    bool ours;
+    int seals, read_fd;
     struct stat st;
 
+    if (kind != GB_HANDLE_MEMFD)
+        return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
+    ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
+    seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < 0 ||
         (uint64_t)st.st_size < bytes)
         return gb_fail(error, GPUBUF_E_INVALID,
@@ -176,22 +181,24 @@ uint64_t gb_device_host_memory(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-struct gb_device *gb_device_host_new(uint64_t capacity)
+static bool host_is_meant(const char *id)
 {
-    static const struct gb_device_ops ops = {
-        .can_share = host_can_share,
-        .create = host_create,
-        .adopt = host_adopt,
-        .destroy = host_destroy,
-        .copy = host_copy,
-        .settle = host_settle,
-        .end = host_end,
-    };
-    struct gb_device *device = calloc(1, sizeof(*device));
+    return strcmp(id, "host") == 0;
+}
 
+static int host_open(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
+                     struct gb_error *error)
+{
+    struct gb_device *device;
+    uint64_t capacity;
+    int r = gb_device_spec_capacity(spec, gb_device_host_memory(), &capacity, error);
+
+    if (r < 0)
+        return r;
+    device = calloc(1, sizeof(*device));
     if (!device)
-        return NULL;
-    device->ops = &ops;
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    device->ops = &gb_device_host;
     device->capacity = capacity;
     device->granularity = GRANULARITY;
     snprintf(device->id, sizeof(device->id), "host");
@@ -200,5 +207,21 @@ struct gb_device *gb_device_host_new(uint64_t capacity)
     gb_list_init(&device->waits);
     gb_list_init(&device->expecting);
     gb_list_init(&device->segment_list);
-    return device;
+    devices[(*count)++] = device;
+    return 0;
 }
+
+const struct gb_device_ops gb_device_host = {
+    .kind = "host",
+    .is_host = true,
+    .is_meant = host_is_meant,
+    .open = host_open,
+    .can_share = host_can_share,
+    .create = host_create,
+    .adopt = host_adopt,
+    .destroy = host_destroy,
+    .restore = host_restore,
+    .copy = host_copy,
+    .settle = host_settle,
+    .end = host_end,
+};

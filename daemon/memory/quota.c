@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/size.h"
+
 #define LEAST_BYTES ((uint64_t)2 << 20) /* the smallest shared segment */
 
 struct gb_user_quota {
@@ -145,7 +147,7 @@ static void set_standard(struct gb_quota *quota, const struct gb_limits *limits)
     quota->sessions = limits->user_sessions;
     quota->objects = limits->user_objects;
     quota->segments = limits->user_segments;
-    for (unsigned i = 0; i < GB_CONFIG_DEVICES; i++)
+    for (unsigned i = 0; i < GB_DEVICES; i++)
         quota->bytes[i] = limits->user_bytes;
 }
 

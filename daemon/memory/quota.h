@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "daemon/config.h"
+#include "daemon/base/limits.h"
 #include "daemon/memory/device.h"
 
 enum gb_quota_kind {
@@ -20,7 +20,7 @@ enum gb_quota_kind {
 
 struct gb_quota {
     uint64_t sessions, objects, segments;
-    uint64_t bytes[GB_CONFIG_DEVICES]; /* by the device's index */
+    uint64_t bytes[GB_DEVICES]; /* by the device's index */
 };
 
 /* ---- what the daemon was told ---- */

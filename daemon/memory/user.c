@@ -50,7 +50,7 @@ void gb_user_unref(struct gb_user *user)
         return;
     assert(user->sessions == 0 && user->objects == 0 && user->segments == 0);
     assert(user->watches == 0 && user->held_bytes == 0 && user->held_fds == 0);
-    for (unsigned i = 0; i < GB_CONFIG_DEVICES; i++)
+    for (unsigned i = 0; i < GB_DEVICES; i++)
         assert(user->bytes[i] == 0);
     gb_hash_remove(&user->users->table, &user->link);
     gb_list_remove(&user->of_users);

@@ -26,7 +26,7 @@ struct gb_user {
     uint64_t references;
     uint64_t sessions, objects, segments, watches;
     uint64_t held_bytes, held_fds;     /* kept for its sessions: see limits.h */
-    uint64_t bytes[GB_CONFIG_DEVICES]; /* that its objects occupy, by the device's index */
+    uint64_t bytes[GB_DEVICES]; /* that its objects occupy, by the device's index */
 };
 
 void gb_users_init(struct gb_users *users);

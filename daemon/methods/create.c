@@ -455,7 +455,7 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     object = lease->object;
     if (gb_call_check_lost(call, object->storage->device) < 0)
         return call->error.code;
-    if (params->ready.text && strcmp(object->storage->device->id, "host") == 0)
+    if (params->ready.text && object->storage->device->ops->is_host)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
     unsealed = lease->unsealed;
     name = (struct gb_string){object->name, object->name_length};

@@ -1,7 +1,6 @@
 #include "daemon/observe/http.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/address.h"
 #include "daemon/observe/http_server.h"
 #include "daemon/serve/server.h"
 
@@ -140,30 +140,6 @@ static void run(void *arg)
 
 /* ---- starting ---- */
 
-bool gb_http_address(const char *text, char *host, size_t size, unsigned *port)
-{
-    const char *colon = strrchr(text, ':');
-    size_t length = colon ? (size_t)(colon - text) : 0;
-    char *end;
-    unsigned long number;
-
-    if (length == 0 || !isdigit((unsigned char)colon[1]))
-        return false;
-    number = strtoul(colon + 1, &end, 10);
-    if (*end || number > 65535)
-        return false;
-    if (text[0] == '[' && text[length - 1] == ']') {
-        text++;
-        length -= 2;
-    }
-    if (length == 0 || length >= size)
-        return false;
-    memcpy(host, text, length);
-    host[length] = '\0';
-    *port = (unsigned)number;
-    return true;
-}
-
 static int parse(const char *text, struct sockaddr_storage *address, bool *loopback,
                  struct gb_error *error)
 {
@@ -172,7 +148,7 @@ static int parse(const char *text, struct sockaddr_storage *address, bool *loopb
     char host[64];
     unsigned port;
 
-    if (!gb_http_address(text, host, sizeof(host), &port))
+    if (!gb_address_split(text, host, sizeof(host), &port))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--http %s: expected an address and a port, such as 127.0.0.1:9464", text);
     if (strcmp(host, "localhost") == 0)

@@ -36,9 +36,6 @@ struct gb_http_counts {
 /* Any thread. */
 void gb_http_counts(struct gb_http *http, struct gb_http_counts *counts);
 
-/* Splits "127.0.0.1:9464", "[::1]:9464", "localhost:9464". False if it is none of these. */
-bool gb_http_address(const char *text, char *host, size_t size, unsigned *port);
-
 /* What is at a path of the page: made from daemon/observe/page by the Makefile. */
 struct gb_page_file {
     const char *path, *type, *etag;

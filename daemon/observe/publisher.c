@@ -10,11 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/base/address.h"
+#include "daemon/base/listener.h"
 #include "daemon/config.h"
-#include "daemon/observe/http.h"
 #include "daemon/observe/http_request.h"
 #include "daemon/observe/subscriber.h"
-#include "daemon/serve/listener.h"
 
 #define NICENESS 10 /* of the thread: serving requests comes first */
 #define OUTLET_BYTES (64u << 20)
@@ -128,7 +128,7 @@ static int parse_address(const char *url, struct sockaddr_storage *address, stru
         memcpy(place, rest, length);
         place[length] = '\0';
     }
-    if (length >= sizeof(place) || !gb_http_address(place, host, sizeof(host), &port))
+    if (length >= sizeof(place) || !gb_address_split(place, host, sizeof(host), &port))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--events %s: expected an address and a port, such as 127.0.0.1:9465", url);
     if (strcmp(host, "localhost") == 0)

@@ -277,35 +277,15 @@ static void on_moved(void *arg, struct gb_storage *storage)
     gb_waits_moved(arg, storage);
 }
 
-static int make_host(struct gb_server *server, const struct gb_device_spec *spec,
-                     struct gb_error *error)
-{
-    uint64_t capacity;
-    int r = gb_device_spec_capacity(spec, gb_device_host_memory(), &capacity, error);
-
-    if (r < 0)
-        return r;
-    server->devices[server->device_count] = gb_device_host_new(capacity);
-    if (!server->devices[server->device_count])
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    server->device_count++;
-    return 0;
-}
-
 static int make_devices(struct gb_server *server, struct gb_error *error)
 {
     for (unsigned i = 0; i < server->config->device_count; i++) {
-        const struct gb_device_spec *spec = &server->config->devices[i];
-        int r = strcmp(spec->id, "host") == 0
-                    ? make_host(server, spec, error)
-                    : gb_device_cuda_open(spec, server->devices, &server->device_count,
-                                          GB_CONFIG_DEVICES, error);
+        int r = gb_device_open(&server->config->devices[i], server->devices, &server->device_count,
+                               error);
 
         if (r < 0)
             return r;
     }
-    for (unsigned i = 0; i < server->device_count; i++)
-        server->devices[i]->index = i;
     return 0;
 }
 

@@ -22,7 +22,7 @@
 #include "daemon/observe/http.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/observe/publisher.h"
-#include "daemon/serve/listener.h"
+#include "daemon/base/listener.h"
 #include "daemon/serve/wait.h"
 #include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"
@@ -79,7 +79,7 @@ struct gb_server {
     struct gb_registry registry;
     struct gb_spill spill;
     struct gb_state state;
-    struct gb_device *devices[GB_CONFIG_DEVICES];
+    struct gb_device *devices[GB_DEVICES];
     unsigned device_count;
     struct gb_waits waits;
     struct gb_link watches; /* of all sessions */

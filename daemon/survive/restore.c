@@ -41,20 +41,6 @@ static int compare(uint64_t a, uint64_t b)
 
 /* ---- segments ---- */
 
-static int memory_of(const struct gb_replayed_segment *replayed, int fd, struct gb_memory *memory,
-                     struct gb_error *error)
-{
-    const struct gb_device *device = replayed->key.device;
-    bool host = strcmp(device->id, "host") == 0;
-
-    if (host && replayed->handle == GB_HANDLE_MEMFD)
-        return gb_device_host_restore(fd, replayed->bytes, memory, error);
-    if (host || replayed->handle != GB_HANDLE_CUDA_FD)
-        return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
-    *memory = (struct gb_memory){.kind = replayed->handle, .write_fd = fd, .read_fd = fd};
-    return 0;
-}
-
 static void log_lost(const struct gb_replayed_segment *replayed, const char *why)
 {
     gb_log(GB_LOG_ERROR, "segment lost", GB_LOG_NUMBER("segment", replayed->id),
@@ -71,7 +57,8 @@ static struct gb_segment *make_segment(struct gb_store *store,
     struct gb_segment *segment;
     struct gb_memory memory;
 
-    if (!user || memory_of(replayed, fd, &memory, why) < 0) {
+    if (!user ||
+        device->ops->restore(device, replayed->handle, fd, replayed->bytes, &memory, why) < 0) {
         close(fd);
         gb_user_unref(user);
         return NULL;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/log.h"
+#include "daemon/base/log.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

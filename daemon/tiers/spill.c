@@ -7,8 +7,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
 #include "daemon/base/probes.h"
-#include "daemon/log.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000
@@ -20,16 +20,11 @@
 /* SHORT: of the daemon's own memory. Nothing is lost for that. */
 enum begun { BEGUN, LATER, NEVER, SHORT };
 
-static bool is_host(const struct gb_device *device)
-{
-    return strcmp(device->id, "host") == 0;
-}
-
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind kind)
 {
     return spill->tiers[kind].capacity > 0 && device->lanes[GB_OUT] &&
-           (kind != GB_TIER_HOST || !is_host(device));
+           (kind != GB_TIER_HOST || !device->ops->is_host);
 }
 
 /* A tier that can be written to at present. */
@@ -743,7 +738,7 @@ static int start_lanes(struct gb_spill *spill, struct gb_device *device, uv_loop
     bool host_only = spill->tiers[GB_TIER_DISK].capacity == 0;
     int r = 0;
 
-    if (host_only && (spill->tiers[GB_TIER_HOST].capacity == 0 || is_host(device)))
+    if (host_only && (spill->tiers[GB_TIER_HOST].capacity == 0 || device->ops->is_host))
         return 0;
     for (int i = 0; r == 0 && i < GB_DIRECTIONS; i++)
         r = gb_mover_new(loop, &device->lanes[i]);

@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 #include "daemon/base/failpoint.h"
-#include "daemon/log.h"
+#include "daemon/base/log.h"
 
 #define VERSION 1
 #define SUFFIX ".spill"

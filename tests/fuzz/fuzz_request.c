@@ -142,6 +142,7 @@ static void make_gpu(struct gb_device *device)
 
     host_ops = device->ops;
     ops = *host_ops;
+    ops.is_host = false;
     ops.can_share = can_share;
     ops.create = create;
     ops.adopt = adopt;

@@ -319,11 +319,11 @@ static void test_many_devices(void **state)
     struct gb_config config;
 
     (void)state;
-    for (int i = 0; i < GB_CONFIG_DEVICES - 1; i++)
+    for (int i = 0; i < GB_DEVICES - 1; i++)
         sprintf(words + strlen(words), "--device=cuda:%d ", i);
     strcat(words, "--device=host ");
     read_ok(&config, words);
-    assert_int_equal(config.device_count, GB_CONFIG_DEVICES);
+    assert_int_equal(config.device_count, GB_DEVICES);
     gb_config_end(&config);
     strcat(words, "--device=cuda:99");
     refused(words, "more than 16 devices");

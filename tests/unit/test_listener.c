@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/serve/listener.h"
+#include "daemon/base/listener.h"
 #include "descriptors.h"
 
 static char directory[32];

@@ -1,4 +1,4 @@
-#include "daemon/serve/listener.h"
+#include "daemon/base/listener.h"
 
 #include <errno.h>
 #include <fcntl.h>

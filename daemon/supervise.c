@@ -1,4 +1,4 @@
-#include "daemon/survive/supervise.h"
+#include "daemon/supervise.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/serve/listener.h"
+#include "daemon/base/listener.h"
 
 #define FIRST_FD 3
 #define MESSAGE_BYTES 4096
