@@ -25,8 +25,8 @@ struct gb_user {
     uid_t uid;
     uint64_t references;
     uint64_t sessions, objects, segments, watches;
-    uint64_t held_bytes, held_fds;     /* kept for its sessions: see limits.h */
-    uint64_t bytes[GB_DEVICES]; /* that its objects occupy, by the device's index */
+    uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
+    uint64_t bytes[GB_DEVICES];    /* that its objects occupy, by the device's index */
 };
 
 void gb_users_init(struct gb_users *users);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/methods/create.h"
+#include "daemon/methods/object.h"
 
 struct alias_params {
     struct gb_string name, of, mode;

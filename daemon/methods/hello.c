@@ -5,7 +5,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "daemon/methods/methods.h"
+#include "daemon/methods/call.h"
 
 struct hello_params {
     uint64_t protocol;

@@ -1,7 +1,8 @@
 /* spill, restore: moving an object by hand, before memory is short or before it is needed. */
 #include <string.h>
 
-#include "daemon/methods/methods.h"
+#include "daemon/methods/call.h"
+#include "daemon/methods/space.h"
 
 /* ---- spill ---- */
 

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/methods/methods.h"
+#include "daemon/methods/call.h"
 
 /* ---- delete ---- */
 

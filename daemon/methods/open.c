@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/methods.h"
+#include "daemon/methods/reply.h"
+#include "daemon/methods/space.h"
 
 /* ---- open ---- */
 

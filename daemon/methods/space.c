@@ -1,10 +1,10 @@
-/* Room on devices: what every request that needs some does, and how long it waits for it. */
+#include "daemon/methods/space.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/methods.h"
 
 /* Sessions that were asked for a retired segment are given this long to unmap it, even if the
    request does not want to wait for anybody's lease. */

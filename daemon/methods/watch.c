@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/methods/methods.h"
+#include "daemon/methods/call.h"
 
 /* Kinds that a watch may be limited to; the others come with later tiers and producers. */
 static const char *const kinds[] = {"sealed",   "deleted",   "evicted", "spilled",

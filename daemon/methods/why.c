@@ -1,9 +1,125 @@
-/* why: what keeps an object where it is, or what leaves before it does. */
+/* leases: who holds what. why: what keeps an object where it is, or what leaves before it does. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/methods.h"
+#include "daemon/methods/call.h"
+
+/* ---- leases ---- */
+
+struct leases_params {
+    struct gb_string name;
+};
+
+static const struct gb_field leases_fields[] = {
+    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+};
+
+static bool wanted(struct gb_call *call, const struct leases_params *params,
+                   const struct gb_object *object)
+{
+    if (params->name.text && (params->name.length != object->name_length ||
+                              memcmp(params->name.text, object->name, object->name_length) != 0))
+        return false;
+    return gb_session_may_read(call->session, object);
+}
+
+/* "session":…, … "client":…: who it is. */
+static void write_session(struct gb_writer *writer, const struct gb_session *session)
+{
+    gb_write_format(writer,
+                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
+                    session->pid, session->user->uid);
+    gb_write_cstring(writer, session->client ? session->client : "");
+}
+
+/* "lease":…,"session":…, …: a lease as it is told to others. */
+static void write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
+{
+    gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
+    write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
+    GB_WRITE_LITERAL(writer, ",\"name\":");
+    gb_write_string(writer, lease->object->name, lease->object->name_length);
+    gb_write_format(writer,
+                    ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64,
+                    lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
+                    now - lease->since_ms);
+}
+
+/* Sessions in the order in which they began. True if there was no room for all. */
+static bool write_all_leases(struct gb_call *call, const struct leases_params *params)
+{
+    struct gb_writer *writer = call->writer;
+    uint64_t now = gb_now_ms();
+    const char *separator = "";
+
+    GB_LIST_EACH(&call->server->sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        GB_LIST_EACH(&session->holder.leases, lease_link) {
+            struct gb_lease *lease = GB_CONTAINER(lease_link, struct gb_lease, of_holder);
+
+            if (!wanted(call, params, lease->object))
+                continue;
+            if (writer->length > GB_ANSWER_ROOM)
+                return true;
+            gb_write_text(writer, separator);
+            separator = ",";
+            gb_write_char(writer, '{');
+            write_holder(writer, lease, now);
+            gb_write_char(writer, '}');
+        }
+    }
+    return false;
+}
+
+static bool write_mapped(struct gb_call *call)
+{
+    struct gb_writer *writer = call->writer;
+    const char *separator = "";
+
+    GB_LIST_EACH(&call->server->sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        if (session->user != call->session->user && !gb_session_is_admin(call->session))
+            continue;
+        GB_LIST_EACH(&session->mapper.mappings, mapping_link) {
+            struct gb_mapping *mapping = GB_CONTAINER(mapping_link, struct gb_mapping, of_mapper);
+
+            if (writer->length > GB_ANSWER_ROOM + 8192)
+                return true;
+            gb_write_text(writer, separator);
+            gb_write_char(writer, '{');
+            write_session(writer, session);
+            gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
+                            mapping->segment->id, mapping->segment->bytes,
+                            mapping->segment->retiring ? ",\"retiring\":true" : "");
+            separator = ",";
+        }
+    }
+    return false;
+}
+
+static int handle_leases(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct leases_params *params = p;
+    bool truncated;
+
+    (void)present;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
+    truncated = write_all_leases(call, params);
+    GB_WRITE_LITERAL(call->writer, "],\"mapped\":[");
+    truncated |= write_mapped(call);
+    gb_write_text(call->writer, truncated ? "],\"truncated\":true}" : "]}");
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_leases = {
+    GB_METHOD_ROW("leases", 0, leases_fields, handle_leases, struct leases_params)};
+
+/* ---- why ---- */
 
 /* Looking up a place in the order of use ends after so many: the loop has more to do. */
 #define LOOK_LIMIT 8192u
@@ -80,7 +196,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
         if (!begin_reason(answer, "leased"))
             return;
         gb_write_char(writer, ',');
-        gb_lease_write_holder(writer, lease, now);
+        write_holder(writer, lease, now);
         gb_write_char(writer, '}');
     }
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/methods/methods.h"
+#include "daemon/serve/server.h"
 
 /* ---- counting ---- */
 
@@ -343,7 +344,7 @@ static void write_totals(const struct gb_server *server, struct gb_writer *write
 
 static const char *method_name(size_t i)
 {
-    return i < gb_method_count() ? gb_method_at(i)->name : "unknown";
+    return i < gb_method_count() ? gb_method_name(i) : "unknown";
 }
 
 static void write_results(const struct gb_metrics *metrics, struct gb_writer *writer)

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/methods.h"
+#include "daemon/methods/stats.h"
 #include "daemon/observe/events.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/serve/session.h"
 
 /* ---- slices ---- */
 

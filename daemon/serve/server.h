@@ -15,6 +15,7 @@
 
 #include <uv.h>
 
+#include "daemon/base/listener.h"
 #include "daemon/base/timer.h"
 #include "daemon/config.h"
 #include "daemon/objects/registry.h"
@@ -22,7 +23,6 @@
 #include "daemon/observe/http.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/observe/publisher.h"
-#include "daemon/base/listener.h"
 #include "daemon/serve/wait.h"
 #include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"

@@ -6,6 +6,7 @@
 
 #include "daemon/base/timer.h"
 #include "daemon/methods/methods.h"
+#include "daemon/serve/session.h"
 
 /* One name that a request waits for. */
 struct gb_awaited {

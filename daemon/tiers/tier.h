@@ -16,8 +16,8 @@
 #include <stdatomic.h>
 
 #include "daemon/memory/arena.h"
-#include "daemon/memory/recency.h"
 #include "daemon/memory/mover.h"
+#include "daemon/memory/recency.h"
 #include "daemon/tiers/pinned.h"
 #include "daemon/tiers/spill_file.h"
 

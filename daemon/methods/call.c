@@ -1,0 +1,218 @@
+#include "daemon/methods/call.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/serve/pause.h"
+
+const struct gb_path gb_params_path = {.key = "params"};
+
+/* One that waited is tried in the middle of things. And nobody is served while somebody who is gone holds
+   something. */
+static bool may_pause(const struct gb_call *call)
+{
+    return call->session->serving && !call->server->pausing && !call->wait &&
+           !gb_session_lingers(call->session);
+}
+
+static void pause_call(void *arg)
+{
+    const struct gb_call *call = arg;
+
+    if (!gb_session_lingers(call->session))
+        gb_pause(call->server);
+}
+
+void gb_call_pause(struct gb_call *call)
+{
+    if (may_pause(call))
+        gb_pause(call->server);
+}
+
+void gb_call_share(struct gb_call *call, struct gb_pool *pool)
+{
+    if (!may_pause(call))
+        return;
+    pool->pause = pause_call;
+    pool->pause_arg = call;
+}
+
+void gb_call_alone(struct gb_pool *pool)
+{
+    pool->pause = NULL;
+}
+
+void gb_call_begin_result(struct gb_call *call)
+{
+    if (call->id.text)
+        gb_rpc_begin_result(call->writer, call->id, call->reply_fd_count);
+}
+
+int gb_call_empty(struct gb_call *call)
+{
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{}");
+    return GB_DONE;
+}
+
+int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
+                      const char *format, ...)
+{
+    va_list args;
+    char message[sizeof(call->error.message)];
+
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    gb_fail(&call->error, code, "%s", message);
+    snprintf(call->error.name, sizeof(call->error.name), "%s", name->text);
+    return code;
+}
+
+int gb_call_no_memory(struct gb_call *call)
+{
+    return gb_fail(&call->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+}
+
+int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **out)
+{
+    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+
+    if (!object || !gb_session_may_read(call->session, object))
+        return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
+                                 "there is no object \"%s\", or none that you may open",
+                                 name->text);
+    *out = object;
+    return 0;
+}
+
+int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
+                            struct gb_object **out)
+{
+    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+    bool may_change = object && gb_session_may_change(call->session, object);
+
+    if (!object || (!may_change && !gb_session_may_read(call->session, object)))
+        return gb_call_find(call, name, out);
+    if (!may_change)
+        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                                 "\"%s\" belongs to uid %u, and its mode %04o does not let you "
+                                 "change it",
+                                 name->text, object->owner->uid, object->mode);
+    *out = object;
+    return 0;
+}
+
+int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
+                 unsigned *mode)
+{
+    unsigned value = 0;
+
+    if (!text->text) {
+        *mode = fallback;
+        return 0;
+    }
+    for (const char *digit = text->text; *digit; digit++) {
+        if (*digit < '0' || *digit > '7' || text->length > 5)
+            return gb_fail_at(&call->error, GB_PARAM("mode"),
+                              "\"%.16s\" is no octal mode such as \"0640\"", text->text);
+        value = value * 8 + (unsigned)(*digit - '0');
+    }
+    if (text->length < 3 || (value & ~0666u))
+        return gb_fail_at(&call->error, GB_PARAM("mode"),
+                          "\"%.16s\": expected three octal digits of 0, 2, 4 or 6, such as "
+                          "\"0640\"",
+                          text->text);
+    *mode = value;
+    return 0;
+}
+
+int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict)
+{
+    static const char *const names[] = {"spill", "drop", "keep"};
+
+    *evict = GB_EVICT_SPILL;
+    if (!text->text)
+        return 0;
+    for (unsigned i = 0; i < 3; i++)
+        if (strcmp(names[i], text->text) == 0) {
+            *evict = (enum gb_evict)i;
+            return 0;
+        }
+    return gb_fail_at(&call->error, GB_PARAM("evict"),
+                      "expected \"spill\", \"drop\" or \"keep\", found \"%.32s\"", text->text);
+}
+
+int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device)
+{
+    *device = gb_server_device(call->server, text->text);
+    if (*device)
+        return 0;
+    return gb_fail_at(&call->error, GB_PARAM("device"),
+                      "this daemon serves no device \"%.64s\"; hello says which it serves",
+                      text->text);
+}
+
+int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
+{
+    const struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+
+    if (!device->lost)
+        return 0;
+    if (!making || making->code == 0)
+        return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost", device->id);
+    call->error = making->error;
+    return making->code;
+}
+
+int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
+                    struct gb_string **out, size_t *out_count)
+{
+    size_t count = gb_json_count(array, call->pool), i = 0;
+    struct gb_string *strings = gb_pool_calloc(call->pool, count ? count : 1, sizeof(*strings));
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
+    struct gb_json item;
+
+    if (!strings)
+        return gb_call_no_memory(call);
+    for (; gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path path = {.up = GB_PARAM(key), .index = i};
+
+        if (gb_json_string(item, 0, &path, call->pool, &strings[i], &call->error) < 0)
+            return call->error.code;
+    }
+    *out = strings;
+    *out_count = count;
+    return 0;
+}
+
+int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
+                 int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path))
+{
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
+    struct gb_error first = {0};
+    struct gb_json item;
+    uint64_t index = 0;
+
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM(key), .index = index};
+
+        if (index % GB_CALL_PAUSE_ITEMS == 0)
+            gb_call_pause(call);
+        if (one(call, item, &path) < 0 && !first.code)
+            first = call->error;
+    }
+    if (!first.code)
+        return gb_call_empty(call);
+    call->error = first;
+    return first.code;
+}
+
+int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
+{
+    *lease = gb_lease_find(&call->server->registry, id, &call->session->holder);
+    if (*lease)
+        return 0;
+    return gb_fail(&call->error, GPUBUF_E_STALE, "this session holds no lease %" PRIu64, id);
+}

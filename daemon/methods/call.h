@@ -1,0 +1,120 @@
+/*
+ * A request at work, and what handlers share: looking up what a parameter names, failing, answering. A
+ * method is a row (struct gb_method) with its parameters as a table, who may call it, and the function
+ * that answers; methods.c lists the rows. What a reply brings is in reply.h, waiting in space.h.
+ */
+#ifndef GB_CALL_H
+#define GB_CALL_H
+
+#include "daemon/serve/session.h"
+
+/* A request at work. */
+struct gb_call {
+    struct gb_server *server;
+    struct gb_session *session;
+    const struct gb_method *method;
+    size_t index; /* of the method */
+    struct gb_json id;
+    struct gb_json params_text;
+    struct gb_pool *pool;
+    struct gb_writer *writer; /* empty; a result is written here */
+    struct gb_wait *wait;     /* the request has waited before; NULL on the first try */
+    bool last_try;            /* its time is up: answer now */
+    const char *line;         /* the whole message: kept if the request must wait */
+    size_t line_length;
+    int *fds; /* that came with it; taken ones are set to -1, the rest is closed after */
+    unsigned fd_count;
+    int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
+    unsigned reply_fd_count;
+    struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
+    uint64_t shortfall;        /* bytes that are missing on a device that is full */
+    uint64_t need;             /* bytes that were asked for there */
+    bool comes;                /* they are on their way without anybody else's doing */
+    bool stuck;                /* the driver could not copy what would have to leave */
+    enum gb_tier_kind lacks;   /* the tier that has no room for that; GB_TIERS: none */
+    struct gb_error error;
+};
+
+enum gb_outcome {
+    GB_DONE = 0,  /* the writer holds the reply, or nothing if it was a notification */
+    GB_WAITS = 1, /* the request was put aside */
+};
+
+enum gb_method_flags {
+    GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
+    GB_METHOD_FDS = 2,   /* may bring descriptors */
+    GB_METHOD_APART = 4, /* asks nothing that depends on leases of others */
+};
+
+struct gb_method {
+    const char *name;
+    unsigned flags;
+    const struct gb_field *fields;
+    size_t field_count;
+    /* An outcome, or a negative code with call->error filled in. `params` is the row's struct. */
+    int (*handle)(struct gb_call *call, const void *params, uint64_t present);
+    size_t params_size; /* of that struct; it starts as zeros */
+};
+
+#define GB_METHOD_ROW(name_, flags_, fields_, handle_, struct_)                                    \
+    .name = (name_), .flags = (flags_), .fields = (fields_),                                       \
+    .field_count = sizeof(fields_) / sizeof((fields_)[0]), .handle = (handle_),                    \
+    .params_size = sizeof(struct_)
+
+/* The path `params` or `params.KEY`. */
+#define GB_PARAM(key_) (&(const struct gb_path){.up = &gb_params_path, .key = (key_)})
+extern const struct gb_path gb_params_path;
+
+/*
+ * A request that takes long lets others have their turn, where it does not matter what they do: while
+ * it reads its own text, or between two parts of its work that each stand for themselves. Nothing that
+ * it has looked up before may be relied on after. Handlers begin alone.
+ */
+#define GB_CALL_PAUSE_ITEMS 32            /* of what it does to many, before each so many */
+void gb_call_pause(struct gb_call *call); /* now, if it is time */
+/* Whenever a long text is read into the pool, until gb_call_alone(). */
+void gb_call_share(struct gb_call *call, struct gb_pool *pool);
+void gb_call_alone(struct gb_pool *pool);
+
+void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
+/* An empty result. */
+int gb_call_empty(struct gb_call *call);
+/* gb_fail with data.name. */
+int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
+                      const char *format, ...) __attribute__((format(printf, 4, 5)));
+int gb_call_no_memory(struct gb_call *call);
+/* An object by name that the session may open; else not_found. */
+int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **object);
+/* As above, which it may also change; else denied. */
+int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
+                            struct gb_object **object);
+/* Reads an octal mode; `fallback` if absent. */
+int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
+                 unsigned *mode);
+int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
+int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
+/* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
+   out. */
+int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
+/* Reads the array of strings that the parameter `key` is; into the pool. */
+int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
+                    struct gb_string **strings, size_t *count);
+/* Does to each element of the array that the parameter `key` is what it can, and answers with what was
+   wrong with the first of the others; an empty result if nothing was. */
+int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
+                 int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path));
+/* Reads a lease id of this session's. */
+int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
+
+/* Past this an answer that lists ends with "truncated":true: all of it would not fit one message. */
+#define GB_ANSWER_ROOM (GB_LIMIT(line_bytes) - 16384)
+
+/* ---- the rows, each defined beside its handler ---- */
+
+extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_settle,
+    gb_method_abort, gb_method_open, gb_method_release, gb_method_register, gb_method_alias,
+    gb_method_delete, gb_method_list, gb_method_stat, gb_method_pin, gb_method_unpin,
+    gb_method_spill, gb_method_restore, gb_method_why, gb_method_leases, gb_method_unmap,
+    gb_method_trim, gb_method_watch, gb_method_unwatch, gb_method_stats, gb_method_describe;
+
+#endif

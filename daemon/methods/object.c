@@ -1,0 +1,141 @@
+#include "daemon/methods/object.h"
+
+#include <string.h>
+
+#include "daemon/base/clock.h"
+
+int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
+{
+    struct gb_object *former;
+    int r = gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error);
+
+    if (r < 0)
+        return r;
+    former = gb_registry_find(&call->server->registry, name->text, name->length);
+    if (!former)
+        return 0;
+    if (!gb_session_may_change(call->session, former))
+        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                                 "\"%s\" is taken by an object of uid %u that you may not replace",
+                                 name->text, former->owner->uid);
+    if (!replace)
+        return gb_call_fail_name(call, GPUBUF_E_EXISTS, name,
+                                 "\"%s\" exists; say replace to take its name", name->text);
+    return 0;
+}
+
+static int check_share(struct gb_call *call, const struct gb_string *share,
+                       struct gb_domain_key *key)
+{
+    key->share = GB_SHARE_FD;
+    if (share->text && strcmp(share->text, "ipc") == 0)
+        key->share = GB_SHARE_IPC;
+    else if (share->text && strcmp(share->text, "fd") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("share"),
+                          "expected \"fd\" or \"ipc\", found \"%.32s\"", share->text);
+    if (gb_call_check_lost(call, key->device) < 0)
+        return call->error.code;
+    if (!key->device->ops->can_share(key->device, key->share))
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "device %s cannot share by \"%s\"; hello says what it can", key->device->id,
+                       key->share == GB_SHARE_IPC ? "ipc" : "fd");
+    return 0;
+}
+
+int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
+                      struct gb_creation *creation)
+{
+    int r = gb_object_check_name(call, &params->name, params->replace);
+
+    if (r == 0)
+        r = gb_call_device(call, &params->device, &creation->key.device);
+    if (r == 0)
+        r = check_share(call, &params->share, &creation->key);
+    if (r == 0)
+        r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
+    if (r == 0)
+        r = gb_call_evict(call, &params->evict, &creation->evict);
+    creation->key.uid = call->session->user->uid;
+    creation->key.gid = call->session->gid;
+    return r;
+}
+
+int gb_creation_layout(struct gb_call *call, const struct gb_create_params *params,
+                       enum gb_layout_form form, struct gb_pool *pool, struct gb_layout *layout)
+{
+    int r;
+
+    gb_call_share(call, pool);
+    r = gb_layout_read(params->layout, form, GB_PARAM("layout"), pool, layout, &call->error);
+    gb_call_alone(pool);
+    return r < 0 ? r : gb_object_check_name(call, &params->name, params->replace);
+}
+
+static int add_bytes(struct gb_buffer *buffer, void *arg)
+{
+    *(uint64_t *)arg += buffer->bytes;
+    return 0;
+}
+
+struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,
+                                 struct gb_storage *storage, struct gb_layout *layout,
+                                 unsigned mode)
+{
+    struct gb_server *server = call->server;
+    struct gb_user *user = call->session->user;
+    struct gb_object *object = NULL;
+
+    if (gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 1, &call->error) == 0 &&
+        !(object = gb_object_new(&server->registry, name->text, name->length, storage, user)))
+        gb_call_no_memory(call);
+    if (!object) {
+        gb_storage_unref(&server->store, storage);
+        return NULL;
+    }
+    object->gid = call->session->gid;
+    object->mode = mode;
+    object->created_ms = gb_wall_ms();
+    gb_layout_each(layout, add_bytes, &object->bytes);
+    return object;
+}
+
+void gb_object_goes_with(struct gb_session *session, struct gb_object *object)
+{
+    gb_list_append(&session->produced, &object->of_producer);
+    object->producer = session->id;
+}
+
+int gb_creation_render(struct gb_call *call, struct gb_object *object,
+                       const struct gb_layout *layout, const uint64_t *version)
+{
+    struct gb_writer writer;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    gb_call_share(call, call->pool);
+    gb_layout_write(&writer, layout, GB_LAYOUT_REPLY, call->pool);
+    gb_call_alone(call->pool);
+    r = gb_object_render(object, &writer, *version, &call->error);
+    gb_writer_end(&writer);
+    return r;
+}
+
+int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace)
+{
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_string name = {object->name, object->name_length};
+
+    if (r == 0)
+        r = gb_object_check_name(call, &name, replace);
+    if (r == 0)
+        r = gb_registry_publish(registry, object, replace, gb_now_ms(), &call->error);
+    if (r < 0) {
+        gb_object_discard(registry, object);
+        return r;
+    }
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"version\":");
+    gb_write_uint(call->writer, object->version);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}

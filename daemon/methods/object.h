@@ -1,0 +1,50 @@
+/* What the methods that make objects have in common: create, seal, register and alias. */
+#ifndef GB_OBJECT_H
+#define GB_OBJECT_H
+
+#include "daemon/methods/call.h"
+
+/* Of create and register. */
+struct gb_create_params {
+    struct gb_string name;
+    struct gb_json layout, handles;
+    struct gb_string device, share, mode, evict;
+    bool replace;
+    uint64_t ttl_ms, wait_ms;
+};
+
+/* The checked parameters. */
+struct gb_creation {
+    struct gb_domain_key key;
+    enum gb_evict evict;
+    uint64_t total; /* bytes to place */
+};
+
+/* Whether the name may be taken now: the same is asked again when it is taken. */
+int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace);
+
+/* A new object over the storage, whose reference it takes in any case. */
+struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,
+                                 struct gb_storage *storage, struct gb_layout *layout,
+                                 unsigned mode);
+
+/* Names and forgets: for objects that are born sealed and have been rendered (`r`: or why not). Answers
+   with the version. */
+int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace);
+
+/* Checks all parameters but the layout and the handles. */
+int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
+                      struct gb_creation *creation);
+/* Reads the layout into the pool. It may be long: the name may have been taken since it was checked, and
+   is checked again. */
+int gb_creation_layout(struct gb_call *call, const struct gb_create_params *params,
+                       enum gb_layout_form form, struct gb_pool *pool, struct gb_layout *layout);
+/* The object is withdrawn when the session ends, unless it is settled before. */
+void gb_object_goes_with(struct gb_session *session, struct gb_object *object);
+/* Renders the object, with the version that is there when the layout has been written. A long layout takes
+   long: names may have been taken, and got new versions, since. The object is to be nobody's but this
+   session's until then. */
+int gb_creation_render(struct gb_call *call, struct gb_object *object,
+                       const struct gb_layout *layout, const uint64_t *version);
+
+#endif

@@ -1,0 +1,119 @@
+/* register: memory that a client has, as an object. */
+#include <inttypes.h>
+
+#include "daemon/methods/object.h"
+#include "daemon/methods/space.h"
+
+static const struct gb_field register_fields[] = {
+    GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct gb_create_params, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct gb_create_params, handles, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 1, GB_LIMIT(fds)),
+    GB_FIELD(struct gb_create_params, device, GB_FIELD_STRING, 0, 0, 64),
+    GB_FIELD(struct gb_create_params, share, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, mode, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+};
+
+/* The descriptor that a handle means; each of the message is to be meant once. -1: none. */
+static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
+                     const struct gb_path *path, uint32_t *seen, int *fd)
+{
+    struct gb_path fd_path = {.up = path, .key = "fd"};
+
+    *fd = -1;
+    if (handle->kind == GB_HANDLE_CUDA_IPC)
+        return 0;
+    if (handle->fd >= call->fd_count)
+        return gb_fail_at(&call->error, &fd_path,
+                          "the message brings %u descriptors, so there is no index %" PRIu64,
+                          call->fd_count, handle->fd);
+    if (*seen & 1u << handle->fd)
+        return gb_fail_at(&call->error, &fd_path, "descriptor %" PRIu64 " is used twice",
+                          handle->fd);
+    *seen |= 1u << handle->fd;
+    *fd = call->fds[handle->fd];
+    return 0;
+}
+
+/* One kind for all, on one device: they make one object. */
+static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
+                        struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
+{
+    struct gb_json_walk walk = gb_json_walk(array, call->pool);
+    uint32_t seen = 0;
+    struct gb_json item;
+
+    for (*count = 0; gb_json_next(&walk, NULL, &item); ++*count) {
+        struct gb_path path = {.up = GB_PARAM("handles"), .index = *count};
+        struct gb_handle *handle = &adoptions[*count].handle;
+        int r = gb_handle_read(item, &path, call->pool, handle, &call->error);
+
+        if (r == 0)
+            r = handle_fd(call, handle, &path, &seen, &adoptions[*count].fd);
+        if (r < 0)
+            return r;
+        if (gb_server_device(call->server, handle->device) != device)
+            return gb_fail_at(&call->error, &path, "device: \"%.64s\" is not the object's, %s",
+                              handle->device, device->id);
+        if (handle->kind != adoptions[0].handle.kind)
+            return gb_fail_at(&call->error, &path, "kind: the handles are to be of one kind");
+        if (handle->bytes == 0)
+            return gb_fail_at(&call->error, &path, "bytes: expected at least 1");
+        bytes[*count] = handle->bytes;
+    }
+    if (*count == 0)
+        return gb_fail_at(&call->error, GB_PARAM("handles"), "expected at least one handle");
+    return 0;
+}
+
+static int put_in_handle(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_storage *storage = arg;
+
+    buffer->segment = storage->placements[buffer->segment].segment->id;
+    return 0;
+}
+
+static int handle_register(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct gb_create_params *params = p;
+    struct gb_adoption adoptions[GB_LIMIT(fds)];
+    uint64_t bytes[GB_LIMIT(fds)];
+    unsigned count;
+    struct gb_creation creation;
+    struct gb_layout layout;
+    struct gb_storage *storage;
+    struct gb_object *object;
+    int r = gb_creation_check(call, params, &creation);
+
+    (void)present;
+    if (r == 0)
+        r = gb_creation_layout(call, params, GB_LAYOUT_REGISTER, call->pool, &layout);
+    if (r == 0)
+        r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
+    if (r == 0)
+        r = gb_layout_check_handles(&layout, bytes, count, GB_PARAM("layout"), &call->error);
+    if (r == 0)
+        r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
+    if (r > 0)
+        return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+    if (r < 0)
+        return r;
+    gb_layout_each(&layout, put_in_handle, storage);
+    object = gb_object_make(call, &params->name, storage, &layout, creation.key.mode);
+    if (!object)
+        return call->error.code;
+    object->by_session = true;
+    if (storage->share == GB_SHARE_IPC)
+        gb_object_goes_with(call->session, object);
+    object->evict = creation.evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    r = gb_creation_render(call, object, &layout, &call->server->registry.next_version);
+    return gb_object_publish(call, object, r, params->replace);
+}
+
+const struct gb_method gb_method_register = {GB_METHOD_ROW(
+    "register", GB_METHOD_FDS, register_fields, handle_register, struct gb_create_params)};

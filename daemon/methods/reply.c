@@ -1,0 +1,152 @@
+#include "daemon/methods/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static bool noted(const struct gb_segments *segments, const struct gb_segment *segment)
+{
+    for (unsigned i = 0; i < segments->count; i++)
+        if (segments->items[i].segment == segment)
+            return true;
+    return false;
+}
+
+static int segment_fd(const struct gb_segment *segment, enum gb_access access)
+{
+    return access == GB_ACCESS_WRITE ? segment->memory.write_fd : segment->memory.read_fd;
+}
+
+/* How many there may be is the operating system's limit, not one of ours. */
+static int no_descriptor(struct gb_call *call, int why)
+{
+    struct rlimit files = {0};
+    char text[128];
+
+    snprintf(text, sizeof(text), "the daemon cannot open another descriptor: %s", strerror(why));
+    if (why != EMFILE && why != ENFILE)
+        return gb_fail(&call->error, why == ENOMEM ? GPUBUF_E_NO_MEMORY : GPUBUF_E_INTERNAL, "%s",
+                       text);
+    getrlimit(RLIMIT_NOFILE, &files);
+    return gb_fail_limit(&call->error, "open_files", (long long)files.rlim_cur, text);
+}
+
+/* Enters one segment in the reply and in the account of who maps what. */
+static int note_segment(struct gb_call *call, struct gb_segments *segments,
+                        struct gb_segment *segment, enum gb_access had, enum gb_access access)
+{
+    bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
+    int fd = by_fd ? fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3) : -1;
+
+    if (by_fd && fd < 0)
+        return no_descriptor(call, errno);
+    if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {
+        if (by_fd)
+            close(fd);
+        return gb_call_no_memory(call);
+    }
+    segments->items[segments->count].segment = segment;
+    segments->items[segments->count].access = access;
+    segments->items[segments->count].had = had;
+    segments->items[segments->count++].fd_index = by_fd ? (int)call->reply_fd_count : -1;
+    if (by_fd)
+        call->reply_fds[call->reply_fd_count++] = fd;
+    return 0;
+}
+
+/* Takes back what note_segment entered last. */
+static void forget_last(struct gb_call *call, struct gb_segments *segments)
+{
+    const struct gb_segment *segment = segments->items[--segments->count].segment;
+    struct gb_mapping *mapping =
+        gb_mapper_find(&call->server->store, &call->session->mapper, segment->id);
+
+    if (segments->items[segments->count].fd_index >= 0)
+        close(call->reply_fds[--call->reply_fd_count]);
+    if (segments->items[segments->count].had != GB_ACCESS_NONE)
+        mapping->access = segments->items[segments->count].had;
+    else
+        gb_mapping_end(&call->server->store, mapping);
+}
+
+void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count)
+{
+    while (segments->count > count)
+        forget_last(call, segments);
+}
+
+int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
+                    const struct gb_storage *storage, enum gb_access access, bool all)
+{
+    const struct gb_store *store = &call->server->store;
+    const struct gb_mapper *mapper = &call->session->mapper;
+    struct gb_segment *wanted[GB_LIMIT(fds)];
+    enum gb_access had[GB_LIMIT(fds)];
+    unsigned count = 0, entered;
+
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        struct gb_segment *segment = storage->placements[i].segment;
+        const struct gb_mapping *mapping = gb_mapper_find(store, mapper, segment->id);
+
+        if (noted(segments, segment) || (!all && mapping && mapping->access >= access))
+            continue;
+        had[count] = mapping ? mapping->access : GB_ACCESS_NONE;
+        wanted[count++] = segment;
+    }
+    if (segments->count + count > GB_LIMIT(fds))
+        return 1;
+    for (entered = 0; entered < count; entered++) {
+        int r = note_segment(call, segments, wanted[entered], had[entered], access);
+
+        if (r == 0)
+            continue;
+        gb_segments_forget(call, segments, segments->count - entered);
+        return r;
+    }
+    return 0;
+}
+
+void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments)
+{
+    GB_WRITE_LITERAL(writer, "\"segments\":[");
+    for (unsigned i = 0; i < segments->count; i++) {
+        const struct gb_segment *segment = segments->items[i].segment;
+        struct gb_segment_info info = {
+            .id = segment->id,
+            .device = segment->device->id,
+            .bytes = segment->bytes,
+            .writable = segments->items[i].access == GB_ACCESS_WRITE,
+            .handle = {.kind = segment->memory.kind,
+                       .fd = (uint64_t)segments->items[i].fd_index,
+                       .uuid = segment->device->id},
+        };
+
+        memcpy(info.handle.ipc, segment->memory.ipc, sizeof(info.handle.ipc));
+        if (i > 0)
+            gb_write_char(writer, ',');
+        gb_segment_write(writer, &info);
+    }
+    gb_write_char(writer, ']');
+}
+
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease)
+{
+    GB_WRITE_LITERAL(writer, "\"lease\":");
+    gb_write_uint(writer, lease->id);
+    GB_WRITE_LITERAL(writer, ",\"object\":");
+    gb_object_write(writer, lease->object, true);
+}
+
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+                  const struct gb_segments *segments)
+{
+    gb_call_begin_result(call);
+    gb_write_char(call->writer, '{');
+    gb_lease_write(call->writer, lease);
+    gb_write_char(call->writer, ',');
+    gb_segments_write(call->writer, segments);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}

@@ -1,0 +1,35 @@
+/* What a reply brings: segments with their descriptors, a lease on an object. */
+#ifndef GB_REPLY_H
+#define GB_REPLY_H
+
+#include "daemon/methods/call.h"
+
+/* The segments that a reply brings; their descriptors are in the call. */
+struct gb_segments {
+    struct {
+        const struct gb_segment *segment;
+        enum gb_access access;
+        int fd_index;       /* -1: the handle is not a descriptor */
+        enum gb_access had; /* what the session had of it before */
+    } items[GB_LIMIT(fds)];
+    unsigned count;
+};
+
+/*
+ * Notes that the reply brings the storage's segments: those that the session has not had (`all`:
+ * every one). 0; 1 if they do not all fit in one message; a negative code with the call's error
+ * set. Unless it returns 0 nothing has changed.
+ */
+int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
+                    const struct gb_storage *storage, enum gb_access access, bool all);
+/* Takes the last ones back, down to so many: the reply does not bring them after all. */
+void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
+/* "segments":[…] */
+void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+/* "lease":…,"object":{…} */
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
+/* The whole result that grants one lease. */
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+                  const struct gb_segments *segments);
+
+#endif

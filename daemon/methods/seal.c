@@ -1,0 +1,223 @@
+/* seal and abort: how the writing of an object ends. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/methods/object.h"
+
+/* ---- seal ---- */
+
+struct seal_params {
+    uint64_t lease;
+    struct gb_json null_counts;
+    struct gb_string ready;
+    bool release;
+};
+
+static const struct gb_field seal_fields[] = {
+    GB_FIELD(struct seal_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct seal_params, null_counts, GB_FIELD_OBJECT, 0, 0, 0),
+    GB_FIELD(struct seal_params, release, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct seal_params, ready, GB_FIELD_STRING, 0, 0, 0),
+};
+
+/* The event that the writer's work passes: kept for readers, not looked into. */
+static int read_ready(struct gb_call *call, const struct gb_string *text, char **ready)
+{
+    unsigned char handle[GB_IPC_BYTES];
+
+    if (!text->text)
+        return 0;
+    if (gb_base64_decode(text->text, text->length, handle, sizeof(handle)) != GB_IPC_BYTES)
+        return gb_fail_at(&call->error, GB_PARAM("ready"), "expected base64 of %d octets",
+                          GB_IPC_BYTES);
+    *ready = strdup(text->text);
+    return *ready ? 0 : gb_call_no_memory(call);
+}
+
+/* A table's columns in the order of their names; a column's own, which has none. */
+struct named_columns {
+    struct gb_column **sorted;
+    size_t count;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct gb_column *const *left = a, *const *right = b;
+
+    return strcmp((*left)->name, (*right)->name);
+}
+
+static int sort_names(const void *a, const void *b, void *pool)
+{
+    gb_pool_compared(pool);
+    return compare_names(a, b);
+}
+
+static int sort_columns(struct gb_call *call, struct gb_layout *layout,
+                        struct named_columns *columns)
+{
+    struct gb_column *table = &layout->column;
+
+    columns->count = layout->kind == GB_KIND_TABLE ? table->child_count : 0;
+    columns->sorted = gb_pool_alloc(call->pool, columns->count * sizeof(struct gb_column *));
+    if (!columns->sorted)
+        return gb_call_no_memory(call);
+    for (size_t i = 0; i < columns->count; i++)
+        columns->sorted[i] = &table->children[i];
+    qsort_r(columns->sorted, columns->count, sizeof(struct gb_column *), sort_names, call->pool);
+    return 0;
+}
+
+/* The column of a table by its name, or the column itself by "". */
+static struct gb_column *find_column(struct gb_layout *layout, const struct named_columns *columns,
+                                     const struct gb_string *name)
+{
+    const struct gb_column wanted = {.name = name->text}, *key = &wanted;
+    struct gb_column **found;
+
+    if (layout->kind == GB_KIND_COLUMN)
+        return name->length == 0 ? &layout->column : NULL;
+    found =
+        bsearch(&key, columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);
+    return found ? *found : NULL;
+}
+
+/* Checks every count before it sets one: a seal that fails can be tried again. */
+static int read_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout,
+                            const struct named_columns *columns, bool set)
+{
+    struct gb_json_walk walk = gb_json_walk(object, call->pool);
+    struct gb_json key, item;
+
+    while (gb_json_next(&walk, &key, &item)) {
+        /* The key with its quotes is a JSON string of its own. */
+        struct gb_json quoted = {key.text - 1, key.length + 2};
+        struct gb_path path = {.up = GB_PARAM("null_counts")};
+        struct gb_column *column;
+        struct gb_string name;
+        int64_t count;
+
+        if (gb_json_string(quoted, 0, &path, call->pool, &name, &call->error) < 0)
+            return call->error.code;
+        path.key = name.text;
+        column = find_column(layout, columns, &name);
+        if (!column)
+            return gb_fail_at(&call->error, &path, "there is no such column");
+        if (gb_json_int(item, -1, (int64_t)column->length, &path, &count, &call->error) < 0)
+            return call->error.code;
+        if (count > 0 && !column->mask.present && column->dtype.type != GB_TYPE_NULL &&
+            column->dtype.type != GB_TYPE_DICTIONARY)
+            return gb_fail_at(&call->error, &path, "the column has no mask, so no nulls");
+        if (set)
+            column->null_count = count;
+    }
+    return 0;
+}
+
+static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
+{
+    struct named_columns columns;
+    int r;
+
+    gb_call_share(call, call->pool);
+    r = sort_columns(call, layout, &columns);
+    for (int set = 0; r == 0 && set < 2; set++)
+        r = read_null_counts(call, object, layout, &columns, set);
+    gb_call_alone(call->pool);
+    return r;
+}
+
+static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
+{
+    int r = gb_call_lease(call, id, lease);
+
+    if (r == 0 && !(*lease)->write)
+        return gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a sealed object", id);
+    return r;
+}
+
+static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct seal_params *params = p;
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_unsealed *unsealed;
+    struct gb_object *object;
+    struct gb_lease *lease;
+    struct gb_string name;
+    uint64_t version;
+    char *ready = NULL;
+    int r = find_write_lease(call, params->lease, &lease);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    object = lease->object;
+    if (gb_call_check_lost(call, object->storage->device) < 0)
+        return call->error.code;
+    if (params->ready.text && object->storage->device->ops->is_host)
+        return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
+    unsealed = lease->unsealed;
+    name = (struct gb_string){object->name, object->name_length};
+    r = gb_object_check_name(call, &name, unsealed->replace);
+    if (r == 0 && params->null_counts.text)
+        r = set_null_counts(call, params->null_counts, &unsealed->layout);
+    if (r == 0)
+        r = gb_creation_render(call, object, &unsealed->layout, &registry->next_version);
+    if (r == 0)
+        r = gb_object_check_name(call, &name, unsealed->replace);
+    if (r == 0)
+        r = read_ready(call, &params->ready, &ready);
+    if (r < 0)
+        return r;
+    object->ready = ready;
+    r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
+    if (r < 0) {
+        free(ready);
+        object->ready = NULL;
+        return r;
+    }
+    if (ready) /* until it is settled nobody but this session can say that the work was done */
+        gb_object_goes_with(call->session, object);
+    gb_lease_sealed(lease);
+    call->session->unsealed--;
+    version = object->version;
+    if (params->release)
+        gb_lease_end(registry, lease);
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"version\":");
+    gb_write_uint(call->writer, version);
+    gb_write_char(call->writer, '}');
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_seal = {
+    GB_METHOD_ROW("seal", 0, seal_fields, handle_seal, struct seal_params)};
+
+/* ---- abort ---- */
+
+struct abort_params {
+    uint64_t lease;
+};
+
+static const struct gb_field abort_fields[] = {
+    GB_FIELD(struct abort_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+};
+
+static int handle_abort(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct abort_params *params = p;
+    struct gb_lease *lease;
+    int r = find_write_lease(call, params->lease, &lease);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    gb_lease_end(&call->server->registry, lease);
+    call->session->unsealed--;
+    return gb_call_empty(call);
+}
+
+const struct gb_method gb_method_abort = {
+    GB_METHOD_ROW("abort", 0, abort_fields, handle_abort, struct abort_params)};

@@ -1,0 +1,69 @@
+/* settle: the work on a GPU that made objects is done, so that they outlive the session. */
+#include <string.h>
+
+#include "daemon/methods/call.h"
+
+struct settle_params {
+    struct gb_json objects;
+};
+
+static const struct gb_field settle_fields[] = {
+    GB_FIELD(struct settle_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+};
+
+struct settled_object {
+    struct gb_string name;
+    uint64_t version;
+};
+
+/* What is no more, or was replaced, needs no settling any more. */
+static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled)
+{
+    struct gb_object *current =
+        gb_registry_find(&call->server->registry, settled->name.text, settled->name.length);
+
+    if (current && current->version == settled->version && current->ready &&
+        current->producer == call->session->id)
+        return current;
+    GB_LIST_EACH(&call->session->produced, link) {
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
+
+        if (object->version == settled->version && object->ready &&
+            strcmp(object->name, settled->name.text) == 0)
+            return object;
+    }
+    return NULL;
+}
+
+static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct settled_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct settled_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+    };
+    const struct settle_params *params = p;
+    struct gb_json_walk walk = gb_json_walk(params->objects, call->pool);
+    struct gb_json item;
+    uint64_t index = 0;
+
+    (void)present;
+    for (; gb_json_next(&walk, NULL, &item); index++) {
+        struct gb_path path = {.up = GB_PARAM("objects"), .index = index};
+        struct settled_object settled = {0};
+        struct gb_object *object;
+        int r = gb_json_type(item) == GB_JSON_OBJECT
+                    ? gb_json_read(item, fields, 2, GB_UNKNOWN_REFUSE, &path, call->pool, &settled,
+                                   NULL, &call->error)
+                    : gb_fail_at(&call->error, &path, "expected an object");
+
+        if (r < 0)
+            return r;
+        object = find_produced(call, &settled);
+        if (object)
+            gb_object_settle(object);
+    }
+    return gb_call_empty(call);
+}
+
+const struct gb_method gb_method_settle = {
+    GB_METHOD_ROW("settle", 0, settle_fields, handle_settle, struct settle_params)};

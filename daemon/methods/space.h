@@ -1,0 +1,39 @@
+/*
+ * Room for what a request makes or brings back, and waiting for it: for memory of a device or a tier, for
+ * a move's end, for names to appear. A request that has to wait is put aside and tried again as a whole.
+ */
+#ifndef GB_SPACE_H
+#define GB_SPACE_H
+
+#include "daemon/methods/call.h"
+
+/* Storage in a domain, or over registered memory, after making room if need be: an enum gb_place, or
+   a negative code. Unless 0 the call's error is set. */
+int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
+                  struct gb_storage **storage);
+int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
+                  const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
+
+/* What to answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
+   `wait_ms` have passed since the first try; or leaves the no_space or timeout error. */
+int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms);
+/* Waits for any of the names to appear. */
+int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
+                       uint64_t wait_ms);
+
+/* Brings a sealed object's content back to its device. 0: it is there; GB_WAITS; a negative code.
+   `name` (NULL: none) is one whose appearance is waited for too. The content then stays there until
+   the request is answered. */
+int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct gb_string *name,
+                    uint64_t wait_ms);
+/* Waits for the end of a move of the storage's, or for the name (NULL: none) to appear. */
+int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
+                      const struct gb_string *name);
+/* What the tiers are to know of the request that waits for room there. */
+struct gb_demand gb_call_demand(const struct gb_call *call);
+/* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
+int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks);
+/* The error that a move which this request has waited for ended with; 0: none. */
+int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
+
+#endif

@@ -1,0 +1,42 @@
+/* trim: memory that holds no object goes back to the device. */
+#include <inttypes.h>
+
+#include "daemon/methods/call.h"
+
+struct trim_params {
+    struct gb_string device;
+    uint64_t bytes;
+};
+
+static const struct gb_field trim_fields[] = {
+    GB_FIELD(struct trim_params, device, GB_FIELD_STRING, 0, 0, 64),
+    GB_FIELD(struct trim_params, bytes, GB_FIELD_UINT, 0, 0, 0),
+};
+
+/* What is on its way back counts as freed: how fast a driver is makes no difference. */
+static uint64_t trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
+{
+    uint64_t freeing = device->freeing;
+    uint64_t freed = gb_store_trim(store, device, bytes);
+
+    return freed + device->freeing - freeing;
+}
+
+static int handle_trim(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct trim_params *params = p;
+    uint64_t bytes = present & 2 ? params->bytes : UINT64_MAX, freed = 0;
+    struct gb_device *device;
+
+    if (params->device.text && gb_call_device(call, &params->device, &device) < 0)
+        return call->error.code;
+    for (unsigned i = 0; i < call->server->device_count; i++)
+        if (!params->device.text || call->server->devices[i] == device)
+            freed += trim(&call->server->store, call->server->devices[i], bytes);
+    gb_call_begin_result(call);
+    gb_write_format(call->writer, "{\"freed\":%" PRIu64 "}", freed);
+    return GB_DONE;
+}
+
+const struct gb_method gb_method_trim = {
+    GB_METHOD_ROW("trim", GB_METHOD_ADMIN, trim_fields, handle_trim, struct trim_params)};
