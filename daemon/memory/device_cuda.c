@@ -414,7 +414,6 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     device->cuda = cuda;
     gb_recency_init(&device->base.recency);
     gb_list_init(&device->base.waits);
-    gb_list_init(&device->base.expecting);
     gb_list_init(&device->base.segment_list);
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)

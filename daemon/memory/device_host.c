@@ -205,7 +205,6 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
     snprintf(device->name, sizeof(device->name), "host memory");
     gb_recency_init(&device->recency);
     gb_list_init(&device->waits);
-    gb_list_init(&device->expecting);
     gb_list_init(&device->segment_list);
     devices[(*count)++] = device;
     return 0;

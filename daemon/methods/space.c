@@ -12,29 +12,27 @@
 /* How long the daemon's own work may take: a driver that makes memory, a tier that takes content. */
 #define PATIENCE_MS 60000
 
+/* So that a full device does not make a request longer, however many sessions there are. */
+#define SESSIONS_COMPARED 1024
+
 /* ---- why there is none ---- */
 
-/* Whoever has most bytes of the device under leases; NULL if nobody has any. */
+/* The session with the most bytes of the device under leases, among the first SESSIONS_COMPARED;
+   NULL if none has any. */
 static const struct gb_session *holds_most(const struct gb_call *call,
-                                           const struct gb_device *device, uint64_t *most)
+                                           const struct gb_device *device)
 {
     const struct gb_session *found = NULL;
+    unsigned compared = 0;
 
-    *most = 0;
     GB_LIST_EACH(&call->server->sessions, link) {
         const struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-        uint64_t bytes = 0;
+        uint64_t bytes = session->holder.bytes[device->index];
 
-        GB_LIST_EACH(&session->holder.leases, lease_link) {
-            const struct gb_lease *lease = GB_CONTAINER(lease_link, struct gb_lease, of_holder);
-
-            if (lease->object->storage->device == device)
-                bytes += lease->object->storage->bytes;
-        }
-        if (bytes > *most) {
-            *most = bytes;
+        if (++compared > SESSIONS_COMPARED)
+            break;
+        if (bytes > (found ? found->holder.bytes[device->index] : 0))
             found = session;
-        }
     }
     return found;
 }
@@ -42,15 +40,16 @@ static const struct gb_session *holds_most(const struct gb_call *call,
 static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes,
                     const char *more)
 {
-    uint64_t most;
-    const struct gb_session *session = holds_most(call, device, &most);
+    const struct gb_session *session = holds_most(call, device);
+    bool all = call->server->session_count <= SESSIONS_COMPARED;
     char who[200] = "";
 
     if (session)
         snprintf(who, sizeof(who),
-                 "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds most, %" PRIu64, session->id,
+                 "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds %s, %" PRIu64, session->id,
                  session->pid, session->user->uid, session->client ? ", " : "",
-                 session->client ? session->client : "", most);
+                 session->client ? session->client : "", all ? "most" : "much",
+                 session->holder.bytes[device->index]);
     return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
                    "%s has no room for %" PRIu64 " bytes: of %" PRIu64 ", %" PRIu64
                    " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept, %" PRIu64

@@ -561,7 +561,16 @@ void gb_holder_init(struct gb_holder *holder)
 {
     gb_list_init(&holder->leases);
     holder->count = 0;
-    holder->bytes = 0;
+    memset(holder->bytes, 0, sizeof(holder->bytes));
+}
+
+uint64_t gb_holder_bytes(const struct gb_holder *holder)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < GB_DEVICES; i++)
+        bytes += holder->bytes[i];
+    return bytes;
 }
 
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
@@ -584,7 +593,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     gb_list_append(&object->leases, &lease->of_object);
     gb_list_append(&holder->leases, &lease->of_holder);
     holder->count++;
-    holder->bytes += object->bytes;
+    holder->bytes[object->storage->device->index] += object->bytes;
     object->lease_count++;
     object->storage->used_ms = now_ms;
     hold_lease(object->storage);
@@ -636,7 +645,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);
     lease->holder->count--;
-    lease->holder->bytes -= object->bytes;
+    lease->holder->bytes[object->storage->device->index] -= object->bytes;
     object->lease_count--;
     object->storage->used_ms = registry->now_ms;
     drop_lease(object->storage);

@@ -61,7 +61,7 @@ struct gb_object {
 struct gb_holder {
     struct gb_link leases;
     uint64_t count;
-    uint64_t bytes; /* of the objects of its leases */
+    uint64_t bytes[GB_DEVICES]; /* of its leases' objects, by the device's index */
 };
 
 struct gb_lease {
@@ -179,6 +179,7 @@ void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
 struct gb_unsealed *gb_unsealed_new(bool replace);   /* NULL if memory is out */
 void gb_unsealed_free(struct gb_unsealed *unsealed); /* NULL is fine */
 void gb_holder_init(struct gb_holder *holder);
+uint64_t gb_holder_bytes(const struct gb_holder *holder); /* on all devices */
 /* NULL if memory is out. */
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
                               struct gb_holder *holder, bool write, uint64_t now_ms);

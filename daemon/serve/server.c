@@ -40,18 +40,6 @@ static void on_timer(uv_timer_t *handle)
     server->timer_at = 0; /* waking up is all: serve() looks at the clock */
 }
 
-/* Whether a request that waits could be gone on with. */
-static bool may_go_on(const struct gb_server *server)
-{
-    if (!gb_list_empty(&server->waits.woken))
-        return true;
-    for (unsigned i = 0; i < server->device_count; i++)
-        if (server->devices[i]->space_changed && (!gb_list_empty(&server->devices[i]->waits) ||
-                                                  !gb_list_empty(&server->devices[i]->expecting)))
-            return true;
-    return false;
-}
-
 static void on_idle(uv_idle_t *handle)
 {
     (void)handle; /* that the loop does not sleep is all */
@@ -66,7 +54,8 @@ static void on_prepare(uv_prepare_t *handle)
     const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
-    if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) || may_go_on(server))
+    if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) ||
+        gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);
@@ -176,7 +165,7 @@ static void serve(struct gb_server *server)
         gb_waits_run(server, until);
         retire_idle(server);
         flush_dirty(server, GB_SESSION_SEND_BYTES);
-    } while (may_go_on(server) && uv_hrtime() < until);
+    } while (gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
     if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
         !uv_is_active((uv_handle_t *)&server->gather))

@@ -16,17 +16,21 @@ struct gb_awaited {
     size_t length;
 };
 
+/* Besides names. */
+enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
+
 struct gb_wait {
     struct gb_link of_session, woken;
-    struct gb_link of_queue; /* of a device's or a storage's */
+    struct gb_link of_queue; /* of the device's, or for a move of the storage's */
     struct gb_session *session;
-    struct gb_device *device; /* in whose queue it is; NULL: in none's */
+    enum gb_wait_for waits_for;
+    struct gb_device *device; /* for its driver, space or tier; else NULL */
     struct gb_timer timer;
     uint64_t since_ms, begun_ns;
     uint64_t charged;      /* bytes that the session's user is charged with */
     uint64_t need;         /* bytes, while it waits for space */
     bool comes;            /* they are on their way */
-    uint64_t driver_since; /* that it waits for the driver; 0: it does not */
+    uint64_t driver_since; /* while it waits for the driver */
     struct gb_claim claim; /* on room in a tier */
     struct gb_making making;
     struct gb_storage **held; /* owned, with a reference and a hold each */
@@ -119,6 +123,7 @@ static void leave_queue(struct gb_wait *wait)
     if (wait->device)
         wait->device->space_changed = true; /* for the next in line */
     wait->device = NULL;
+    wait->waits_for = FOR_NOTHING;
     wait->need = 0;
     wait->comes = false;
     wait->driver_since = 0;
@@ -184,30 +189,31 @@ uint64_t gb_wait_begun_ns(const struct gb_wait *wait)
     return wait->begun_ns;
 }
 
-/* In order of arrival: to where most come from, the end. */
-static void enter_queue(struct gb_wait *wait, struct gb_link *queue)
+static struct gb_wait *wait_of(struct gb_link *link)
 {
-    struct gb_link *after = queue->prev;
-
-    while (after != queue &&
-           GB_CONTAINER(after, struct gb_wait, of_queue)->claim.serial > wait->claim.serial)
-        after = after->prev;
-    gb_list_append(after->next, &wait->of_queue);
+    return GB_CONTAINER(link, struct gb_wait, of_queue);
 }
 
-static bool in_queue(const struct gb_wait *wait, const struct gb_device *device)
+/* By order of arrival. Most requests come last, so the search begins at the end. */
+static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_wait_for waits_for)
 {
-    return wait->device == device && gb_list_linked(&wait->of_queue);
+    struct gb_link *after;
+
+    if (wait->device == device && wait->waits_for == waits_for)
+        return;
+    leave_queue(wait);
+    after = device->waits.prev;
+    while (after != &device->waits && wait_of(after)->claim.serial > wait->claim.serial)
+        after = after->prev;
+    gb_list_append(after->next, &wait->of_queue);
+    wait->device = device;
+    wait->waits_for = waits_for;
 }
 
 void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
                        enum gb_tier_kind lacks)
 {
-    if (!in_queue(wait, device) || wait->need == 0) {
-        leave_queue(wait);
-        wait->device = device;
-        enter_queue(wait, &device->waits);
-    }
+    enter_queue(wait, device, FOR_SPACE);
     wait->need = bytes ? bytes : 1;
     wait->comes = comes;
     claim(wait, lacks);
@@ -215,21 +221,13 @@ void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t 
 
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
 {
-    if (!in_queue(wait, device) || wait->driver_since == 0) {
-        leave_queue(wait);
-        wait->device = device;
-        enter_queue(wait, &device->expecting);
-    }
+    enter_queue(wait, device, FOR_DRIVER);
     wait->driver_since = since_ms;
 }
 
 void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks)
 {
-    if (!in_queue(wait, device) || wait->need > 0 || wait->driver_since > 0) {
-        leave_queue(wait);
-        wait->device = device;
-        enter_queue(wait, &device->expecting);
-    }
+    enter_queue(wait, device, FOR_TIER);
     claim(wait, lacks);
 }
 
@@ -241,6 +239,7 @@ uint64_t gb_wait_driver_since(const struct gb_wait *wait)
 void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage)
 {
     leave_queue(wait);
+    wait->waits_for = FOR_MOVE;
     gb_list_append(&storage->waits, &wait->of_queue);
 }
 
@@ -319,36 +318,6 @@ void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
     }
 }
 
-static void run_list(struct gb_device *device, struct gb_link *turn)
-{
-    while (!gb_list_empty(turn)) {
-        struct gb_wait *wait = GB_CONTAINER(turn->next, struct gb_wait, of_queue);
-
-        gb_list_remove(&wait->of_queue);
-        enter_queue(wait, &device->expecting);
-        if (!gb_methods_retry(wait, false))
-            gb_making_tried(&wait->making);
-    }
-}
-
-/* Every one once, and first those whose memory was made: it is kept for them until then, and an older one
-   that lacks more would wait for it in vain. */
-static void run_expecting(struct gb_device *device)
-{
-    struct gb_link made, others;
-
-    gb_list_init(&made);
-    gb_list_init(&others);
-    while (!gb_list_empty(&device->expecting)) {
-        struct gb_wait *wait = GB_CONTAINER(device->expecting.next, struct gb_wait, of_queue);
-
-        gb_list_remove(&wait->of_queue);
-        gb_list_append(wait->making.made ? &made : &others, &wait->of_queue);
-    }
-    run_list(device, &made);
-    run_list(device, &others);
-}
-
 /* Whether `bytes` may pass a request that waits. */
 static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
 {
@@ -359,8 +328,15 @@ static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait
 
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
 {
-    return !gb_list_empty(&device->waits) &&
-           GB_CONTAINER(device->waits.next, const struct gb_wait, of_queue) != wait;
+    GB_LIST_EACH(&device->waits, link) {
+        const struct gb_wait *other = wait_of(link);
+
+        if (other == wait)
+            return false;
+        if (other->waits_for == FOR_SPACE)
+            return true;
+    }
+    return false;
 }
 
 bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes)
@@ -369,9 +345,9 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
 
     *comes = true;
     GB_LIST_EACH(&device->waits, link) {
-        const struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
+        const struct gb_wait *wait = wait_of(link);
 
-        if (lets_pass(device, wait, bytes))
+        if (wait->waits_for != FOR_SPACE || lets_pass(device, wait, bytes))
             continue;
         passes = false;
         *comes &= wait->comes;
@@ -379,30 +355,79 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
     return passes;
 }
 
-/* In order of arrival; who comes after one that has to wait longer is tried if it may pass it. */
-static void run_device(struct gb_device *device)
+/* Of two requests that wait for space, the one that is harder to pass. */
+static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wait *b)
 {
-    const struct gb_wait *waiting = NULL; /* the one that is hardest to pass */
+    if (!a || b->comes)
+        return b;
+    return !a->comes && b->need > a->need ? b : a;
+}
 
-    device->space_changed = false;
-    run_expecting(device);
+/* Tries a request, and gives up what was made for it if that did not do. True if it was answered. */
+static bool try_wait(struct gb_wait *wait)
+{
+    if (gb_methods_retry(wait, false))
+        return true;
+    gb_making_tried(&wait->making);
+    return false;
+}
+
+/* Tries the requests whose memory was made: it is kept for them until then, and an older request that
+   lacks more would wait for it in vain. */
+static void try_made(struct gb_device *device)
+{
+    GB_LIST_EACH(&device->waits, link)
+        if (wait_of(link)->making.made)
+            try_wait(wait_of(link));
+}
+
+/* Goes on with a device's round, or begins one. */
+static void run_device(struct gb_device *device, uint64_t until)
+{
+    const struct gb_wait *waiting = NULL; /* the hardest to pass of those so far */
+
+    if (device->tried == 0)
+        device->space_changed = false;
+    try_made(device);
     GB_LIST_EACH(&device->waits, link) {
-        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_queue);
+        struct gb_wait *wait = wait_of(link);
+        bool blocked =
+            wait->waits_for == FOR_SPACE && waiting && !lets_pass(device, waiting, wait->need);
 
-        if (waiting && !lets_pass(device, waiting, wait->need)) {
-            claim(wait, GB_TIERS); /* since it is not tried, it is in nobody's way */
+        if (blocked) {
+            claim(wait, GB_TIERS); /* it is not tried, so it must be in nobody's way */
             continue;
         }
-        if (gb_methods_retry(wait, false) || !in_queue(wait, device) || wait->need == 0)
-            continue;
-        if (!waiting || wait->comes || (!waiting->comes && wait->need > waiting->need))
-            waiting = wait;
+        if (wait->claim.serial > device->tried) {
+            device->tried = wait->claim.serial;
+            if (try_wait(wait))
+                wait = NULL;
+            if (uv_hrtime() >= until)
+                return;
+        }
+        if (wait && wait->device == device && wait->waits_for == FOR_SPACE)
+            waiting = harder(waiting, wait);
     }
+    device->tried = 0;
+}
+
+static bool has_more(const struct gb_device *device)
+{
+    return (device->space_changed || device->tried > 0) && !gb_list_empty(&device->waits);
+}
+
+bool gb_waits_have_more(const struct gb_server *server)
+{
+    if (!gb_list_empty(&server->waits.woken))
+        return true;
+    for (unsigned i = 0; i < server->device_count; i++)
+        if (has_more(server->devices[i]))
+            return true;
+    return false;
 }
 
 void gb_waits_run(struct gb_server *server, uint64_t until)
 {
-    /* Of many that one name has woken the last may go on turns later. */
     while (!gb_list_empty(&server->waits.woken)) {
         struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
 
@@ -412,8 +437,8 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
             break;
     }
     for (unsigned i = 0; i < server->device_count; i++)
-        if (server->devices[i]->space_changed)
-            run_device(server->devices[i]);
+        if (server->devices[i]->space_changed || server->devices[i]->tried > 0)
+            run_device(server->devices[i], until);
 }
 
 void gb_waits_end_session(struct gb_session *session)

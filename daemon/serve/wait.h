@@ -4,9 +4,14 @@
  * waits for may have come, and for the last time when its time is up. It belongs to its session and
  * ends with it.
  *
- * Who waits for space on a device is served in the order of arrival. A request for fewer bytes may
- * pass one that is held up by what others hold, but only as long as that one is none the later for
- * it: what passed and is still held, and what the older one needs, must fit into the device together.
+ * Each device has one queue, in the order of arrival: of requests that wait for its driver, for its
+ * space, and for room in a tier below it. When something has changed on the device, a *round* tries
+ * the requests in that order. A round that takes longer than its slice of time goes on in the next
+ * turn of the loop, where it stopped.
+ *
+ * A request for fewer bytes may pass an older one that others' leases hold up, but only while the
+ * older one is none the later for it: the requests that passed it and are still held, and the bytes
+ * that the older one needs, must fit into the device together.
  */
 #ifndef GB_WAIT_H
 #define GB_WAIT_H
@@ -51,8 +56,8 @@ uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
    claims room in the tier that it lacks for that (GB_TIERS: none). */
 void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
                        enum gb_tier_kind lacks);
-/* The device's driver, to make memory, since then. Those who wait for it are tried first: they do
-   not stand behind those who may wait for ever, and nobody takes what was made for them. */
+/* The device's driver, to make memory, since then. It does not stand behind requests that wait for
+   space, since these may wait for ever. */
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
 uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
 /* The end of a storage's move. */
@@ -86,9 +91,11 @@ void gb_waits_end(struct gb_waits *waits);
 void gb_waits_name(struct gb_server *server, const struct gb_object *object);
 /* A move of the storage's has ended. */
 void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
-/* Tries what was woken, one at least and then as long as there is time (`until`: of uv_hrtime()), and
-   what waits for space on devices where some was freed, in order. */
+/* Tries requests that were woken, and the rounds of devices on which something has changed: one
+   request of each at least, and then as long as there is time (`until`: of uv_hrtime()). */
 void gb_waits_run(struct gb_server *server, uint64_t until);
+/* Whether a request could be tried now. */
+bool gb_waits_have_more(const struct gb_server *server);
 /* Ends the waits of a session. */
 void gb_waits_end_session(struct gb_session *session);
 

@@ -393,11 +393,7 @@ static void hear(struct player *player)
 /* Whether the loop would not sleep. */
 static bool goes_on(const struct gb_server *server)
 {
-    const struct gb_device *device = server->devices[0];
-
-    return !gb_list_empty(&server->busy) || !gb_list_empty(&server->waits.woken) ||
-           (device->space_changed &&
-            (!gb_list_empty(&device->waits) || !gb_list_empty(&device->expecting))) ||
+    return !gb_list_empty(&server->busy) || gb_waits_have_more(server) ||
            (!hand_jobs.hold && hand_first_job());
 }
 

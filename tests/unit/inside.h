@@ -483,8 +483,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     DEMAND(gb_device_free_bytes(device) + device->used + gb_device_retained(device) +
                device->pinned_by_clients ==
            capacity);
-    DEMAND(!device->space_changed ||
-           (gb_list_empty(&device->waits) && gb_list_empty(&device->expecting)));
+    DEMAND((!device->space_changed && device->tried == 0) || gb_list_empty(&device->waits));
 #undef FOUND
 }
 

@@ -239,6 +239,49 @@ static void test_next_in_line(void **state)
     end();
 }
 
+/* A turn that has time for one request only: the round goes on in the next, and leaves nobody out. */
+static void test_a_round_in_slices(void **state)
+{
+    enum { WAITERS = 20 };
+    struct peer holder, waiters[WAITERS];
+    uint64_t slice;
+    int answered = 0;
+
+    (void)state;
+    begin(small);
+    assert_true(peer_connect(&inside, &holder));
+    expect(&holder, CREATE(1, "a", 8388608, ""), "\"lease\":1");
+    for (int i = 0; i < WAITERS; i++) {
+        assert_true(peer_connect(&inside, &waiters[i]));
+        peer_send(&waiters[i], CREATE(1, "b", 65536, ",\"wait_ms\":60000"));
+        inside_turn(&inside);
+        assert_null(peer_line(&waiters[i]));
+    }
+    slice = inside.server.slice_ns;
+    inside.server.slice_ns = 0;
+    peer_send(&holder, REQUEST(2, "abort", "\"lease\":1") REQUEST(3, "unmap", "\"segments\":[1]"));
+    for (int turns = 0; answered < WAITERS && turns < 40 * WAITERS; turns++) {
+        char *line = peer_line(&waiters[answered]);
+
+        if (!line) {
+            inside_turn(&inside);
+            continue;
+        }
+        assert_non_null(strstr(line, "\"lease\""));
+        free(line);
+        answered++;
+        for (int later = answered + 2; later < WAITERS; later++) /* two at most in a turn */
+            assert_null(peer_line(&waiters[later]));
+    }
+    assert_int_equal(answered, WAITERS);
+    inside.server.slice_ns = slice;
+    inside_check(&inside);
+    for (int i = 0; i < WAITERS; i++)
+        peer_close(&waiters[i]);
+    peer_close(&holder);
+    end();
+}
+
 /* A `register` that waited for space wakes who waits for its name, in the same turn. */
 static void test_registered_late_wakes(void **state)
 {
@@ -563,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_watch_goes_on),
         cmocka_unit_test(test_space_from_a_session_thrown_out),
         cmocka_unit_test(test_next_in_line),
+        cmocka_unit_test(test_a_round_in_slices),
         cmocka_unit_test(test_registered_late_wakes),
         cmocka_unit_test(test_open_many_too_long),
         cmocka_unit_test(test_the_dead_go_first),
