@@ -420,9 +420,6 @@ FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
 # A test named test_no_memory… gets to see, and to refuse, every allocation of what it links.
 NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--wrap=$(function))
 
-# What some tests replace by something of their own.
-WRAP_test_pause := uv_hrtime
-
 # Unit tests reach into everything but the two main()s.
 $(UNIT_TESTS): | $(FAKECUDA)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources

@@ -52,8 +52,6 @@ static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_
 /* What an alias is made of: its source, the text of that one's layout, and of its own. */
 struct aliased {
     struct gb_object *source;
-    uint64_t version;
-    struct gb_json text;
     struct gb_layout layout;
     struct gb_writer writer;
     unsigned mode;
@@ -66,8 +64,6 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
 
     if (r < 0)
         return r;
-    aliased->version = aliased->source->version;
-    aliased->text = gb_object_layout_text(aliased->source);
     r = gb_call_mode(call, &params->mode, aliased->source->mode, &aliased->mode);
     /* Who opens the alias is given the source's segments, which others of its domain share: nobody
        may get there who could not open the source. */
@@ -81,8 +77,8 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
 
 static int narrow(struct gb_call *call, const struct alias_params *params, struct aliased *aliased)
 {
-    int r = gb_layout_read(aliased->text, GB_LAYOUT_REPLY, GB_PARAM("of"), call->pool,
-                           &aliased->layout, &call->error);
+    int r = gb_object_layout(aliased->source, GB_PARAM("of"), call->pool, &aliased->layout,
+                             &call->error);
 
     if (r == 0 && params->columns.text)
         r = narrow_columns(call, params->columns, &aliased->layout);
@@ -91,35 +87,6 @@ static int narrow(struct gb_call *call, const struct alias_params *params, struc
     gb_writer_reset(&aliased->writer);
     if (r == 0)
         gb_layout_write(&aliased->writer, &aliased->layout, GB_LAYOUT_REPLY, call->pool);
-    return r;
-}
-
-/* Others have their turn while it works, on a copy of the text. Should the source not be there any more
-   then, or lie elsewhere, it does all of it again, alone. */
-static int make_layout(struct gb_call *call, const struct alias_params *params,
-                       struct aliased *aliased)
-{
-    uint64_t pauses = call->server->pauses, version;
-    struct gb_json text;
-    int r = find_source(call, params, aliased);
-
-    if (r < 0)
-        return r;
-    text.length = aliased->text.length;
-    text.text = gb_pool_strndup(call->pool, aliased->text.text, text.length);
-    if (!text.text)
-        return gb_call_no_memory(call);
-    version = aliased->version;
-    aliased->text = text;
-    gb_call_share(call, call->pool);
-    r = narrow(call, params, aliased);
-    gb_call_alone(call->pool);
-    if (r < 0 || call->server->pauses == pauses)
-        return r;
-    r = find_source(call, params, aliased);
-    if (r == 0 && (aliased->version != version || aliased->text.length != text.length ||
-                   memcmp(aliased->text.text, text.text, text.length) != 0))
-        r = narrow(call, params, aliased);
     return r;
 }
 
@@ -161,7 +128,9 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     (void)present;
     gb_writer_init(&aliased.writer, 0);
     if (r == 0)
-        r = make_layout(call, params, &aliased);
+        r = find_source(call, params, &aliased);
+    if (r == 0)
+        r = narrow(call, params, &aliased);
     if (r == 0 && !(object = make_alias(call, params, &aliased)))
         r = call->error.code;
     if (r == 0) {

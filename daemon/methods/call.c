@@ -4,44 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/serve/pause.h"
-
 const struct gb_path gb_params_path = {.key = "params"};
-
-/* One that waited is tried in the middle of things. And nobody is served while somebody who is gone holds
-   something. */
-static bool may_pause(const struct gb_call *call)
-{
-    return call->session->serving && !call->server->pausing && !call->wait &&
-           !gb_session_lingers(call->session);
-}
-
-static void pause_call(void *arg)
-{
-    const struct gb_call *call = arg;
-
-    if (!gb_session_lingers(call->session))
-        gb_pause(call->server);
-}
-
-void gb_call_pause(struct gb_call *call)
-{
-    if (may_pause(call))
-        gb_pause(call->server);
-}
-
-void gb_call_share(struct gb_call *call, struct gb_pool *pool)
-{
-    if (!may_pause(call))
-        return;
-    pool->pause = pause_call;
-    pool->pause_arg = call;
-}
-
-void gb_call_alone(struct gb_pool *pool)
-{
-    pool->pause = NULL;
-}
 
 void gb_call_begin_result(struct gb_call *call)
 {
@@ -198,8 +161,6 @@ int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
     for (; gb_json_next(&walk, NULL, &item); index++) {
         struct gb_path path = {.up = GB_PARAM(key), .index = index};
 
-        if (index % GB_CALL_PAUSE_ITEMS == 0)
-            gb_call_pause(call);
         if (one(call, item, &path) < 0 && !first.code)
             first = call->error;
     }

@@ -65,17 +65,6 @@ struct gb_method {
 #define GB_PARAM(key_) (&(const struct gb_path){.up = &gb_params_path, .key = (key_)})
 extern const struct gb_path gb_params_path;
 
-/*
- * A request that takes long lets others have their turn, where it does not matter what they do: while
- * it reads its own text, or between two parts of its work that each stand for themselves. Nothing that
- * it has looked up before may be relied on after. Handlers begin alone.
- */
-#define GB_CALL_PAUSE_ITEMS 32            /* of what it does to many, before each so many */
-void gb_call_pause(struct gb_call *call); /* now, if it is time */
-/* Whenever a long text is read into the pool, until gb_call_alone(). */
-void gb_call_share(struct gb_call *call, struct gb_pool *pool);
-void gb_call_alone(struct gb_pool *pool);
-
 void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
 /* An empty result. */
 int gb_call_empty(struct gb_call *call);

@@ -72,7 +72,6 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
                                      struct gb_unsealed *unsealed)
 {
     struct gb_registry *registry = &call->server->registry;
-    const uint64_t no_version = 0;
     struct gb_object *object;
     struct gb_lease *lease = NULL;
 
@@ -82,7 +81,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
         return NULL;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    if (gb_creation_render(call, object, &unsealed->layout, &no_version) == 0 &&
+    if (gb_creation_render(call, object, &unsealed->layout, 0) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);
     if (!lease) {
@@ -103,8 +102,8 @@ static int create(struct gb_call *call, const struct gb_create_params *params,
     int r = gb_creation_check(call, params, &creation);
 
     if (r == 0)
-        r = gb_creation_layout(call, params, GB_LAYOUT_CREATE, &(*unsealed)->pool,
-                               &(*unsealed)->layout);
+        r = gb_layout_read(params->layout, GB_LAYOUT_CREATE, GB_PARAM("layout"), &(*unsealed)->pool,
+                           &(*unsealed)->layout, &call->error);
     if (r == 0)
         r = gb_layout_measure(&(*unsealed)->layout, &creation.total, &call->error);
     if (r == 0)

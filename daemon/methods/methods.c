@@ -73,7 +73,6 @@ static int handle(struct gb_call *call)
         if (r < 0)
             return r;
     }
-    gb_call_alone(call->pool);
     if (!(method->flags & GB_METHOD_APART))
         gb_sessions_give_back(call->server, UINT64_MAX);
     for (size_t i = 0; i < method->field_count; i++)
@@ -184,7 +183,6 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
     int r;
 
     call_init(&call, session, line, length);
-    gb_call_share(&call, call.pool);
     r = gb_rpc_read_request(line, length, call.pool, &request, &call.error);
     call.id = request.id;
     call.params_text = request.params;
@@ -207,7 +205,6 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
         if (request.id.text || !request.method.text)
             answer(&call, r);
     }
-    gb_call_alone(call.pool);
     if (r != GB_WAITS)
         close_fds(call.fds, call.fd_count);
     return 0;

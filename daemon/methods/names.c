@@ -87,16 +87,11 @@ struct name_walk {
     uint64_t looked;
 };
 
-/* Pauses now and then, after which it looks for its place. NULL at the end. */
-static struct gb_object *next_object(struct gb_call *call, struct name_walk *walk)
+/* NULL at the end. */
+static struct gb_object *next_object(const struct name_walk *walk)
 {
-    uint64_t pauses = call->server->pauses;
     struct gb_object *object;
 
-    if (++walk->looked % GB_CALL_PAUSE_ITEMS == 0)
-        gb_call_pause(call);
-    if (call->server->pauses != pauses)
-        walk->next = gb_names_lower(walk->names, walk->last, walk->last_length, true);
     if (!walk->next)
         return NULL;
     object = GB_CONTAINER(walk->next, struct gb_object, index);
@@ -111,6 +106,7 @@ static void pass(struct name_walk *walk, const struct gb_object *object)
     walk->last_length = object->name_length;
     memcpy(walk->last, object->name, object->name_length);
     walk->next = gb_names_next(walk->next);
+    walk->looked++;
 }
 
 static int handle_list(struct gb_call *call, const void *p, uint64_t present)
@@ -130,7 +126,7 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
     walk.next = gb_names_lower(walk.names, first.text, first.length, params->cursor.text != NULL);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
-    while ((object = next_object(call, &walk)) && count < limit && walk.looked <= LOOK_LIMIT) {
+    while ((object = next_object(&walk)) && count < limit && walk.looked <= LOOK_LIMIT) {
         pass(&walk, object);
         if (!gb_session_may_read(call->session, object))
             continue;

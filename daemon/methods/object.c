@@ -60,17 +60,6 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
     return r;
 }
 
-int gb_creation_layout(struct gb_call *call, const struct gb_create_params *params,
-                       enum gb_layout_form form, struct gb_pool *pool, struct gb_layout *layout)
-{
-    int r;
-
-    gb_call_share(call, pool);
-    r = gb_layout_read(params->layout, form, GB_PARAM("layout"), pool, layout, &call->error);
-    gb_call_alone(pool);
-    return r < 0 ? r : gb_object_check_name(call, &params->name, params->replace);
-}
-
 static int add_bytes(struct gb_buffer *buffer, void *arg)
 {
     *(uint64_t *)arg += buffer->bytes;
@@ -106,16 +95,14 @@ void gb_object_goes_with(struct gb_session *session, struct gb_object *object)
 }
 
 int gb_creation_render(struct gb_call *call, struct gb_object *object,
-                       const struct gb_layout *layout, const uint64_t *version)
+                       const struct gb_layout *layout, uint64_t version)
 {
     struct gb_writer writer;
     int r;
 
     gb_writer_init(&writer, 0);
-    gb_call_share(call, call->pool);
     gb_layout_write(&writer, layout, GB_LAYOUT_REPLY, call->pool);
-    gb_call_alone(call->pool);
-    r = gb_object_render(object, &writer, *version, &call->error);
+    r = gb_object_render(object, &writer, version, &call->error);
     gb_writer_end(&writer);
     return r;
 }
@@ -123,10 +110,7 @@ int gb_creation_render(struct gb_call *call, struct gb_object *object,
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace)
 {
     struct gb_registry *registry = &call->server->registry;
-    struct gb_string name = {object->name, object->name_length};
 
-    if (r == 0)
-        r = gb_object_check_name(call, &name, replace);
     if (r == 0)
         r = gb_registry_publish(registry, object, replace, gb_now_ms(), &call->error);
     if (r < 0) {

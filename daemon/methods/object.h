@@ -35,16 +35,10 @@ int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, boo
 /* Checks all parameters but the layout and the handles. */
 int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
                       struct gb_creation *creation);
-/* Reads the layout into the pool. It may be long: the name may have been taken since it was checked, and
-   is checked again. */
-int gb_creation_layout(struct gb_call *call, const struct gb_create_params *params,
-                       enum gb_layout_form form, struct gb_pool *pool, struct gb_layout *layout);
 /* The object is withdrawn when the session ends, unless it is settled before. */
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object);
-/* Renders the object, with the version that is there when the layout has been written. A long layout takes
-   long: names may have been taken, and got new versions, since. The object is to be nobody's but this
-   session's until then. */
+/* Renders the object with the version that it will get. */
 int gb_creation_render(struct gb_call *call, struct gb_object *object,
-                       const struct gb_layout *layout, const uint64_t *version);
+                       const struct gb_layout *layout, uint64_t version);
 
 #endif

@@ -146,46 +146,23 @@ static void write_no_room(struct gb_call *call, struct gb_writer *list)
     write_entry_error(call, list);
 }
 
-/* What a request for many names has got so far. */
-struct opening {
-    struct gb_segments segments;
-    struct gb_lease **leases;
-    size_t count;
-    uint64_t hits, misses; /* that were counted */
-};
-
-static void undo(struct gb_call *call, struct opening *opening)
-{
-    while (opening->count > 0)
-        gb_lease_end(&call->server->registry, opening->leases[--opening->count]);
-    gb_segments_forget(call, &opening->segments, 0);
-    call->server->metrics.hits -= opening->hits;
-    call->server->metrics.misses -= opening->misses;
-}
-
 /* One entry: a lease and its object, or why not. `left` names come after it. False if the message has
    no room for it. */
 static bool open_entry(struct gb_call *call, const struct open_params *params,
-                       const struct gb_string *name, bool all, size_t left, struct opening *opening)
+                       const struct gb_string *name, bool all, size_t left,
+                       struct gb_segments *segments)
 {
     struct gb_writer *list = call->writer;
-    const struct gb_metrics *metrics = &call->server->metrics;
-    uint64_t hits = metrics->hits, misses = metrics->misses;
-    unsigned segments = opening->segments.count;
+    unsigned count = segments->count;
     struct gb_lease *lease = NULL;
     size_t before = list->length;
 
-    write_entry(call, params, name, all, &opening->segments, &lease, list);
-    opening->hits += metrics->hits - hits;
-    opening->misses += metrics->misses - misses;
-    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes)) {
-        if (lease)
-            opening->leases[opening->count++] = lease;
+    write_entry(call, params, name, all, segments, &lease, list);
+    if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes))
         return true;
-    }
     if (lease)
         gb_lease_end(&call->server->registry, lease);
-    gb_segments_forget(call, &opening->segments, segments);
+    gb_segments_forget(call, segments, count);
     list->length = before;
     write_no_room(call, list);
     return false;
@@ -237,25 +214,11 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
     return waits;
 }
 
-/* Whether a name, in a pause, went away that was there before, or its content did. */
-static bool has_gone(struct gb_call *call, const struct open_params *params,
-                     const struct gb_string *name)
-{
-    struct gb_object *object;
-
-    if (gb_call_find(call, name, &object) < 0)
-        return params->wait_ms > 0;
-    return !object->storage->resident;
-}
-
-/* Opens all, pausing, in which case everything is there as far as can be told without a pause. False,
-   with nothing changed, if that turns out to be so no longer. */
-static bool open_entries(struct gb_call *call, const struct open_params *params,
-                         const struct gb_string *names, size_t count, bool all, bool pauses,
-                         struct opening *opening)
+static void open_entries(struct gb_call *call, const struct open_params *params,
+                         const struct gb_string *names, size_t count, bool all,
+                         struct gb_segments *segments)
 {
     struct gb_writer *list = call->writer;
-    uint64_t before = call->server->pauses;
     bool room = true;
 
     gb_writer_reset(list);
@@ -263,72 +226,43 @@ static bool open_entries(struct gb_call *call, const struct open_params *params,
         gb_rpc_begin_result(list, call->id, 0);
     GB_WRITE_LITERAL(list, "{\"objects\":[");
     for (size_t i = 0; i < count; i++) {
-        if (pauses && i % GB_CALL_PAUSE_ITEMS == 0)
-            gb_call_pause(call);
-        if (call->server->pauses != before && has_gone(call, params, &names[i])) {
-            undo(call, opening);
-            return false;
-        }
         if (i > 0)
             gb_write_char(list, ',');
         if (room)
-            room = open_entry(call, params, &names[i], all, count - i - 1, opening);
+            room = open_entry(call, params, &names[i], all, count - i - 1, segments);
         else
             write_no_room(call, list); /* not tried: one after another could be written in vain */
     }
-    return true;
 }
 
 /* After the entries, since only now it is known how many descriptors come along. */
-static int end_answer(struct gb_call *call, const struct opening *opening)
+static int end_answer(struct gb_call *call, const struct gb_segments *segments)
 {
     GB_WRITE_LITERAL(call->writer, "],");
-    gb_segments_write(call->writer, &opening->segments);
+    gb_segments_write(call->writer, segments);
     gb_write_char(call->writer, '}');
     if (call->reply_fd_count > 0)
         gb_write_format(call->writer, ",\"fds\":%u", call->reply_fd_count);
     return GB_DONE;
 }
 
-/* Whether everything can be opened without waiting, as far as can be told with pauses. */
-static bool seem_ready(struct gb_call *call, const struct open_params *params,
-                       const struct gb_string *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i % GB_CALL_PAUSE_ITEMS == 0)
-            gb_call_pause(call);
-        if (has_gone(call, params, &names[i]))
-            return false;
-    }
-    return true;
-}
-
 static int open_names(struct gb_call *call, const struct open_params *params, bool all)
 {
-    struct opening opening = {.count = 0};
+    struct gb_segments segments = {.count = 0};
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r;
+    int r = gb_call_strings(call, params->names, "names", &names, &count);
 
-    gb_call_share(call, call->pool);
-    r = gb_call_strings(call, params->names, "names", &names, &count);
-    gb_call_alone(call->pool);
     if (r < 0)
         return r;
-    opening.leases = gb_pool_alloc(call->pool, count * sizeof(struct gb_lease *));
-    if (!opening.leases)
-        return gb_call_no_memory(call);
-    if (seem_ready(call, params, names, count) &&
-        open_entries(call, params, names, count, all, true, &opening))
-        return end_answer(call, &opening);
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
         call->server->metrics.misses += !call->wait;
         return gb_call_wait_names(call, names, count, params->wait_ms);
     }
     if (restore_names(call, params, names, count))
         return GB_WAITS;
-    open_entries(call, params, names, count, all, false, &opening);
-    return end_answer(call, &opening);
+    open_entries(call, params, names, count, all, &segments);
+    return end_answer(call, &segments);
 }
 
 static int handle_open(struct gb_call *call, const void *p, uint64_t present)

@@ -91,7 +91,8 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
 
     (void)present;
     if (r == 0)
-        r = gb_creation_layout(call, params, GB_LAYOUT_REGISTER, call->pool, &layout);
+        r = gb_layout_read(params->layout, GB_LAYOUT_REGISTER, GB_PARAM("layout"), call->pool,
+                           &layout, &call->error);
     if (r == 0)
         r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
     if (r == 0)
@@ -111,7 +112,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
         gb_object_goes_with(call->session, object);
     object->evict = creation.evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    r = gb_creation_render(call, object, &layout, &call->server->registry.next_version);
+    r = gb_creation_render(call, object, &layout, call->server->registry.next_version);
     return gb_object_publish(call, object, r, params->replace);
 }
 

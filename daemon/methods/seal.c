@@ -119,13 +119,10 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
 static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
 {
     struct named_columns columns;
-    int r;
+    int r = sort_columns(call, layout, &columns);
 
-    gb_call_share(call, call->pool);
-    r = sort_columns(call, layout, &columns);
     for (int set = 0; r == 0 && set < 2; set++)
         r = read_null_counts(call, object, layout, &columns, set);
-    gb_call_alone(call->pool);
     return r;
 }
 
@@ -164,9 +161,7 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     if (r == 0 && params->null_counts.text)
         r = set_null_counts(call, params->null_counts, &unsealed->layout);
     if (r == 0)
-        r = gb_creation_render(call, object, &unsealed->layout, &registry->next_version);
-    if (r == 0)
-        r = gb_object_check_name(call, &name, unsealed->replace);
+        r = gb_creation_render(call, object, &unsealed->layout, registry->next_version);
     if (r == 0)
         r = read_ready(call, &params->ready, &ready);
     if (r < 0)

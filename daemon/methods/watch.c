@@ -181,7 +181,7 @@ static void tell_existing(struct gb_watch *watch)
 
 void gb_watches_pump(struct gb_session *session)
 {
-    if (session->ended || session->unsynced == 0)
+    if (gb_session_has_ended(session) || session->unsynced == 0)
         return;
     GB_LIST_EACH(&session->watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);

@@ -12,7 +12,7 @@
 /* When the loop has forgotten it, and nothing of what it held is left. */
 static void free_session(struct gb_session *session)
 {
-    if (!session->closed || gb_list_linked(&session->leaving))
+    if (session->state != GB_SESSION_CLOSED || gb_list_linked(&session->leaving))
         return;
     free(session->groups);
     free(session->client);
@@ -23,7 +23,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct gb_session *session = handle->data;
 
-    session->closed = true;
+    gb_session_become(session, GB_SESSION_CLOSED);
     free_session(session);
 }
 
@@ -45,14 +45,15 @@ static void leave(struct gb_session *session)
         gb_list_append(&session->server->leaving, &session->leaving);
 }
 
-/* Some of what a session held that has ended, or is late and has no use for what it may read. True if that
-   was the last. */
+/* Gives back some leases and mappings of a session that has ended, or that is draining: then only what it
+   can read. True if that was the last. */
 static bool give_back_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     unsigned most = GB_SESSION_LEAVES_ITEMS;
 
-    most -= gb_holder_end_some(&server->registry, &session->holder, session->ended, most);
+    most -= gb_holder_end_some(&server->registry, &session->holder, gb_session_has_ended(session),
+                               most);
     most -= gb_mapper_end_some(&server->store, &session->mapper, most);
     if (most == 0)
         return false;
@@ -66,7 +67,7 @@ void gb_sessions_give_back(struct gb_server *server, uint64_t until)
     GB_LIST_EACH(&server->leaving, link) {
         struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
-        if (session->serving)
+        if (session == server->serving)
             continue; /* it is using them */
         while (!give_back_some(session))
             if (until != UINT64_MAX && uv_hrtime() >= until)
@@ -78,9 +79,9 @@ void gb_session_end(struct gb_session *session, const char *why)
 {
     struct gb_server *server = session->server;
 
-    if (session->ended)
+    if (gb_session_has_ended(session))
         return;
-    session->ended = true;
+    gb_session_become(session, GB_SESSION_LEAVING);
     gb_log(GB_LOG_DEBUG, "session ended", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_TEXT("why", why),
            GB_LOG_NUMBER("leases", session->holder.count));
@@ -92,8 +93,6 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);
     gb_list_remove(&session->dirty);
-    gb_list_remove(&session->modest);
-    gb_list_remove(&session->gone);
     server->session_count--;
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;
@@ -108,10 +107,16 @@ void gb_session_end(struct gb_session *session, const char *why)
     give_back_some(session);
 }
 
-/* ---- who has hung up ---- */
+/* ---- after the peer has hung up ---- */
 
-/* Whether little is left to be served before it ends. */
-static bool ends_briefly(const struct gb_session *session)
+/* Whether its input may finish something that others wait for. */
+static bool has_unfinished(const struct gb_session *session)
+{
+    return session->unsealed > 0 || !gb_list_empty(&session->produced);
+}
+
+/* Whether what is left of its input is short enough to be served at once. */
+static bool has_little_input(const struct gb_session *session)
 {
     const struct gb_frame *in = &session->conn.in;
     int unread = 0;
@@ -120,131 +125,79 @@ static bool ends_briefly(const struct gb_session *session)
            in->partial_length - in->partial_start + (size_t)unread <= GB_SESSION_LAST_BYTES;
 }
 
-static void note_gone(struct gb_session *session)
+/* The rest of its input is served later, in slices. What it can only read, also what its input has opened
+   since, is of no use to it. */
+static void put_off_rest(struct gb_session *session)
 {
-    session->hung_up = true;
-    if (!gb_list_linked(&session->gone))
-        gb_list_append(&session->server->gone, &session->gone);
-}
-
-/* What it may still be about to finish: others wait for that. */
-static bool has_unfinished(const struct gb_session *session)
-{
-    return session->unsealed > 0 || !gb_list_empty(&session->produced);
-}
-
-static bool holds_reads(const struct gb_session *session)
-{
-    return session->holder.count > session->unsealed || !gb_list_empty(&session->mapper.mappings) ||
-           !gb_list_empty(&session->watches) || !gb_list_empty(&session->waits);
-}
-
-bool gb_session_lingers(const struct gb_session *session)
-{
-    if (!session->hung_up)
-        return false;
-    return has_unfinished(session) ||
-           ((session->serving || !session->late) && holds_reads(session));
-}
-
-/* The rest of what it sent is served later, in slices, like what others send. What it may only read it has
-   no use for. */
-static void make_late(struct gb_session *session)
-{
-    session->late = session->behind = session->busy = true;
-    session->throttled = false;
-    gb_list_remove(&session->modest);
+    if (session->state != GB_SESSION_DRAINING)
+        gb_session_become(session, GB_SESSION_DRAINING);
+    session->input = GB_INPUT_KEPT;
+    session->busy = true;
     gb_waits_end_session(session);
     gb_watches_end_session(session);
     leave(session);
     gb_session_put_off(session);
 }
 
-/* Receives and serves what has come until that is over, or the time. */
+/* Receives and serves what has come until that is over, or the time. Replies are sent as far as the
+   socket takes them: a peer that has only closed its sending side still reads. */
 static void drain_until(struct gb_session *session, uint64_t until)
 {
-    struct gb_server *server = session->server;
+    struct gb_conn *conn = &session->conn;
+    char *scratch = session->server->desk.end_scratch;
     ssize_t n = 1;
 
-    if (!server->pausing)
-        server->pause_at_ns = uv_hrtime() + server->pause_ns;
     do {
-        if (!session->behind)
-            n = gb_conn_receive(&session->conn, server->desk.end_scratch, GB_SCRATCH_BYTES);
-        gb_frame_begin(&session->conn.in, server->desk.end_scratch,
-                       !session->behind && n > 0 ? (size_t)n : 0);
+        if (session->input == GB_INPUT_WANTED)
+            n = gb_conn_receive(conn, scratch, GB_SCRATCH_BYTES);
+        gb_frame_begin(&conn->in, scratch,
+                       session->input == GB_INPUT_WANTED && n > 0 ? (size_t)n : 0);
         do {
-            session->throttled = false;
             gb_session_serve_lines(session, until);
             gb_session_flush(session, SIZE_MAX);
-        } while (!session->ended && session->throttled && !session->deaf && !session->behind);
-    } while (n > 0 && !session->ended && !session->behind);
+        } while (!gb_session_has_ended(session) && session->input == GB_INPUT_THROTTLED &&
+                 uv_hrtime() < until);
+    } while (!gb_session_has_ended(session) && session->input == GB_INPUT_WANTED && n > 0);
 }
 
-/* A peer that has only closed its sending side still gets its replies, as far as its socket takes
-   them now. */
-static void drain(struct gb_session *session)
+void gb_session_drain(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    uint64_t ns = session->late ? server->slice_ns / 2 : server->drain_ns;
+    struct gb_session *before = server->serving;
+    uint64_t ns = session->state == GB_SESSION_DRAINING ? server->slice_ns / 2 : server->drain_ns;
 
-    session->hung_up = session->serving = true;
+    server->serving = session;
     drain_until(session, uv_hrtime() + ns);
-    session->serving = false;
-    if (session->ended)
+    server->serving = before;
+    if (gb_session_has_ended(session))
         return;
-    if (session->behind)
-        make_late(session);
-    else
+    if (session->input == GB_INPUT_WANTED)
         gb_session_end(session, "the peer hung up");
-}
-
-/* Ends it, at once or later. False if neither can be. */
-static bool try_to_end(struct gb_session *session)
-{
-    bool pausing = session->server->pausing;
-
-    if (session->serving || session->late) /* it goes on, and ends then */
-        return !pausing || !gb_session_lingers(session);
-    if (ends_briefly(session) || (has_unfinished(session) && !pausing))
-        drain(session);
-    else if (has_unfinished(session))
-        return false;
     else
-        make_late(session);
-    return true;
+        put_off_rest(session);
 }
 
-bool gb_session_see_off(struct gb_session *session)
+void gb_session_see_off(struct gb_session *session)
 {
-    if (try_to_end(session))
-        return true;
-    note_gone(session);
-    return false;
+    if (session->state == GB_SESSION_OPEN)
+        gb_session_become(session, GB_SESSION_HUNG_UP);
+    /* One that is being served is seen off afterwards; one that drains ends then. */
+    if (session == session->server->serving || session->state != GB_SESSION_HUNG_UP)
+        return;
+    if (has_little_input(session) || has_unfinished(session))
+        gb_session_drain(session);
+    else
+        put_off_rest(session);
 }
 
-bool gb_sessions_end_hung_up(struct gb_server *server)
+void gb_sessions_end_hung_up(struct gb_server *server)
 {
     struct epoll_event events[64];
     int count;
 
     do {
         count = epoll_wait(server->ends_fd, events, 64, 0);
-        for (int i = 0; i < count; i++)
-            note_gone(events[i].data.ptr);
+        for (int i = 0; i < count; i++) /* none is freed before the loop's next turn */
+            gb_session_see_off(events[i].data.ptr);
     } while (count == 64);
-    while (!gb_list_empty(&server->gone)) {
-        struct gb_session *session = GB_CONTAINER(server->gone.next, struct gb_session, gone);
-
-        gb_list_remove(&session->gone);
-        if (!gb_session_see_off(session))
-            return false;
-    }
-    return true;
-}
-
-void gb_session_serve_late(struct gb_session *session)
-{
-    gb_sessions_end_hung_up(session->server);
-    drain(session);
 }

@@ -6,18 +6,19 @@
 
 /* ---- session.c ---- */
 
+/* Changes its state, and logs that. */
+void gb_session_become(struct gb_session *session, enum gb_session_state state);
 /* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
-   rest is kept for later. `until`: of uv_hrtime(). */
+   rest is kept for later: see session->input. `until`: of uv_hrtime(). */
 void gb_session_serve_lines(struct gb_session *session, uint64_t until);
 /* What it has sent is kept; it goes on in its next turn. */
 void gb_session_put_off(struct gb_session *session);
 
 /* ---- departure.c ---- */
 
-/* Ends one whose peer has hung up, at once or later. False if neither can be, in a pause, since it holds
-   what nobody is to see: it is tried again. */
-bool gb_session_see_off(struct gb_session *session);
-/* A slice of what one sent that is late. */
-void gb_session_serve_late(struct gb_session *session);
+/* Serves what a session whose peer has hung up has sent, and ends it, or lets it drain. */
+void gb_session_see_off(struct gb_session *session);
+/* Serves a slice of what a draining session sent. */
+void gb_session_drain(struct gb_session *session);
 
 #endif

@@ -15,7 +15,6 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/watch.h"
-#include "daemon/serve/pause.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 #define TICK_MS 1000
@@ -332,11 +331,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
     gb_list_init(&server->busy);
-    gb_list_init(&server->modest);
-    gb_list_init(&server->gone);
     gb_list_init(&server->leaving);
     server->slice_ns = GB_SESSION_SLICE_NS;
-    server->pause_ns = GB_PAUSE_NS;
     server->drain_ns = GB_SESSION_DRAIN_NS;
     gb_list_init(&server->dirty);
     gb_list_init(&server->watches);
@@ -350,7 +346,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
     server->counts = calloc(gb_method_count(), sizeof(*server->counts));
-    if (!make_desk(&server->desk) || !make_desk(&server->spare_desk) || !server->counts ||
+    if (!make_desk(&server->desk) || !server->counts ||
         !gb_metrics_init(&server->metrics, config->http || config->trace))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     r = make_devices(server, error);
@@ -605,7 +601,6 @@ void gb_server_end(struct gb_server *server)
     if (server->spare_fd >= 0)
         close(server->spare_fd);
     end_desk(&server->desk);
-    end_desk(&server->spare_desk);
     gb_writer_end(&server->event_writer);
     gb_metrics_end(&server->metrics);
     free(server->counts);

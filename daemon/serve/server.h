@@ -5,7 +5,6 @@
  * One turn of the loop: libuv polls; the callbacks only note which sessions have something to read
  * or room to write; then, before the loop polls again, serve() receives from each once and answers.
  * Who sends more than can be served in a slice of time goes on in later turns, behind those who do not.
- * A request that takes long itself lets others in between (pause.h).
  * Between receiving from a session and serving what was received it looks whether another session
  * has ended, and ends that one first: a request is never served while a lease is held by somebody
  * who was gone when it was sent (docs/PROTOCOL.md, rule 1).
@@ -37,7 +36,7 @@ struct gb_method;
 struct gb_desk {
     struct gb_pool pool;
     struct gb_writer writer, list_writer;
-    char *scratch, *end_scratch; /* received bytes; of a session that has ended */
+    char *scratch, *end_scratch; /* received bytes; of a session whose peer has hung up */
 };
 
 struct gb_method_count {
@@ -64,14 +63,13 @@ struct gb_server {
 
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
-    struct gb_link ready;  /* with something to receive or room to send */
-    struct gb_link busy;   /* the same, but busy: after the others, and not all of them in a turn */
-    uint64_t slice_ns;     /* of a session, a turn; a quarter for all busy ones, and for waits */
-    struct gb_link dirty;  /* with output to send at the end of the turn */
-    struct gb_link walks;  /* struct gb_walk: over the sessions */
-    struct gb_link modest; /* who asked for little when last served; the latest first */
-    struct gb_link gone;   /* who has hung up and is to be drained */
-    struct gb_link leaving; /* who has ended, or is late: what it held goes back piece by piece */
+    struct gb_link ready; /* with something to receive or room to send */
+    struct gb_link busy;  /* the same, but busy: after the others, and not all of them in a turn */
+    uint64_t slice_ns;    /* of a session, a turn; a quarter for all busy ones, and for waits */
+    struct gb_link dirty; /* with output to send at the end of the turn */
+    struct gb_link walks; /* struct gb_walk: over the sessions */
+    struct gb_link leaving;     /* sessions that give back what they held piece by piece */
+    struct gb_session *serving; /* the session whose request is at hand; NULL: none */
     uint64_t session_count, next_session;
 
     struct gb_deadlines timers; /* of struct gb_timer */
@@ -85,13 +83,9 @@ struct gb_server {
     struct gb_link watches; /* of all sessions */
     uint64_t next_watch;
 
-    struct gb_desk desk, spare_desk; /* the other is for those who are served in a pause */
+    struct gb_desk desk;
     struct gb_writer event_writer;
-    uint64_t drain_ns;    /* for what somebody had sent who is gone */
-    uint64_t pause_ns;    /* between two pauses */
-    uint64_t pauses;      /* in which somebody was served */
-    bool pausing;         /* a request in the middle of which others are served */
-    uint64_t pause_at_ns; /* of uv_hrtime(): when the request at hand is to pause */
+    uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 
     uint64_t started_ms;
     struct gb_events event_feed;

@@ -9,7 +9,21 @@
 
 #include "daemon/methods/methods.h"
 #include "daemon/methods/watch.h"
-#include "daemon/serve/pause.h"
+
+static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
+
+void gb_session_become(struct gb_session *session, enum gb_session_state state)
+{
+    gb_log(GB_LOG_DEBUG, "session state", GB_LOG_NUMBER("session", session->id),
+           GB_LOG_TEXT("from", state_names[session->state]), GB_LOG_TEXT("to", state_names[state]));
+    session->state = state;
+}
+
+static void note_hung_up(struct gb_session *session)
+{
+    if (session->state == GB_SESSION_OPEN)
+        gb_session_become(session, GB_SESSION_HUNG_UP);
+}
 
 static void queue(struct gb_session *session)
 {
@@ -27,7 +41,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     if (status < 0) {
         /* The peer has hung up without reading all; what it has sent is still to be served. The loop's
            library polls no more after an error, so that nothing else would tell. */
-        session->hung_up = true;
+        note_hung_up(session);
         session->poll_events = 0;
     } else if (gb_list_linked(&session->ready)) {
         /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the loop
@@ -42,11 +56,12 @@ static void on_poll(uv_poll_t *handle, int status, int events)
    room: telling a watch what exists, or serving lines that were kept. */
 static void poll_for(struct gb_session *session)
 {
-    bool waits = gb_conn_has_output(&session->conn) || session->throttled || session->unsynced > 0;
-    bool listens = !session->throttled && !session->behind;
+    bool waits = gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
+                 session->input == GB_INPUT_THROTTLED;
+    bool listens = session->input == GB_INPUT_WANTED;
     int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
 
-    if (session->ended || events == session->poll_events)
+    if (gb_session_has_ended(session) || events == session->poll_events)
         return;
     session->poll_events = events;
     uv_poll_start(&session->poll, events, on_poll);
@@ -202,7 +217,7 @@ void gb_session_flush(struct gb_session *session, size_t most)
 {
     int r;
 
-    if (session->ended)
+    if (gb_session_has_ended(session))
         return;
     if (session->doomed) {
         gb_session_end(session, session->doomed);
@@ -214,10 +229,12 @@ void gb_session_flush(struct gb_session *session, size_t most)
     charge(session);
     if (r == 0 || r == 1)
         poll_for(session);
-    else if (r == GPUBUF_E_CLOSED) /* what it sent before is still to be served */
-        session->hung_up = session->deaf = true;
-    else
+    else if (r != GPUBUF_E_CLOSED)
         gb_session_end(session, "sending failed");
+    else { /* its input is still to be served */
+        session->deaf = true;
+        note_hung_up(session);
+    }
 }
 
 /* Notes why the session must end; it ends when nobody is in the middle of walking over it. */
@@ -233,7 +250,7 @@ static bool may_send(struct gb_session *session, const struct gb_writer *message
 {
     if (message->failed)
         doom(session, "out of memory");
-    if (!session->ended && !session->doomed && !session->deaf)
+    if (!gb_session_has_ended(session) && !session->doomed && !session->deaf)
         return true;
     for (unsigned i = 0; i < count; i++)
         close(fds[i]);
@@ -258,7 +275,7 @@ static void note_queued(struct gb_session *session, int r)
 
 static void note_dirty(struct gb_session *session)
 {
-    if (!session->ended && !gb_list_linked(&session->dirty))
+    if (!gb_session_has_ended(session) && !gb_list_linked(&session->dirty))
         gb_list_append(&session->server->dirty, &session->dirty);
 }
 
@@ -281,6 +298,27 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
 
 /* ---- serving ---- */
 
+static bool has_unread_output(const struct gb_session *session)
+{
+    return gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+}
+
+/* After a request was served: whether the next may be, too. */
+static enum gb_session_input next_input(struct gb_session *session)
+{
+    if (!gb_session_has_ended(session) && has_unread_output(session)) {
+        gb_session_flush(session, GB_SESSION_SEND_BYTES);
+        if (!session->deaf && has_unread_output(session))
+            return GB_INPUT_THROTTLED;
+    }
+    return session->busy && gb_frame_has_line(&session->conn.in) ? GB_INPUT_KEPT : GB_INPUT_WANTED;
+}
+
+static bool may_go_on(const struct gb_session *session)
+{
+    return !gb_session_has_ended(session) && !session->doomed && session->input == GB_INPUT_WANTED;
+}
+
 void gb_session_serve_lines(struct gb_session *session, uint64_t until)
 {
     unsigned lines = 0;
@@ -288,34 +326,28 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     size_t length;
     int r = 0;
 
-    session->behind = session->busy = false;
+    session->input = GB_INPUT_WANTED;
+    session->busy = false;
     gb_metrics_begin(&session->server->metrics);
-    while (!session->ended && !session->doomed && !session->throttled && !session->behind &&
-           (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
-        gb_timer_cancel(&session->server->timers,
-                        &session->half_line); /* each line has its own time */
+    while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
+        gb_timer_cancel(&session->server->timers, &session->half_line); /* each line has its own */
         if (gb_methods_serve(session, line, length) < 0) {
             gb_session_flush(session, SIZE_MAX);
             gb_session_end(session, "its messages and descriptors are out of step");
             return;
         }
-        if (!session->ended && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES) {
-            gb_session_flush(session, GB_SESSION_SEND_BYTES);
-            session->throttled =
-                !session->deaf && gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
-        }
         session->busy = uv_hrtime() >= until;
-        session->behind = session->busy && gb_frame_has_line(&session->conn.in);
+        session->input = next_input(session);
         lines++;
     }
     session->busy |= lines == 0 || lines > GB_SESSION_MODEST_LINES;
-    if (session->ended || session->doomed)
+    if (gb_session_has_ended(session) || session->doomed)
         return;
     if (r == GPUBUF_E_LIMIT)
         gb_metrics_limit(&session->server->metrics, "line_bytes");
     if (r < 0 || gb_frame_finish(&session->conn.in) < 0)
         gb_session_end(session, r == GPUBUF_E_LIMIT ? "a message was too long" : "out of memory");
-    else if (session->conn.in.fd_count > 0 && !session->throttled && !session->behind &&
+    else if (session->conn.in.fd_count > 0 && session->input == GB_INPUT_WANTED &&
              !gb_frame_is_partial(&session->conn.in))
         gb_session_end(session, "descriptors came that no message brought");
 }
@@ -326,7 +358,7 @@ static void watch_half_line(struct gb_session *session)
     struct gb_server *server = session->server;
     const char *limit;
 
-    if (session->ended || session->doomed)
+    if (gb_session_has_ended(session) || session->doomed)
         return;
     limit = charge(session);
     if (limit) {
@@ -334,7 +366,7 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "its user's sessions send too much that is not whole");
         return;
     }
-    if (session->throttled || session->behind || !gb_frame_is_partial(&session->conn.in))
+    if (session->input != GB_INPUT_WANTED || !gb_frame_is_partial(&session->conn.in))
         gb_timer_cancel(&server->timers, &session->half_line);
     else if (!session->half_line.deadline.place &&
              !gb_timer_set(&server->timers, &session->half_line,
@@ -342,8 +374,8 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "out of memory");
 }
 
-/* What has come, but only a piece of it from who sends many small messages, faster than they are read:
-   each of them takes time, and while they are read there are more. */
+/* Receives a piece, and more only if that was quick: of many small messages each takes time, and while
+   they are received there are more. */
 static ssize_t receive_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
@@ -351,7 +383,7 @@ static ssize_t receive_some(struct gb_session *session)
     char *scratch = server->desk.scratch;
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
-    if (n < GB_SESSION_PIECE_BYTES || server->pausing || session->conn.in.fd_count > 0 ||
+    if (n < GB_SESSION_PIECE_BYTES || session->conn.in.fd_count > 0 ||
         uv_hrtime() - begun > server->slice_ns / 10)
         return n;
     more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
@@ -360,16 +392,17 @@ static ssize_t receive_some(struct gb_session *session)
     return more < 0 ? more : n + more;
 }
 
-/* Receives once. True if there is something to serve, or lines were kept that can be served now. */
+/* Receives once, unless lines are kept. True if there is something to serve. */
 static bool receive(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     ssize_t n;
 
-    if (session->throttled || session->behind) {
-        session->throttled = gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+    if (session->input == GB_INPUT_THROTTLED && has_unread_output(session))
+        return false;
+    if (session->input != GB_INPUT_WANTED) {
         gb_frame_begin(&session->conn.in, NULL, 0);
-        return !session->throttled;
+        return true;
     }
     n = receive_some(session);
     if (n > 0) {
@@ -377,70 +410,49 @@ static bool receive(struct gb_session *session)
         return true;
     }
     if (n == 0 || n == GPUBUF_E_SYSTEM)
-        session->hung_up = true;
+        note_hung_up(session);
     else if (n != GPUBUF_E_AGAIN)
         gb_session_end(session,
                        n == GPUBUF_E_LIMIT ? "too many descriptors" : "descriptors were lost");
     return false;
 }
 
-/* Serves what was received, unless somebody has gone meanwhile who cannot be ended now: then later. */
+/* Serves what was received, after sessions that have hung up meanwhile. */
 static void serve_received(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     uint64_t slice = session->busy ? server->slice_ns / 2 : server->slice_ns;
     uint64_t until = uv_hrtime() + slice;
 
+    server->serving = session;
     /* Where there is nobody else, its own end shows in receiving. */
-    if (server->session_count > 1 && !gb_sessions_end_hung_up(server)) {
-        session->behind = true;
-        if (gb_frame_finish(&session->conn.in) < 0)
-            gb_session_end(session, "out of memory");
-        return;
-    }
-    if (!server->pausing)
-        server->pause_at_ns = until - slice + server->pause_ns;
+    if (server->session_count > 1)
+        gb_sessions_end_hung_up(server);
     gb_session_serve_lines(session, until);
+    server->serving = NULL;
     watch_half_line(session);
-}
-
-/* Whether it is one of those who ask for little at a time, as far as can be told now. */
-static void note_modesty(struct gb_session *session)
-{
-    struct gb_server *server = session->server;
-    bool modest = !session->busy && !session->throttled && !session->behind && !session->hung_up &&
-                  !session->conn.in.partial;
-
-    if (modest && server->modest.next == &session->modest)
-        return;
-    gb_list_remove(&session->modest);
-    if (modest)
-        gb_list_append(server->modest.next, &session->modest);
 }
 
 void gb_session_serve(struct gb_session *session)
 {
-    if (session->late) {
-        gb_session_serve_late(session);
+    if (session->state == GB_SESSION_DRAINING) {
+        gb_sessions_end_hung_up(session->server);
+        gb_session_drain(session);
         return;
     }
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
-    if (!session->ended && receive(session)) {
-        session->serving = true;
+    if (!gb_session_has_ended(session) && receive(session))
         serve_received(session);
-        session->serving = false;
-    }
-    if (session->ended)
+    if (gb_session_has_ended(session))
         return;
-    note_modesty(session);
-    if (session->behind && !session->throttled)
+    if (session->input == GB_INPUT_KEPT)
         queue(session);
     gb_watches_pump(session);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
-    if (session->ended)
+    if (gb_session_has_ended(session))
         return;
     poll_for(session);
-    if (session->hung_up)
+    if (session->state == GB_SESSION_HUNG_UP)
         gb_session_see_off(session);
 }
 

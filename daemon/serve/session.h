@@ -18,22 +18,54 @@
 #define GB_SESSION_LEAVES_ITEMS 64
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* For so long a session is served at a time, for half of it one that is busy. What else it has sent waits
-   for those who have sent less. A request that takes longer pauses. */
+/* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits until
+   sessions that have sent less were served. */
 #define GB_SESSION_SLICE_NS 100000u
 /* So much is received first, and more at a time only if that took no more than a tenth of a slice. */
 #define GB_SESSION_PIECE_BYTES 4096
-/* What somebody who is gone has sent is served before anybody else is if it is no more than so much, or
-   if there are unsealed objects, for so long. The rest has its turn like that of others, without leases,
-   mappings, watches and waits. */
+/* After a peer hangs up its remaining input is served at once, for at most GB_SESSION_DRAIN_NS, if it is
+   no longer than GB_SESSION_LAST_BYTES or if the session has unsealed objects that others may wait for.
+   The rest is served in its turn. */
 #define GB_SESSION_LAST_BYTES 1024
 #define GB_SESSION_DRAIN_NS 10000000u
-/* Who sends more at a time is busy, and comes after those who do not; so is who sends no whole line. */
+/* A session that sends more lines than this at a time, or no whole line, is busy: it is served after the
+   sessions that are not. */
 #define GB_SESSION_MODEST_LINES 4
+
+/*
+ * The life of a session. Every change goes through gb_session_become(), which logs it.
+ *
+ *   OPEN ── the peer hangs up ──> HUNG_UP ── too much is left for now ──> DRAINING
+ *    │                               │                                       │
+ *    └───── an error, a limit ───────┴───────── nothing is left ─────────────┴──> LEAVING ──> CLOSED
+ *
+ * A session that has hung up is served before any request that another session sent afterwards, so
+ * that nobody finds what it was about to finish half done (docs/PROTOCOL.md, rule 1). That must not
+ * take long. The rest is served while the session is DRAINING, in its turn like anybody's: then it no
+ * longer holds what it could only read. It still holds unsealed objects, which its input may seal.
+ * LEAVING gives back a long list of leases and mappings in slices of time. The memory is freed in
+ * state CLOSED, when the list is empty.
+ */
+enum gb_session_state {
+    GB_SESSION_OPEN,     /* its requests are served */
+    GB_SESSION_HUNG_UP,  /* its input is served before others' next requests */
+    GB_SESSION_DRAINING, /* its input is served in its turn */
+    GB_SESSION_LEAVING,  /* it has ended: its socket is closed */
+    GB_SESSION_CLOSED,   /* the loop has forgotten its socket, too */
+};
+
+/* What becomes of its input. */
+enum gb_session_input {
+    GB_INPUT_WANTED,    /* it is received when there is some */
+    GB_INPUT_KEPT,      /* lines were received that wait for its next turn */
+    GB_INPUT_THROTTLED, /* the peer does not read its replies: nothing is served until it does */
+};
 
 struct gb_session {
     struct gb_server *server;
-    struct gb_link of_server, ready, dirty, modest, gone, leaving;
+    struct gb_link of_server, dirty;
+    struct gb_link ready;   /* in the server's queue `ready` or `busy` */
+    struct gb_link leaving; /* leases and mappings are left to be given back */
     uint64_t id;
     uv_poll_t poll;
     int poll_events; /* what is polled for now */
@@ -44,15 +76,11 @@ struct gb_session {
     gid_t *groups;   /* supplementary ones, asked for when first needed; owned */
     int group_count; /* -1: not asked yet */
     char *client;    /* the name it gave; owned; NULL if none */
-    bool greeted, ended;
-    bool closed;        /* ended, and the loop has forgotten it */
-    bool serving;       /* a request of its own: it does not end in the middle of that */
-    bool hung_up;       /* its end was noted while it was being served */
-    bool late;          /* so much that it was not served at once: it goes on in slices */
-    bool deaf;          /* nobody will read what it is sent */
-    bool throttled;     /* it does not read its replies: not served until it does */
-    bool behind;        /* has lines that wait for its next slice */
-    bool busy;          /* sent much, or used its slice up: served after those who did not */
+    enum gb_session_state state;
+    enum gb_session_input input;
+    bool greeted;       /* it has sent a request: `hello` comes first or not at all */
+    bool busy;          /* it sent much, or used its slice up: served after those that did not */
+    bool deaf;          /* its peer will read nothing more */
     const char *doomed; /* why it is to end at the end of the turn; NULL: it is not */
 
     struct gb_holder holder;
@@ -63,6 +91,11 @@ struct gb_session {
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;
 };
+
+static inline bool gb_session_has_ended(const struct gb_session *session)
+{
+    return session->state >= GB_SESSION_LEAVING;
+}
 
 /* Takes over the accepted socket; on failure it is closed. */
 int gb_session_new(struct gb_server *server, int fd);
@@ -86,10 +119,8 @@ void gb_session_end(struct gb_session *session, const char *why);
 /* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
    all of it). */
 void gb_sessions_give_back(struct gb_server *server, uint64_t until);
-/* Ends those whose peers have hung up. False if, in a pause, any are left that hold something. */
-bool gb_sessions_end_hung_up(struct gb_server *server);
-/* Whether it is gone, but still holds something that others could see. */
-bool gb_session_lingers(const struct gb_session *session);
+/* Sees off every session whose peer has hung up, but for the one that is being served. */
+void gb_sessions_end_hung_up(struct gb_server *server);
 
 /* ---- rights ---- */
 

@@ -408,10 +408,11 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
 static inline void count_session(struct inside_count *count, const struct gb_session *session)
 {
     uint64_t unsealed = count_left(count, session), watches = 0, waits = 0;
-    int wanted =
-        (session->throttled || session->behind ? 0 : UV_READABLE) |
-        (gb_conn_has_output(&session->conn) || session->throttled || session->unsynced ? UV_WRITABLE
-                                                                                       : 0);
+    int wanted = (session->input == GB_INPUT_WANTED ? UV_READABLE : 0) |
+                 (gb_conn_has_output(&session->conn) || session->input == GB_INPUT_THROTTLED ||
+                          session->unsynced
+                      ? UV_WRITABLE
+                      : 0);
 
     GB_LIST_EACH(&session->watches, link)
         watches++;
@@ -428,8 +429,6 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events));
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
-    /* Its turn comes after the others', and not in their pauses. */
-    DEMAND(!session->late || !gb_list_linked(&session->modest));
 }
 
 /* What all users have together. */
@@ -511,7 +510,7 @@ static inline void inside_check(const struct inside *inside)
     GB_LIST_EACH(&server->leaving, link) {
         const struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
-        if (session->ended)
+        if (gb_session_has_ended(session))
             count_left(&count, session);
     }
     DEMAND(count_leases(&count, &server->state.grace) == 0);

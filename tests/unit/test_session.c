@@ -474,7 +474,7 @@ static void test_gone_while_behind(void **state)
         peer_send(&flood, PING(3));
     peer_send(&flood, REQUEST(4, "delete", "\"name\":\"p\""));
     inside_turn(&inside);
-    assert_true(peer_session(&inside, &flood)->behind);
+    assert_true(peer_session(&inside, &flood)->input == GB_INPUT_KEPT);
     assert_true(uv_loop_alive(&inside.loop));
     peer_close(&flood);
     expect(&modest, REQUEST(1, "list", ""), "\"objects\":[]"); /* it was heard to its end first */
