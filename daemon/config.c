@@ -128,9 +128,9 @@ static int read_budget(const char *value, const char *size, uint64_t total, uint
 static int set_host_tier(struct gb_config *config, const char *value, struct gb_error *error)
 {
     uint64_t total = gb_device_host_memory();
-    int r = read_budget(value, value + strlen("host:"), total, &config->spill_host, error);
+    int r = read_budget(value, value + strlen("host:"), total, &config->spill.host, error);
 
-    if (r == 0 && config->spill_host > total)
+    if (r == 0 && config->spill.host > total)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: that is more than the machine has, %" PRIu64 " MiB", value,
                        total >> 20);
@@ -154,13 +154,13 @@ static int set_disk_tier(struct gb_config *config, const char *value, struct gb_
     if (room.f_flag & ST_RDONLY)
         return gb_fail(error, GPUBUF_E_INVALID, "%s: %s is on a file system that is read-only",
                        value, colon + 1);
-    r = read_budget(value, text, (uint64_t)room.f_blocks * room.f_frsize, &config->spill_disk,
+    r = read_budget(value, text, (uint64_t)room.f_blocks * room.f_frsize, &config->spill.disk,
                     error);
-    if (r == 0 && config->spill_disk > (uint64_t)room.f_blocks * room.f_frsize)
+    if (r == 0 && config->spill.disk > (uint64_t)room.f_blocks * room.f_frsize)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: that is more than the file system has, %" PRIu64 " MiB", value,
                        (uint64_t)room.f_blocks * room.f_frsize >> 20);
-    return r < 0 ? r : set_string(&config->spill_dir, colon + 1, error);
+    return r < 0 ? r : set_string(&config->spill.dir, colon + 1, error);
 }
 
 static int set_tier(struct gb_config *config, const char *value, struct gb_error *error)
@@ -181,8 +181,8 @@ static int set_watermarks(struct gb_config *config, const char *value, struct gb
     if (sscanf(value, "%3u:%3u%c", &low, &high, &rest) != 2 || low > high || high > 100)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected LOW:HIGH in percent, such as 80:90", value);
-    config->low_watermark = low;
-    config->high_watermark = high;
+    config->spill.low_watermark = low;
+    config->spill.high_watermark = high;
     return 0;
 }
 
@@ -592,8 +592,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 {
     *config = (struct gb_config){
         .mode = 0666,
-        .low_watermark = 80,
-        .high_watermark = 90,
+        .spill = {.low_watermark = 80, .high_watermark = 90},
         .log_level = GB_LOG_INFO,
         .retire_after_ms = 60000,
         .grace_ms = 10000,
@@ -621,7 +620,7 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 void gb_config_end(struct gb_config *config)
 {
     free(config->socket);
-    free(config->spill_dir);
+    free(config->spill.dir);
     free(config->quotas);
     free(config->http);
     free(config->http_token_file);

@@ -10,6 +10,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
 #include "daemon/memory/device.h"
+#include "daemon/spill/settings.h"
 #include "proto/errors.h"
 
 #define GB_CONFIG_NAMES 8 /* of options that may be given often */
@@ -21,10 +22,7 @@ struct gb_config {
     unsigned mode; /* of the socket file */
     struct gb_device_spec devices[GB_DEVICES];
     unsigned device_count;
-    uint64_t spill_host;                    /* bytes of the host tier; 0: there is none */
-    uint64_t spill_disk;                    /* of the disk tier, in … */
-    char *spill_dir;                        /* … this directory; owned; NULL: there is none */
-    unsigned low_watermark, high_watermark; /* percent */
+    struct gb_spill_settings spill;
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */
     unsigned quota_count;

@@ -17,8 +17,8 @@
 #include "daemon/memory/arena.h"
 #include "daemon/memory/device.h"
 #include "daemon/memory/mover.h"
+#include "daemon/memory/tier.h"
 #include "daemon/memory/user.h"
-#include "daemon/tiers/tier.h"
 
 struct gb_domain_key {
     struct gb_device *device;

@@ -6,6 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/call.h"
+#include "daemon/observe/trace.h"
 
 struct hello_params {
     uint64_t protocol;

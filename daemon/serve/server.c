@@ -15,6 +15,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/watch.h"
+#include "daemon/observe/trace.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 #define TICK_MS 1000
@@ -265,6 +266,12 @@ static void on_moved(void *arg, struct gb_storage *storage)
     gb_waits_moved(arg, storage);
 }
 
+static void on_copied(void *arg, const struct gb_moved *moved)
+{
+    gb_trace_move(arg, moved->what, moved->device->id, gb_tier_name(moved->tier), moved->bytes,
+                  uv_hrtime() - moved->ns, moved->ns);
+}
+
 static int make_devices(struct gb_server *server, struct gb_error *error)
 {
     for (unsigned i = 0; i < server->config->device_count; i++) {
@@ -352,7 +359,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     r = make_devices(server, error);
     if (r < 0)
         return r;
-    r = gb_spill_init(&server->spill, &server->registry, config, server->devices,
+    r = gb_spill_init(&server->spill, &server->registry, &config->spill, server->devices,
                       server->device_count, error);
     if (r < 0)
         return r;
@@ -445,7 +452,8 @@ static int start_observers(struct gb_server *server, struct gb_error *error)
 
     if (server->config->trace) {
         r = gb_trace_new(server->config->trace, &server->trace, error);
-        server->spill.trace = server->trace;
+        server->spill.on_copied = on_copied;
+        server->spill.on_copied_arg = server->trace;
     }
     if (r == 0 && server->config->http) {
         r = gb_http_new(server, &server->http, error);

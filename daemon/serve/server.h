@@ -23,9 +23,9 @@
 #include "daemon/observe/metrics.h"
 #include "daemon/observe/publisher.h"
 #include "daemon/serve/wait.h"
+#include "daemon/spill/spill.h"
 #include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"
-#include "daemon/tiers/spill.h"
 
 #define GB_SCRATCH_BYTES 65536
 

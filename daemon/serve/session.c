@@ -1,4 +1,5 @@
 #include "daemon/base/clock.h"
+#include "daemon/observe/trace.h"
 #include "daemon/serve/departure.h"
 
 #include <errno.h>

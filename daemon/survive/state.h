@@ -18,9 +18,9 @@
 #define GB_STATE_H
 
 #include "daemon/objects/registry.h"
+#include "daemon/spill/spill.h"
 #include "daemon/survive/journal.h"
 #include "daemon/survive/notify.h"
-#include "daemon/tiers/spill.h"
 
 /* An object that went with the earlier daemon. */
 struct gb_withdrawn {

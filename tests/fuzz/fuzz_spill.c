@@ -18,7 +18,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "daemon/tiers/spill_file.h"
+#include "daemon/memory/spill_file.h"
 #include "demand.h"
 
 enum { HEADER = 40, MOST = 1 << 16, ID = 7 };

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/tiers/tier.h"
+#include "daemon/memory/tier.h"
 #include "random.h"
 
 enum { CLAIMS = 5 };

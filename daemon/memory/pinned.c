@@ -1,4 +1,4 @@
-#include "daemon/tiers/pinned.h"
+#include "daemon/memory/pinned.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

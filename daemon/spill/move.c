@@ -1,4 +1,4 @@
-#include "daemon/tiers/move.h"
+#include "daemon/spill/move.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/tiers/spill.h"
+#include "daemon/spill/spill.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -170,12 +170,14 @@ static void tell_move(const struct gb_move *move, const char *what, const struct
                       uint64_t bytes)
 {
     const struct gb_spill *spill = move->owner;
-    uint64_t ns = move->microseconds * 1000;
 
     GB_PROBE4(move, what, gb_tier_name(tier->kind), bytes, move->microseconds);
-    if (spill->trace)
-        gb_trace_move(spill->trace, what, move->storage->device->id, gb_tier_name(tier->kind),
-                      bytes, uv_hrtime() - ns, ns);
+    if (spill->on_copied)
+        spill->on_copied(spill->on_copied_arg, &(struct gb_moved){.what = what,
+                                                                  .device = move->storage->device,
+                                                                  .tier = tier->kind,
+                                                                  .bytes = bytes,
+                                                                  .ns = move->microseconds * 1000});
 }
 
 /* The copy that was written belongs to its storage now, or is given up. */
@@ -697,19 +699,20 @@ static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *erro
     return 0;
 }
 
-static int init_disk(struct gb_tier *tier, const struct gb_config *config, struct gb_error *error)
+static int init_disk(struct gb_tier *tier, const struct gb_spill_settings *settings,
+                     struct gb_error *error)
 {
     struct gb_error inner = {0};
 
-    tier->capacity = config->spill_disk;
-    if (gb_spill_dir_open(config->spill_dir, &tier->dir, &inner) < 0)
+    tier->capacity = settings->disk;
+    if (gb_spill_dir_open(settings->dir, &tier->dir, &inner) < 0)
         return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
     return 0;
 }
 
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
-                  const struct gb_config *config, struct gb_device **devices, unsigned count,
-                  struct gb_error *error)
+                  const struct gb_spill_settings *settings, struct gb_device **devices,
+                  unsigned count, struct gb_error *error)
 {
     int r = 0;
 
@@ -717,8 +720,8 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
     spill->registry = registry;
     spill->devices = devices;
     spill->device_count = count;
-    spill->high = config->high_watermark;
-    spill->low = config->low_watermark;
+    spill->high = settings->high_watermark;
+    spill->low = settings->low_watermark;
     for (int i = 0; i < GB_TIERS; i++) {
         spill->tiers[i].kind = (enum gb_tier_kind)i;
         spill->tiers[i].removed = changed;
@@ -726,10 +729,10 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
         gb_recency_init(&spill->tiers[i].recency);
         gb_list_init(&spill->tiers[i].claims);
     }
-    if (config->spill_host)
-        r = init_host(&spill->tiers[GB_TIER_HOST], config->spill_host, error);
-    if (r == 0 && config->spill_dir)
-        r = init_disk(&spill->tiers[GB_TIER_DISK], config, error);
+    if (settings->host)
+        r = init_host(&spill->tiers[GB_TIER_HOST], settings->host, error);
+    if (r == 0 && settings->dir)
+        r = init_disk(&spill->tiers[GB_TIER_DISK], settings, error);
     return r;
 }
 

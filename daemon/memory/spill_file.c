@@ -1,4 +1,4 @@
-#include "daemon/tiers/spill_file.h"
+#include "daemon/memory/spill_file.h"
 
 #include <dirent.h>
 #include <endian.h>

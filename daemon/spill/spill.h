@@ -13,31 +13,40 @@
 #ifndef GB_SPILL_H
 #define GB_SPILL_H
 
-#include "daemon/config.h"
 #include "daemon/objects/registry.h"
-#include "daemon/observe/trace.h"
-#include "daemon/tiers/move.h"
+#include "daemon/spill/move.h"
+#include "daemon/spill/settings.h"
+
+/* A copy out of a device or a tier, or back, that has just been made. */
+struct gb_moved {
+    const char *what; /* "spill", "restore" */
+    const struct gb_device *device;
+    enum gb_tier_kind tier;
+    uint64_t bytes, ns;
+};
 
 struct gb_spill {
     struct gb_registry *registry;
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
     unsigned device_count;
-    unsigned high, low;     /* watermarks, percent */
-    uint64_t draining;      /* bytes on their way from the host tier to the disk */
-    uint64_t moves;         /* under way */
-    struct gb_trace *trace; /* the server's; NULL: nobody asks */
+    unsigned high, low; /* watermarks, percent */
+    uint64_t draining;  /* bytes on their way from the host tier to the disk */
+    uint64_t moves;     /* under way */
     atomic_bool stop;
     /* Told when a move of the storage's has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);
     void *moved_arg;
+    /* Told of each copy; NULL: nobody asks. */
+    void (*on_copied)(void *arg, const struct gb_moved *moved);
+    void *on_copied_arg;
 };
 
 /* Makes the tiers that the configuration wants, for devices that have been made. A failure is a
    sentence for the person who started us. */
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
-                  const struct gb_config *config, struct gb_device **devices, unsigned count,
-                  struct gb_error *error);
+                  const struct gb_spill_settings *settings, struct gb_device **devices,
+                  unsigned count, struct gb_error *error);
 /* Starts the threads. GPUBUF_E_SYSTEM. */
 int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error);
 /* Gives up what is under way and ends the threads. */

@@ -1,4 +1,4 @@
-#include "daemon/tiers/tier.h"
+#include "daemon/memory/tier.h"
 
 #include <stdlib.h>
 

@@ -17,9 +17,9 @@
 
 #include "daemon/memory/arena.h"
 #include "daemon/memory/mover.h"
+#include "daemon/memory/pinned.h"
 #include "daemon/memory/recency.h"
-#include "daemon/tiers/pinned.h"
-#include "daemon/tiers/spill_file.h"
+#include "daemon/memory/spill_file.h"
 
 enum gb_tier_kind { GB_TIER_HOST, GB_TIER_DISK, GB_TIERS };
 
