@@ -6,6 +6,7 @@
 #ifndef GB_CALL_H
 #define GB_CALL_H
 
+#include "daemon/objects/lease.h"
 #include "daemon/serve/session.h"
 
 /* A request at work. */

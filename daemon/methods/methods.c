@@ -6,6 +6,7 @@
 #include "daemon/base/probes.h"
 #include "daemon/methods/call.h"
 #include "daemon/observe/trace.h"
+#include "daemon/serve/departure.h"
 
 /* In the order of docs/PROTOCOL.md. */
 static const struct gb_method *const methods[] = {

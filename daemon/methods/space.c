@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/serve/departure.h"
 
 /* Sessions that were asked for a retired segment are given this long to unmap it, even if the
    request does not want to wait for anybody's lease. */

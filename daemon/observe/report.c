@@ -7,6 +7,7 @@
 #include "daemon/methods/stats.h"
 #include "daemon/observe/events.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/serve/departure.h"
 #include "daemon/serve/session.h"
 
 /* ---- slices ---- */

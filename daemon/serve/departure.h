@@ -1,21 +1,20 @@
-/* Between session.c (serving a session) and departure.c (those whose peers have hung up). */
+/*
+ * How sessions end: those whose peers have hung up are ended before any request is served that was sent
+ * later, and what they held goes back, at once or in slices of time. The loop's.
+ */
 #ifndef GB_DEPARTURE_H
 #define GB_DEPARTURE_H
 
 #include "daemon/serve/session.h"
 
-/* ---- session.c ---- */
-
-/* Changes its state, and logs that. */
-void gb_session_become(struct gb_session *session, enum gb_session_state state);
-/* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
-   rest is kept for later: see session->input. `until`: of uv_hrtime(). */
-void gb_session_serve_lines(struct gb_session *session, uint64_t until);
-/* What it has sent is kept; it goes on in its next turn. */
-void gb_session_put_off(struct gb_session *session);
-
-/* ---- departure.c ---- */
-
+/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
+   Idempotent. */
+void gb_session_end(struct gb_session *session, const char *why);
+/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
+   all of it). */
+void gb_sessions_give_back(struct gb_server *server, uint64_t until);
+/* Sees off every session whose peer has hung up, but for the one that is being served. */
+void gb_sessions_end_hung_up(struct gb_server *server);
 /* Serves what a session whose peer has hung up has sent, and ends it, or lets it drain. */
 void gb_session_see_off(struct gb_session *session);
 /* Serves a slice of what a draining session sent. */

@@ -16,6 +16,7 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/watch.h"
 #include "daemon/observe/trace.h"
+#include "daemon/serve/departure.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 #define TICK_MS 1000

@@ -5,6 +5,7 @@
 #ifndef GB_SESSION_H
 #define GB_SESSION_H
 
+#include "daemon/objects/lease.h"
 #include "daemon/serve/server.h"
 #include "proto/conn.h"
 #include "proto/rpc.h"
@@ -101,6 +102,13 @@ static inline bool gb_session_has_ended(const struct gb_session *session)
 int gb_session_new(struct gb_server *server, int fd);
 /* Receives once and serves what has arrived, or, at the end of the stream, ends. */
 void gb_session_serve(struct gb_session *session);
+/* Changes its state, and logs that. */
+void gb_session_become(struct gb_session *session, enum gb_session_state state);
+/* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
+   rest is kept for later: see session->input. `until`: of uv_hrtime(). */
+void gb_session_serve_lines(struct gb_session *session, uint64_t until);
+/* What it has sent is kept; it goes on in its next turn. */
+void gb_session_put_off(struct gb_session *session);
 /* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
    latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
@@ -110,17 +118,6 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
                        unsigned count);
 /* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
-
-/* ---- ending: departure.c ---- */
-
-/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
-   Idempotent. */
-void gb_session_end(struct gb_session *session, const char *why);
-/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
-   all of it). */
-void gb_sessions_give_back(struct gb_server *server, uint64_t until);
-/* Sees off every session whose peer has hung up, but for the one that is being served. */
-void gb_sessions_end_hung_up(struct gb_server *server);
 
 /* ---- rights ---- */
 

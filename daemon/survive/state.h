@@ -17,7 +17,7 @@
 #ifndef GB_STATE_H
 #define GB_STATE_H
 
-#include "daemon/objects/registry.h"
+#include "daemon/objects/lease.h"
 #include "daemon/spill/spill.h"
 #include "daemon/survive/journal.h"
 #include "daemon/survive/notify.h"

@@ -20,6 +20,8 @@
 
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
+#include "daemon/objects/lease.h"
+#include "daemon/serve/departure.h"
 #include "descriptors.h"
 
 struct inside {

@@ -15,6 +15,7 @@
 #include "failing.h"
 #include "random.h"
 
+#include "daemon/objects/lease.c"
 #include "daemon/objects/registry.c"
 
 enum { OBJECTS = 200, NAMES = 6, HOLDERS = 3, LEASES = 64 };

@@ -1,0 +1,120 @@
+#include "daemon/objects/lease.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gb_holder_init(struct gb_holder *holder)
+{
+    gb_list_init(&holder->leases);
+    holder->count = 0;
+    memset(holder->bytes, 0, sizeof(holder->bytes));
+}
+
+uint64_t gb_holder_bytes(const struct gb_holder *holder)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < GB_DEVICES; i++)
+        bytes += holder->bytes[i];
+    return bytes;
+}
+
+struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
+                              struct gb_holder *holder, bool write, uint64_t now_ms)
+{
+    struct gb_lease *lease = calloc(1, sizeof(*lease));
+
+    if (!lease)
+        return NULL;
+    lease->id = registry->next_lease;
+    if (!gb_hash_insert(&registry->leases, &lease->link, gb_hash_id(lease->id))) {
+        free(lease);
+        return NULL;
+    }
+    registry->next_lease++;
+    lease->object = object;
+    lease->holder = holder;
+    lease->write = write;
+    lease->since_ms = now_ms;
+    gb_list_append(&object->leases, &lease->of_object);
+    gb_list_append(&holder->leases, &lease->of_holder);
+    holder->count++;
+    holder->bytes[object->storage->device->index] += object->bytes;
+    gb_object_hold(object, now_ms);
+    return lease;
+}
+
+struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
+                               const struct gb_holder *holder)
+{
+    for (struct gb_hash_link *link = gb_hash_first(&registry->leases, gb_hash_id(id)); link;
+         link = gb_hash_next(link)) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, link);
+
+        if (lease->id == id && lease->holder == holder)
+            return lease;
+    }
+    return NULL;
+}
+
+struct gb_unsealed *gb_unsealed_new(bool replace)
+{
+    struct gb_unsealed *unsealed = calloc(1, sizeof(*unsealed));
+
+    if (unsealed)
+        unsealed->replace = replace;
+    return unsealed;
+}
+
+void gb_unsealed_free(struct gb_unsealed *unsealed)
+{
+    if (!unsealed)
+        return;
+    gb_pool_end(&unsealed->pool);
+    free(unsealed);
+}
+
+void gb_lease_sealed(struct gb_lease *lease)
+{
+    gb_unsealed_free(lease->unsealed);
+    lease->unsealed = NULL;
+    lease->write = false;
+}
+
+void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
+{
+    struct gb_object *object = lease->object;
+
+    gb_list_remove(&lease->of_object);
+    gb_list_remove(&lease->of_holder);
+    gb_hash_remove(&registry->leases, &lease->link);
+    lease->holder->count--;
+    lease->holder->bytes[object->storage->device->index] -= object->bytes;
+    gb_unsealed_free(lease->unsealed);
+    free(lease);
+    gb_object_drop(registry, object);
+}
+
+unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
+                            unsigned most)
+{
+    unsigned ended = 0;
+
+    GB_LIST_EACH(&holder->leases, link) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+
+        if (ended == most)
+            break;
+        if (lease->write && !writes)
+            continue;
+        gb_lease_end(registry, lease);
+        ended++;
+    }
+    return ended;
+}
+
+void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder)
+{
+    gb_holder_end_some(registry, holder, true, UINT_MAX);
+}
