@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 
 #include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
+#include "daemon/methods/methods.h"
 #include "daemon/serve/server.h"
 #include "daemon/supervise.h"
 
@@ -88,7 +90,7 @@ static int run(struct gb_config *config, struct gb_notify *notify)
 
     if (!config->probe && gb_notify_begin(notify, &error) < 0)
         return refuse(&error); /* before anything takes the numbers of what was handed over */
-    if (gb_server_init(&server, config, &error) < 0) {
+    if (gb_server_init(&server, config, &gb_methods, &error) < 0) {
         gb_server_end(&server);
         return refuse(&error);
     }

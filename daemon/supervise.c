@@ -18,6 +18,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/listener.h"
+#include "daemon/base/log.h"
 
 #define FIRST_FD 3
 #define MESSAGE_BYTES 4096

@@ -3,8 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/log.h"
 #include "daemon/base/probes.h"
 #include "daemon/methods/call.h"
+#include "daemon/methods/watch.h"
 #include "daemon/observe/trace.h"
 #include "daemon/serve/departure.h"
 
@@ -30,7 +32,7 @@ const struct gb_method *gb_method_at(size_t i)
     return methods[i];
 }
 
-const char *gb_method_name(size_t i)
+static const char *method_name(size_t i)
 {
     return methods[i]->name;
 }
@@ -177,7 +179,7 @@ static int take_fds(struct gb_call *call, const struct gb_rpc_request *request, 
     return 0;
 }
 
-int gb_methods_serve(struct gb_session *session, const char *line, size_t length)
+static int serve(struct gb_session *session, const char *line, size_t length)
 {
     struct gb_rpc_request request = {0};
     struct gb_call call;
@@ -212,7 +214,7 @@ int gb_methods_serve(struct gb_session *session, const char *line, size_t length
     return 0;
 }
 
-bool gb_methods_retry(struct gb_wait *wait, bool last_try)
+static bool retry(struct gb_wait *wait, bool last_try)
 {
     struct gb_session *session = gb_wait_session(wait);
     struct gb_rpc_request request = {0};
@@ -241,3 +243,13 @@ bool gb_methods_retry(struct gb_wait *wait, bool last_try)
     gb_wait_end(wait);
     return true;
 }
+
+const struct gb_service gb_methods = {
+    .count = METHOD_COUNT,
+    .name = method_name,
+    .serve = serve,
+    .retry = retry,
+    .event = gb_watches_event,
+    .tell_more = gb_watches_pump,
+    .end_watches = gb_watches_end_session,
+};

@@ -1,101 +1,16 @@
 /* stats and describe: how much there is of everything, and what can be asked. */
-#include "daemon/methods/stats.h"
-
 #include <inttypes.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/memory/figures.h"
 #include "daemon/methods/call.h"
-#include "daemon/methods/methods.h"
 
 /* ---- stats ---- */
 
 struct no_params {
     char nothing;
 };
-
-void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
-                             bool segments)
-{
-    const struct {
-        const char *name;
-        uint64_t value;
-    } figures[] = {
-        {"capacity", device->capacity},
-        {"free", gb_device_free_bytes(device)},
-        {"used", device->used},
-        {"retained", gb_device_retained(device)},
-        {"pinned_by_clients", device->pinned_by_clients},
-        {"leased", device->leased},
-        {"pinned", device->pinned},
-        {"evictable", device->recency.bytes},
-        {"clean", device->recency.clean_bytes},
-        {"leaving", device->leaving},
-        {"spilled", device->spilled},
-        {"spilled_bytes", device->spilled_bytes},
-        {"objects", device->objects},
-        {"segments", device->segments},
-        {"segments_created", device->segments_created},
-        {"segments_destroyed", device->segments_destroyed},
-        {"evictions", device->evictions},
-        {"evicted_bytes", device->evicted_bytes},
-        {"spills", device->spills},
-        {"spills_bytes", device->spills_bytes},
-        {"restores", device->restores},
-        {"restores_bytes", device->restores_bytes},
-    };
-
-    gb_write_format(writer, "\"id\":\"%s\",\"name\":", device->id);
-    gb_write_cstring(writer, device->name);
-    if (device->alias[0])
-        gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        if (segments || strcmp(figures[i].name, "segments") != 0)
-            gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
-}
-
-static void write_tier_stats(struct gb_writer *writer, const struct gb_tier *tier)
-{
-    const struct {
-        const char *name;
-        uint64_t value;
-    } figures[] = {
-        {"capacity", tier->capacity},
-        {"free", gb_tier_free_bytes(tier)},
-        {"used", tier->used},
-        {"clean", tier->recency.clean_bytes},
-        {"copies", tier->copies},
-        {"writes", tier->writes},
-        {"written_bytes", tier->written_bytes},
-        {"write_us", tier->write_us},
-        {"reads", tier->reads},
-        {"read_bytes", tier->read_bytes},
-        {"read_us", tier->read_us},
-        {"failures", tier->failures},
-    };
-
-    gb_write_format(writer, "{\"tier\":\"%s\"", gb_tier_name(tier->kind));
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
-    gb_write_char(writer, '}');
-}
-
-void gb_tiers_write_figures(struct gb_writer *writer, const struct gb_server *server)
-{
-    const char *separator = "";
-
-    GB_WRITE_LITERAL(writer, "\"tiers\":[");
-    for (int i = 0; i < GB_TIERS; i++) {
-        const struct gb_tier *tier = &server->spill.tiers[i];
-
-        if (tier->capacity == 0)
-            continue;
-        gb_write_text(writer, separator);
-        write_tier_stats(writer, tier);
-        separator = ",";
-    }
-    gb_write_char(writer, ']');
-}
 
 static void write_totals(struct gb_call *call)
 {
@@ -161,6 +76,7 @@ static void write_users(struct gb_call *call)
 static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct gb_server *server = call->server;
+    const struct gb_service *service = server->service;
     struct gb_writer *writer = call->writer;
 
     (void)p;
@@ -175,12 +91,12 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
         gb_write_char(writer, '}');
     }
     GB_WRITE_LITERAL(call->writer, "],");
-    gb_tiers_write_figures(call->writer, server);
+    gb_tiers_write_figures(call->writer, server->spill.tiers);
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");
-    for (size_t i = 0; i < gb_method_count(); i++)
+    for (size_t i = 0; i < service->count; i++)
         gb_write_format(writer, "%s\"%s\":{\"calls\":%" PRIu64 ",\"errors\":%" PRIu64 "}",
-                        i > 0 ? "," : "", gb_method_name(i), server->counts[i].calls,
+                        i > 0 ? "," : "", service->name(i), server->counts[i].calls,
                         server->counts[i].errors);
     GB_WRITE_LITERAL(writer, "}}");
     return GB_DONE;

@@ -6,21 +6,19 @@
 
 #include "daemon/methods/call.h"
 
-/* Kinds that a watch may be limited to; the others come with later tiers and producers. */
-static const char *const kinds[] = {"sealed",   "deleted",   "evicted", "spilled",
-                                    "restored", "withdrawn", "synced"};
-#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+/* Kinds that a watch may be limited to: those of the registry's events, and one of its own. */
+enum { SYNCED = GB_EVENTS, KIND_COUNT };
 
-const char *gb_event_kind(enum gb_event event)
+static const char *kind_name(unsigned kind)
 {
-    return kinds[event];
+    return kind == SYNCED ? "synced" : gb_event_kind((enum gb_event)kind);
 }
 
 struct gb_watch {
     struct gb_link of_session, of_server;
     struct gb_session *session;
     uint64_t id;
-    unsigned kinds; /* bits by index in `kinds` */
+    unsigned kinds; /* bits by kind */
     /* Until it is synced, names up to and including `cursor` have been told; what happens to later
        ones is not told, since telling what exists comes to them. */
     bool synced;
@@ -79,7 +77,7 @@ static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind
     gb_rpc_begin_notification(writer, "event", 0);
     GB_WRITE_LITERAL(writer, "{\"watch\":");
     gb_write_uint(writer, watch->id);
-    gb_write_format(writer, ",\"kind\":\"%s\"", kinds[kind]);
+    gb_write_format(writer, ",\"kind\":\"%s\"", kind_name(kind));
     return writer;
 }
 
@@ -104,10 +102,8 @@ static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_ob
     end_event(watch, writer);
 }
 
-void gb_watches_event(void *arg, enum gb_event event, struct gb_object *object)
+void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_object *object)
 {
-    struct gb_server *server = arg;
-
     if (event == GB_EVENT_SEALED)
         gb_waits_name(server, object);
     GB_LIST_EACH(&server->watches, link) {
@@ -153,7 +149,7 @@ static void tell_existing(struct gb_watch *watch)
 {
     struct gb_session *session = watch->session;
     struct gb_names *names = &session->server->registry.names;
-    const unsigned sealed = GB_EVENT_SEALED, synced = KIND_COUNT - 1;
+    const unsigned sealed = GB_EVENT_SEALED, synced = SYNCED;
     struct gb_name *name;
 
     name = watch->cursor_length ? gb_names_lower(names, watch->cursor, watch->cursor_length, true)
@@ -216,7 +212,7 @@ static int read_kinds(struct gb_call *call, struct gb_json array, unsigned *bits
 
         if (gb_json_string(item, 0, &path, call->pool, &kind, &call->error) < 0)
             return call->error.code;
-        while (i < KIND_COUNT && strcmp(kinds[i], kind.text) != 0)
+        while (i < KIND_COUNT && strcmp(kind_name(i), kind.text) != 0)
             i++;
         if (i == KIND_COUNT)
             return gb_fail_at(&call->error, &path, "unknown kind of event \"%s\"", kind.text);

@@ -7,12 +7,9 @@
 
 #include "daemon/serve/session.h"
 
-/* The registry's on_event: `arg` is the server. */
-void gb_watches_event(void *arg, enum gb_event event, struct gb_object *object);
-/* Goes on telling the session's new watches what exists, as far as it reads what it is told. */
+/* As struct gb_service has these. */
+void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_object *object);
 void gb_watches_pump(struct gb_session *session);
-/* "sealed", … Static. */
-const char *gb_event_kind(enum gb_event event);
 void gb_watches_end_session(struct gb_session *session);
 
 #endif

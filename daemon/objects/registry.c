@@ -26,6 +26,17 @@ void gb_registry_end(struct gb_registry *registry)
     gb_deadlines_end(&registry->deadlines);
 }
 
+const char *gb_event_kind(enum gb_event event)
+{
+    static const char *const kinds[GB_EVENTS] = {
+        [GB_EVENT_SEALED] = "sealed",     [GB_EVENT_DELETED] = "deleted",
+        [GB_EVENT_EVICTED] = "evicted",   [GB_EVENT_SPILLED] = "spilled",
+        [GB_EVENT_RESTORED] = "restored", [GB_EVENT_WITHDRAWN] = "withdrawn",
+    };
+
+    return kinds[event];
+}
+
 /* What a successor has to know of it has changed. */
 static void note_change(struct gb_storage *storage)
 {

@@ -15,7 +15,6 @@
 
 enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
 
-/* In the order of watch.c's names of kinds. */
 enum gb_event {
     GB_EVENT_SEALED,
     GB_EVENT_DELETED,
@@ -23,7 +22,11 @@ enum gb_event {
     GB_EVENT_SPILLED,
     GB_EVENT_RESTORED,
     GB_EVENT_WITHDRAWN, /* its producer or its device is gone */
+    GB_EVENTS
 };
+
+/* "sealed", … Static. */
+const char *gb_event_kind(enum gb_event event);
 
 struct gb_object {
     struct gb_name index; /* while it is the name's current version */

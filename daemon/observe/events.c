@@ -5,7 +5,6 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/probes.h"
-#include "daemon/methods/watch.h"
 #include "daemon/observe/report.h"
 #include "daemon/serve/server.h"
 

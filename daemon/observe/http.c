@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/base/address.h"
+#include "daemon/base/log.h"
 #include "daemon/observe/http_server.h"
 #include "daemon/serve/server.h"
 

@@ -12,6 +12,7 @@
 
 #include "daemon/base/address.h"
 #include "daemon/base/listener.h"
+#include "daemon/base/log.h"
 #include "daemon/config.h"
 #include "daemon/observe/http_request.h"
 #include "daemon/observe/subscriber.h"

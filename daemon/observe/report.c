@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/stats.h"
+#include "daemon/memory/figures.h"
 #include "daemon/observe/events.h"
-#include "daemon/observe/metrics.h"
+#include "daemon/observe/prometheus.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/session.h"
 
@@ -96,7 +96,7 @@ void gb_report_stats(struct gb_server *server, struct gb_writer *writer)
         gb_write_char(writer, '}');
     }
     GB_WRITE_LITERAL(writer, "],");
-    gb_tiers_write_figures(writer, server);
+    gb_tiers_write_figures(writer, server->spill.tiers);
     gb_write_format(writer, ",\"sessions\":%" PRIu64 ",\"leases\":%zu,\"objects\":%zu}",
                     server->session_count, server->registry.leases.count,
                     gb_names_count(&server->registry.names));
@@ -156,7 +156,7 @@ static void begin_sessions(struct gb_server *server, struct gb_query *query)
 static void write_tail(struct gb_server *server, struct gb_query *query)
 {
     GB_WRITE_LITERAL(&query->writer, "],\n");
-    gb_tiers_write_figures(&query->writer, server);
+    gb_tiers_write_figures(&query->writer, server->spill.tiers);
     gb_write_format(&query->writer,
                     ",\n\"objects\":%zu,\"leases\":%zu,\"private_objects\":%" PRIu64 "}\n",
                     gb_names_count(&server->registry.names), server->registry.leases.count,
@@ -307,7 +307,7 @@ void gb_query_step(struct gb_server *server, struct gb_query *query)
     gb_sessions_give_back(server, UINT64_MAX); /* who has ended holds nothing */
     switch (query->kind) {
     case GB_QUERY_METRICS:
-        gb_metrics_write(server, &query->writer);
+        gb_prometheus_write(server, &query->writer);
         query->done = true;
         break;
     case GB_QUERY_STATS:

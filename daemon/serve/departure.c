@@ -4,8 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 
+#include "daemon/base/log.h"
 #include "daemon/base/walk.h"
-#include "daemon/methods/watch.h"
 
 /* ---- the end ---- */
 
@@ -86,7 +86,7 @@ void gb_session_end(struct gb_session *session, const char *why)
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_TEXT("why", why),
            GB_LOG_NUMBER("leases", session->holder.count));
     gb_waits_end_session(session);
-    gb_watches_end_session(session);
+    session->server->service->end_watches(session);
     withdraw_produced(session);
     gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
@@ -134,7 +134,7 @@ static void put_off_rest(struct gb_session *session)
     session->input = GB_INPUT_KEPT;
     session->busy = true;
     gb_waits_end_session(session);
-    gb_watches_end_session(session);
+    session->server->service->end_watches(session);
     leave(session);
     gb_session_put_off(session);
 }

@@ -13,8 +13,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "daemon/methods/methods.h"
-#include "daemon/methods/watch.h"
+#include "daemon/base/log.h"
 #include "daemon/observe/trace.h"
 #include "daemon/serve/departure.h"
 
@@ -232,7 +231,7 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
 {
     struct gb_server *server = arg;
 
-    gb_watches_event(server, event, object);
+    server->service->event(server, event, object);
     gb_events_note(&server->event_feed, event, object);
 }
 
@@ -324,12 +323,14 @@ static void end_desk(struct gb_desk *desk)
     free(desk->end_scratch);
 }
 
-int gb_server_init(struct gb_server *server, const struct gb_config *config, struct gb_error *error)
+int gb_server_init(struct gb_server *server, const struct gb_config *config,
+                   const struct gb_service *service, struct gb_error *error)
 {
     int r;
 
     memset(server, 0, sizeof(*server));
     server->config = config;
+    server->service = service;
     server->ends_fd = server->spare_fd = -1;
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
@@ -353,9 +354,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config, str
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
-    server->counts = calloc(gb_method_count(), sizeof(*server->counts));
+    server->counts = calloc(service->count, sizeof(*server->counts));
     if (!make_desk(&server->desk) || !server->counts ||
-        !gb_metrics_init(&server->metrics, config->http || config->trace))
+        !gb_metrics_init(&server->metrics, service->count, config->http || config->trace))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     r = make_devices(server, error);
     if (r < 0)

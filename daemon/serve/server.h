@@ -20,11 +20,12 @@
 #include "daemon/objects/registry.h"
 #include "daemon/observe/events.h"
 #include "daemon/observe/http.h"
-#include "daemon/observe/metrics.h"
 #include "daemon/observe/publisher.h"
+#include "daemon/serve/heartbeat.h"
+#include "daemon/serve/metrics.h"
+#include "daemon/serve/service.h"
 #include "daemon/serve/wait.h"
 #include "daemon/spill/spill.h"
-#include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"
 
 #define GB_SCRATCH_BYTES 65536
@@ -45,6 +46,7 @@ struct gb_method_count {
 
 struct gb_server {
     const struct gb_config *config;
+    const struct gb_service *service;
     uv_loop_t *loop;
     char instance[33];        /* random, lowercase hex: this run of the daemon */
     struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */
@@ -99,10 +101,10 @@ struct gb_server {
     struct gb_metrics metrics;
 };
 
-/* Makes the devices. The server keeps `config`. Whoever has a service manager sets `notify` after
+/* Makes the devices. The server keeps `config` and `service`. Whoever has a service manager sets `notify` after
    this. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
-                   struct gb_error *error);
+                   const struct gb_service *service, struct gb_error *error);
 /* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
 /* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends

@@ -1,6 +1,4 @@
-#include "daemon/base/clock.h"
-#include "daemon/observe/trace.h"
-#include "daemon/serve/departure.h"
+#include "daemon/serve/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/methods/methods.h"
-#include "daemon/methods/watch.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/observe/trace.h"
+#include "daemon/serve/departure.h"
 
 static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
 
@@ -332,7 +332,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     gb_metrics_begin(&session->server->metrics);
     while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(&session->server->timers, &session->half_line); /* each line has its own */
-        if (gb_methods_serve(session, line, length) < 0) {
+        if (session->server->service->serve(session, line, length) < 0) {
             gb_session_flush(session, SIZE_MAX);
             gb_session_end(session, "its messages and descriptors are out of step");
             return;
@@ -448,7 +448,7 @@ void gb_session_serve(struct gb_session *session)
         return;
     if (session->input == GB_INPUT_KEPT)
         queue(session);
-    gb_watches_pump(session);
+    session->server->service->tell_more(session);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (gb_session_has_ended(session))
         return;

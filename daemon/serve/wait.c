@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "daemon/base/timer.h"
-#include "daemon/methods/methods.h"
 #include "daemon/serve/session.h"
 
 /* One name that a request waits for. */
@@ -44,9 +43,14 @@ struct gb_wait {
     unsigned fd_count;
 };
 
+static bool retry(struct gb_wait *wait, bool last_try)
+{
+    return wait->session->server->service->retry(wait, last_try);
+}
+
 static void time_is_up(struct gb_timer *timer)
 {
-    gb_methods_retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
+    retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
 }
 
 static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count)
@@ -366,7 +370,7 @@ static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wai
 /* Tries a request, and gives up what was made for it if that did not do. True if it was answered. */
 static bool try_wait(struct gb_wait *wait)
 {
-    if (gb_methods_retry(wait, false))
+    if (retry(wait, false))
         return true;
     gb_making_tried(&wait->making);
     return false;
@@ -432,7 +436,7 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
         struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
 
         gb_list_remove(&wait->woken);
-        gb_methods_retry(wait, false);
+        retry(wait, false);
         if (uv_hrtime() >= until)
             break;
     }

@@ -14,7 +14,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "daemon/serve/server.h"
+#include "daemon/base/log.h"
 #include "daemon/survive/replay.h"
 #include "daemon/survive/state.h"
 

@@ -9,7 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "daemon/serve/server.h"
+#include "daemon/base/log.h"
 
 #define JOURNAL_PREFIX "journal-"
 #define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */

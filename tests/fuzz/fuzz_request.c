@@ -223,7 +223,7 @@ static void restart_world(void)
 
     inside_stop(inside);
     gb_notify_end(&world->notify);
-    DEMAND(gb_server_init(&inside->server, &inside->config, &error) == 0);
+    DEMAND(gb_server_init(&inside->server, &inside->config, &gb_methods, &error) == 0);
     start_world();
 }
 

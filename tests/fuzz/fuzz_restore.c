@@ -213,7 +213,8 @@ static void go_on(struct inside *inside, struct gb_notify *notify)
     gb_state_hand_over(&inside->server.state);
     gb_server_end(&inside->server);
     gb_notify_end(notify);
-    DEMAND(gb_server_init(&inside->server, &inside->config, &(struct gb_error){.code = 0}) == 0);
+    DEMAND(gb_server_init(&inside->server, &inside->config, &gb_methods,
+                          &(struct gb_error){.code = 0}) == 0);
     DEMAND(hand_over(notify));
     begin(inside, notify);
     after = describe(&inside->server);

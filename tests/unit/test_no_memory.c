@@ -451,7 +451,7 @@ static void test_starting(void **state)
         failing.first = n;
         failing.count = 1;
         failing.armed = true;
-        r = gb_server_init(&inside.server, &config, &error);
+        r = gb_server_init(&inside.server, &config, &gb_methods, &error);
         if (r == 0)
             r = gb_server_listen(&inside.server, &loop, &error);
         failing.armed = false;

@@ -1,106 +1,9 @@
-#include "daemon/observe/metrics.h"
+#include "daemon/observe/prometheus.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/methods.h"
 #include "daemon/serve/server.h"
-
-/* ---- counting ---- */
-
-/* Upper bounds, in nanoseconds and as Prometheus writes them. */
-static const struct {
-    uint64_t ns;
-    const char *text;
-} bounds[GB_METRICS_BUCKETS] = {
-    {2000, "2e-06"},    {5000, "5e-06"},     {10000, "1e-05"},   {50000, "5e-05"},
-    {200000, "0.0002"}, {1000000, "0.001"},  {10000000, "0.01"}, {100000000, "0.1"},
-    {1000000000, "1"},  {10000000000, "10"},
-};
-
-bool gb_metrics_init(struct gb_metrics *metrics, bool timed)
-{
-    memset(metrics, 0, sizeof(*metrics));
-    metrics->timed = timed;
-    metrics->methods = calloc(gb_method_count() + 1, sizeof(*metrics->methods));
-    return metrics->methods;
-}
-
-void gb_metrics_end(struct gb_metrics *metrics)
-{
-    free(metrics->methods);
-    metrics->methods = NULL;
-}
-
-void gb_metrics_begin(struct gb_metrics *metrics)
-{
-    if (metrics->timed)
-        metrics->begun_ns = uv_hrtime();
-}
-
-static const struct {
-    int code;
-    const char *kind;
-} errors[GB_METRICS_ERRORS] = {
-#define ERROR_ROW(name, code, kind, text) {(code), (kind)},
-    GPUBUF_ERROR_MAP(ERROR_ROW)
-#undef ERROR_ROW
-};
-
-static void count_result(struct gb_method_metrics *method, int code)
-{
-    size_t i = 0;
-
-    if (code == 0) {
-        method->done++;
-        return;
-    }
-    /* What has no code on the wire is told as a defect. */
-    while (i + 1 < GB_METRICS_ERRORS && errors[i].code != code)
-        i++;
-    method->errors[i]++;
-}
-
-static void count_time(struct gb_method_metrics *method, uint64_t ns)
-{
-    unsigned i = 0;
-
-    while (i < GB_METRICS_BUCKETS && ns > bounds[i].ns)
-        i++;
-    method->buckets[i]++;
-    method->total_ns += ns;
-}
-
-uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
-                            uint64_t waited_since_ns)
-{
-    uint64_t begun = waited_since_ns ? waited_since_ns : metrics->begun_ns, ns;
-
-    count_result(&metrics->methods[method], code);
-    if (!metrics->timed)
-        return 0;
-    metrics->begun_ns = uv_hrtime(); /* and so begins the next one */
-    ns = metrics->begun_ns - begun;
-    count_time(&metrics->methods[method], ns);
-    return ns;
-}
-
-static const char *const limit_names[GB_METRICS_LIMITS] = {
-#define LIMIT_NAME(name, value, text) #name,
-    GB_LIMIT_MAP(LIMIT_NAME)
-#undef LIMIT_NAME
-};
-
-void gb_metrics_limit(struct gb_metrics *metrics, const char *limit)
-{
-    for (size_t i = 0; i < GB_METRICS_LIMITS; i++)
-        if (strcmp(limit_names[i], limit) == 0)
-            metrics->limits[i]++;
-}
-
-/* ---- writing ---- */
 
 static void family(struct gb_writer *writer, const char *name, const char *type, const char *help)
 {
@@ -339,46 +242,49 @@ static void write_totals(const struct gb_server *server, struct gb_writer *write
            "Times that a limit was in the way, by its name.");
     for (size_t i = 0; i < GB_METRICS_LIMITS; i++)
         gb_write_format(writer, "gpubufd_limits_reached_total{limit=\"%s\"} %" PRIu64 "\n",
-                        limit_names[i], metrics->limits[i]);
+                        gb_metrics_limit_names[i], metrics->limits[i]);
 }
 
-static const char *method_name(size_t i)
+static const char *method_name(const struct gb_service *service, size_t i)
 {
-    return i < gb_method_count() ? gb_method_name(i) : "unknown";
+    return i < service->count ? service->name(i) : "unknown";
 }
 
-static void write_results(const struct gb_metrics *metrics, struct gb_writer *writer)
+static void write_results(const struct gb_server *server, struct gb_writer *writer)
 {
+    const struct gb_service *service = server->service;
     static const char name[] = "gpubufd_requests_total";
 
     family(writer, name, "counter", "Requests that were answered, by method and result.");
-    for (size_t i = 0; i <= gb_method_count(); i++) {
-        const struct gb_method_metrics *method = &metrics->methods[i];
+    for (size_t i = 0; i <= service->count; i++) {
+        const struct gb_method_metrics *method = &server->metrics.methods[i];
 
         gb_write_format(writer, "%s{method=\"%s\",result=\"ok\"} %" PRIu64 "\n", name,
-                        method_name(i), method->done);
+                        method_name(service, i), method->done);
         for (size_t e = 0; e < GB_METRICS_ERRORS; e++)
             if (method->errors[e] > 0)
                 gb_write_format(writer, "%s{method=\"%s\",result=\"%s\"} %" PRIu64 "\n", name,
-                                method_name(i), errors[e].kind, method->errors[e]);
+                                method_name(service, i), gb_metrics_errors[e].kind,
+                                method->errors[e]);
     }
 }
 
-static void write_times(const struct gb_metrics *metrics, struct gb_writer *writer)
+static void write_times(const struct gb_server *server, struct gb_writer *writer)
 {
+    const struct gb_service *service = server->service;
     static const char name[] = "gpubufd_request_duration_seconds";
 
     family(writer, name, "histogram",
            "From when a request was read, or first tried, to its answer.");
-    for (size_t i = 0; i <= gb_method_count(); i++) {
-        const struct gb_method_metrics *method = &metrics->methods[i];
-        const char *label = method_name(i);
+    for (size_t i = 0; i <= service->count; i++) {
+        const struct gb_method_metrics *method = &server->metrics.methods[i];
+        const char *label = method_name(service, i);
         uint64_t count = 0;
 
         for (size_t b = 0; b <= GB_METRICS_BUCKETS; b++) {
             count += method->buckets[b];
             gb_write_format(writer, "%s_bucket{method=\"%s\",le=\"%s\"} %" PRIu64 "\n", name, label,
-                            b < GB_METRICS_BUCKETS ? bounds[b].text : "+Inf", count);
+                            b < GB_METRICS_BUCKETS ? gb_metrics_bounds[b].text : "+Inf", count);
         }
         gb_write_format(writer,
                         "%s_sum{method=\"%s\"} %" PRIu64 ".%09" PRIu64
@@ -425,12 +331,12 @@ static void write_observers(const struct gb_server *server, struct gb_writer *wr
                         classes[i], http.requests[i]);
 }
 
-void gb_metrics_write(struct gb_server *server, struct gb_writer *writer)
+void gb_prometheus_write(struct gb_server *server, struct gb_writer *writer)
 {
     write_totals(server, writer);
     write_devices(server, writer);
     write_tiers(server, writer);
-    write_results(&server->metrics, writer);
-    write_times(&server->metrics, writer);
+    write_results(server, writer);
+    write_times(server, writer);
     write_observers(server, writer);
 }

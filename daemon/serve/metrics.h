@@ -1,9 +1,6 @@
 /*
- * Counters for operators, and their text as Prometheus reads it. What is counted is counted as it
- * happens, so that asking costs the same with a million objects as with none. The loop's thread.
- *
- * Every family of metrics is written in metrics.c, and described in docs/METRICS.md; a test holds the
- * two, the dashboard and the alerts together.
+ * Counters of requests, for operators. What is counted is counted as it happens, so that asking costs
+ * the same with a million objects as with none. The loop's thread.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
@@ -13,10 +10,7 @@
 #include <stdint.h>
 
 #include "proto/errors.h"
-#include "proto/json.h"
 #include "proto/limits.h"
-
-struct gb_server;
 
 enum {
 #define GB_METRICS_LIMIT(name, value, text) GB_METRICS_LIMIT_##name,
@@ -50,8 +44,18 @@ struct gb_metrics {
     uint64_t crashes_survived;
 };
 
-/* False if memory is out. */
-bool gb_metrics_init(struct gb_metrics *metrics, bool timed);
+extern const struct gb_metrics_bound {
+    uint64_t ns;
+    const char *text;                    /* in seconds, as Prometheus writes it */
+} gb_metrics_bounds[GB_METRICS_BUCKETS]; /* upper ones */
+extern const struct gb_metrics_error {
+    int code;
+    const char *kind;
+} gb_metrics_errors[GB_METRICS_ERRORS];
+extern const char *const gb_metrics_limit_names[GB_METRICS_LIMITS];
+
+/* For so many methods. False if memory is out. */
+bool gb_metrics_init(struct gb_metrics *metrics, size_t methods, bool timed);
 void gb_metrics_end(struct gb_metrics *metrics);
 
 /* Requests are served from now on, until the one that is noted next. */
@@ -63,8 +67,5 @@ uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
                             uint64_t waited_since_ns);
 /* A limit was reached, by its name of limits.h. */
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);
-
-/* All of it: one text, without anything that grows with objects or sessions. */
-void gb_metrics_write(struct gb_server *server, struct gb_writer *writer);
 
 #endif

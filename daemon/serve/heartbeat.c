@@ -1,4 +1,4 @@
-#include "daemon/survive/heartbeat.h"
+#include "daemon/serve/heartbeat.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
 #include "daemon/serve/server.h"
 
 #define READY_WAIT_MS 5000

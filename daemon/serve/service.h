@@ -1,0 +1,32 @@
+/*
+ * What answers requests and tells watches, as the server is handed it: so serving knows no method by
+ * name, and methods may know sessions, waits and the server. The loop's thread.
+ */
+#ifndef GB_SERVICE_H
+#define GB_SERVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/objects/registry.h"
+
+struct gb_server;
+struct gb_session;
+struct gb_wait;
+
+struct gb_service {
+    size_t count; /* of methods */
+    const char *(*name)(size_t i);
+    /* Answers one line; negative: the connection must be closed (descriptors out of step, no memory). */
+    int (*serve)(struct gb_session *session, const char *line, size_t length);
+    /* Tries a request that waited once more; `last_try`: its time is up. True if it was answered. */
+    bool (*retry)(struct gb_wait *wait, bool last_try);
+    /* Tells watches; as the registry's on_event. */
+    void (*event)(struct gb_server *server, enum gb_event event, struct gb_object *object);
+    /* Goes on telling the session's new watches what exists, as far as it reads what it is told. */
+    void (*tell_more)(struct gb_session *session);
+    /* The session's watches end. */
+    void (*end_watches)(struct gb_session *session);
+};
+
+#endif
