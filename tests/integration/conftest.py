@@ -314,6 +314,18 @@ def shared_daemon(request):
 
 
 @pytest.fixture
+def ctl(shared_daemon, tmp_path):
+    """gpubufctl on the file's daemon; the names that are left are removed after the test."""
+    from ctl import Ctl  # not above: ctl.py imports this file
+
+    one = Ctl(shared_daemon.path, str(tmp_path))
+    yield one
+    names = one.names()
+    if names:
+        one("rm", *names)
+
+
+@pytest.fixture
 def shared_peer(shared_daemon):
     """A session on the file's daemon, ended after the test."""
     with Peer(shared_daemon.path) as peer:

@@ -1,9 +1,13 @@
 """gpubufctl, run on a daemon."""
 
+import csv
+import io
 import json
 import os
 import re
 import subprocess
+
+import numpy
 
 import device as test_device
 from conftest import BUILD, SANITIZER
@@ -66,3 +70,13 @@ class Ctl:
         with open(path, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
         return path
+
+
+def bytes_of_npy(array):
+    out = io.BytesIO()
+    numpy.save(out, array)
+    return out.getvalue()
+
+
+def read_csv(text):
+    return list(csv.reader(io.StringIO(text, newline="")))

@@ -1,0 +1,301 @@
+"""The files that gpubufctl reads and writes: .npy, .csv, and bytes as they are.
+
+NumPy writes and reads the .npy files, Python's csv module the .csv files, so that the formats are
+checked by somebody else's reading of them.
+"""
+
+import csv
+import io
+import os
+import re
+import subprocess
+
+import numpy
+import pytest
+
+from conftest import ROOT
+from ctl import FAILED, GPUBUFCTL, USAGE, bytes_of_npy, read_csv
+from peer import DEADLINE
+
+DATA = ROOT / "examples" / "data"
+
+
+# ---- .npy --------------------------------------------------------------------------------------
+
+DTYPES = (
+    "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "S5",
+    "M8[s]", "M8[ms]", "M8[us]", "M8[ns]", "m8[s]", "m8[ms]", "m8[us]", "m8[ns]",
+)
+
+
+def example(dtype, shape, order="C"):
+    random = numpy.random.default_rng(7)
+    dtype = numpy.dtype(dtype)
+    count = int(numpy.prod(shape, dtype=int))
+    data = random.bytes(count * dtype.itemsize)
+    array = numpy.frombuffer(data, dtype="u1") if dtype.kind == "b" else None
+    if array is not None:
+        array = (array & 1).astype("?")
+    else:
+        array = numpy.frombuffer(data, dtype=dtype)
+    return numpy.array(array.reshape(shape), order=order)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_npy_round_trip(ctl, dtype):
+    for shape, order in [((7,), "C"), ((3, 4), "C"), ((3, 4), "F"), ((2, 3, 4), "F"), ((), "C"),
+                         ((0,), "C"), ((0, 5), "F")]:
+        array = example(dtype, shape, order)
+        source = ctl.file("in.npy", bytes_of_npy(array))
+        ctl("put", "--replace", "a", source)
+        ctl("get", "a", "-o", "out.npy")
+        back = numpy.load(os.path.join(ctl.directory, "out.npy"))
+        assert back.dtype == array.dtype and back.shape == array.shape
+        assert back.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in ("?", "i1", "u1", "S5")])
+def test_npy_of_the_other_byte_order(ctl, dtype):
+    for order in "CF":
+        array = example(dtype, (5, 3), order)
+        # Not by astype, which may change what a NaN carries.
+        swapped = numpy.array(array, order=order).byteswap().view(array.dtype.newbyteorder(">"))
+        ctl("put", "-r", "a", ctl.file("in.npy", bytes_of_npy(swapped)))
+        ctl("get", "a", "-o", "out.npy")
+        back = numpy.load(os.path.join(ctl.directory, "out.npy"))
+        assert back.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions(ctl, version):
+    out = io.BytesIO()
+    numpy.lib.format.write_array(out, numpy.arange(5), version=version)
+    ctl("put", "a", "-", input=out.getvalue())  # known by its start
+    assert ctl("get", "a", "--format", "csv") == "value\n0\n1\n2\n3\n4\n"
+
+
+def test_npy_large_fortran(ctl):
+    array = numpy.asfortranarray(numpy.arange(700 * 901, dtype="u4").reshape(700, 901))
+    ctl("put", "a", ctl.file("in.npy", bytes_of_npy(array)))
+    ctl("get", "a", "-o", "out.npy")
+    assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == array).all()
+
+
+def test_npy_as_a_column(ctl):
+    ctl("put", "c", ctl.file("in.npy", bytes_of_npy(numpy.arange(4.0))), "--kind", "column")
+    assert ctl.json("show", "c")["kind"] == "column"
+    file = ctl.file("in2.npy", bytes_of_npy(numpy.zeros((2, 2))))
+    assert "one axis" in ctl.fails(FAILED, "put", "d", file, "--kind", "column")
+
+
+GOOD = bytes_of_npy(numpy.arange(12.0).reshape(3, 4))
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "does not start with"),
+        (b"\x93NUM", "does not start with"),
+        (b"hello, this is no array", "does not start with"),
+        (GOOD[:7], "cut short"),
+        (GOOD[:60], "cut short"),
+        (GOOD[:-1], "cut short"),
+        (GOOD[:128], "there are 0"),
+        (GOOD + b"x", "has bytes after"),
+        (GOOD.replace(b"<f8", b"<q8"), "dtype '<q8'"),
+        (GOOD.replace(b"<f8", b"|O8"), "Python objects"),
+        (GOOD.replace(b"False", b"Maybe"), "True or False"),
+        (GOOD.replace(b"'shape'", b"'sharp'"), "unknown key 'sharp'"),
+        (GOOD.replace(b"(3, 4)", b"(3, -4"), "whole number"),
+        (GOOD.replace(b"(3, 4), } ", b"(9223372036854775808,)}"), "too long"),
+        (GOOD.replace(b"(3, 4), }    ", b"(4503599627370495,2)}"), "too large"),
+        (GOOD[:6] + b"\x09\x00" + GOOD[8:], "version 9.0"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b"{" * 100, "at most"),
+    ],
+)
+def test_npy_broken(ctl, content, sentence):
+    path = ctl.file("broken.npy", content)
+    message = ctl.fails(FAILED, "put", "x", path)
+    assert sentence in message and "broken.npy" in message, message
+    ctl.fails(FAILED, "put", "x", "-", "--format", "npy", input=content)
+    assert ctl.names() == []
+    assert ctl.json("ps")["leases"] == []
+
+
+# ---- .csv --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["movies", "weather"])
+def test_csv_of_the_examples(ctl, name):
+    source = (DATA / f"{name}.csv").read_text()
+    rows = read_csv(source)
+    out = ctl("put", name, str(DATA / f"{name}.csv"))
+    assert out.startswith(f"{name}: table, {len(rows) - 1} rows × {len(rows[0])} columns")
+    shown = ctl.json("show", name)
+    assert [column["name"] for column in shown["columns"]] == rows[0]
+    assert [column["nulls"] for column in shown["columns"]] == [
+        sum(row[i] == "" for row in rows[1:]) for i in range(len(rows[0]))
+    ]
+    types = {column["name"]: column["dtype"] for column in shown["columns"]}
+    if name == "movies":
+        assert types["US Gross"] == "int64" and types["IMDB Rating"] == "float64"
+        assert types["Title"] == "utf8"
+    back = read_csv(ctl("get", name))
+    assert len(back) == len(rows)
+    for expected, got in zip(rows, back):
+        for a, b in zip(expected, got):
+            assert a == b or float(a) == float(b), (expected, got)
+
+
+def test_csv_types(ctl):
+    text = (
+        "i,f,b,s,code,big,none,special\n"
+        "1,1.5,true,hello,007,9223372036854775808,,NaN\n"
+        ",,,,,,,\n"
+        '-9223372036854775808,-2e10,FALSE,"",+49,1,,-inf\n'
+    )
+    ctl("put", "t", "-", "--format", "csv", input=text.encode())
+    shown = ctl.json("show", "t")["columns"]
+    assert [(c["name"], c["dtype"], c["nulls"]) for c in shown] == [
+        ("i", "int64", 1), ("f", "float64", 1), ("b", "bool", 1), ("s", "utf8", 1),
+        ("code", "utf8", 1), ("big", "float64", 1), ("none", "utf8", 3), ("special", "float64", 1),
+    ]
+    assert ctl("get", "t") == (
+        "i,f,b,s,code,big,none,special\n"
+        "1,1.5,true,hello,007,9.223372036854776e+18,,nan\n"
+        ",,,,,,,\n"
+        '-9223372036854775808,-20000000000.0,false,"",+49,1.0,,-inf\n'
+    )
+
+
+def test_csv_quoting_survives(ctl):
+    fields = ["plain", "with, comma", 'with "quotes"', "two\nlines", "cr\r\nlf", " spaces ", "ü日本",
+              "tab\there"]
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(["name, of it", "n"])
+    for i, field in enumerate(fields):
+        writer.writerow([field, i])
+    ctl("put", "t", "-", "-f", "csv", input=b"\xef\xbb\xbf" + out.getvalue().encode())
+    assert read_csv(ctl.raw("get", "t").stdout.decode()) == read_csv(out.getvalue())
+    once = ctl.raw("get", "t").stdout
+    ctl("put", "again", "-", "-f", "csv", input=once)
+    assert ctl.raw("get", "again").stdout == once
+
+
+def test_csv_of_one_column_keeps_its_nulls(ctl):
+    ctl("put", "t", "-", "-f", "csv", input=b"x\n1\n\n3\n")
+    assert ctl.json("show", "t")["columns"][0]["nulls"] == 1
+    assert ctl("get", "t") == "x\n1\n\n3\n"
+    ctl("get", "t", "-c", "x", "-o", "x.csv")
+    ctl("put", "u", "x.csv")
+    assert ctl.json("show", "u")["columns"] == ctl.json("show", "t")["columns"]
+
+
+def test_csv_without_rows(ctl):
+    ctl("put", "t", "-", "-f", "csv", input=b"a,b\n")
+    assert ctl("get", "t") == "a,b\n"
+    assert "0 rows × 2 columns" in ctl("show", "t")
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"a,b\n1,2\n3\n", "line 3: 1 field, but the header has 2"),
+        (b'a,b\n"x\ny",2\n1,2,3\n', "line 4: 3 fields"),
+        (b'a,b\n1,"2\n', "line 2, field 2: a quoted field that does not end"),
+        (b'a,b\n1,2"3\n', "line 2, field 2: a quote"),
+        (b"a,a\n1,2\n", 'two columns are called "a"'),
+        (b"a,b\n1,\xff\n", "line 2, field 2: not UTF-8"),
+        (b"a,b\n1,\0\n", "line 2, field 2: not UTF-8"),
+        (b"\x7fELF\x02\x01\x01\0\0\0", "line 1, field 1: not UTF-8"),
+        (",".join(f"c{i}" for i in range(4097)).encode(), "more than 4096 columns"),
+    ],
+)
+def test_csv_broken(ctl, content, sentence):
+    message = ctl.fails(FAILED, "put", "x", ctl.file("broken.csv", content))
+    assert sentence in message and "broken.csv" in message
+    assert ctl.names() == []
+
+
+# ---- raw ---------------------------------------------------------------------------------------
+
+
+def test_raw_bytes(ctl):
+    content = bytes(range(256)) * 17
+    path = ctl.file("blob", content)
+    assert re.fullmatch(r"a: 4352 bytes, version \d+\n", ctl("put", "a", path))
+    ctl("put", "b", "-", input=content)
+    with open(path, "rb") as file:  # a file in its middle
+        file.seek(100)
+        subprocess.run([str(GPUBUFCTL), "put", "c", "-"], stdin=file, env=ctl.env, check=True,
+                       capture_output=True, timeout=DEADLINE)
+    assert ctl.raw("get", "a").stdout == content
+    assert ctl.raw("get", "b").stdout == content
+    assert ctl.raw("get", "c").stdout == content[100:]
+    assert ctl.raw("get", "a", "--slice", "10:20").stdout == content[10:20]
+    assert ctl.raw("get", "a", "--slice=-5:").stdout == content[-5:]
+    ctl("put", "empty", "-", input=b"")
+    assert ctl.raw("get", "empty").stdout == b""
+
+
+def test_raw_with_a_type(ctl):
+    array = numpy.arange(12, dtype="f4")
+    path = ctl.file("blob", array.tobytes())
+    ctl("put", "flat", path, "--dtype", "float32")
+    assert ctl.json("show", "flat")["shape"] == [12]
+    ctl("put", "grid", path, "--dtype", "float32", "--shape", "3,4")
+    assert ctl.json("show", "grid")["shape"] == [3, 4]
+    ctl("put", "piped", "-", "--dtype", "float32", "--shape", "3x4", input=array.tobytes())
+    ctl("get", "piped", "-o", "out.npy")
+    assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == array.reshape(3, 4)).all()
+    ctl("put", "dates", "-", "--dtype", "date32", "--kind", "column",
+        input=numpy.array([0, 15340], dtype="i4").tobytes())
+    assert ctl("get", "dates", "-f", "csv") == "value\n1970-01-01\n2012-01-01\n"
+    ctl("put", "half", "-", "--dtype", "bfloat16", input=b"\x80\x3f\x00\x40")
+    assert ctl("get", "half", "-f", "csv") == "value\n1.0\n2.0\n"
+    assert "NumPy has no bfloat16" in ctl.fails(FAILED, "get", "half", "-o", "x.npy")
+    assert not os.path.exists(os.path.join(ctl.directory, "x.npy"))
+
+
+def test_raw_that_does_not_fit(ctl):
+    path = ctl.file("blob", b"x" * 10)
+    put = ("put", "x", path)
+    assert "no whole number of elements" in ctl.fails(FAILED, *put, "--dtype", "int64")
+    assert "cut short" in ctl.fails(FAILED, *put, "--dtype", "int8", "--shape", "11")
+    assert "has bytes after" in ctl.fails(FAILED, *put, "--dtype", "int8", "--shape", "9")
+    piped = ("put", "x", "-", "--dtype", "int8", "--shape")
+    assert "cut short" in ctl.fails(FAILED, *piped, "11", input=b"x" * 10)
+    assert "has bytes after" in ctl.fails(FAILED, *piped, "9", input=b"x" * 10)
+    for shape in ("9223372036854775808", "4503599627370495,4503599627370495", "3,a", ","):
+        ctl.fails(FAILED, *put, "--dtype", "int64", "--shape", shape)
+    ctl.fails(USAGE, *put, "--dtype", "int33")
+    ctl.fails(USAGE, *put, "--dtype", "utf8")
+    ctl.fails(USAGE, *put, "--shape", "10")
+    ctl.fails(USAGE, *put, "--kind", "table", "--format", "raw")
+    assert ctl.names() == []
+    assert ctl.json("ps")["leases"] == []
+
+
+def test_put_what_cannot_be_read(ctl):
+    assert "is a directory" in ctl.fails(FAILED, "put", "x", ctl.directory)
+    assert "No such file" in ctl.fails(FAILED, "put", "x", "nowhere.csv")
+    for name in ("a\x01b", "", "/a", "a/", "a//b", "x" * 256, "a\x1b[31m"):
+        message = ctl.fails(FAILED, "put", name, ctl.file("f", b"1"))
+        assert "\x1b" not in message
+    assert ctl.names() == []
+
+
+@pytest.mark.root
+def test_put_a_file_of_somebody_else(ctl):
+    path = ctl.file("secret", b"1")
+    os.chmod(path, 0)
+    # Root without its power over files: another user might not reach a checkout below /root.
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all",
+         str(GPUBUFCTL), "put", "x", path],
+        env=ctl.env, capture_output=True, timeout=DEADLINE)
+    assert done.returncode == FAILED
+    assert b"Permission denied" in done.stderr

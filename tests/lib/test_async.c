@@ -1,0 +1,448 @@
+/*
+ * Requests that do not block: event loops, callbacks, canceling, many objects at once, watches, and how
+ * all of them end when the connection or the daemon does.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+/* ---- asynchronously ---- */
+
+struct outcome {
+    bool done;
+    int status;
+    unsigned calls;
+    struct gpubuf_object *object;
+    char result[256];
+};
+
+static void object_done(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                        void *arg)
+{
+    struct outcome *outcome = arg;
+    (void)client;
+    outcome->done = true;
+    outcome->status = status;
+    outcome->object = object;
+    outcome->calls++;
+}
+
+static void call_done(struct gpubuf_client *client, int status, const char *result, size_t length,
+                      void *arg)
+{
+    struct outcome *outcome = arg;
+    (void)client;
+    outcome->done = true;
+    outcome->status = status;
+    outcome->calls++;
+    if (result)
+        snprintf(outcome->result, sizeof(outcome->result), "%.*s", (int)length, result);
+}
+
+static void event_loop(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client();
+    struct outcome made = {0}, sealed = {0}, opened = {0}, missing = {0}, called = {0};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
+    struct gpubuf_memory memory;
+    ok(client, gpubuf_create_async(client, "async", &layout, NULL, object_done, &made, NULL));
+    dispatch_until(client, &made.done);
+    assert_int_equal(made.status, 0);
+    ok(client, gpubuf_memory(made.object, GPUBUF_DATA, &memory));
+    memcpy(memory.pointer, "0123456789", 10);
+    ok(client, gpubuf_seal_async(made.object, NULL, object_done, &sealed, NULL));
+    fails(client, GPUBUF_E_BUSY, gpubuf_seal_async(made.object, NULL, object_done, &sealed, NULL));
+    dispatch_until(client, &sealed.done);
+    assert_int_equal(sealed.status, 0);
+    assert_ptr_equal(sealed.object, made.object);
+    gpubuf_release(sealed.object);
+    gpubuf_release(made.object);
+    ok(client, gpubuf_open_async(client, "async", NULL, object_done, &opened, NULL));
+    ok(client, gpubuf_open_async(client, "absent", NULL, object_done, &missing, NULL));
+    ok(client,
+       gpubuf_call_async(client, "delete", "{\"name\":\"async\"}", call_done, &called, NULL));
+    dispatch_until(client, &called.done);
+    assert_int_equal(opened.status, 0);
+    assert_int_equal(missing.status, GPUBUF_E_NOT_FOUND);
+    assert_null(missing.object);
+    assert_string_equal(called.result, "{}");
+    gpubuf_release(opened.object);
+    assert_int_equal(gpubuf_events(client), POLLIN);
+    assert_int_equal(gpubuf_dispatch(client), 0);
+    ok(client, gpubuf_call_async(client, "stats", NULL, NULL, NULL, NULL));
+    assert_int_equal(stat_value(client, "leases"), 0);
+    gpubuf_disconnect(client);
+}
+
+static void canceling(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
+    struct outcome open = {0}, create = {0}, call = {0};
+    uint64_t request;
+    ok(client, gpubuf_open_async(client, "late", &wait, object_done, &open, &request));
+    assert_false(open.done);
+    ok(client, gpubuf_cancel(client, request));
+    assert_int_equal(open.status, GPUBUF_E_CANCELED);
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_cancel(client, request));
+    /* The daemon grants it all the same: it is given back. */
+    ok(other, gpubuf_put_bytes(other, "late", "x", 1, NULL));
+    ok(client, gpubuf_create_async(client, "never", &layout, NULL, object_done, &create, &request));
+    ok(client, gpubuf_cancel(client, request));
+    ok(client, gpubuf_call_async(client, "stats", NULL, call_done, &call, &request));
+    ok(client, gpubuf_cancel(client, request));
+    assert_int_equal(call.status, GPUBUF_E_CANCELED);
+    assert_int_equal(create.calls + open.calls + call.calls, 3);
+    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL)); /* the answers have come */
+    assert_int_equal(stat_value(client, "leases"), 0);
+    assert_int_equal(create.calls + open.calls + call.calls, 3);
+    ok(client, gpubuf_delete(client, "late"));
+
+    /* Blocking calls that give up: here the daemon says so. */
+    struct gpubuf_object *object = NULL;
+    wait.wait_ms = 20;
+    fails(client, GPUBUF_E_TIMEOUT, gpubuf_open(client, "late", &wait, &object));
+    wait.wait_ms = -1;
+    fails(client, GPUBUF_E_INVALID, gpubuf_open(client, "late", &wait, &object));
+    assert_null(object);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+/* A callback may call the library, but must not wait in it. */
+struct reentry {
+    bool done;
+    int blocking;
+    struct outcome next;
+    uint64_t other;
+    struct outcome canceled;
+};
+
+static void reenter(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                    void *arg)
+{
+    struct reentry *reentry = arg;
+    struct gpubuf_object *none, *slice;
+    struct gpubuf_info info;
+    assert_int_equal(status, 0);
+    reentry->blocking = gpubuf_open(client, "reentry", NULL, &none);
+    assert_int_equal(gpubuf_stat(client, "reentry", &info), GPUBUF_E_BUSY);
+    assert_int_equal(gpubuf_seal(object, NULL), GPUBUF_E_BUSY);
+    assert_true(gpubuf_dispatch(client) >= 0);
+    ok(client, gpubuf_slice(object, 0, 1, &slice));
+    gpubuf_release(slice);
+    ok(client, gpubuf_open_async(client, "reentry", NULL, object_done, &reentry->next, NULL));
+    ok(client, gpubuf_cancel(client, reentry->other));
+    gpubuf_release(object);
+    reentry->done = true;
+}
+
+static void callbacks(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
+    struct reentry reentry = {.blocking = 0};
+    put_counting(client, "reentry", 10, 0);
+    ok(client,
+       gpubuf_open_async(client, "not yet", &wait, object_done, &reentry.canceled, &reentry.other));
+    ok(client, gpubuf_open_async(client, "reentry", NULL, reenter, &reentry, NULL));
+    dispatch_until(client, &reentry.done);
+    assert_int_equal(reentry.blocking, GPUBUF_E_BUSY);
+    assert_int_equal(reentry.canceled.status, GPUBUF_E_CANCELED);
+    dispatch_until(client, &reentry.next.done);
+    assert_int_equal(reentry.next.status, 0);
+    /* The callback's own lease went with the end of the callbacks. */
+    assert_int_equal(leases_of(client, "reentry"), 1);
+    gpubuf_release(reentry.next.object);
+
+    /* Inside a blocking call of the same thread. */
+    reentry = (struct reentry){.blocking = 0};
+    ok(client,
+       gpubuf_open_async(client, "not yet", &wait, object_done, &reentry.canceled, &reentry.other));
+    ok(client, gpubuf_open_async(client, "reentry", NULL, reenter, &reentry, NULL));
+    struct gpubuf_info info;
+    ok(client, gpubuf_stat(client, "reentry", &info));
+    assert_true(reentry.done);
+    dispatch_until(client, &reentry.next.done);
+    gpubuf_release(reentry.next.object);
+    gpubuf_disconnect(client);
+}
+
+/* ---- many, without waiting ---- */
+
+struct opened {
+    bool done;
+    int status;
+    int errors[3];
+    struct gpubuf_object *objects[3];
+};
+
+static void note_objects(struct gpubuf_client *client, int status,
+                         struct gpubuf_object *const *objects, const int *errors, size_t count,
+                         void *arg)
+{
+    struct opened *opened = arg;
+    (void)client;
+    assert_false(opened->done);
+    opened->done = true;
+    opened->status = status;
+    assert_int_equal(count, 3);
+    if (status < 0) {
+        assert_null(objects);
+        assert_null(errors);
+        return;
+    }
+    memcpy((void *)opened->objects, (const void *)objects, sizeof(opened->objects));
+    memcpy(opened->errors, errors, sizeof(opened->errors));
+}
+
+static void open_many_without_waiting(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client();
+    put_counting(client, "async/a", 3, 1);
+    put_counting(client, "async/b", 3, 2);
+    struct opened opened = {.done = false};
+    char first[] = "async/a"; /* the names are copied */
+    const char *names[] = {first, "", "async/b"};
+    ok(client, gpubuf_open_many_async(client, names, 3, NULL, note_objects, &opened, NULL));
+    memset(first, 'x', sizeof(first) - 1);
+    dispatch_until(client, &opened.done);
+    assert_int_equal(opened.status, 2);
+    assert_int_equal(opened.errors[1], GPUBUF_E_INVALID);
+    assert_string_equal(gpubuf_name(opened.objects[0]), "async/a");
+    assert_string_equal(gpubuf_name(opened.objects[2]), "async/b");
+    gpubuf_release_many(opened.objects, 3);
+
+    /* Canceled while the daemon waits, and before an answer that grants. */
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 60000};
+    static const char *const missing[] = {"async/a", "async/never", "async/b"};
+    static const char *const there[] = {"async/a", "async/a", "async/b"};
+    for (int i = 0; i < 2; i++) {
+        struct opened canceled = {.done = false};
+        uint64_t request;
+        ok(client, gpubuf_open_many_async(client, i ? there : missing, 3, i ? NULL : &wait,
+                                          note_objects, &canceled, &request));
+        ok(client, gpubuf_cancel(client, request));
+        assert_int_equal(canceled.status, GPUBUF_E_CANCELED);
+    }
+    ok(client, gpubuf_delete(client, "async/b"));
+    assert_int_equal(leases_of(client, "async/a"), 0);
+
+    static const char *const none[] = {"", NULL, "a//b"};
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, none, 3, NULL, note_objects, &opened, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, none, 0, NULL, note_objects, &opened, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_open_many_async(client, there, 3, NULL, NULL, NULL, NULL));
+    struct opened lost = {.done = false};
+    ok(client, gpubuf_open_many_async(client, there, 3, NULL, note_objects, &lost, NULL));
+    ok(client, gpubuf_delete(client, "async/a"));
+    gpubuf_disconnect(client);
+    assert_true(lost.done);
+    if (lost.status >= 0)
+        gpubuf_release_many(lost.objects, 3);
+}
+
+/* ---- watching ---- */
+
+struct events {
+    struct told told;
+    bool ended;
+    uint64_t watch;
+};
+
+static void note_event(struct gpubuf_client *client, const char *kind,
+                       const struct gpubuf_info *info, void *arg)
+{
+    struct events *events = arg;
+    note_told(client, kind, info, &events->told);
+    if (info && strcmp(info->name, "watched/last") == 0) {
+        events->ended = true;
+        ok(client, gpubuf_unwatch(client, events->watch));
+    }
+}
+
+static void watching(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct events events = {.watch = 0};
+    put_counting(other, "watched/a", 1, 0);
+    put_counting(other, "unwatched", 1, 0);
+    ok(client, gpubuf_watch(client, "watched/", note_event, &events, &events.watch));
+    dispatch_until(client, &events.told.synced);
+    put_counting(other, "watched/b", 1, 0);
+    put_counting(other, "unwatched", 1, 0);
+    ok(other, gpubuf_delete(other, "watched/a"));
+    put_counting(other, "watched/last", 1, 0);
+    put_counting(other, "watched/later", 1, 0);
+    dispatch_until(client, &events.ended);
+    struct gpubuf_info info;
+    ok(client, gpubuf_stat(client, "watched/later", &info));
+    assert_string_equal(events.told.text,
+                        "sealed:watched/a synced:- sealed:watched/b deleted:watched/a "
+                        "sealed:watched/last ");
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_unwatch(client, events.watch));
+    fails(client, GPUBUF_E_INVALID, gpubuf_watch(client, NULL, NULL, NULL, NULL));
+    static const char *const all[] = {"watched/b", "watched/last", "watched/later", "unwatched"};
+    for (size_t i = 0; i < COUNT(all); i++)
+        ok(other, gpubuf_delete(other, all[i]));
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+struct answer {
+    struct events events; /* first, so that both callbacks find what they want */
+    bool done;
+    int status;
+    uint64_t watch;
+};
+
+static void note_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg)
+{
+    struct answer *answer = arg;
+    (void)client;
+    assert_string_equal(answer->events.told.text, ""); /* told before any event */
+    assert_false(answer->done);
+    answer->done = true;
+    answer->status = status;
+    answer->watch = answer->events.watch = watch;
+}
+
+/* As the daemon counts them. */
+static uint64_t watch_count(struct gpubuf_client *client)
+{
+    struct events events = {.watch = 0};
+    uint64_t count = 0;
+    uint64_t ids[64];
+    while (count < 64 && gpubuf_watch(client, "none/", note_event, &events, &ids[count]) == 0)
+        count++;
+    for (uint64_t i = 0; i < count; i++)
+        ok(client, gpubuf_unwatch(client, ids[i]));
+    return 64 - count;
+}
+
+static void watching_without_waiting(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct answer answer = {.done = false}, canceled = {.done = false}, lost = {.done = false};
+    put_counting(other, "watched/a", 1, 0);
+    ok(client, gpubuf_watch_async(client, "watched/", note_event, note_watch, &answer, NULL));
+    dispatch_until(client, &answer.events.told.synced);
+    assert_true(answer.done);
+    assert_int_equal(answer.status, 0);
+    put_counting(other, "watched/last", 1, 0);
+    dispatch_until(client, &answer.events.ended);
+    assert_string_equal(answer.events.told.text, "sealed:watched/a synced:- sealed:watched/last ");
+    assert_int_equal(watch_count(client), 0);
+
+    /* Canceled before the answer: the daemon has no watch all the same. */
+    uint64_t request;
+    ok(client, gpubuf_watch_async(client, NULL, note_event, note_watch, &canceled, &request));
+    ok(client, gpubuf_cancel(client, request));
+    assert_int_equal(canceled.status, GPUBUF_E_CANCELED);
+    assert_int_equal(watch_count(client), 0);
+    assert_string_equal(canceled.events.told.text, "");
+
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_watch_async(client, NULL, NULL, note_watch, &answer, NULL));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_watch_async(client, NULL, note_event, NULL, &answer, NULL));
+    ok(client, gpubuf_watch_async(client, NULL, note_event, note_watch, &lost, NULL));
+    gpubuf_disconnect(client);
+    assert_true(lost.done);
+    assert_int_equal(lost.status, GPUBUF_E_CLOSED);
+    ok(other, gpubuf_delete(other, "watched/a"));
+    ok(other, gpubuf_delete(other, "watched/last"));
+    gpubuf_disconnect(other);
+}
+
+/* ---- the end ---- */
+
+static void objects_outlive_the_connection(void **state)
+{
+    (void)state;
+    size_t mappings = count_mappings(), fds = count_fds();
+    struct gpubuf_client *client = connect_client(), *observer = connect_client();
+    struct gpubuf_object *object, *slice;
+    struct gpubuf_memory memory;
+    struct outcome open = {0};
+    struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
+    put_counting(client, "outlived", 10, 0);
+    ok(client, gpubuf_open(client, "outlived", NULL, &object));
+    ok(client, gpubuf_slice(object, 3, 3, &slice));
+    ok(client, gpubuf_memory(slice, GPUBUF_DATA, &memory));
+    ok(client, gpubuf_open_async(client, "not there", &wait, object_done, &open, NULL));
+    gpubuf_disconnect(client);
+    assert_int_equal(open.status, GPUBUF_E_CLOSED);
+    assert_int_equal(*(unsigned char *)memory.pointer, 3);
+    assert_int_equal(gpubuf_length(slice), 3);
+    assert_int_equal(gpubuf_memory(slice, GPUBUF_DATA, &memory), GPUBUF_E_CLOSED);
+    assert_int_equal(leases_of(observer, "outlived"), 0);
+    gpubuf_release(object);
+    gpubuf_release(slice);
+    ok(observer, gpubuf_delete(observer, "outlived"));
+    gpubuf_disconnect(observer);
+    assert_int_equal(count_mappings(), mappings);
+    assert_int_equal(count_fds(), fds);
+}
+
+/* Last, since it kills the daemon. */
+static void the_daemon_dies(void **state)
+{
+    (void)state;
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .resume_ms = GPUBUF_NO_RESUME};
+    struct gpubuf_client *client = connect_with(&options);
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
+    struct gpubuf_object *object, *unsealed, *none;
+    struct gpubuf_memory memory;
+    struct outcome open = {0}, call = {0};
+    struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
+    put_counting(client, "survivor", 10, 5);
+    ok(client, gpubuf_open(client, "survivor", NULL, &object));
+    ok(client, gpubuf_create(client, "unsealed", &layout, NULL, &unsealed));
+    ok(client, gpubuf_open_async(client, "not there", &wait, object_done, &open, NULL));
+    kill_daemon();
+    ok(client, gpubuf_call_async(client, "stats", NULL, call_done, &call, NULL));
+    assert_int_equal(gpubuf_dispatch(client), GPUBUF_E_CLOSED);
+    assert_int_equal(open.status, GPUBUF_E_CLOSED);
+    assert_int_equal(call.status, GPUBUF_E_CLOSED);
+    assert_int_equal(gpubuf_dispatch(client), GPUBUF_E_CLOSED);
+    fails(client, GPUBUF_E_CLOSED, gpubuf_open(client, "survivor", NULL, &none));
+    fails(client, GPUBUF_E_CLOSED, gpubuf_seal(unsealed, NULL));
+    fails(client, GPUBUF_E_CLOSED, gpubuf_put_bytes(client, "x", "y", 1, NULL));
+    fails(client, GPUBUF_E_CLOSED, gpubuf_open_async(client, "a", NULL, object_done, &open, NULL));
+    assert_true(strlen(gpubuf_errmsg(client)) > 10);
+    ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
+    assert_int_equal(*(unsigned char *)memory.pointer, 5);
+    gpubuf_release(object);
+    gpubuf_release(unsealed);
+    gpubuf_disconnect(client);
+    assert_int_equal(open.calls, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        COUNTED(open_many_without_waiting),
+        COUNTED(event_loop),
+        COUNTED(canceling),
+        COUNTED(callbacks),
+        COUNTED(watching),
+        COUNTED(watching_without_waiting),
+        COUNTED(objects_outlive_the_connection),
+        COUNTED(the_daemon_dies),
+    };
+    return cmocka_run_group_tests_name("async", tests, start_daemon, stop_daemon);
+}
