@@ -274,11 +274,17 @@ def test_ttl_leaves_readers_alone(daemon, peer):
     assert opened.read() == b"still here"
 
 
-def test_ttl_counts_from_the_seal(peer):
-    lease = peer.create("a", bytes_layout(1), ttl_ms=40)["lease"]
-    time.sleep(0.12)  # longer than its life, so that a clock started at create would show
+def test_ttl_counts_from_the_seal(daemon, peer):
+    """An object of the same life that is sealed at once lives and ends while this one is unsealed."""
+    watcher = daemon.connect()
+    watcher.call("watch", prefix="")
+    lease = peer.create("a", bytes_layout(1), ttl_ms=250)["lease"]
+    peer.put("b", ttl_ms=250)
+    assert [name for _, name, _ in watcher.events(3)] == [None, "b", "b"], "synced, sealed, gone"
     peer.call("seal", lease=lease, release=True)
     assert peer.names() == ["a"]
+    assert [name for _, name, _ in watcher.events(2)] == ["a", "a"], "sealed, gone"
+    assert peer.names() == []
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "cuda:99", "GPU-00000000-0000-0000-0000-000000000000",

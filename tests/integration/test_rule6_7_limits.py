@@ -299,12 +299,14 @@ def test_each_line_has_its_own_time(limited):
 
 
 def test_a_waiting_request_is_no_half_line(limited):
+    """A half line that is sent after it is closed for being late; the request waits on."""
     daemon = limited(half_line_ms=50)
     peer = daemon.connect()
     ident = peer.request("open", name="a", wait_ms=20000)
-    other = daemon.connect()
-    time.sleep(0.2)  # four times the limit
-    other.put("a")
+    half = daemon.connect()
+    half.send_raw(b'{"jsonrpc"')
+    half.expect_closed_anyhow()
+    daemon.connect().put("a")
     assert peer.reply(ident)["lease"]
 
 
