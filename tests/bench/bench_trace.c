@@ -3,6 +3,7 @@
  * a daemon whose device holds a part of it, and what an open does not find is created again, as who
  * uses a cache would. Every lease ends before the next operation.
  *
+ *     zcat tests/bench/traces/dashboard.txt.gz >TRACE
  *     bench_trace SOCKET TRACE [--quick]
  *
  * The LRU holds as many bytes as the device, counts for an object what it occupies there, and lets

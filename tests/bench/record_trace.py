@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Records what a dashboard does with a cache of shared columns: tests/bench/traces/dashboard.txt.
+"""Records what a dashboard does with a cache of shared columns: tests/bench/traces/dashboard.txt.gz.
 
-    make python && tests/bench/record_trace.py >tests/bench/traces/dashboard.txt
+    make python && tests/bench/record_trace.py | gzip -9n >tests/bench/traces/dashboard.txt.gz
 
 A real daemon; a process that publishes the data sets of examples/data, derives columns and refreshes a
 live table; and viewers, processes of their own, that look at linked charts of 200 000 flights and a table

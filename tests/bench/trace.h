@@ -1,6 +1,6 @@
 /*
- * A recorded trace of what a session wanted of a cache: tests/bench/traces, by record_trace.py. Not
- * for threads.
+ * A recorded trace of what a session wanted of a cache: tests/bench/traces, by record_trace.py;
+ * scripts/run-bench unpacks it. Not for threads.
  */
 #ifndef TRACE_H
 #define TRACE_H
