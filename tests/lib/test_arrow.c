@@ -309,7 +309,7 @@ static int prepare(void **state)
     return 0;
 }
 
-static void fixed_width_types(void **state)
+static void test_fixed_width_types(void **state)
 {
     static const char *const formats[] = {
         "b",          "c",   "C",   "s",   "S",   "i",      "I",       "l",
@@ -330,7 +330,7 @@ static void fixed_width_types(void **state)
     round_trip(node("n", 50, 3, 50, 1, NULL, NULL, NULL), false); /* as some producers give it */
 }
 
-static void strings(void **state)
+static void test_strings(void **state)
 {
     static const char *const formats[] = {"u", "z", "U", "Z"};
     for (size_t f = 0; f < COUNT(formats); f++) {
@@ -347,7 +347,7 @@ static void strings(void **state)
     round_trip(node("u", 3, 0, 0, 3, NULL, empty, NULL), false);
 }
 
-static void nested(void **state)
+static void test_nested(void **state)
 {
     prepare(state);
     /* list<struct<a: int16, b: utf8?>?>, all with offsets of their own */
@@ -381,7 +381,7 @@ static void nested(void **state)
     round_trip(empty, false);
 }
 
-static void dictionaries(void **state)
+static void test_dictionaries(void **state)
 {
     prepare(state);
     static uint8_t indices[128];
@@ -402,7 +402,7 @@ static void dictionaries(void **state)
     round_trip(table, true);
 }
 
-static void tables(void **state)
+static void test_tables(void **state)
 {
     prepare(state);
     int table = node("+s", 70, 11, 0, 1, NULL, NULL, NULL);
@@ -428,7 +428,7 @@ static void tables(void **state)
     gpubuf_release(object);
 }
 
-static void metadata(void **state)
+static void test_metadata(void **state)
 {
     prepare(state);
     const char encoded[] = "\3\0\0\0"
@@ -470,7 +470,7 @@ static void metadata(void **state)
           gpubuf_put_arrow(client, "refused", &schemas[n], &arrays[n], false, NULL));
 }
 
-static void children_that_move(void **state)
+static void test_children_that_move(void **state)
 {
     prepare(state);
     int table = node("+s", 50, 0, 0, 1, NULL, NULL, NULL);
@@ -499,7 +499,7 @@ static void children_that_move(void **state)
     assert_int_equal(leases_of(client, "moving"), 0);
 }
 
-static void arrays_and_bytes(void **state)
+static void test_arrays_and_bytes(void **state)
 {
     prepare(state);
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
@@ -563,7 +563,7 @@ static void arrays_and_bytes(void **state)
 }
 
 /* Structs that contradict themselves: refused, and nothing is published. */
-static void bad_arrays(void **state)
+static void test_bad_arrays(void **state)
 {
     prepare(state);
     static const int32_t backwards[] = {0, 5, 3, 9}, negative[] = {-4, 0, 0, 1};
@@ -618,15 +618,15 @@ static void bad_arrays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_width_types),
-        cmocka_unit_test(strings),
-        cmocka_unit_test(nested),
-        cmocka_unit_test(dictionaries),
-        cmocka_unit_test(tables),
-        cmocka_unit_test(metadata),
-        cmocka_unit_test(children_that_move),
-        cmocka_unit_test(arrays_and_bytes),
-        cmocka_unit_test(bad_arrays),
+        cmocka_unit_test(test_fixed_width_types),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_dictionaries),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_children_that_move),
+        cmocka_unit_test(test_arrays_and_bytes),
+        cmocka_unit_test(test_bad_arrays),
     };
     return cmocka_run_group_tests_name("arrow", tests, connect_group, disconnect_group);
 }

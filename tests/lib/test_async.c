@@ -42,7 +42,7 @@ static void call_done(struct gpubuf_client *client, int status, const char *resu
         snprintf(outcome->result, sizeof(outcome->result), "%.*s", (int)length, result);
 }
 
-static void event_loop(void **state)
+static void test_event_loop(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client();
@@ -78,7 +78,7 @@ static void event_loop(void **state)
     gpubuf_disconnect(client);
 }
 
-static void canceling(void **state)
+static void test_canceling(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -143,7 +143,7 @@ static void reenter(struct gpubuf_client *client, int status, struct gpubuf_obje
     reentry->done = true;
 }
 
-static void callbacks(void **state)
+static void test_callbacks(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client();
@@ -203,7 +203,7 @@ static void note_objects(struct gpubuf_client *client, int status,
     memcpy(opened->errors, errors, sizeof(opened->errors));
 }
 
-static void open_many_without_waiting(void **state)
+static void test_open_many_without_waiting(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client();
@@ -271,7 +271,7 @@ static void note_event(struct gpubuf_client *client, const char *kind,
     }
 }
 
-static void watching(void **state)
+static void test_watching(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -331,7 +331,7 @@ static uint64_t watch_count(struct gpubuf_client *client)
     return 64 - count;
 }
 
-static void watching_without_waiting(void **state)
+static void test_watching_without_waiting(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -369,7 +369,7 @@ static void watching_without_waiting(void **state)
 
 /* ---- the end ---- */
 
-static void objects_outlive_the_connection(void **state)
+static void test_objects_outlive_the_connection(void **state)
 {
     (void)state;
     size_t mappings = count_mappings(), fds = count_fds();
@@ -398,7 +398,7 @@ static void objects_outlive_the_connection(void **state)
 }
 
 /* Last, since it kills the daemon. */
-static void the_daemon_dies(void **state)
+static void test_the_daemon_dies(void **state)
 {
     (void)state;
     struct gpubuf_connect_options options = {
@@ -435,14 +435,14 @@ static void the_daemon_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        COUNTED(open_many_without_waiting),
-        COUNTED(event_loop),
-        COUNTED(canceling),
-        COUNTED(callbacks),
-        COUNTED(watching),
-        COUNTED(watching_without_waiting),
-        COUNTED(objects_outlive_the_connection),
-        COUNTED(the_daemon_dies),
+        COUNTED(test_open_many_without_waiting),
+        COUNTED(test_event_loop),
+        COUNTED(test_canceling),
+        COUNTED(test_callbacks),
+        COUNTED(test_watching),
+        COUNTED(test_watching_without_waiting),
+        COUNTED(test_objects_outlive_the_connection),
+        COUNTED(test_the_daemon_dies),
     };
     return cmocka_run_group_tests_name("async", tests, start_daemon, stop_daemon);
 }

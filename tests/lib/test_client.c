@@ -14,7 +14,7 @@
 
 /* ---- connecting ---- */
 
-static void connecting(void **state)
+static void test_connecting(void **state)
 {
     (void)state;
     struct gpubuf_client *client = NULL;
@@ -50,7 +50,7 @@ static void connecting(void **state)
     assert_non_null(gpubuf_strerror(12345));
 }
 
-static void calls(void **state)
+static void test_calls(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -101,7 +101,7 @@ static int collect(const struct gpubuf_info *info, void *arg)
     return *count == 2500 ? 42 : 0;
 }
 
-static void names(void **state)
+static void test_names(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client();
@@ -149,7 +149,7 @@ static void names(void **state)
     gpubuf_disconnect(client);
 }
 
-static void registering(void **state)
+static void test_registering(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client();
@@ -180,7 +180,7 @@ static void registering(void **state)
 
 /* ---- many at once ---- */
 
-static void open_many(void **state)
+static void test_open_many(void **state)
 {
     (void)state;
     enum { TOTAL = 5003 };
@@ -235,7 +235,7 @@ static void open_many(void **state)
 }
 
 /* Each object lies in a memfd of its own: one message cannot bring all descriptors. */
-static void many_segments(void **state)
+static void test_many_segments(void **state)
 {
     (void)state;
     enum { TOTAL = 50 };
@@ -277,7 +277,7 @@ static bool nothing_leased(void *arg)
 }
 
 /* Releases in quick succession travel with the next request, or by themselves if none follows. */
-static void idle_after_releases(void **state)
+static void test_idle_after_releases(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
@@ -303,7 +303,7 @@ static void idle_after_releases(void **state)
 
 /* ---- the import cache ---- */
 
-static void one_mapping_for_all(void **state)
+static void test_one_mapping_for_all(void **state)
 {
     (void)state;
     struct gpubuf_client *writer = connect_client();
@@ -334,7 +334,7 @@ static void one_mapping_for_all(void **state)
     gpubuf_disconnect(writer);
 }
 
-static void idle_mappings_are_bounded(void **state)
+static void test_idle_mappings_are_bounded(void **state)
 {
     (void)state;
     struct gpubuf_client *writer = connect_client();
@@ -377,7 +377,7 @@ static bool is_unmapped(void *arg)
 }
 
 /* The daemon asks for segments back: they go when no object needs them. */
-static void retiring(void **state)
+static void test_retiring(void **state)
 {
     (void)state;
     struct gpubuf_client *writer = connect_client();
@@ -405,16 +405,16 @@ static void retiring(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        COUNTED(connecting),
-        COUNTED(calls),
-        COUNTED(names),
-        COUNTED(registering),
-        COUNTED(open_many),
-        COUNTED(many_segments),
-        COUNTED(idle_after_releases),
-        COUNTED(one_mapping_for_all),
-        COUNTED(idle_mappings_are_bounded),
-        COUNTED(retiring),
+        COUNTED(test_connecting),
+        COUNTED(test_calls),
+        COUNTED(test_names),
+        COUNTED(test_registering),
+        COUNTED(test_open_many),
+        COUNTED(test_many_segments),
+        COUNTED(test_idle_after_releases),
+        COUNTED(test_one_mapping_for_all),
+        COUNTED(test_idle_mappings_are_bounded),
+        COUNTED(test_retiring),
     };
     return cmocka_run_group_tests_name("client", tests, start_daemon, stop_daemon);
 }

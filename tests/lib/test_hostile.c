@@ -171,7 +171,7 @@ static const struct lie lies[] = {
     {"{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":5}}\n" FINE, FD_GOOD, 0},
 };
 
-static void lies_about_open(void **state)
+static void test_lies_about_open(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(lies); i++) {
@@ -201,7 +201,7 @@ static void lies_about_open(void **state)
 }
 
 /* The same lies where an answer to something else was due. */
-static void lies_elsewhere(void **state)
+static void test_lies_elsewhere(void **state)
 {
     (void)state;
     static const char *const names[] = {"a", "b"};
@@ -243,7 +243,7 @@ static void lies_elsewhere(void **state)
 
 /* ---- greetings ---- */
 
-static void bad_greetings(void **state)
+static void test_bad_greetings(void **state)
 {
     (void)state;
     static const struct lie greetings[] = {
@@ -284,7 +284,7 @@ static void be_silent(int fd, const void *arg)
 }
 
 /* A daemon that accepts and says nothing. */
-static void silence(void **state)
+static void test_silence(void **state)
 {
     (void)state;
     size_t fds = count_fds();
@@ -331,7 +331,7 @@ static void cut_off(int fd, const void *arg)
     fake_send(fd, text, &memory, 1);
 }
 
-static void cut_anywhere(void **state)
+static void test_cut_anywhere(void **state)
 {
     (void)state;
     size_t fds = count_fds();
@@ -374,7 +374,7 @@ static void answer_late(int fd, const void *arg)
 }
 
 /* The answer to an open that gave up is given back. */
-static void late_grants(void **state)
+static void test_late_grants(void **state)
 {
     (void)state;
     struct record *record =
@@ -412,7 +412,7 @@ static void claim(int fd, const void *arg)
 }
 
 /* Two daemons that claim to be the same: the second's segment is not taken for the first's. */
-static void stolen_identity(void **state)
+static void test_stolen_identity(void **state)
 {
     (void)state;
     struct fake first, second;
@@ -464,7 +464,7 @@ static void ration(int fd, const void *arg)
     }
 }
 
-static void asking_again(void **state)
+static void test_asking_again(void **state)
 {
     (void)state;
     static const char *const names[] = {"a", "b", "c", "d", "e"};
@@ -491,10 +491,10 @@ static void asking_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lies_about_open), cmocka_unit_test(lies_elsewhere),
-        cmocka_unit_test(bad_greetings),   cmocka_unit_test(silence),
-        cmocka_unit_test(cut_anywhere),    cmocka_unit_test(late_grants),
-        cmocka_unit_test(stolen_identity), cmocka_unit_test(asking_again),
+        cmocka_unit_test(test_lies_about_open), cmocka_unit_test(test_lies_elsewhere),
+        cmocka_unit_test(test_bad_greetings),   cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_cut_anywhere),    cmocka_unit_test(test_late_grants),
+        cmocka_unit_test(test_stolen_identity), cmocka_unit_test(test_asking_again),
     };
     return cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
 }

@@ -456,7 +456,7 @@ static int crash_short_of_memory(struct gpubuf_object *object)
 }
 
 /* Each allocation fails once: another attempt is made, or the call fails and the next one goes on. */
-static void resume_fails_once(void **state)
+static void test_resume_fails_once(void **state)
 {
     (void)state;
     struct gpubuf_object *object;
@@ -482,7 +482,7 @@ static void resume_fails_once(void **state)
 }
 
 /* All fail, as long as connections may be made anew: that is what the client says then. */
-static void resume_fails_always(void **state)
+static void test_resume_fails_always(void **state)
 {
     (void)state;
     struct gpubuf_object *object;
@@ -563,7 +563,7 @@ static int stop(void **state)
 }
 
 #define OPERATION(name)                                                                            \
-    static void name##_fails(void **state)                                                         \
+    static void test_##name##_fails(void **state)                                                  \
     {                                                                                              \
         (void)state;                                                                               \
         run(do_##name);                                                                            \
@@ -583,15 +583,15 @@ OPERATION(async)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connect_fails),   cmocka_unit_test(open_fails),
-        cmocka_unit_test(open_many_fails), cmocka_unit_test(create_fails),
-        cmocka_unit_test(put_fails),       cmocka_unit_test(watch_fails),
-        cmocka_unit_test(names_fails),     cmocka_unit_test(views_fails),
-        cmocka_unit_test(arrow_fails),     cmocka_unit_test(async_fails),
+        cmocka_unit_test(test_connect_fails),   cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_open_many_fails), cmocka_unit_test(test_create_fails),
+        cmocka_unit_test(test_put_fails),       cmocka_unit_test(test_watch_fails),
+        cmocka_unit_test(test_names_fails),     cmocka_unit_test(test_views_fails),
+        cmocka_unit_test(test_arrow_fails),     cmocka_unit_test(test_async_fails),
     };
     const struct CMUnitTest resuming[] = {
-        cmocka_unit_test(resume_fails_once),
-        cmocka_unit_test(resume_fails_always),
+        cmocka_unit_test(test_resume_fails_once),
+        cmocka_unit_test(test_resume_fails_always),
     };
     int failed = cmocka_run_group_tests_name("memory", tests, start, stop);
     return failed + cmocka_run_group_tests_name("memory-resume", resuming, start_supervised,

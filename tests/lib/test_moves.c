@@ -39,7 +39,7 @@ static const char *tier_of(struct gpubuf_client *client, const char *name)
     return info.tier;
 }
 
-static void spill_and_restore(void **state)
+static void test_spill_and_restore(void **state)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object;
@@ -70,7 +70,7 @@ static void spill_and_restore(void **state)
     gpubuf_disconnect(client);
 }
 
-static void no_room_to_restore_to(void **state)
+static void test_no_room_to_restore_to(void **state)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_create_options keep = {.size = sizeof(keep), .evict = GPUBUF_EVICT_KEEP};
@@ -99,7 +99,7 @@ static void no_room_to_restore_to(void **state)
     gpubuf_disconnect(client);
 }
 
-static void bad_arguments(void **state)
+static void test_bad_arguments(void **state)
 {
     struct gpubuf_client *client = connect_client();
 
@@ -124,9 +124,9 @@ static void bad_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spill_and_restore),
-        cmocka_unit_test(no_room_to_restore_to),
-        cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(test_spill_and_restore),
+        cmocka_unit_test(test_no_room_to_restore_to),
+        cmocka_unit_test(test_bad_arguments),
     };
 
     return cmocka_run_group_tests(tests, start_tiered, stop_tiered);

@@ -42,7 +42,7 @@ static bool writable(struct gpubuf_object *object)
     return memory.writable;
 }
 
-static void bytes_there_and_back(void **state)
+static void test_bytes_there_and_back(void **state)
 {
     (void)state;
     struct gpubuf_object *object, *slice, *part;
@@ -96,7 +96,7 @@ static void bytes_there_and_back(void **state)
     gpubuf_release(object);
 }
 
-static void arrays_there_and_back(void **state)
+static void test_arrays_there_and_back(void **state)
 {
     (void)state;
     static const struct {
@@ -151,7 +151,7 @@ static void arrays_there_and_back(void **state)
     }
 }
 
-static void strided_sources(void **state)
+static void test_strided_sources(void **state)
 {
     (void)state;
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
@@ -207,7 +207,7 @@ static void strided_sources(void **state)
     gpubuf_release(array);
 }
 
-static void masked_array(void **state)
+static void test_masked_array(void **state)
 {
     (void)state;
     const uint64_t shape[] = {5, 3};
@@ -251,7 +251,7 @@ static void masked_array(void **state)
     gpubuf_release(array);
 }
 
-static void columns_of_every_dtype(void **state)
+static void test_columns_of_every_dtype(void **state)
 {
     (void)state;
     static const char *const dtypes[] = {"bool",
@@ -317,7 +317,7 @@ static void columns_of_every_dtype(void **state)
     }
 }
 
-static void tables_and_metadata(void **state)
+static void test_tables_and_metadata(void **state)
 {
     (void)state;
     const char *const metadata[] = {"unit", "m", "note", "a \"quoted\" ü", NULL};
@@ -395,7 +395,7 @@ static void tables_and_metadata(void **state)
 }
 
 /* Some of a table's columns, in another order, of a slice, exported and outliving what they are of. */
-static void selections(void **state)
+static void test_selections(void **state)
 {
     (void)state;
     struct gpubuf_column_spec columns[] = {
@@ -466,7 +466,7 @@ static void selections(void **state)
 
 /* list<struct<x: int32, f: fixed_list(2) of int8>> and a dictionary, children of slices of slices
  */
-static void nested_columns(void **state)
+static void test_nested_columns(void **state)
 {
     (void)state;
     const struct gpubuf_column_spec item = {.dtype = "int8", .length = 20};
@@ -553,7 +553,7 @@ static void nested_columns(void **state)
     gpubuf_release(table);
 }
 
-static void aliases(void **state)
+static void test_aliases(void **state)
 {
     (void)state;
     const struct gpubuf_column_spec columns[] = {
@@ -593,7 +593,7 @@ static void aliases(void **state)
     gpubuf_release(table);
 }
 
-static void versions_and_replacing(void **state)
+static void test_versions_and_replacing(void **state)
 {
     (void)state;
     struct gpubuf_object *old, *new, *none;
@@ -612,7 +612,7 @@ static void versions_and_replacing(void **state)
     gpubuf_release(new);
 }
 
-static void unsealed_is_aborted(void **state)
+static void test_unsealed_is_aborted(void **state)
 {
     (void)state;
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1 << 20};
@@ -628,7 +628,7 @@ static void unsealed_is_aborted(void **state)
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_open(client, "unsealed", NULL, &object));
 }
 
-static void bad_layouts(void **state)
+static void test_bad_layouts(void **state)
 {
     (void)state;
     const uint64_t huge[] = {UINT64_C(1) << 40, UINT64_C(1) << 40};
@@ -667,7 +667,7 @@ static void bad_layouts(void **state)
 }
 
 /* Large enough for the copy to go by granules, twice, so that both ways of copying are taken. */
-static void large_puts(void **state)
+static void test_large_puts(void **state)
 {
     (void)state;
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
@@ -690,19 +690,19 @@ static void large_puts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_there_and_back),
-        cmocka_unit_test(arrays_there_and_back),
-        cmocka_unit_test(strided_sources),
-        cmocka_unit_test(masked_array),
-        cmocka_unit_test(columns_of_every_dtype),
-        cmocka_unit_test(tables_and_metadata),
-        cmocka_unit_test(selections),
-        cmocka_unit_test(nested_columns),
-        cmocka_unit_test(aliases),
-        cmocka_unit_test(versions_and_replacing),
-        cmocka_unit_test(unsealed_is_aborted),
-        cmocka_unit_test(bad_layouts),
-        cmocka_unit_test(large_puts),
+        cmocka_unit_test(test_bytes_there_and_back),
+        cmocka_unit_test(test_arrays_there_and_back),
+        cmocka_unit_test(test_strided_sources),
+        cmocka_unit_test(test_masked_array),
+        cmocka_unit_test(test_columns_of_every_dtype),
+        cmocka_unit_test(test_tables_and_metadata),
+        cmocka_unit_test(test_selections),
+        cmocka_unit_test(test_nested_columns),
+        cmocka_unit_test(test_aliases),
+        cmocka_unit_test(test_versions_and_replacing),
+        cmocka_unit_test(test_unsealed_is_aborted),
+        cmocka_unit_test(test_bad_layouts),
+        cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests_name("objects", tests, connect_group, disconnect_group);
 }

@@ -99,7 +99,7 @@ static void check_counting(const struct gpubuf_object *object, size_t bytes, uns
 
 /* ---- tests ---- */
 
-static void the_next_call(void **state)
+static void test_the_next_call(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -149,7 +149,7 @@ static bool is_another_session(void *arg)
 }
 
 /* A program that only reads keeps its lease. */
-static void without_a_call(void **state)
+static void test_without_a_call(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -192,7 +192,7 @@ static void note_call(struct gpubuf_client *client, int status, const char *resu
 }
 
 /* The daemon has been sent the requests, and has not looked at them when the connection breaks. */
-static void requests_under_way(void **state)
+static void test_requests_under_way(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -249,7 +249,7 @@ static void requests_under_way(void **state)
 }
 
 /* Given back while the daemon is being asked for it. */
-static void released_meanwhile(void **state)
+static void test_released_meanwhile(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -278,7 +278,7 @@ static void released_meanwhile(void **state)
     disconnect_pair(&pair);
 }
 
-static void watches(void **state)
+static void test_watches(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -308,7 +308,7 @@ static void watches(void **state)
 }
 
 /* More leases than one message holds. */
-static void many_leases(void **state)
+static void test_many_leases(void **state)
 {
     enum { LEASES = 20000 };
     (void)state;
@@ -338,7 +338,7 @@ static void many_leases(void **state)
 }
 
 /* A loop that was told of the descriptor once. */
-static void event_loop(void **state)
+static void test_event_loop(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -368,7 +368,7 @@ static void event_loop(void **state)
 }
 
 /* A child has nothing of the connection, also of one that was made anew. */
-static void forking(void **state)
+static void test_forking(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -433,7 +433,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void threads(void **state)
+static void test_threads(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -471,7 +471,7 @@ static void threads(void **state)
 }
 
 /* Another daemon knows nothing of what was, and numbers its segments from the start. */
-static void another_daemon(void **state)
+static void test_another_daemon(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(0);
@@ -504,7 +504,7 @@ static void another_daemon(void **state)
 
 /* A daemon that is killed loses nothing that is sealed: leases are the same objects', through which
    is read meanwhile, and what is asked for is answered by the next one. */
-static void the_same_daemon_again(void **state)
+static void test_the_same_daemon_again(void **state)
 {
     enum { OBJECTS = 100, ROUNDS = 10 };
     static const char *const supervise[] = {"--supervise", NULL};
@@ -596,7 +596,7 @@ static bool has_begun(void *arg)
 
 /* A daemon that ends while it greets has a successor: the next attempt finds it, within the time for
    connecting, and only where connections may be made anew. */
-static void greeted_by_the_next(void **state)
+static void test_greeted_by_the_next(void **state)
 {
     (void)state;
     char path[64];
@@ -628,7 +628,7 @@ static bool is_leased(void *arg)
 
 /* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end come
    at once, and there is nobody but the library to see them. */
-static void handed_over_in_silence(void **state)
+static void test_handed_over_in_silence(void **state)
 {
     enum { ROUNDS = 20 };
     static const char *const supervise[] = {"--supervise", NULL};
@@ -655,7 +655,7 @@ static void handed_over_in_silence(void **state)
     assert_int_equal(start_daemon(state), 0);
 }
 
-static void nobody_comes_back(void **state)
+static void test_nobody_comes_back(void **state)
 {
     (void)state;
     struct pair pair = connect_pair(100), stubborn = connect_pair(-1);
@@ -683,7 +683,7 @@ static void nobody_comes_back(void **state)
 }
 
 /* Last, since it ends the daemon: one that stops for good is not waited for. */
-static void the_daemon_stops(void **state)
+static void test_the_daemon_stops(void **state)
 {
     struct pair pair = connect_pair(-1);
     struct gpubuf_object *object;
@@ -700,21 +700,21 @@ static void the_daemon_stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        COUNTED(the_next_call),
-        COUNTED(without_a_call),
-        COUNTED(requests_under_way),
-        COUNTED(released_meanwhile),
-        COUNTED(watches),
-        COUNTED(many_leases),
-        COUNTED(event_loop),
-        COUNTED(forking),
-        COUNTED(threads),
-        COUNTED(another_daemon),
-        COUNTED(greeted_by_the_next),
-        COUNTED(the_same_daemon_again),
-        COUNTED(handed_over_in_silence),
-        COUNTED(nobody_comes_back),
-        COUNTED(the_daemon_stops),
+        COUNTED(test_the_next_call),
+        COUNTED(test_without_a_call),
+        COUNTED(test_requests_under_way),
+        COUNTED(test_released_meanwhile),
+        COUNTED(test_watches),
+        COUNTED(test_many_leases),
+        COUNTED(test_event_loop),
+        COUNTED(test_forking),
+        COUNTED(test_threads),
+        COUNTED(test_another_daemon),
+        COUNTED(test_greeted_by_the_next),
+        COUNTED(test_the_same_daemon_again),
+        COUNTED(test_handed_over_in_silence),
+        COUNTED(test_nobody_comes_back),
+        COUNTED(test_the_daemon_stops),
     };
     return cmocka_run_group_tests_name("resume", tests, start_daemon, stop_daemon);
 }

@@ -50,7 +50,7 @@ static void *open_and_release(void *arg)
     return NULL;
 }
 
-static void threads(void **state)
+static void test_threads(void **state)
 {
     (void)state;
     enum { THREADS = 8 };
@@ -103,7 +103,7 @@ static bool has_calls(void *arg)
 }
 
 /* Blocking calls in other threads return when the program disconnects. */
-static void disconnect_under_waiters(void **state)
+static void test_disconnect_under_waiters(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
@@ -158,7 +158,7 @@ static int in_child(struct gpubuf_client *client, struct gpubuf_object *object,
     return 0;
 }
 
-static void forking(void **state)
+static void test_forking(void **state)
 {
     (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
@@ -202,9 +202,9 @@ static void forking(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        COUNTED(threads),
-        COUNTED(disconnect_under_waiters),
-        COUNTED(forking),
+        COUNTED(test_threads),
+        COUNTED(test_disconnect_under_waiters),
+        COUNTED(test_forking),
     };
     return cmocka_run_group_tests_name("threads", tests, start_daemon, stop_daemon);
 }

@@ -77,7 +77,7 @@ _Static_assert(CU_IPC_HANDLE_SIZE == GB_CU_IPC_HANDLE_BYTES, "CU_IPC_HANDLE_SIZE
         #name #suffix " has other parameters");
 GB_CUDA_FUNCTION_MAP(FUNCTION)
 
-static void agrees_with_the_toolkit(void **state)
+static void test_agrees_with_the_toolkit(void **state)
 {
     (void)state;
     assert_true(GB_CU_STREAM_LEGACY == CU_STREAM_LEGACY);
@@ -86,7 +86,7 @@ static void agrees_with_the_toolkit(void **state)
 
 #else
 
-static void agrees_with_the_toolkit(void **state)
+static void test_agrees_with_the_toolkit(void **state)
 {
     (void)state;
     print_message("the CUDA Toolkit's cuda.h is not installed: nothing to compare with\n");
@@ -98,7 +98,7 @@ static void agrees_with_the_toolkit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_the_toolkit),
+        cmocka_unit_test(test_agrees_with_the_toolkit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void load_fails(const char *wanted)
     assert_int_equal(status, 0);
 }
 
-static void refuses_a_driver(void **state)
+static void test_refuses_a_driver(void **state)
 {
     (void)state;
     setenv("FAKECUDA_VERSION", "11030", 1);
@@ -74,7 +74,7 @@ static void refuses_a_driver(void **state)
 }
 
 /* The driver's own look-up and the plain symbols are two ways to the same table. */
-static void takes_either_way(void **state)
+static void test_takes_either_way(void **state)
 {
     (void)state;
     run(loads);
@@ -82,7 +82,7 @@ static void takes_either_way(void **state)
     run(loads);
 }
 
-static void describes_failures_test(void **state)
+static void test_describes_failures(void **state)
 {
     (void)state;
     run(describes_failures);
@@ -118,7 +118,7 @@ static void sees_devices(int socket)
     GIVES(CUDA_ERROR_INVALID_DEVICE, cu->cuDeviceGet(&device, -1));
 }
 
-static void visible_devices(void **state)
+static void test_visible_devices(void **state)
 {
     (void)state;
     static const struct {
@@ -184,7 +184,7 @@ static void describes_devices(int socket)
     CHECK(value == 0);
 }
 
-static void device_settings(void **state)
+static void test_device_settings(void **state)
 {
     (void)state;
     setenv("FAKECUDA_NAME", "Something", 1);
@@ -236,7 +236,7 @@ static void make_file(const char *path)
     close(fd);
 }
 
-static void failures(void **state)
+static void test_failures(void **state)
 {
     (void)state;
     setenv("FAKECUDA_FAIL", "cuInit:1-2:999,cuMemCreate:3:2,cuMemMap:*:800", 1);
@@ -265,7 +265,7 @@ static void is_slow(int socket)
     CHECK(now() - start >= 0.05);
 }
 
-static void delays(void **state)
+static void test_delays(void **state)
 {
     (void)state;
     setenv("FAKECUDA_DELAY", "cuMemCreate:50", 1);
@@ -302,7 +302,7 @@ static void loses_a_device(int socket)
     OK(cu->cuCtxSynchronize());
 }
 
-static void lost_devices(void **state)
+static void test_lost_devices(void **state)
 {
     (void)state;
     char rule[192];
@@ -331,7 +331,7 @@ static void is_counted(int socket)
     CHECK(calls("cuMemCreate") == 2 && calls("cuMemRelease") == 2 && calls("cuMemMap") == 0);
 }
 
-static void calls_are_counted(void **state)
+static void test_calls_are_counted(void **state)
 {
     (void)state;
     char path[128], line[128];
@@ -352,9 +352,9 @@ static void calls_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(takes_either_way), TEST(refuses_a_driver), TEST(describes_failures_test),
-        TEST(visible_devices),  TEST(device_settings),  TEST(failures),
-        TEST(delays),           TEST(lost_devices),     TEST(calls_are_counted),
+        TEST(test_takes_either_way), TEST(test_refuses_a_driver), TEST(test_describes_failures),
+        TEST(test_visible_devices),  TEST(test_device_settings),  TEST(test_failures),
+        TEST(test_delays),           TEST(test_lost_devices),     TEST(test_calls_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

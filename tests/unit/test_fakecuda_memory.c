@@ -275,7 +275,7 @@ static void reads_unmapped(int socket)
     _exit(*(volatile unsigned char *)host(touched));
 }
 
-static void the_mmu_enforces_access(void **state)
+static void test_the_mmu_enforces_access(void **state)
 {
     (void)state;
     void (*const bodies[])(int) = {writes_read_only, reads_without_access, reads_unmapped};
@@ -542,7 +542,7 @@ int main(void)
         TEST(test_handles_are_counted),
         TEST(test_addresses),
         TEST(test_addresses_run_out_and_around),
-        TEST(the_mmu_enforces_access),
+        TEST(test_the_mmu_enforces_access),
         TEST(test_copies_respect_access),
         TEST(test_allocations),
         TEST(test_pointer_attributes),

@@ -43,7 +43,7 @@ static void imports(int socket)
     stay(socket);
 }
 
-static void memory_outlives_its_creator(void **state)
+static void test_memory_outlives_its_creator(void **state)
 {
     (void)state;
     size_t before = free_on(0);
@@ -63,7 +63,7 @@ static void memory_outlives_its_creator(void **state)
     assert_true(free_on(0) == before);
 }
 
-static void unread_messages_hold_memory(void **state)
+static void test_unread_messages_hold_memory(void **state)
 {
     (void)state;
     size_t before = free_on(0);
@@ -135,7 +135,7 @@ static CUresult take(struct child *child, int megabytes)
     return result;
 }
 
-static void processes_share_one_capacity(void **state)
+static void test_processes_share_one_capacity(void **state)
 {
     (void)state;
     setenv("FAKECUDA_CONTEXT", "0", 1);
@@ -174,7 +174,7 @@ static void has_none(int socket)
     stay(socket);
 }
 
-static void a_context_costs_memory(void **state)
+static void test_a_context_costs_memory(void **state)
 {
     (void)state;
     setenv("FAKECUDA_CONTEXT", "10M", 1);
@@ -216,7 +216,7 @@ static void is_busy(int socket)
     }
 }
 
-static void every_kill_gives_all_back(void **state)
+static void test_every_kill_gives_all_back(void **state)
 {
     (void)state;
     size_t before = free_on(0);
@@ -317,7 +317,7 @@ static void opens_freed_handle(int socket)
     GIVES(CUDA_ERROR_INVALID_VALUE, cu->cuIpcOpenMemHandle(&pointer, given, 1));
 }
 
-static void legacy_handles(void **state)
+static void test_legacy_handles(void **state)
 {
     (void)state;
     size_t before = free_on(0);
@@ -414,7 +414,7 @@ static void cannot_read_across(int socket)
     OK(set_access(pointer, 2 * MB, 1, CU_MEM_ACCESS_FLAGS_PROT_READ));
 }
 
-static void devices_differ(void **state)
+static void test_devices_differ(void **state)
 {
     (void)state;
     struct child exporter = start(exports_second_device);
@@ -455,13 +455,13 @@ static void forks(int socket)
     OK(cu->cuMemRelease(handle));
 }
 
-static void a_forked_child_has_no_driver(void **state)
+static void test_a_forked_child_has_no_driver(void **state)
 {
     (void)state;
     run(forks);
 }
 
-static void refuses_strangers_test(void **state)
+static void test_refuses_strangers_test(void **state)
 {
     (void)state;
     run(refuses_strangers);
@@ -472,15 +472,15 @@ static void refuses_strangers_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(memory_outlives_its_creator),
-        TEST(unread_messages_hold_memory),
-        TEST(refuses_strangers_test),
-        TEST(processes_share_one_capacity),
-        TEST(a_context_costs_memory),
-        TEST(every_kill_gives_all_back),
-        TEST(legacy_handles),
-        TEST(devices_differ),
-        TEST(a_forked_child_has_no_driver),
+        TEST(test_memory_outlives_its_creator),
+        TEST(test_unread_messages_hold_memory),
+        TEST(test_refuses_strangers_test),
+        TEST(test_processes_share_one_capacity),
+        TEST(test_a_context_costs_memory),
+        TEST(test_every_kill_gives_all_back),
+        TEST(test_legacy_handles),
+        TEST(test_devices_differ),
+        TEST(test_a_forked_child_has_no_driver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

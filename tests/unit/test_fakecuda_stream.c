@@ -190,7 +190,7 @@ static void delayed_work_is_late(int socket)
     CHECK(host(memory)[0] == 5 && now() - asked >= 0.2);
 }
 
-static void stream_delay(void **state)
+static void test_stream_delay(void **state)
 {
     (void)state;
     setenv("FAKECUDA_STREAM_DELAY", "200", 1);
@@ -318,7 +318,7 @@ static void waits_for_another(int socket)
     OK(cu->cuEventDestroy(event));
 }
 
-static void events_order_processes(void **state)
+static void test_events_order_processes(void **state)
 {
     (void)state;
     for (char killed = 0; killed < 2; killed++) {
@@ -443,7 +443,7 @@ static void not_peers(int socket)
     OK(cu->cuCtxSynchronize()); /* the other context is well */
 }
 
-static void without_peers(void **state)
+static void test_without_peers(void **state)
 {
     (void)state;
     setenv("FAKECUDA_PEER", "0", 1);
@@ -477,14 +477,14 @@ int main(void)
         TEST(test_null_stream_orders_itself),
         TEST(test_stream_handles),
         TEST(test_host_functions_run_in_order),
-        TEST(stream_delay),
+        TEST(test_stream_delay),
         TEST(test_events),
         TEST(test_events_recorded_anew),
-        TEST(events_order_processes),
+        TEST(test_events_order_processes),
         TEST(test_kernel_faults),
         TEST(test_unmapping_too_early),
         TEST(test_peers),
-        TEST(without_peers),
+        TEST(test_without_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static int file_of(const unsigned char *bytes, size_t length)
     return fd;
 }
 
-static void round_trip(void **state)
+static void test_round_trip(void **state)
 {
     (void)state;
     struct gb_journal journal, again;
@@ -107,7 +107,7 @@ static size_t boundaries(size_t records, size_t *ends)
     return at;
 }
 
-static void every_truncation(void **state)
+static void test_every_truncation(void **state)
 {
     enum { RECORDS = 40 };
     (void)state;
@@ -146,7 +146,7 @@ static void every_truncation(void **state)
     free(bytes);
 }
 
-static void every_byte_flipped(void **state)
+static void test_every_byte_flipped(void **state)
 {
     enum { RECORDS = 20 };
     (void)state;
@@ -192,7 +192,7 @@ static void every_byte_flipped(void **state)
 }
 
 /* A record is one only where it was written, and in the journal that it was written to. */
-static void records_elsewhere(void **state)
+static void test_records_elsewhere(void **state)
 {
     (void)state;
     struct gb_journal journal, other, again;
@@ -221,7 +221,7 @@ static void records_elsewhere(void **state)
     free(others);
 }
 
-static void versions(void **state)
+static void test_versions(void **state)
 {
     (void)state;
     struct gb_journal journal, again;
@@ -250,7 +250,7 @@ static int refuse(const struct gb_journal_record *record, void *arg, struct gb_e
     return ++*(size_t *)arg == 5 ? gb_fail(error, GPUBUF_E_BUSY, "no more") : 0;
 }
 
-static void failures(void **state)
+static void test_failures(void **state)
 {
     (void)state;
     struct gb_journal journal, again;
@@ -287,7 +287,7 @@ static void failures(void **state)
     free(large);
 }
 
-static void growth(void **state)
+static void test_growth(void **state)
 {
     (void)state;
     struct gb_journal journal;
@@ -313,13 +313,13 @@ static void growth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(every_truncation),
-        cmocka_unit_test(every_byte_flipped),
-        cmocka_unit_test(records_elsewhere),
-        cmocka_unit_test(versions),
-        cmocka_unit_test(failures),
-        cmocka_unit_test(growth),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_every_byte_flipped),
+        cmocka_unit_test(test_records_elsewhere),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_growth),
     };
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static void check(const struct world *world)
     }
 }
 
-static void by_random_calls(void **state)
+static void test_by_random_calls(void **state)
 {
     struct test_random random = {7};
     struct world world;
@@ -70,7 +70,7 @@ static void by_random_calls(void **state)
 }
 
 /* Who needs room in the host tier needs it below as well, where content of that tier goes. */
-static void those_below_are_claimed_too(void **state)
+static void test_those_below_are_claimed_too(void **state)
 {
     struct world world;
 
@@ -91,8 +91,8 @@ static void those_below_are_claimed_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_random_calls),
-        cmocka_unit_test(those_below_are_claimed_too),
+        cmocka_unit_test(test_by_random_calls),
+        cmocka_unit_test(test_those_below_are_claimed_too),
     };
     return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
 }
