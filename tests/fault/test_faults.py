@@ -192,6 +192,7 @@ def dribble(daemon, directory):
 def test_a_byte_at_a_time_both_ways(daemon, dribble):
     with Peer(dribble.path) as peer:
         everyday(peer)
+        assert peer.names() == []
 
 
 def test_the_command_line_a_byte_at_a_time(daemon, dribble, shim):
@@ -241,6 +242,7 @@ def test_a_daemon_that_is_stopped_again_and_again(daemon):
     finally:
         over.set()
         thread.join()
+    assert daemon.connect().names() == []
 
 
 def test_a_stopped_daemon_goes_on(daemon, peer):

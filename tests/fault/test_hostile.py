@@ -86,6 +86,7 @@ def test_half_lines_on_many_connections(daemon_factory):
         served(peer)
     drop_all(slow)
     served(peer)
+    assert peer.names() == ["served"]
 
 
 def test_bytes_of_half_lines_are_limited(daemon_factory):

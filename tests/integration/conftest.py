@@ -186,7 +186,7 @@ class Daemon:
         return left
 
     def stop(self, status=0):
-        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left."""
+        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left. Returns the status."""
         self.process.send_signal(signal.SIGTERM)
         try:
             got = self.process.wait(DEADLINE)
@@ -200,6 +200,7 @@ class Daemon:
         assert not SANITIZER.search(text), text[-8000:]
         assert got == status, (got, text[-4000:])
         assert not os.path.exists(self.path), "the socket is still there"
+        return got
 
     def kill(self):
         """Ends it at once, without any check; for clearing up."""

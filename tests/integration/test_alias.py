@@ -155,6 +155,7 @@ def test_the_memory_goes_with_the_last_name(peer):
     peer.error("no_space", "create", name="next", layout=bytes_layout(size))
     peer.call("delete", name="part")
     lease = peer.call("create", name="next", layout=bytes_layout(size))["lease"]
+    assert peer.used() == size
     peer.call("abort", lease=lease)
 
 

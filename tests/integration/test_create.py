@@ -106,6 +106,7 @@ def test_a_readers_lease_cannot_be_sealed(daemon, peer):
     lease = reader.open_object("a").lease
     reader.error("busy", "seal", lease=lease)
     reader.error("busy", "abort", lease=lease)
+    assert peer.call("stat", name="a")["object"]["leases"] == 1
 
 
 def test_another_sessions_lease_is_no_lease(daemon, peer):
@@ -115,6 +116,7 @@ def test_another_sessions_lease_is_no_lease(daemon, peer):
     for method in ("seal", "abort", "release"):
         other.error("stale", method, lease=lease)
     peer.call("seal", lease=lease)
+    assert peer.names() == ["a"]
 
 
 def test_the_writers_lease_becomes_a_readers(daemon, peer):
@@ -297,7 +299,8 @@ def test_no_such_device(shared_peer, device):
 
 @pytest.mark.host_only("a GPU shares by ipc")
 def test_ipc_is_not_for_host_memory(shared_peer):
-    shared_peer.error("unsupported", "create", name="a", layout=bytes_layout(1), share="ipc")
+    error = shared_peer.error("unsupported", "create", name="a", layout=bytes_layout(1), share="ipc")
+    assert "ipc" in error.message
 
 
 @pytest.mark.parametrize("mode", ["0600", "0640", "0644", "0660", "0666", "0604", "600", "0620"])

@@ -42,6 +42,7 @@ def refused(*devices, words=(), **settings):
         (line,) = done.stderr.strip().split("\n")
         for word in words:
             assert word in line, line
+    return line
 
 
 @pytest.mark.parametrize("spec,index", [("cuda:0", 0), ("cuda:1", 1), (UUIDS[0], 0), (UUIDS[1], 1)])
@@ -113,7 +114,7 @@ BAD = {
 
 @pytest.mark.parametrize("devices,words", BAD.values(), ids=BAD.keys())
 def test_bad_devices(devices, words):
-    refused(*devices, words=words)
+    assert refused(*devices, words=words)
 
 
 def test_no_driver():
@@ -122,11 +123,11 @@ def test_no_driver():
         pytest.skip("this machine has a driver")
     except OSError:
         pass
-    refused("cuda:0:64M", words=["no CUDA driver", "libcuda.so.1"], driver=False)
+    assert "no CUDA driver" in refused("cuda:0:64M", words=["libcuda.so.1"], driver=False)
 
 
 def test_a_driver_that_is_too_old():
-    refused("cuda:0:64M", words=["too old", "11.3", "11.4"], FAKECUDA_VERSION=11030)
+    assert "too old" in refused("cuda:0:64M", words=["11.3", "11.4"], FAKECUDA_VERSION=11030)
 
 
 @pytest.mark.parametrize("function,error", [
@@ -134,14 +135,14 @@ def test_a_driver_that_is_too_old():
     ("cuDeviceGetUuid", 304), ("cuDeviceGetName", 304), ("cuDeviceTotalMem", 304),
     ("cuMemGetAllocationGranularity", 304)])
 def test_a_driver_that_fails(function, error):
-    refused("cuda:0:64M", words=[CUDA_ERRORS[error]], FAKECUDA_FAIL=f"{function}:*:{error}")
-    refused("host:8M", "cuda:all:64M", words=[CUDA_ERRORS[error]],
-            FAKECUDA_FAIL=f"{function}:*:{error}")
+    for devices in (["cuda:0:64M"], ["host:8M", "cuda:all:64M"]):
+        line = refused(*devices, FAKECUDA_FAIL=f"{function}:*:{error}")
+        assert CUDA_ERRORS[error] in line
 
 
 def test_no_gpu_at_all():
-    refused("cuda:0:64M", words=["CUDA_ERROR_NO_DEVICE"], CUDA_VISIBLE_DEVICES="-1")
-    refused("cuda:all:64M", words=["CUDA_ERROR_NO_DEVICE"], FAKECUDA_DEVICES=0)
+    assert "CUDA_ERROR_NO_DEVICE" in refused("cuda:0:64M", CUDA_VISIBLE_DEVICES="-1")
+    assert "CUDA_ERROR_NO_DEVICE" in refused("cuda:all:64M", FAKECUDA_DEVICES=0)
 
 
 def test_a_driver_that_is_not_ready_yet(daemon_factory):

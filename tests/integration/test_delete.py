@@ -79,6 +79,7 @@ def test_space_comes_back(peer):
     for i in range(30):
         peer.create_object("a", bytes_layout(40 << 20), b"%d" % i, evict="keep")
         peer.call("delete", name="a")
+        assert peer.used() == 0
 
 
 @pytest.mark.parametrize("params", [
@@ -86,4 +87,4 @@ def test_space_comes_back(peer):
     {"name": "a", "version": -1}, {"name": "x" * 256},
 ], ids=str)
 def test_bad_params(shared_peer, params):
-    shared_peer.error("invalid", "delete", **params)
+    assert "params" in shared_peer.error("invalid", "delete", **params).message

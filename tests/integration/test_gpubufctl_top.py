@@ -119,11 +119,14 @@ class Top:
             assert given.rindex(undone) > given.rindex(mode)
 
     def end(self, status=OK):
+        """Its exit status, once the terminal is as it was."""
         self.wait_given_back()
         got = self.process.wait(DEADLINE)
-        assert (got if got < 100 else 100 - got) == status
+        got = got if got < 100 else 100 - got
+        assert got == status
         with open(self.error, encoding="utf-8") as file:
             assert not SANITIZER.search(file.read())
+        return got
 
     def until_stopped(self):
         end = time.monotonic() + DEADLINE
@@ -328,7 +331,7 @@ def test_a_key_in_pieces(top):
     for piece in "\x1b[B":
         one.type(piece)
         one.read()
-    one.until(lambda lines: listed(lines)[0] == "o/38")
+    assert one.until(lambda lines: listed(lines)[0] == "o/38")
 
 
 # ---- ends, and interruptions -------------------------------------------------------------------
@@ -348,7 +351,7 @@ def test_control_c(top):
     one = top()
     one.shows("o/39")
     one.type("\x03")
-    one.end(-signal.SIGINT)
+    assert one.end(-signal.SIGINT) == -signal.SIGINT
 
 
 def test_stopping_and_going_on(top):
@@ -429,7 +432,7 @@ def test_the_daemon_hangs(ctl, top):
         one.type("\x1b[B")
         one.until(lambda lines: listed(lines)[0] == "o/38")
         one.type("q")
-        one.end()
+        assert one.end() == OK
     finally:
         os.kill(ctl.daemon.pid, signal.SIGCONT)
 

@@ -627,7 +627,7 @@ def test_stopping_with_everything_under_way(daemon_factory):
     connection.send(b"GET")
     open_ones.append(connection)
     open_ones[3].take(1)
-    daemon.stop()
+    assert daemon.stop() == 0
     for connection in open_ones:
         connection.close()
 

@@ -583,12 +583,18 @@ def on_a_daemon(daemon_factory, directory):
 
 
 def test_what_leaves_is_predicted(on_a_daemon):
-    run(on_a_daemon(Exact, "100:100", "512M", "1G"), 100)
+    machine = on_a_daemon(Exact, "100:100", "512M", "1G")
+    run(machine, 100)
+    assert machine.daemon.connect().names() == []
 
 
 def test_with_copies_made_ahead(on_a_daemon):
-    run(on_a_daemon(Ahead, "40:60", "128M", "1G"), 100)
+    machine = on_a_daemon(Ahead, "40:60", "128M", "1G")
+    run(machine, 100)
+    assert machine.daemon.connect().names() == []
 
 
 def test_with_tiers_that_are_too_small(on_a_daemon):
-    run(on_a_daemon(Tight, "40:60", "4M", "6M"), 100)
+    machine = on_a_daemon(Tight, "40:60", "4M", "6M")
+    run(machine, 100)
+    assert machine.daemon.connect().names() == []

@@ -129,7 +129,8 @@ def test_only_required_params(shared_peer, ready, method):
     required = {p["name"] for p in METHODS[method]["params"] if p["required"]}
     if (method, "names") in INSTEAD or (method, "leases") in INSTEAD:
         required |= {"name", "lease"}
-    shared_peer.call(method, fds=fds, **{k: v for k, v in params.items() if k in required})
+    answer = shared_peer.call(method, fds=fds, **{k: v for k, v in params.items() if k in required})
+    assert isinstance(answer, dict)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -174,6 +174,7 @@ def test_a_regular_file_is_no_memfd(peer, directory):
         file.flush()
         peer.error("invalid", "register", fds=[file.fileno()], name="r", layout=layout(4096),
                    handles=[handle(4096)])
+    assert peer.names() == []
 
 
 def test_gpu_handles_without_a_gpu(peer, memfd):
@@ -183,6 +184,7 @@ def test_gpu_handles_without_a_gpu(peer, memfd):
     ipc = {"kind": "cuda_ipc", "ipc": "A" * 86 + "==", "bytes": 4096, "device": "cuda:0"}
     peer.error(("unsupported", "invalid", "not_found"), "register", name="r", layout=layout(4096),
                handles=[ipc])
+    assert peer.names() == []
 
 
 def test_name_taken_and_replace(daemon, peer, memfd):

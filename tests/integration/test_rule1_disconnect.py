@@ -96,6 +96,7 @@ def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
         for key in list(peer.segments):
             peer.segments.pop(key).close()
         peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]])
+        assert peer.used() == 0
 
 
 def test_sealed_objects_stay(daemon, peer, child):

@@ -108,7 +108,7 @@ def test_objects_of_a_user(limited):
     limit(peer, "user_objects", "create", name="more", layout=bytes_layout(1))
     limit(peer, "user_objects", "alias", name="more", of="o/1")
     peer.call("delete", name="o/3")
-    peer.put("more")
+    assert peer.put("more")
 
 
 @pytest.mark.root
@@ -118,7 +118,7 @@ def test_a_user_at_the_limit_is_not_in_anothers_way(limited):
     for i in range(3):
         one.put(f"o/{i}")
     limit(one, "user_objects", "create", name="more", layout=bytes_layout(1))
-    daemon.connect_as(1002, 1002).put("theirs")
+    assert daemon.connect_as(1002, 1002).put("theirs")
 
 
 def test_segments_of_a_user(limited):
@@ -127,7 +127,7 @@ def test_segments_of_a_user(limited):
     for mode in ("0600", "0640", "0644"):
         peer.put(mode, mode=mode)
     limit(peer, "user_segments", "create", name="more", layout=bytes_layout(1), mode="0666")
-    peer.put("fits", mode="0644")
+    assert peer.put("fits", mode="0644")
 
 
 def turned_away(daemon):

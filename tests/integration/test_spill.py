@@ -119,6 +119,7 @@ def test_small_ones_among_large_ones(tiered):
     tiered.check(*names)
     tiered.check(*names[::3])
     tiered.check(*names[::-1])
+    assert tiered.peer.names() == sorted(names)
 
 
 def test_the_least_recently_used_leaves(tiered):
@@ -267,6 +268,7 @@ def test_one_that_expires_while_it_is_away(tiered):
     tiered.peer.call("spill", name="a")
     tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
+    assert tiered.peer.used() == 0
 
 
 def test_registered_memory(tiered):
@@ -578,6 +580,7 @@ def test_the_host_tier_is_tended_too(start):
     tiered.peer.wait_for_stats(
         lambda s: s["tiers"][0]["used"] - s["tiers"][0]["clean"] <= 48 * MIB)
     tiered.check(*names)
+    assert tiered.peer.names() == sorted(names)
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")

@@ -106,7 +106,8 @@ def test_bad_files(directory, text, line, words):
     path = f"{directory}/gpubufd.conf"
     with open(path, "w") as file:
         file.write(text)
-    refused("--socket", f"{directory}/s", "--config", path, words=[f"{path}:{line}:", *words])
+    told = refused("--socket", f"{directory}/s", "--config", path, words=words)
+    assert f"{path}:{line}:" in told
 
 
 def test_a_file_and_the_command_line_over_it(directory, daemon_factory):
@@ -177,7 +178,7 @@ def test_a_path_of_107_bytes_and_one_more(directory, daemon_factory):
 
 
 def test_no_such_directory(directory):
-    refused("--socket", f"{directory}/none/s", words=[f"{directory}/none"])
+    assert f"{directory}/none" in refused("--socket", f"{directory}/none/s")
 
 
 @pytest.mark.root

@@ -134,6 +134,7 @@ def test_unwatch(daemon, peer):
 def test_a_watch_belongs_to_its_session(daemon, peer):
     watch = peer.call("watch")["watch"]
     daemon.connect().error(("stale", "not_found"), "unwatch", watch=watch)
+    assert peer.call("unwatch", watch=watch) == {}
 
 
 def test_several_watches(daemon, peer):
@@ -184,4 +185,4 @@ def test_a_thousand_that_exist(daemon, peer):
     {"kinds": [1]}, {"name": "a"},
 ], ids=str)
 def test_bad_params(shared_peer, params):
-    shared_peer.error("invalid", "watch", **params)
+    assert "params" in shared_peer.error("invalid", "watch", **params).message

@@ -97,6 +97,7 @@ def test_cancelling(daemon, client):
             pass
 
     go(daemon, work)
+    assert client.leases() == []
 
 
 def test_close_ends_what_waits(daemon, client):
@@ -110,6 +111,8 @@ def test_close_ends_what_waits(daemon, client):
             await c.stats()
 
     go(daemon, work)
+    client.put("late", b"x")
+    assert client.leases("late") == [], "who waited for it is gone"
 
 
 def test_watch(daemon, client):
@@ -158,6 +161,7 @@ def test_beside_blocking_calls(daemon, client):
             thread.join()
 
     go(daemon, work)
+    assert sorted(info.name for info in client.list()) == sorted(f"x/{i}" for i in range(100))
 
 
 def test_lost_connection(tmp_path, daemon):

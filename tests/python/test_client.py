@@ -446,7 +446,7 @@ def test_fork(run):
         "raise SystemExit(0)",
     ],
 )
-def test_exit_in_any_order(run, ending):
+def test_exit_in_any_order(client, run, ending):
     run(
         f"""
         import array, gpubufd
@@ -457,6 +457,7 @@ def test_exit_in_any_order(run, ending):
         {ending}
         """
     )
+    assert client["exit"].tolist() == [1, 2, 3]
 
 
 def test_other_process_reads_with_no_copy(client, np, run):

@@ -57,6 +57,7 @@ def wait_for(condition, what):
         assert time.monotonic() < end, what
         time.sleep(0.01)
         gc.collect()  # Dask's collections and their graphs are in cycles
+    return True
 
 
 def sample():
@@ -596,7 +597,7 @@ def test_a_failed_publish_on_a_cluster(cluster):
     ddf = spread(cluster, sample()[["int", "text"]])
     with pytest.raises(TypeError, match="partition [1-5] of 'x', on host .*column 'text'"):
         gd.publish(ddf.map_partitions(broken, meta=ddf._meta), "x", client=cluster.client)
-    wait_for(lambda: cluster.list("a") + cluster.list("b") == [], "something is left")
+    assert wait_for(lambda: cluster.list("a") + cluster.list("b") == [], "something is left")
 
 
 def test_a_publisher_that_is_killed(cluster, tmp_path):
@@ -628,7 +629,7 @@ with distributed.Client({cluster.address!r}):
         publisher.kill()
         publisher.wait()
     gate.touch()
-    wait_for(lambda: cluster.list("a") + cluster.list("b") == [], "something is left")
+    assert wait_for(lambda: cluster.list("a") + cluster.list("b") == [], "something is left")
 
 
 def test_two_publishers_on_a_cluster(cluster):

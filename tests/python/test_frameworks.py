@@ -16,6 +16,7 @@ def test_host(client, daemon, monkeypatch, entry):
         entry[2](client, "host")
     except frameworks.Skip as why:
         pytest.skip(str(why))
+    assert not client.closed, "what a check found is asserted in it"
 
 
 @needs_gpu
@@ -29,7 +30,10 @@ def test_gpu(gpu_run, name):
             frameworks.{name}(client, "cuda:0")
         except frameworks.Skip as why:
             print("skipped:", why)
+        else:
+            print("it holds")
         """
     )
     if "skipped:" in out:
         pytest.skip(out.partition("skipped:")[2].strip())
+    assert "it holds" in out
