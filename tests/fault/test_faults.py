@@ -44,6 +44,7 @@ def everyday(peer, prefix="day"):
         ("duplicate", (errno.EMFILE, errno.ENFILE)),
     ) for code in codes
 ])
+# RELIABILITY.md: The kernel says no
 def test_no_descriptor_and_no_space(shimmed, call, code):
     """A create that the kernel refuses fails with a sentence; the next goes well."""
     peer = shimmed.connect()
@@ -59,6 +60,7 @@ def test_no_descriptor_and_no_space(shimmed, call, code):
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+# RELIABILITY.md: The kernel says no
 def test_an_open_without_a_descriptor(shimmed, code):
     peer, reader = shimmed.connect(), shimmed.connect()
     peer.put("a", b"a")
@@ -70,6 +72,7 @@ def test_an_open_without_a_descriptor(shimmed, code):
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
                                   errno.ECONNABORTED, errno.EINTR])
+# RELIABILITY.md: The kernel says no
 def test_accepting_fails(shimmed, code):
     """Who comes then is turned away or served a little later; who is there notices nothing."""
     peer = shimmed.connect()
@@ -84,6 +87,7 @@ def test_accepting_fails(shimmed, code):
 
 
 @pytest.mark.parametrize("call", ["receive", "send"])
+# RELIABILITY.md: The kernel says no
 def test_interrupted_receiving_and_sending(shimmed, call):
     peer = shimmed.connect()
     failed = 0
@@ -94,6 +98,7 @@ def test_interrupted_receiving_and_sending(shimmed, call):
     assert failed > 20
 
 
+# RELIABILITY.md: The disk
 def test_a_full_disk(daemon_factory, shim, directory):
     """Writing to the tier fails: what room is wanted from is dropped, which is told; what is still
     there is whole."""
@@ -121,6 +126,7 @@ def test_a_full_disk(daemon_factory, shim, directory):
 
 
 @pytest.mark.parametrize("most", [1, 3])
+# RELIABILITY.md: The kernel says no
 def test_short_reads_and_writes(shimmed, most):
     peer = shimmed.connect()
     shimmed.shim.most(most)
@@ -128,6 +134,7 @@ def test_short_reads_and_writes(shimmed, most):
     assert shimmed.connect().call("hello", protocol=1)["limits"]
 
 
+# RELIABILITY.md: The kernel says no
 def test_a_socket_with_hardly_any_buffer(shimmed):
     """Answers that are far larger than it, pipelined, to somebody who takes his time."""
     shimmed.shim.send_buffer(1)
@@ -189,12 +196,14 @@ def dribble(daemon, directory):
     one.close()
 
 
+# RELIABILITY.md: The kernel says no
 def test_a_byte_at_a_time_both_ways(daemon, dribble):
     with Peer(dribble.path) as peer:
         everyday(peer)
         assert peer.names() == []
 
 
+# RELIABILITY.md: The kernel says no
 def test_the_command_line_a_byte_at_a_time(daemon, dribble, shim):
     """The library reads and writes as little at a time, too."""
     shim.most(1)
@@ -211,6 +220,7 @@ BUILD_MOVIES = os.path.join(os.path.dirname(__file__), "../../examples/data/weat
 # ---- signals ------------------------------------------------------------------------------------
 
 
+# RELIABILITY.md: The kernel says no
 def test_a_storm_of_signals(daemon_factory, shim):
     """Every call that can be interrupted is, on both sides."""
     daemon = daemon_factory(env=shim.environment(alarm_us=200))
@@ -224,6 +234,7 @@ def test_a_storm_of_signals(daemon_factory, shim):
     assert got.stdout == plain.stdout
 
 
+# RELIABILITY.md: Time
 def test_a_daemon_that_is_stopped_again_and_again(daemon):
     """SIGSTOP and SIGCONT at any moment: all is as if nothing had been."""
     over = threading.Event()
@@ -245,6 +256,7 @@ def test_a_daemon_that_is_stopped_again_and_again(daemon):
     assert daemon.connect().names() == []
 
 
+# RELIABILITY.md: Time
 def test_a_stopped_daemon_goes_on(daemon, peer):
     """Requests that came while it was stopped are served, and waits that ended then end."""
     wait = peer.request("open", name="none", wait_ms=50)
@@ -259,6 +271,7 @@ def test_a_stopped_daemon_goes_on(daemon, peer):
     assert peer.reply(put)["lease"]
 
 
+# RELIABILITY.md: Clients that end
 def test_a_stopped_client_is_in_nobodys_way(daemon, child):
     """It keeps its lease, its watch fills up, and the others are served meanwhile."""
     peer = daemon.connect()
@@ -284,6 +297,7 @@ def test_a_stopped_client_is_in_nobodys_way(daemon, child):
 # ---- descriptors that do not arrive -------------------------------------------------------------
 
 
+# RELIABILITY.md: The kernel says no
 def test_the_daemon_loses_descriptors(daemon_factory):
     """It has no room for those of a message: that session ends, the others go on."""
 
@@ -312,6 +326,7 @@ def test_the_daemon_loses_descriptors(daemon_factory):
     assert daemon.connect().open_object("a").read() == b"a"
 
 
+# RELIABILITY.md: The kernel says no
 def test_a_client_without_room_for_a_descriptor(daemon, shim):
     """MSG_CTRUNC in the library: an error, no crash, and nothing left at the daemon."""
     peer = daemon.connect()
@@ -335,6 +350,7 @@ YEAR = 365 * 86400
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR])
+# RELIABILITY.md: Time
 def test_the_wall_clock_jumps(shimmed, jump):
     """Times to live, waits and half lines know the monotonic clock alone."""
     peer = shimmed.connect()

@@ -37,6 +37,7 @@ def run_bench(daemon, *names):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+# RELIABILITY.md: Hostile clients
 def test_others_are_served(daemon_factory, attack):
     """Held against the same client beside as many who are as busy and do no harm."""
     daemon = daemon_factory(device="host:256M")
@@ -48,6 +49,7 @@ def test_others_are_served(daemon_factory, attack):
     assert attacked <= 3 * peaceful + margin_us, rows[attack]
 
 
+# RELIABILITY.md: Clients that end
 def test_a_killed_client_is_gone_soon(daemon_factory):
     """10 000 leases: 10 ms is the aim, on a quiet machine."""
     row = run_bench(daemon_factory(device="host:256M"), "killed")["killed"]
@@ -72,6 +74,7 @@ def drop_all(peers):
             one.expect_closed_anyhow()
 
 
+# RELIABILITY.md: Hostile clients
 def test_half_lines_on_many_connections(daemon_factory):
     daemon = daemon_factory("--limit", "half_line_ms=1000")
     peer = daemon.connect()
@@ -89,6 +92,7 @@ def test_half_lines_on_many_connections(daemon_factory):
     assert peer.names() == ["served"]
 
 
+# RELIABILITY.md: Hostile clients
 def test_bytes_of_half_lines_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=4M")
     peer = daemon.connect()
@@ -115,6 +119,7 @@ def closed_by_the_daemon(one):
         return True
 
 
+# RELIABILITY.md: Hostile clients
 def test_descriptors_of_half_lines_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_fds=64")
     peer = daemon.connect()
@@ -133,6 +138,7 @@ def test_descriptors_of_half_lines_are_limited(daemon_factory):
     served(peer)
 
 
+# RELIABILITY.md: Hostile clients
 def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=4M")
     peer, waiting = daemon.connect(), daemon.connect()
@@ -151,6 +157,7 @@ def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
     again.call("stats")
 
 
+# RELIABILITY.md: Hostile clients
 def test_answers_that_nobody_reads_are_limited_for_all_of_a_user(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=2M")
     peer = daemon.connect()
@@ -182,6 +189,7 @@ def closed_soon(one):
 @pytest.mark.parametrize("line", [
     b"[" * 1000000, b'{"a":' * 150000, b"[" * 33 + b"]" * 33, b"[[]," * 200000, b'"' + b"\\u0041" * 150000,
 ])
+# RELIABILITY.md: Hostile clients
 def test_deep_and_long(daemon, peer, line):
     other = daemon.connect()
     other.send_raw(line + b"\n")
@@ -192,6 +200,7 @@ def test_deep_and_long(daemon, peer, line):
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file", "epoll", "event", "directory", "device",
                                   "memfd without a seal", "the daemon's own socket"])
+# RELIABILITY.md: Hostile clients
 def test_sixteen_descriptors_of_the_wrong_kind(daemon, peer, directory, kind):
     peer.call("stats")  # the daemon has accepted it
     before = daemon.fds()
@@ -232,6 +241,7 @@ def test_sixteen_descriptors_of_the_wrong_kind(daemon, peer, directory, kind):
     assert daemon.fds() == before
 
 
+# RELIABILITY.md: Hostile clients
 def test_a_memfd_that_would_shrink(daemon, peer):
     """Without the seal it is refused; with it nobody can take away what readers map."""
     reader = daemon.connect()
@@ -255,6 +265,7 @@ def test_a_memfd_that_would_shrink(daemon, peer):
 # ---- floods -------------------------------------------------------------------------------------
 
 
+# RELIABILITY.md: Hostile clients
 def test_ten_thousand_sessions(daemon_factory):
     count = 10000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -291,6 +302,7 @@ def test_ten_thousand_sessions(daemon_factory):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+# RELIABILITY.md: Hostile clients
 def test_a_lease_flood(daemon_factory):
     daemon = daemon_factory("--limit", "session_leases=50000")
     peer, flood = daemon.connect(), daemon.connect()
@@ -305,6 +317,7 @@ def test_a_lease_flood(daemon_factory):
     served(peer)
 
 
+# RELIABILITY.md: Hostile clients
 def test_a_watch_flood(daemon_factory):
     daemon = daemon_factory("--limit", "user_watches=500")
     peer = daemon.connect()
@@ -326,6 +339,7 @@ def test_a_watch_flood(daemon_factory):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Users among themselves
 def test_a_watch_flood_of_another_user(daemon_factory):
     daemon = daemon_factory("--limit", "user_watches=64")
     os.chmod(daemon.path, 0o666)
@@ -336,6 +350,7 @@ def test_a_watch_flood_of_another_user(daemon_factory):
     assert daemon.connect_as(1002, 1002).call("watch")["watch"]
 
 
+# RELIABILITY.md: Hostile clients
 def test_a_waits_flood(daemon):
     """Many wait for the same name, which comes and goes: others are served in between."""
     peer = daemon.connect()
@@ -351,6 +366,7 @@ def test_a_waits_flood(daemon):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Users among themselves
 def test_a_tier_flood(daemon_factory, directory):
     """Somebody who fills device and tiers, within his quota, takes nothing from those within theirs."""
     tier = os.path.join(directory, "tier")
@@ -385,6 +401,7 @@ def test_a_tier_flood(daemon_factory, directory):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Users among themselves
 def test_names_cannot_be_guessed(daemon_factory):
     """To somebody who may not open it, what is there looks as what is not."""
     daemon = daemon_factory()
@@ -413,6 +430,7 @@ def test_names_cannot_be_guessed(daemon_factory):
         other.reply(wait)
 
 
+# RELIABILITY.md: Users among themselves
 def test_the_wrong_end_of_everything(daemon):
     """Leases, segments and watches of another session are not one's own, whatever their numbers."""
     one, two = daemon.connect(), daemon.connect()
@@ -440,6 +458,7 @@ def test_requests_of_one_session_are_answered_in_order(daemon, peer):
         assert message["id"] == ident
 
 
+# RELIABILITY.md: Clients that end
 def test_hung_up_with_much_to_do(daemon, peer):
     """What it had sent is served to the last line. With so much of it others have their turn meanwhile,
     but none of them sees what it held."""

@@ -1,4 +1,9 @@
-"""docs/RELIABILITY.md names a test for every promise, and each of them is there."""
+"""docs/RELIABILITY.md names a test for every promise, and each of them names its promise back.
+
+The line before such a test is a comment: `RELIABILITY.md: ` and the section that the promise is in. So
+whoever changes the test sees what depends on it, and whoever takes it out has to say what becomes of the
+promise.
+"""
 
 import re
 
@@ -7,23 +12,42 @@ import pytest
 from device import ROOT
 
 PAGE = (ROOT / "docs" / "RELIABILITY.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"`([\w./]+)::(\w+)`", PAGE)
+SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PAGE, re.M))
 ROWS = [line for table in PAGE.split("| promise | test |\n|---|---|\n")[1:]
         for line in table.split("\n\n")[0].splitlines()]
+NAMED = sorted(set(re.findall(r"`([\w./]+)::(\w+)`", PAGE)))
 
 
-@pytest.mark.parametrize("file,test", sorted(set(NAMED)))
-def test_it_exists(file, test):
-    path = ROOT / "tests" / file
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        found = re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
-    elif f"OPERATION({test.removesuffix('_fails')})" in text and test.endswith("_fails"):
-        found = f"cmocka_unit_test({test})" in text
-    else:
-        found = re.search(rf"^(static void|int) {test}\(", text, re.M) and (
-            file.startswith("fuzz/") or re.search(rf"(cmocka_unit_test\w*|COUNTED)\({test}\b", text))
+def sections_of(file, test):
+    return ", ".join(title for title, text in SECTIONS.items() if f"`{file}::{test}`" in text)
+
+
+def definition(text, file, test):
+    """Where a test is defined, and run."""
+    if file.endswith(".py"):
+        return re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
+    macro = re.escape(f"OPERATION({test.removeprefix('test_').removesuffix('_fails')})")
+    if not file.startswith("fuzz/"):
+        assert re.search(rf"\b(cmocka_unit_test\w*|[A-Z_]+)\({test}[,)]", text, re.M), f"{test} is in no list of {file}"
+    return re.search(rf"^(static void|int) {test}\(|^{macro}", text, re.M)
+
+
+@pytest.mark.parametrize("file,test", NAMED)
+def test_it_names_its_promise(file, test):
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+    found = definition(text, file, test)
     assert found, f"there is no test {test} in tests/{file}"
+    mark = f"RELIABILITY.md: {sections_of(file, test)}"
+    expected = f"# {mark}" if file.endswith(".py") else f"/* {mark} */"
+    assert text[:found.start()].splitlines()[-1] == expected, f"{file}: line before {test}"
+
+
+def test_no_other_names_one():
+    """A test that lost its row, or was renamed in one of the two places."""
+    files = [path for suffix in ("c", "py") for path in (ROOT / "tests").glob(f"*/*.{suffix}")]
+    marks = [mark for path in files for mark in re.findall(
+        r"^(?:#|/\*) RELIABILITY\.md: ", path.read_text(encoding="utf-8"), re.M)]
+    assert len(marks) == len(NAMED)
 
 
 def test_every_promise_names_one():

@@ -630,6 +630,7 @@ static void check_files(void)
         DEMAND(!strstr(entry->d_name, ".spill"));
 }
 
+/* RELIABILITY.md: Memory is short, Hostile clients */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

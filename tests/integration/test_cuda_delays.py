@@ -34,6 +34,7 @@ def slow(daemon_factory):
 
 
 @pytest.mark.parametrize("share,function", [("fd", "cuMemCreate"), ("ipc", "cuMemAlloc")])
+# RELIABILITY.md: Devices
 def test_the_loop_does_not_wait(slow, share, function):
     daemon = slow(function, 1000)
     writer, reader = daemon.connect(), daemon.connect()
@@ -50,6 +51,7 @@ def test_the_loop_does_not_wait(slow, share, function):
     assert writer.reply(ident)["lease"]
 
 
+# RELIABILITY.md: Devices
 def test_giving_back_does_not_hold_up_either(slow):
     daemon = slow("cuMemFree", 1000)
     peer = daemon.connect()
@@ -191,6 +193,7 @@ def test_a_daemon_that_stops_while_its_driver_works(slow, gpu):
     assert gpu.used() == 0
 
 
+# RELIABILITY.md: Devices
 def test_killed_at_any_moment(slow, gpu, child):
     """kill -9 while segments are made, taken, sealed and given back: the accounts add up."""
     daemon = slow("cuMemCreate", 15, "cuMemExportToShareableHandle", 5, "cuMemAlloc", 10, "cuMemFree", 5,

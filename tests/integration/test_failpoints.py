@@ -59,6 +59,7 @@ def dying(directory):
         one.daemon.stop()
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_former_version_does_not_come_back(dying):
     """It had lost its name to another when no record said so yet, and that other is deleted."""
     one = dying()
@@ -73,6 +74,7 @@ def test_a_former_version_does_not_come_back(dying):
     assert peer.names() == []
 
 
+# RELIABILITY.md: The daemon ends
 def test_what_leaves_its_segment_is_found_below(dying, directory):
     """The segment is gone for good as the object leaves it, whose copy is all that there is."""
     place = os.path.join(directory, "below")
@@ -84,6 +86,7 @@ def test_what_leaves_its_segment_is_found_below(dying, directory):
     assert peer.open_object("a", wait_ms=10000).read()[:5000] == b"r" * 5000
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_file_that_is_gone_is_not_relied_upon(dying, directory):
     """A copy makes room for another: before its file goes, the journal says so."""
     place = os.path.join(directory, "below")

@@ -28,6 +28,7 @@ def everything(peer):
     return leases["leases"], leases["mapped"]
 
 
+# RELIABILITY.md: Clients that end
 def test_kill_9(daemon, peer, child):
     peer.put("a", b"a")
     before = peer.used()
@@ -42,6 +43,7 @@ def test_kill_9(daemon, peer, child):
     assert peer.used() <= before
 
 
+# RELIABILITY.md: Clients that end
 def test_kill_9_many_times(daemon, peer, child):
     peer.put("a", b"a")
     mine = everything(peer)
@@ -83,6 +85,7 @@ def test_requests_already_in_the_pipe(daemon, peer):
         assert [peer.reply(i)["object"]["leases"] for i in ids] == [left] * 3
 
 
+# RELIABILITY.md: Clients that end
 def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
     def work(session):
         session.create("big", bytes_layout(40 * MIB), b"x")
@@ -99,6 +102,7 @@ def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
         assert peer.used() == 0
 
 
+# RELIABILITY.md: Clients that end
 def test_sealed_objects_stay(daemon, peer, child):
     def work(session):
         session.put("sealed", b"stays")
@@ -123,6 +127,7 @@ def test_a_deleted_object_goes_with_its_dead_reader(daemon, peer, child):
     assert peer.used() == 0
 
 
+# RELIABILITY.md: Clients that end
 def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
     """No heartbeats: who merely stands still loses nothing."""
     peer.put("a")
@@ -134,6 +139,7 @@ def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
     assert everything(peer)[0] == []
 
 
+# RELIABILITY.md: Clients that end
 def test_the_last_word_is_heard(daemon, peer):
     """What was sent before the end counts: a seal, then close."""
     other = daemon.connect()

@@ -116,6 +116,7 @@ def test_as_many_go_as_must(peer, full, put):
     assert peer.names() == ["c", "d"]
 
 
+# RELIABILITY.md: Memory is short
 def test_nothing_goes_in_vain(daemon, peer, full):
     """When evicting all that may go would not suffice, it is still there afterwards."""
     full()
@@ -139,6 +140,7 @@ def test_nothing_goes_in_vain_for_the_rest_of_a_segment(daemon_factory):
     assert peer.create("d", bytes_layout(62 * MIB))
 
 
+# RELIABILITY.md: Memory is short
 def test_no_space_says_the_figures(daemon, peer, full):
     """Needed, free, leased and pinned bytes."""
     full()
@@ -213,6 +215,7 @@ def test_a_waiting_create_gets_the_space_of_a_released_lease(daemon, peer, full)
     assert peer.names() == ["a", "c"]
 
 
+# RELIABILITY.md: Time
 def test_a_waiting_create_ends(peer, full):
     full(evict="keep")
     start = time.monotonic()

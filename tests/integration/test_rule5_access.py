@@ -92,6 +92,7 @@ def test_objects_belong_to_who_made_them(daemon, peer, as_user):
     assert (told["uid"], told["gid"]) == (1005, 1006)
 
 
+# RELIABILITY.md: Users among themselves
 def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user):
     """The same error, word for word, but for the name."""
     as_user(daemon, *OWNER, publish("0600"))
@@ -228,6 +229,7 @@ def test_a_readers_descriptor_cannot_be_upgraded(daemon, as_user):
 
 
 @pytest.mark.host_only("memory of a GPU has no size to change")
+# RELIABILITY.md: Hostile clients
 def test_not_even_the_owner_can_shrink_or_grow_a_segment(daemon, as_user):
     """Readers would die of it, so a writer's descriptor is sealed against it too."""
 

@@ -37,6 +37,7 @@ def test_changed_limits_are_told(limited):
     assert limits["session_watches"] == 3 and limits["sessions"] == 100
 
 
+# RELIABILITY.md: Time
 def test_wait_ms_is_bounded(shared_peer):
     for method, params in (("open", {"name": "a"}),
                            ("create", {"name": "a", "layout": bytes_layout(1)})):
@@ -50,6 +51,7 @@ def test_a_wait_as_long_as_may_be(daemon, peer):
     assert peer.reply(ident)["lease"]
 
 
+# RELIABILITY.md: Hostile clients
 def test_watches(daemon, peer):
     watches = [peer.call("watch", prefix=str(i))["watch"] for i in range(64)]
     error = limit(peer, "session_watches", "watch")
@@ -84,6 +86,7 @@ def test_unsealed(limited):
     assert daemon.connect().call("create", name="more", layout=bytes_layout(1))
 
 
+# RELIABILITY.md: Hostile clients
 def test_leases(limited):
     daemon = limited(session_leases=10)
     daemon.connect().put("a")
@@ -112,6 +115,7 @@ def test_objects_of_a_user(limited):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Users among themselves
 def test_a_user_at_the_limit_is_not_in_anothers_way(limited):
     daemon = limited(user_objects=3, user_sessions=3, user_segments=3)
     one = daemon.connect_as(1001, 1001)
@@ -146,6 +150,7 @@ def turned_away(daemon):
 
 
 @pytest.mark.parametrize("name", ["sessions", "user_sessions"])
+# RELIABILITY.md: Hostile clients
 def test_sessions(limited, name):
     daemon = limited(**{name: 5})
     peers = [daemon.connect() for _ in range(5)]
@@ -158,6 +163,7 @@ def test_sessions(limited, name):
     daemon.close_peers()
 
 
+# RELIABILITY.md: The kernel says no
 def test_descriptors_of_the_daemon(daemon_factory):
     """RLIMIT_NOFILE reached: sessions that are there are served, and later ones again when some
     have gone."""
@@ -216,6 +222,7 @@ def test_opens_when_descriptors_run_out(daemon_factory):
     assert daemon.connect().open_object(modes[0]).read() == b"x"
 
 
+# RELIABILITY.md: Hostile clients
 def test_a_reader_that_never_reads(limited):
     """Past the output limit it is closed; the others never notice."""
     daemon = limited(output_bytes="256K")
@@ -258,6 +265,7 @@ def memory(daemon):
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+# RELIABILITY.md: Time
 def test_a_half_sent_line_is_closed_in_time(limited):
     daemon = limited(half_line_ms=100)
     half, whole = daemon.connect(), daemon.connect()
@@ -269,6 +277,7 @@ def test_a_half_sent_line_is_closed_in_time(limited):
     assert whole.call("stats"), "an idle session without half a line is left alone"
 
 
+# RELIABILITY.md: Time
 def test_a_line_that_trickles_is_closed_too(limited):
     """The clock starts with the line's first byte, not with its latest."""
     daemon = limited(half_line_ms=200)

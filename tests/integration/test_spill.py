@@ -96,6 +96,7 @@ def tiered(start):
 # ---- leaving and coming back -------------------------------------------------------------------
 
 
+# RELIABILITY.md: Memory is short
 def test_nothing_is_lost(tiered):
     names = [f"o/{i}" for i in range(8)]
     for name in names:
@@ -212,6 +213,7 @@ def test_many_at_once(tiered):
         assert reader.read(data) == content(name, SIZE)
 
 
+# RELIABILITY.md: Memory is short
 def test_more_at_once_than_the_device_holds(tiered):
     for name in "abcde":
         tiered.put(name)
@@ -440,6 +442,7 @@ def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone", "header", "empty"])
+# RELIABILITY.md: The disk
 def test_a_file_that_is_not_what_was_written(start, how):
     tiered = start(host=None)
     watch = tiered.daemon.connect()
@@ -474,6 +477,7 @@ def test_a_file_that_is_not_what_was_written(start, how):
     tiered.check("a")
 
 
+# RELIABILITY.md: The disk
 def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     """Nothing can be written there: what room is wanted from is dropped, and all else stays."""
     tiered = start(host=None)
@@ -495,6 +499,7 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
 
 
 @pytest.mark.root
+# RELIABILITY.md: The disk
 def test_a_disk_that_is_full(start, directory):
     place = os.path.join(directory, "small")
     os.mkdir(place)
@@ -610,6 +615,7 @@ def answered(peer, ident):
     return ident in peer.replies
 
 
+# RELIABILITY.md: Memory is short
 def test_a_large_one_is_not_starved_by_small_ones(start):
     """They may take what the large one leaves of the device, and no more."""
     tiered = start()
@@ -631,6 +637,7 @@ def test_a_large_one_is_not_starved_by_small_ones(start):
     large.call("abort", lease=lease)
 
 
+# RELIABILITY.md: Memory is short
 def test_a_small_one_is_not_starved_by_a_large_one(start):
     tiered = start()
     holder, large, small = [tiered.daemon.connect() for _ in range(3)]
@@ -689,6 +696,7 @@ def test_files_are_removed_at_the_end(start):
     assert tiered.files() == []
 
 
+# RELIABILITY.md: The disk
 def test_files_that_were_left_are_removed_at_the_start(start, directory):
     place = os.path.join(directory, "left")
     os.mkdir(place)

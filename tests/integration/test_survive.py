@@ -88,6 +88,7 @@ def described(peer, name):
     return {key: told[key] for key in told if key not in ("leases", "idle_ms")}
 
 
+# RELIABILITY.md: The daemon ends
 def test_everything_that_is_sealed(supervised):
     daemon = supervised()
     daemon.crash()  # with nothing at all
@@ -147,6 +148,7 @@ def segments_of(peer, name):
     return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()
 
 
+# RELIABILITY.md: The daemon ends
 def test_leases_are_resumed(supervised):
     daemon = supervised()
     peer = daemon.connect()
@@ -222,6 +224,7 @@ def withdrawn_or_not(peer, **params):
 
 
 @pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
+# RELIABILITY.md: Time
 def test_what_went_with_it(supervised):
     """Watches are told of what dies with the daemon, as often as it dies, until nobody can know it."""
     from test_cuda_ready import EVENT, seal_with_event
@@ -275,6 +278,7 @@ def test_what_went_with_it(supervised):
 
 @pytest.mark.root
 @pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
+# RELIABILITY.md: Time
 def test_only_who_could_see_it_is_told(supervised, as_user):
     daemon = supervised()
     peer = daemon.connect()
@@ -288,6 +292,7 @@ def test_only_who_could_see_it_is_told(supervised, as_user):
     assert as_user(daemon, 12345, 0, names) == ["group"]
 
 
+# RELIABILITY.md: Time
 def test_one_that_hangs(supervised):
     """A daemon whose loop stands still is killed, and nothing is lost."""
     daemon = supervised("--watchdog", "500")
@@ -300,6 +305,7 @@ def test_one_that_hangs(supervised):
 
 
 @pytest.mark.skipif(not device.ON_GPU, reason="the host has no driver that could hang")
+# RELIABILITY.md: Time
 def test_a_driver_that_hangs(supervised, directory):
     """The loop turns, but the GPU's thread does not come back: that is no sign of life."""
     gate = f"{directory}/hang"
@@ -321,6 +327,7 @@ def test_a_driver_that_hangs(supervised, directory):
     peer.put("b", bytes(20 * MIB))
 
 
+# RELIABILITY.md: The daemon ends
 def test_after_the_grace_period(daemon_factory, directory):
     """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
     place = os.path.join(directory, "grace")
@@ -348,6 +355,7 @@ def test_after_the_grace_period(daemon_factory, directory):
         daemon.kill()
 
 
+# RELIABILITY.md: The daemon ends
 def test_handing_over(supervised, directory):
     """SIGHUP: clients are told, and what is started is the program's file as it is now."""
     program = os.path.join(directory, "gpubufd")
@@ -375,6 +383,7 @@ def test_handing_over(supervised, directory):
 
 
 @pytest.mark.parametrize("tier", ["host", "disk"])
+# RELIABILITY.md: The daemon ends
 def test_what_lies_below(supervised, directory, tier):
     place = os.path.join(directory, "tier")
     os.mkdir(place)
@@ -411,6 +420,7 @@ def journals(pid):
     return found
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_journal_does_not_grow_for_ever(supervised):
     daemon = supervised()
     peer = daemon.connect()
@@ -519,6 +529,7 @@ def kept(directory):
     one.close()
 
 
+# RELIABILITY.md: The daemon ends
 def test_what_was_lost_does_not_come_again(kept):
     """Its descriptor is missing once, and is there again later."""
     with kept.start() as peer:
@@ -551,6 +562,7 @@ def test_a_descriptor_that_is_there_twice(kept):
         kept.crash()
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_tier_that_is_not_there_once(kept, directory):
     """What lies on disk is lost to those who come meanwhile, and is there again with the tier."""
     place = os.path.join(directory, "tier")
@@ -567,6 +579,7 @@ def test_a_tier_that_is_not_there_once(kept, directory):
         assert peer.open_object("a", wait_ms=10000).read() == b"a" * 3 * MIB
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_tier_that_has_become_smaller(kept, directory):
     """Nothing goes for that; but there is no room until less is in use than there may be."""
     place = os.path.join(directory, "tier")
@@ -593,6 +606,7 @@ def memfd(data):
     return fd
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_journal_of_a_later_version(directory):
     fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 2, 64, 7) + bytes(40))
     manager, process = run_with_journal(directory, fd)
@@ -603,6 +617,7 @@ def test_a_journal_of_a_later_version(directory):
     os.close(fd)
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_damaged_journal(directory):
     fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 1, 64, 7) + b"0" * 40)
     manager, process = run_with_journal(directory, fd)

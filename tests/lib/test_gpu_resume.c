@@ -63,6 +63,7 @@ static void survive(int socket)
     gpubuf_disconnect(client);
 }
 
+/* RELIABILITY.md: Time */
 static void test_survive(void **state)
 {
     (void)state;

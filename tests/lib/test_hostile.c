@@ -171,6 +171,7 @@ static const struct lie lies[] = {
     {"{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":5}}\n" FINE, FD_GOOD, 0},
 };
 
+/* RELIABILITY.md: Hostile clients */
 static void test_lies_about_open(void **state)
 {
     (void)state;
@@ -201,6 +202,7 @@ static void test_lies_about_open(void **state)
 }
 
 /* The same lies where an answer to something else was due. */
+/* RELIABILITY.md: Hostile clients */
 static void test_lies_elsewhere(void **state)
 {
     (void)state;
@@ -284,6 +286,7 @@ static void be_silent(int fd, const void *arg)
 }
 
 /* A daemon that accepts and says nothing. */
+/* RELIABILITY.md: Time */
 static void test_silence(void **state)
 {
     (void)state;
@@ -331,6 +334,7 @@ static void cut_off(int fd, const void *arg)
     fake_send(fd, text, &memory, 1);
 }
 
+/* RELIABILITY.md: The kernel says no */
 static void test_cut_anywhere(void **state)
 {
     (void)state;

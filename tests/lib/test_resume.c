@@ -99,6 +99,7 @@ static void check_counting(const struct gpubuf_object *object, size_t bytes, uns
 
 /* ---- tests ---- */
 
+/* RELIABILITY.md: The daemon ends */
 static void test_the_next_call(void **state)
 {
     (void)state;
@@ -149,6 +150,7 @@ static bool is_another_session(void *arg)
 }
 
 /* A program that only reads keeps its lease. */
+/* RELIABILITY.md: The daemon ends */
 static void test_without_a_call(void **state)
 {
     (void)state;
@@ -192,6 +194,7 @@ static void note_call(struct gpubuf_client *client, int status, const char *resu
 }
 
 /* The daemon has been sent the requests, and has not looked at them when the connection breaks. */
+/* RELIABILITY.md: The daemon ends */
 static void test_requests_under_way(void **state)
 {
     (void)state;
@@ -628,6 +631,7 @@ static bool is_leased(void *arg)
 
 /* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end come
    at once, and there is nobody but the library to see them. */
+/* RELIABILITY.md: The daemon ends */
 static void test_handed_over_in_silence(void **state)
 {
     enum { ROUNDS = 20 };
@@ -655,6 +659,7 @@ static void test_handed_over_in_silence(void **state)
     assert_int_equal(start_daemon(state), 0);
 }
 
+/* RELIABILITY.md: The daemon ends */
 static void test_nobody_comes_back(void **state)
 {
     (void)state;

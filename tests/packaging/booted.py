@@ -295,6 +295,7 @@ def test_status_says_what_it_does(daemon):
     assert re.search(r'Status: ".*3 objects.*"', systemctl("status", "--no-pager", "--full", UNITS[0]))
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_bad_configuration_loses_nothing(daemon):
     """One sentence says what is wrong; when it is mended the service comes by itself, for who waits too."""
     put_all("alice")
@@ -314,6 +315,7 @@ def test_a_bad_configuration_loses_nothing(daemon):
 
 # ---- surviving ----
 
+# RELIABILITY.md: The daemon ends
 def test_a_restart_loses_nothing(daemon):
     put_all("alice")
     before = main_pid()
@@ -332,6 +334,7 @@ def test_kill_9(daemon):
         assert int(shown("gpubufd.service", "NRestarts")) == 1
 
 
+# RELIABILITY.md: The daemon ends
 def test_kill_9_again_and_again(daemon):
     """As soon as there is another one, while clients come all the time: nobody is turned away."""
     put_all("alice")
@@ -360,6 +363,7 @@ def test_handing_over(daemon):
         nothing_is_lost(before, holder)
 
 
+# RELIABILITY.md: The daemon ends
 def test_the_watchdog(daemon):
     with drop_in("gpubufd.service", "[Service]\nWatchdogSec=10s\n"):
         systemctl("restart", "gpubufd.service")
@@ -376,6 +380,7 @@ def test_the_watchdog(daemon):
     assert digests("alice") == ALL
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_manager_that_is_executed_anew(daemon):
     """As the upgrade of systemd itself does."""
     put_all("alice")
@@ -387,6 +392,7 @@ def test_a_manager_that_is_executed_anew(daemon):
     assert digests("alice") == ALL
 
 
+# RELIABILITY.md: The daemon ends
 def test_upgrading_loses_nothing(daemon):
     put_all("alice")
     before = main_pid()
@@ -526,6 +532,7 @@ def test_http_by_the_drop_in_of_the_examples(daemon):
 
 # ---- a daemon of one's own ----
 
+# RELIABILITY.md: The daemon ends
 def test_a_daemon_of_ones_own(daemon):
     systemctl("stop", *UNITS)  # whose socket clients look for first
     env = own_env("carol")

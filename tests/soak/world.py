@@ -86,6 +86,7 @@ class Child:
         self.busy = False
 
 
+# RELIABILITY.md: The daemon ends
 class World:
     """`place`: see soak.py."""
 

@@ -107,6 +107,7 @@ static size_t boundaries(size_t records, size_t *ends)
     return at;
 }
 
+/* RELIABILITY.md: The daemon ends */
 static void test_every_truncation(void **state)
 {
     enum { RECORDS = 40 };
@@ -146,6 +147,7 @@ static void test_every_truncation(void **state)
     free(bytes);
 }
 
+/* RELIABILITY.md: The daemon ends */
 static void test_every_byte_flipped(void **state)
 {
     enum { RECORDS = 20 };
@@ -221,6 +223,7 @@ static void test_records_elsewhere(void **state)
     free(others);
 }
 
+/* RELIABILITY.md: The daemon ends */
 static void test_versions(void **state)
 {
     (void)state;

@@ -387,12 +387,14 @@ static void try_each(const struct scenario *all, size_t count, bool tiers)
         }
 }
 
+/* RELIABILITY.md: Memory is short */
 static void test_requests(void **state)
 {
     (void)state;
     try_each(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), false);
 }
 
+/* RELIABILITY.md: Memory is short */
 static void test_tiers(void **state)
 {
     char lock[64];
@@ -406,6 +408,7 @@ static void test_tiers(void **state)
 }
 
 /* A session that cannot be begun is not there, and its socket is closed. */
+/* RELIABILITY.md: Memory is short */
 static void test_connecting(void **state)
 {
     bool connected = false;
@@ -429,6 +432,7 @@ static void test_connecting(void **state)
 }
 
 /* Starting: it starts, or says why not, and leaves nothing behind. */
+/* RELIABILITY.md: Memory is short */
 static void test_starting(void **state)
 {
     char directory[] = "/tmp/gpubufd-XXXXXX", path[64];

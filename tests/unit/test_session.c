@@ -101,6 +101,7 @@ static void fire(struct gb_timer *timer)
 
 /* A session is kept waiting since its peer does not read; then the peer reads all, within the same
    turn. The rest of its requests must be served all the same. */
+/* RELIABILITY.md: The kernel says no */
 static void test_throttled_and_read_at_once(void **state)
 {
     struct meanwhile meanwhile = {.timer.fire = fire};
@@ -369,6 +370,7 @@ static void test_open_many_too_long(void **state)
 
 /* Rule 1: what was sent before another session's end is served after it, in whatever order the loop
    hears of them. */
+/* RELIABILITY.md: Clients that end */
 static void test_the_dead_go_first(void **state)
 {
     struct peer dead, living;
@@ -409,6 +411,7 @@ static unsigned answers(struct peer *peer)
 
 /* With no time at all a session is served one request a turn: who asks for much goes on behind who
    asks for little, and each gets all of its answers, in order. */
+/* RELIABILITY.md: Hostile clients */
 static void test_one_request_a_slice(void **state)
 {
     struct peer flood, modest;
@@ -463,6 +466,7 @@ static void begin_with_p(struct peer *flood, struct peer *modest)
 }
 
 /* What wakes the loop is there while lines are kept, and nothing is lost when the peer is gone. */
+/* RELIABILITY.md: Clients that end */
 static void test_gone_while_behind(void **state)
 {
     struct peer flood, modest;
@@ -515,6 +519,7 @@ static void gone_with_much_to_do(bool found)
 }
 
 /* Who is gone and has left much to do is served in slices; nobody sees what it held. */
+/* RELIABILITY.md: Clients that end */
 static void test_gone_with_much_to_do(void **state)
 {
     (void)state;
@@ -549,6 +554,7 @@ static void test_descriptors_over_slices(void **state)
 }
 
 /* What is kept for a user is limited: who has more of it than a little goes, who has little stays. */
+/* RELIABILITY.md: Hostile clients */
 static void test_held_for_a_user(void **state)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K",

@@ -50,6 +50,7 @@ static void check(const struct world *world)
     }
 }
 
+/* RELIABILITY.md: Memory is short */
 static void test_by_random_calls(void **state)
 {
     struct test_random random = {7};
