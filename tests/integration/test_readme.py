@@ -1,6 +1,7 @@
 """README.md: its session on the command line is played, its C program compiled and run, and what it
 and the documents link to is there."""
 
+import itertools
 import os
 import re
 import shlex
@@ -54,9 +55,10 @@ def test_program(daemon, tmp_path):
     (program,) = blocks("c")
     (tmp_path / "sum.c").write_text(program)
     flags = (BUILD / "flags").read_text().split()
+    compiler = itertools.takewhile(lambda word: not word.startswith("-"), flags)  # ccache gcc
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
     built = subprocess.run(
-        [flags[0], "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitizers, f"-I{ROOT}/include",
+        [*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitizers, f"-I{ROOT}/include",
          "sum.c", "-o", "sum", f"-L{BUILD}/lib", "-lgpubuf", f"-Wl,-rpath,{BUILD}/lib"],
         cwd=tmp_path, text=True, capture_output=True, check=False)
     assert built.returncode == 0, built.stderr
@@ -72,7 +74,7 @@ def test_program(daemon, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(
-    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
 def test_links(path):
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
@@ -86,3 +88,18 @@ def test_links(path):
             slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
                      for heading in headings]
             assert anchor in slugs, target
+
+
+def test_decisions():
+    """Each page has its parts, and the index has each page, by number and title."""
+    folder = ROOT / "docs" / "decisions"
+    titles = {}
+    for page in folder.glob("0*.md"):
+        text = page.read_text()
+        assert re.findall(r"^## (.*)$", text, re.M) == [
+            "Context", "Choice", "Consequences", "When to look again"], page.name
+        number, title = re.match(r"# (\d+)\. (.*)\n", text).groups()
+        assert int(number) == int(page.name[:4]), page.name
+        titles[page.name] = (page.name[:4], title)
+    rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", (folder / "README.md").read_text(), re.M)
+    assert {file: (number, title) for number, file, title in rows} == titles
