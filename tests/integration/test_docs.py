@@ -92,6 +92,8 @@ def test_which_limits_can_be_changed(daemon_factory):
 def test_the_errors():
     table = re.findall(r"^\| −(\d+) \| `(\w+)` \|", TEXT.split("\n## Errors")[1], re.M)
     assert {kind: -int(code) for code, kind in table} == CODES
+    protocol = json.loads((ROOT / "proto/protocol.json").read_text())
+    assert {error["kind"]: error["code"] for error in protocol["errors"]} == CODES
 
 
 def test_every_method_has_its_section():

@@ -397,7 +397,9 @@ COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "
 
 def test_help(ctl):
     general = ctl("--help")
+    manual = (ROOT / "docs/man/gpubufctl.1.scd").read_text()
     for command in COMMANDS:
+        assert re.search(rf"^\*{command}\*|, \*{command}\*", manual, re.MULTILINE), command
         assert re.search(rf"^  {command}\b", general, re.MULTILINE)
         own = ctl(command, "--help")
         assert own.startswith(f"usage: gpubufctl {command}")
