@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what a dashboard does with a cache of shared columns: tests/bench/traces/dashboard.txt.gz.
+"""Records what a dashboard does with a cache of shared columns: traces/dashboard.txt.gz.
 
     make python && tests/bench/record_trace.py | gzip -9n >tests/bench/traces/dashboard.txt.gz
 

@@ -1,8 +1,8 @@
 """docs/RELIABILITY.md names a test for every promise, and each of them names its promise back.
 
-The line before such a test is a comment: `RELIABILITY.md: ` and the section that the promise is in. So
-whoever changes the test sees what depends on it, and whoever takes it out has to say what becomes of the
-promise.
+The line before such a test is a comment: `RELIABILITY.md: ` and the section that the promise is in.
+A change of the test then begins with a look at what depends on it, and a test that is taken out leaves
+a row that fails.
 """
 
 import re
@@ -28,7 +28,8 @@ def definition(text, file, test):
         return re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
     macro = re.escape(f"OPERATION({test.removeprefix('test_').removesuffix('_fails')})")
     if not file.startswith("fuzz/"):
-        assert re.search(rf"\b(cmocka_unit_test\w*|[A-Z_]+)\({test}[,)]", text, re.M), f"{test} is in no list of {file}"
+        listed = rf"\b(cmocka_unit_test\w*|[A-Z_]+)\({test}[,)]"
+        assert re.search(listed, text), f"{test} is in no list of {file}"
     return re.search(rf"^(static void|int) {test}\(|^{macro}", text, re.M)
 
 

@@ -186,7 +186,8 @@ class Daemon:
         return left
 
     def stop(self, status=0):
-        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left. Returns the status."""
+        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left. Returns
+        the status."""
         self.process.send_signal(signal.SIGTERM)
         try:
             got = self.process.wait(DEADLINE)

@@ -277,7 +277,7 @@ def test_ttl_leaves_readers_alone(daemon, peer):
 
 
 def test_ttl_counts_from_the_seal(daemon, peer):
-    """An object of the same life that is sealed at once lives and ends while this one is unsealed."""
+    """An object of the same life, sealed at once, ends while this one is unsealed."""
     watcher = daemon.connect()
     watcher.call("watch", prefix="")
     lease = peer.create("a", bytes_layout(1), ttl_ms=250)["lease"]
@@ -299,7 +299,8 @@ def test_no_such_device(shared_peer, device):
 
 @pytest.mark.host_only("a GPU shares by ipc")
 def test_ipc_is_not_for_host_memory(shared_peer):
-    error = shared_peer.error("unsupported", "create", name="a", layout=bytes_layout(1), share="ipc")
+    error = shared_peer.error("unsupported", "create", name="a", layout=bytes_layout(1),
+                              share="ipc")
     assert "ipc" in error.message
 
 

@@ -101,5 +101,6 @@ def test_decisions():
         number, title = re.match(r"# (\d+)\. (.*)\n", text).groups()
         assert int(number) == int(page.name[:4]), page.name
         titles[page.name] = (page.name[:4], title)
-    rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", (folder / "README.md").read_text(), re.M)
+    index = (folder / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", index, re.M)
     assert {file: (number, title) for number, file, title in rows} == titles

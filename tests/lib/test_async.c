@@ -1,6 +1,6 @@
 /*
- * Requests that do not block: event loops, callbacks, canceling, many objects at once, watches, and how
- * all of them end when the connection or the daemon does.
+ * Requests that do not block: event loops, callbacks, canceling, many objects at once, watches,
+ * and how all of them end when the connection or the daemon does.
  */
 #include <poll.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * The client against a real daemon: connecting, methods by name, registering, many objects at once, and the
- * import cache.
+ * The client against a real daemon: connecting, methods by name, registering, many objects at
+ * once, and the import cache.
  */
 #include <errno.h>
 #include <fcntl.h>

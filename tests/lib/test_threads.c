@@ -1,6 +1,6 @@
 /*
- * A client that several threads use at once, one that is disconnected while they wait, and one that a
- * child of fork has inherited.
+ * A client that several threads use at once, one that is disconnected while they wait, and one
+ * that a child of fork has inherited.
  */
 #include <pthread.h>
 #include <stdio.h>
