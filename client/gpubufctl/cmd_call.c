@@ -13,9 +13,9 @@ static int print_result(struct gb_cli *cli, const char *method, const char *para
     int status = gb_cli_call(cli, method, params, &result);
     if (status != GB_STATUS_OK)
         return status;
-    cJSON *value = gb_json_parse(result);
+    cJSON *value = gb_cjson_parse(result);
     if (value)
-        gb_json_print(value, true);
+        gb_cjson_print(value, true);
     else
         puts(result);
     cJSON_Delete(value);

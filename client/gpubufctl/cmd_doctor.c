@@ -102,7 +102,7 @@ static void print_json(const struct gb_doctor *doctor, bool healthy)
             cJSON_AddStringToObject(item, "advice", finding->advice);
         cJSON_AddItemToArray(list, item);
     }
-    gb_json_print(answer, true);
+    gb_cjson_print(answer, true);
     cJSON_Delete(answer);
 }
 

@@ -32,15 +32,15 @@ static int gather(struct gb_cli *cli, const char *prefix, cJSON **objects)
     cJSON_AddNumberToObject(params, "limit", 1000);
     while (status == GB_STATUS_OK && more) {
         char *result = NULL;
-        char *text = gb_json_text(params);
+        char *text = gb_cjson_text(params);
         status = gb_cli_call(cli, "list", text, &result);
         free(text);
         if (status != GB_STATUS_OK)
             break;
-        cJSON *page = gb_json_parse(result);
+        cJSON *page = gb_cjson_parse(result);
         gpubuf_free(result);
         cJSON *found = cJSON_DetachItemFromObjectCaseSensitive(page, "objects");
-        const char *cursor = gb_json_string_of(page, "cursor", NULL);
+        const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
         if (!page || !found)
             status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to list makes no sense");
         while (found && found->child)
@@ -88,13 +88,13 @@ static void add_age(struct gb_grid *grid, int64_t created_ms, int64_t now_ms)
 /* "pinned", "drop", "ttl 5 min": what sets an object apart. */
 static void add_notes(struct gb_grid *grid, const cJSON *object)
 {
-    const char *evict = gb_json_string_of(object, "evict", "spill");
-    int64_t ttl = gb_json_int_of(object, "ttl_ms", 0);
+    const char *evict = gb_cjson_string_of(object, "evict", "spill");
+    int64_t ttl = gb_cjson_int_of(object, "ttl_ms", 0);
     struct gb_writer text;
     char span[32];
 
     gb_writer_init(&text, 0);
-    if (gb_json_bool_of(object, "pinned"))
+    if (gb_cjson_bool_of(object, "pinned"))
         GB_WRITE_LITERAL(&text, "pinned ");
     if (strcmp(evict, "spill") != 0)
         gb_write_format(&text, "%s ", evict);
@@ -109,7 +109,7 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
 
 static void add_leases(struct gb_grid *grid, const cJSON *object)
 {
-    int64_t leases = gb_json_int_of(object, "leases", 0);
+    int64_t leases = gb_cjson_int_of(object, "leases", 0);
 
     gb_grid_format(grid, leases ? GB_STYLE_GREEN : GB_STYLE_DIM, "%" PRId64, leases);
 }
@@ -134,11 +134,11 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects)
     grid->columns[1].right = grid->columns[2].right = grid->columns[3].right = true;
     for (size_t i = 0; i < 5; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    GB_JSON_EACH(object, objects) {
-        gb_grid_text(grid, gb_json_string_of(object, "name", ""), GB_STYLE_BOLD);
-        add_size(grid, gb_json_int_of(object, "bytes", 0));
+    GB_CJSON_EACH(object, objects) {
+        gb_grid_text(grid, gb_cjson_string_of(object, "name", ""), GB_STYLE_BOLD);
+        add_size(grid, gb_cjson_int_of(object, "bytes", 0));
         add_leases(grid, object);
-        add_age(grid, gb_json_int_of(object, "created_ms", 0), now);
+        add_age(grid, gb_cjson_int_of(object, "created_ms", 0), now);
         add_notes(grid, object);
     }
 }
@@ -157,17 +157,17 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
     grid->columns[2].flexible = grid->columns[9].flexible = true;
     for (size_t i = 0; i < 11; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    GB_JSON_EACH(object, objects) {
-        gb_grid_text(grid, gb_json_string_of(object, "mode", ""), GB_STYLE_NONE);
-        add_user(grid, gb_json_int_of(object, "uid", -1));
-        gb_grid_text(grid, gb_json_string_of(object, "device", ""), GB_STYLE_NONE);
-        gb_grid_text(grid, gb_json_string_of(object, "tier", ""), GB_STYLE_NONE);
-        gb_grid_text(grid, gb_json_string_of(object, "share", ""), GB_STYLE_NONE);
-        add_size(grid, gb_json_int_of(object, "bytes", 0));
-        add_age(grid, gb_json_int_of(object, "created_ms", 0), now);
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, "version", 0));
+    GB_CJSON_EACH(object, objects) {
+        gb_grid_text(grid, gb_cjson_string_of(object, "mode", ""), GB_STYLE_NONE);
+        add_user(grid, gb_cjson_int_of(object, "uid", -1));
+        gb_grid_text(grid, gb_cjson_string_of(object, "device", ""), GB_STYLE_NONE);
+        gb_grid_text(grid, gb_cjson_string_of(object, "tier", ""), GB_STYLE_NONE);
+        gb_grid_text(grid, gb_cjson_string_of(object, "share", ""), GB_STYLE_NONE);
+        add_size(grid, gb_cjson_int_of(object, "bytes", 0));
+        add_age(grid, gb_cjson_int_of(object, "created_ms", 0), now);
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
         add_leases(grid, object);
-        gb_grid_text(grid, gb_json_string_of(object, "name", ""), GB_STYLE_BOLD);
+        gb_grid_text(grid, gb_cjson_string_of(object, "name", ""), GB_STYLE_BOLD);
         add_notes(grid, object);
     }
 }
@@ -193,8 +193,8 @@ static int print_objects(const struct gb_cli *cli, const cJSON *objects, bool de
 
 static void print_names(const cJSON *objects)
 {
-    GB_JSON_EACH(object, objects)
-        puts(gb_json_string_of(object, "name", ""));
+    GB_CJSON_EACH(object, objects)
+        puts(gb_cjson_string_of(object, "name", ""));
 }
 
 int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
@@ -207,7 +207,7 @@ int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     if (cli->json) {
         cJSON *document = cJSON_CreateObject();
         cJSON_AddItemToObject(document, "objects", objects);
-        gb_json_print(document, true);
+        gb_cjson_print(document, true);
         cJSON_Delete(document);
         return GB_STATUS_OK;
     }

@@ -20,14 +20,14 @@ const struct gb_cli_option gb_ps_options[] = {
 
 static void add_number(struct gb_grid *grid, const cJSON *object, const char *key)
 {
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, key, 0));
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, key, 0));
 }
 
 static void add_bytes(struct gb_grid *grid, const cJSON *object)
 {
     char text[32];
 
-    gb_format_size((uint64_t)gb_json_int_of(object, "bytes", 0), text, sizeof(text));
+    gb_format_size((uint64_t)gb_cjson_int_of(object, "bytes", 0), text, sizeof(text));
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
@@ -44,24 +44,24 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
     grid->columns[3].flexible = grid->columns[8].flexible = true;
     for (size_t i = 0; i < 9; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
-    GB_JSON_EACH(lease, leases) {
-        bool writes = strcmp(gb_json_string_of(lease, "access", "r"), "r") != 0;
+    GB_CJSON_EACH(lease, leases) {
+        bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
         char age[32], user[64];
 
         add_number(grid, lease, "session");
         add_number(grid, lease, "pid");
-        gb_user_name(gb_json_int_of(lease, "uid", -1), user, sizeof(user));
+        gb_user_name(gb_cjson_int_of(lease, "uid", -1), user, sizeof(user));
         gb_grid_text(grid, user, GB_STYLE_NONE);
-        gb_grid_text(grid, gb_json_string_of(lease, "client", ""), GB_STYLE_NONE);
+        gb_grid_text(grid, gb_cjson_string_of(lease, "client", ""), GB_STYLE_NONE);
         gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
         add_bytes(grid, lease);
-        gb_format_age(gb_json_int_of(lease, "age_ms", 0), age, sizeof(age));
+        gb_format_age(gb_cjson_int_of(lease, "age_ms", 0), age, sizeof(age));
         gb_grid_text(grid, age, GB_STYLE_NONE);
-        if (gb_json_int_of(lease, "version", 0) > 0)
+        if (gb_cjson_int_of(lease, "version", 0) > 0)
             add_number(grid, lease, "version");
         else
             gb_grid_text(grid, "-", GB_STYLE_DIM);
-        gb_grid_text(grid, gb_json_string_of(lease, "name", ""), GB_STYLE_BOLD);
+        gb_grid_text(grid, gb_cjson_string_of(lease, "name", ""), GB_STYLE_BOLD);
     }
 }
 
@@ -113,12 +113,12 @@ static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
         grid->columns[i].right = i < 4;
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     }
-    GB_JSON_EACH(item, mapped) {
+    GB_CJSON_EACH(item, mapped) {
         add_number(grid, item, "session");
         add_number(grid, item, "pid");
         add_number(grid, item, "segment");
         add_bytes(grid, item);
-        gb_grid_text(grid, gb_json_bool_of(item, "retiring") ? "pinned: asked back" : "",
+        gb_grid_text(grid, gb_cjson_bool_of(item, "retiring") ? "pinned: asked back" : "",
                      GB_STYLE_RED);
     }
 }
@@ -177,7 +177,7 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
 
     if (args->count)
         cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_json_text(params);
+    char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, "leases", text, &result);
     free(text);
@@ -185,13 +185,13 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
         return status;
 
     struct gb_memory memory = {.place_count = 0};
-    cJSON *answer = gb_json_parse(result);
+    cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
     if (!answer || !gb_memory_read_leases(&memory, answer)) {
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
     } else if (cli->json) {
         cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(&memory, SIZE_MAX));
-        gb_json_print(answer, true);
+        gb_cjson_print(answer, true);
     } else {
         status = print_answer(cli, answer, &memory, args);
     }

@@ -145,7 +145,7 @@ static void print_outcome(const struct gb_put *put)
         cJSON *outcome = cJSON_CreateObject();
         cJSON_AddStringToObject(outcome, "name", put->name);
         cJSON_AddNumberToObject(outcome, "version", (double)version);
-        gb_json_print(outcome, true);
+        gb_cjson_print(outcome, true);
         cJSON_Delete(outcome);
         return;
     }

@@ -335,7 +335,7 @@ static void print_json(const struct show *show)
     } else {
         cJSON_AddNumberToObject(out, "nulls", (double)gpubuf_null_count(object));
     }
-    gb_json_print(out, true);
+    gb_cjson_print(out, true);
     cJSON_Delete(out);
 }
 

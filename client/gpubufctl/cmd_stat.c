@@ -23,14 +23,14 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
     const cJSON *columns = cJSON_GetObjectItemCaseSensitive(layout, "columns");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(layout, "shape");
 
-    gb_write_text(writer, gb_json_string_of(layout, "kind", "?"));
-    if (gb_json_string_of(layout, "dtype", NULL))
-        gb_write_format(writer, " of %s", gb_json_string_of(layout, "dtype", ""));
-    if (gb_json_int_of(layout, "length", -1) >= 0)
-        gb_write_format(writer, ", length %" PRId64, gb_json_int_of(layout, "length", 0));
+    gb_write_text(writer, gb_cjson_string_of(layout, "kind", "?"));
+    if (gb_cjson_string_of(layout, "dtype", NULL))
+        gb_write_format(writer, " of %s", gb_cjson_string_of(layout, "dtype", ""));
+    if (gb_cjson_int_of(layout, "length", -1) >= 0)
+        gb_write_format(writer, ", length %" PRId64, gb_cjson_int_of(layout, "length", 0));
     if (columns)
         gb_write_format(writer, ", %d columns", cJSON_GetArraySize(columns));
-    GB_JSON_EACH(extent, shape)
+    GB_CJSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);
     gb_write_char(writer, '\0');
@@ -38,7 +38,7 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 
 static void add_owner(struct gb_grid *grid, const cJSON *object)
 {
-    int64_t uid = gb_json_int_of(object, "uid", -1), gid = gb_json_int_of(object, "gid", -1);
+    int64_t uid = gb_cjson_int_of(object, "uid", -1), gid = gb_cjson_int_of(object, "gid", -1);
     char name[64];
 
     gb_user_name(uid, name, sizeof(name));
@@ -49,9 +49,9 @@ static void add_owner(struct gb_grid *grid, const cJSON *object)
 static void add_times(struct gb_grid *grid, const cJSON *object)
 {
     char text[64];
-    int64_t ttl = gb_json_int_of(object, "ttl_ms", 0);
+    int64_t ttl = gb_cjson_int_of(object, "ttl_ms", 0);
 
-    gb_format_local_time(gb_json_int_of(object, "created_ms", 0), text, sizeof(text));
+    gb_format_local_time(gb_cjson_int_of(object, "created_ms", 0), text, sizeof(text));
     add_row(grid, "created", text);
     if (ttl > 0) {
         gb_format_age(ttl, text, sizeof(text));
@@ -63,11 +63,11 @@ static void fill(struct gb_grid *grid, const cJSON *object)
 {
     char size[32];
     struct gb_writer layout;
-    int64_t bytes = gb_json_int_of(object, "bytes", 0);
+    int64_t bytes = gb_cjson_int_of(object, "bytes", 0);
 
-    add_row(grid, "name", gb_json_string_of(object, "name", ""));
+    add_row(grid, "name", gb_cjson_string_of(object, "name", ""));
     gb_grid_text(grid, "version", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, "version", 0));
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
     gb_writer_init(&layout, 0);
     describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
     add_row(grid, "layout", layout.failed ? "" : layout.data);
@@ -80,15 +80,15 @@ static void fill(struct gb_grid *grid, const cJSON *object)
         gb_grid_format(grid, GB_STYLE_NONE, "%s (%" PRId64 " bytes)", size, bytes);
     gb_grid_text(grid, "place", GB_STYLE_DIM);
     gb_grid_format(grid, GB_STYLE_NONE, "%s, tier %s, shared by %s",
-                   gb_json_string_of(object, "device", "?"), gb_json_string_of(object, "tier", "?"),
-                   gb_json_string_of(object, "share", "?"));
-    add_row(grid, "state", gb_json_string_of(object, "state", "?"));
-    add_row(grid, "mode", gb_json_string_of(object, "mode", "?"));
+                   gb_cjson_string_of(object, "device", "?"), gb_cjson_string_of(object, "tier", "?"),
+                   gb_cjson_string_of(object, "share", "?"));
+    add_row(grid, "state", gb_cjson_string_of(object, "state", "?"));
+    add_row(grid, "mode", gb_cjson_string_of(object, "mode", "?"));
     add_owner(grid, object);
     gb_grid_text(grid, "leases", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_json_int_of(object, "leases", 0));
-    add_row(grid, "pinned", gb_json_bool_of(object, "pinned") ? "yes" : "no");
-    add_row(grid, "when short", gb_json_string_of(object, "evict", "?"));
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "leases", 0));
+    add_row(grid, "pinned", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
+    add_row(grid, "when short", gb_cjson_string_of(object, "evict", "?"));
     add_times(grid, object);
 }
 
@@ -111,20 +111,20 @@ int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
     cJSON *params = cJSON_CreateObject();
 
     cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_json_text(params);
+    char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, "stat", text, &result);
     free(text);
     if (status != GB_STATUS_OK)
         return status;
 
-    cJSON *answer = gb_json_parse(result);
+    cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
     if (!cJSON_IsObject(object))
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stat makes no sense");
     else if (cli->json)
-        gb_json_print(object, true);
+        gb_cjson_print(object, true);
     else
         status = print_one(cli, object);
     cJSON_Delete(answer);

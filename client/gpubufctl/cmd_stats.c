@@ -95,12 +95,12 @@ static const char *title_of(const cJSON *item, char *buffer, size_t size, int po
     if (item->string)
         return item->string;
     if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(item, "uid"))) {
-        gb_user_name(gb_json_int_of(item, "uid", 0), buffer, size);
+        gb_user_name(gb_cjson_int_of(item, "uid", 0), buffer, size);
         return buffer;
     }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (gb_json_string_of(item, keys[i], NULL))
-            return gb_json_string_of(item, keys[i], NULL);
+        if (gb_cjson_string_of(item, keys[i], NULL))
+            return gb_cjson_string_of(item, keys[i], NULL);
     (void)snprintf(buffer, size, "%d", position);
     return buffer;
 }
@@ -115,10 +115,10 @@ static bool is_uniform(const cJSON *section)
 
     if (count == 0 || count > MOST)
         return false;
-    GB_JSON_EACH(item, section) {
+    GB_CJSON_EACH(item, section) {
         if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != count)
             return false;
-        GB_JSON_EACH(member, item)
+        GB_CJSON_EACH(member, item)
             if (!is_plain(member) || !cJSON_GetObjectItemCaseSensitive(first, member->string))
                 return false;
     }
@@ -127,7 +127,7 @@ static bool is_uniform(const cJSON *section)
 
 static bool is_all_zero(const cJSON *object)
 {
-    GB_JSON_EACH(member, object)
+    GB_CJSON_EACH(member, object)
         if (!cJSON_IsNumber(member) || member->valuedouble != 0)
             return false;
     return true;
@@ -144,13 +144,13 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
     for (size_t i = 1; i < grid.column_count && !grid.failed; i++)
         grid.columns[i].right = true;
     gb_grid_text(&grid, "", GB_STYLE_NONE);
-    GB_JSON_EACH(member, section->child)
+    GB_CJSON_EACH(member, section->child)
         gb_grid_text(&grid, member->string, GB_STYLE_DIM);
-    GB_JSON_EACH(item, section) {
+    GB_CJSON_EACH(item, section) {
         if (is_all_zero(item))
             continue;
         gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
-        GB_JSON_EACH(member, section->child)
+        GB_CJSON_EACH(member, section->child)
             add_value(&grid, item->string, member->string,
                       cJSON_GetObjectItemCaseSensitive(item, member->string));
     }
@@ -164,7 +164,7 @@ static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigne
     char number[64];
     int position = 0;
 
-    GB_JSON_EACH(item, section) {
+    GB_CJSON_EACH(item, section) {
         if (is_plain(item) || !item->child)
             continue;
         struct gb_writer title;
@@ -192,7 +192,7 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
     gb_grid_init(&grid, 2);
     if (!grid.failed)
         grid.columns[1].right = true;
-    GB_JSON_EACH(item, section) {
+    GB_CJSON_EACH(item, section) {
         if (!is_plain(item))
             continue;
         gb_grid_text(&grid, item->string ? item->string : "", GB_STYLE_NONE);
@@ -211,12 +211,12 @@ int gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
     int status = gb_cli_call(cli, "stats", NULL, &result);
     if (status != GB_STATUS_OK)
         return status;
-    cJSON *answer = gb_json_parse(result);
+    cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
     if (!answer)
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stats makes no sense");
     else if (cli->json)
-        gb_json_print(answer, true);
+        gb_cjson_print(answer, true);
     else if (!print_section(cli, answer, 0))
         status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
     cJSON_Delete(answer);
@@ -239,20 +239,20 @@ int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
     }
     if (args->option[TRIM_DEVICE])
         cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
-    char *text = gb_json_text(params);
+    char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, "trim", text, &result);
     free(text);
     if (status != GB_STATUS_OK)
         return status;
 
-    cJSON *answer = gb_json_parse(result);
+    cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
     if (cli->json) {
-        gb_json_print(answer, true);
+        gb_cjson_print(answer, true);
     } else {
         char size[32];
-        gb_format_size((uint64_t)gb_json_int_of(answer, "freed", 0), size, sizeof(size));
+        gb_format_size((uint64_t)gb_cjson_int_of(answer, "freed", 0), size, sizeof(size));
         printf("%s freed\n", size);
     }
     cJSON_Delete(answer);

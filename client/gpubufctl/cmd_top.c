@@ -62,7 +62,7 @@ static void answered(struct top *top, int status)
 static void take(struct top *top, int status, const char *result,
                  bool (*read)(struct gb_memory *memory, const cJSON *answer))
 {
-    cJSON *answer = status == 0 ? gb_json_parse(result) : NULL;
+    cJSON *answer = status == 0 ? gb_cjson_parse(result) : NULL;
 
     if (status == 0 && (!answer || !read(&top->coming, answer)))
         top->malformed = true;
@@ -96,7 +96,7 @@ static int ask_page(struct top *top, const char *cursor)
     cJSON_AddNumberToObject(params, "limit", 1000);
     if (cursor)
         cJSON_AddStringToObject(params, "cursor", cursor);
-    char *text = gb_json_text(params);
+    char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int code = text ? gpubuf_call_async(top->cli->client, "list", text, on_page, top, NULL)
                     : GPUBUF_E_NO_MEMORY;
@@ -109,13 +109,13 @@ static void on_page(struct gpubuf_client *client, int status, const char *result
                     void *arg)
 {
     struct top *top = arg;
-    cJSON *page = status == 0 ? gb_json_parse(result) : NULL;
+    cJSON *page = status == 0 ? gb_cjson_parse(result) : NULL;
 
     (void)client;
     (void)length;
     if (status == 0 && (!page || !gb_memory_read_page(&top->coming, page, top->view.order, KEEP)))
         top->malformed = true;
-    const char *cursor = gb_json_string_of(page, "cursor", NULL);
+    const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
     if (cursor && !top->malformed)
         status = ask_page(top, cursor);
     cJSON_Delete(page);
@@ -198,7 +198,7 @@ static int run_once(struct top *top, size_t rows)
         return status;
     if (top->cli->json) {
         cJSON *answer = gb_memory_json(&top->shown, rows);
-        gb_json_print(answer, true);
+        gb_cjson_print(answer, true);
         cJSON_Delete(answer);
         return GB_STATUS_OK;
     }

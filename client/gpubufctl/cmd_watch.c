@@ -62,7 +62,7 @@ static void print_json(const char *kind, const struct gpubuf_info *info)
         cJSON_AddBoolToObject(object, "pinned", info->pinned);
         cJSON_AddNumberToObject(object, "ttl_ms", (double)info->ttl_ms);
     }
-    gb_json_print(event, false);
+    gb_cjson_print(event, false);
     cJSON_Delete(event);
 }
 

@@ -16,7 +16,7 @@ static const cJSON *member(const cJSON *object, const char *key)
 
 static void size_of(const cJSON *object, const char *key, char *out, size_t size)
 {
-    (void)gb_format_size((uint64_t)gb_json_int_of(object, key, 0), out, size);
+    (void)gb_format_size((uint64_t)gb_cjson_int_of(object, key, 0), out, size);
 }
 
 /* ---- what holds it ---- */
@@ -28,15 +28,15 @@ static const char *plural(int64_t count)
 
 static void tell_lease(struct gb_line *line, const cJSON *reason, const char *name)
 {
-    const char *of = gb_json_string_of(reason, "name", "");
+    const char *of = gb_cjson_string_of(reason, "name", "");
     char user[64], age[32];
 
-    gb_user_name(gb_json_int_of(reason, "uid", -1), user, sizeof(user));
-    (void)gb_format_age(gb_json_int_of(reason, "age_ms", 0), age, sizeof(age));
+    gb_user_name(gb_cjson_int_of(reason, "uid", -1), user, sizeof(user));
+    (void)gb_format_age(gb_cjson_int_of(reason, "age_ms", 0), age, sizeof(age));
     gb_line_format(line, GB_STYLE_NONE,
                    "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
-                   gb_json_int_of(reason, "session", 0), gb_json_string_of(reason, "client", ""),
-                   gb_json_int_of(reason, "pid", 0), user, age);
+                   gb_cjson_int_of(reason, "session", 0), gb_cjson_string_of(reason, "client", ""),
+                   gb_cjson_int_of(reason, "pid", 0), user, age);
     if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
@@ -71,9 +71,9 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
 
 static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *name)
 {
-    GB_JSON_EACH(reason, member(answer, "reasons")) {
-        const char *kind = gb_json_string_of(reason, "kind", "held");
-        int64_t others = gb_json_int_of(reason, "others", 0);
+    GB_CJSON_EACH(reason, member(answer, "reasons")) {
+        const char *kind = gb_cjson_string_of(reason, "kind", "held");
+        int64_t others = gb_cjson_int_of(reason, "others", 0);
 
         gb_line_text(line, GB_STYLE_NONE, "  ");
         gb_line_text(line, GB_STYLE_YELLOW, kind);
@@ -83,7 +83,7 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         else if (strcmp(kind, "leased") == 0)
             tell_lease(line, reason, name);
         else
-            tell_named(line, kind, gb_json_string_of(reason, "name", name), name);
+            tell_named(line, kind, gb_cjson_string_of(reason, "name", name), name);
         gb_line_end(line);
     }
 }
@@ -93,15 +93,15 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
 static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
 {
     char bytes[32], of_bytes[32], count[32], of_count[32];
-    bool more = gb_json_bool_of(before, "more");
+    bool more = gb_cjson_bool_of(before, "more");
 
     size_of(before, "bytes", bytes, sizeof(bytes));
     size_of(before, "of_bytes", of_bytes, sizeof(of_bytes));
-    (void)gb_format_count((uint64_t)gb_json_int_of(before, "objects", 0), count, sizeof(count));
-    (void)gb_format_count((uint64_t)gb_json_int_of(before, "of_objects", 0), of_count,
+    (void)gb_format_count((uint64_t)gb_cjson_int_of(before, "objects", 0), count, sizeof(count));
+    (void)gb_format_count((uint64_t)gb_cjson_int_of(before, "of_objects", 0), of_count,
                           sizeof(of_count));
     gb_line_format(line, GB_STYLE_GREEN, "may leave %s", resident ? "its device" : "its tier");
-    if (gb_json_int_of(before, "objects", 0) == 0)
+    if (gb_cjson_int_of(before, "objects", 0) == 0)
         gb_line_format(line, GB_STYLE_NONE, ": it is the next to go, of %s (%s)", of_count,
                        of_bytes);
     else
@@ -130,11 +130,11 @@ static const char *what_is_lost(const char *lost)
 
 static void tell_future(struct gb_line *line, const cJSON *answer)
 {
-    const char *to = gb_json_string_of(answer, "goes_to", "");
+    const char *to = gb_cjson_string_of(answer, "goes_to", "");
 
     if (strcmp(to, "nowhere") == 0)
         gb_line_format(line, GB_STYLE_NONE, "when it leaves it is gone: %s",
-                       what_is_lost(gb_json_string_of(answer, "lost", "")));
+                       what_is_lost(gb_cjson_string_of(answer, "lost", "")));
     else
         gb_line_format(line, GB_STYLE_NONE, "when it leaves its content goes to the %s tier", to);
     gb_line_end(line);
@@ -142,7 +142,7 @@ static void tell_future(struct gb_line *line, const cJSON *answer)
 
 static void tell_rest(struct gb_line *line, const cJSON *answer)
 {
-    const char *moving = gb_json_string_of(answer, "moving", "");
+    const char *moving = gb_cjson_string_of(answer, "moving", "");
 
     if (*moving) {
         gb_line_format(line, GB_STYLE_NONE, "it is being copied %s at the moment",
@@ -152,7 +152,7 @@ static void tell_rest(struct gb_line *line, const cJSON *answer)
     if (member(answer, "expires_ms")) {
         char left[32];
 
-        (void)gb_format_age(gb_json_int_of(answer, "expires_ms", 0), left, sizeof(left));
+        (void)gb_format_age(gb_cjson_int_of(answer, "expires_ms", 0), left, sizeof(left));
         gb_line_format(line, GB_STYLE_NONE, "its time to live is over in %s", left);
         gb_line_end(line);
     }
@@ -160,13 +160,13 @@ static void tell_rest(struct gb_line *line, const cJSON *answer)
 
 static void tell_aliases(struct gb_line *line, const cJSON *answer)
 {
-    int64_t others = gb_json_int_of(answer, "other_aliases", 0);
+    int64_t others = gb_cjson_int_of(answer, "other_aliases", 0);
     const char *separator = "";
 
-    if (others == 0 && !gb_json_first(member(answer, "aliases")))
+    if (others == 0 && !gb_cjson_first(member(answer, "aliases")))
         return;
     gb_line_text(line, GB_STYLE_NONE, "other names of the same memory, with which it goes: ");
-    GB_JSON_EACH(alias, member(answer, "aliases")) {
+    GB_CJSON_EACH(alias, member(answer, "aliases")) {
         gb_line_format(line, GB_STYLE_NONE, "%s%s", separator,
                        cJSON_IsString(alias) ? alias->valuestring : "");
         separator = ", ";
@@ -181,17 +181,17 @@ static void tell_aliases(struct gb_line *line, const cJSON *answer)
 
 static void tell_object(struct gb_line *line, const cJSON *object, const char *name)
 {
-    const char *tier = gb_json_string_of(object, "tier", "");
-    const char *device = gb_json_string_of(object, "device", "");
+    const char *tier = gb_cjson_string_of(object, "tier", "");
+    const char *device = gb_cjson_string_of(object, "device", "");
     char size[32], idle[32];
 
     size_of(object, "bytes", size, sizeof(size));
-    (void)gb_format_age(gb_json_int_of(object, "idle_ms", 0), idle, sizeof(idle));
+    (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), idle, sizeof(idle));
     gb_line_text(line, GB_STYLE_BOLD, name);
     gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size, device);
     if (strcmp(tier, "device") != 0 && strcmp(tier, device) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", in the %s tier", tier);
-    if (gb_json_int_of(object, "leases", 0) == 0)
+    if (gb_cjson_int_of(object, "leases", 0) == 0)
         gb_line_format(line, GB_STYLE_NONE, ", idle for %s", idle);
     gb_line_end(line);
 }
@@ -199,16 +199,16 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
 static int print_answer(const struct gb_cli *cli, const cJSON *answer, const char *name)
 {
     const cJSON *object = member(answer, "object"), *before = member(answer, "before");
-    const char *tier = gb_json_string_of(object, "tier", "");
+    const char *tier = gb_cjson_string_of(object, "tier", "");
     bool resident =
-        strcmp(tier, "device") == 0 || strcmp(tier, gb_json_string_of(object, "device", "")) == 0;
+        strcmp(tier, "device") == 0 || strcmp(tier, gb_cjson_string_of(object, "device", "")) == 0;
     struct gb_writer out;
     struct gb_line line;
 
     gb_writer_init(&out, 0);
     line = gb_line(&out, 0, cli->color);
     tell_object(&line, object, name);
-    if (!gb_json_bool_of(answer, "evictable")) {
+    if (!gb_cjson_bool_of(answer, "evictable")) {
         gb_line_text(&line, GB_STYLE_YELLOW, "stays where it is:");
         gb_line_end(&line);
         tell_reasons(&line, answer, name);
@@ -232,19 +232,19 @@ int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
     char *result = NULL;
 
     cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_json_text(params);
+    char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, "why", text, &result);
     free(text);
     if (status != GB_STATUS_OK)
         return status;
 
-    cJSON *answer = gb_json_parse(result);
+    cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
     if (!cJSON_IsObject(member(answer, "object")))
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to why makes no sense");
     else if (cli->json)
-        gb_json_print(answer, true);
+        gb_cjson_print(answer, true);
     else
         status = print_answer(cli, answer, args->value[0]);
     cJSON_Delete(answer);

@@ -169,7 +169,7 @@ static cJSON *call(struct gb_doctor *doctor, const char *method)
 {
     char *result = NULL;
     int code = gpubuf_call(doctor->cli->client, method, NULL, GB_CLI_CALL_MS, &result);
-    cJSON *answer = code == 0 ? gb_json_parse(result) : NULL;
+    cJSON *answer = code == 0 ? gb_cjson_parse(result) : NULL;
 
     gpubuf_free(result);
     if (code < 0)
@@ -211,7 +211,7 @@ void gb_doctor_look_at_versions(struct gb_doctor *doctor)
         (void)gb_memory_read_leases(&doctor->memory, leases);
     if (doctor->has_memory)
         look_at_version(doctor,
-                        gb_json_string_of(stats, "server", "of a version it does not tell"));
+                        gb_cjson_string_of(stats, "server", "of a version it does not tell"));
     cJSON_Delete(stats);
     cJSON_Delete(leases);
 }

@@ -36,7 +36,7 @@ static void write_number(struct gb_writer *writer, double number)
 /* Arrays of plain values, such as shapes, stay on one line. */
 static bool is_plain_array(const cJSON *value)
 {
-    GB_JSON_EACH(item, value)
+    GB_CJSON_EACH(item, value)
         if (cJSON_IsObject(item) || cJSON_IsArray(item))
             return false;
     return cJSON_IsArray(value);
@@ -49,7 +49,7 @@ static void write_container(struct gb_writer *writer, const cJSON *value, bool i
     bool open = indented && value->child && !is_plain_array(value);
 
     gb_write_char(writer, object ? '{' : '[');
-    GB_JSON_EACH(item, value) {
+    GB_CJSON_EACH(item, value) {
         if (item != value->child) {
             gb_write_char(writer, ',');
             if (indented && !open)
@@ -82,7 +82,7 @@ static void write_value(struct gb_writer *writer, const cJSON *value, bool inden
         GB_WRITE_LITERAL(writer, "null");
 }
 
-void gb_json_print(const cJSON *value, bool indented)
+void gb_cjson_print(const cJSON *value, bool indented)
 {
     struct gb_writer writer;
 
@@ -94,12 +94,12 @@ void gb_json_print(const cJSON *value, bool indented)
     gb_writer_end(&writer);
 }
 
-cJSON *gb_json_parse(const char *text)
+cJSON *gb_cjson_parse(const char *text)
 {
     return cJSON_ParseWithOpts(text, NULL, 1);
 }
 
-char *gb_json_text(const cJSON *value)
+char *gb_cjson_text(const cJSON *value)
 {
     struct gb_writer writer;
 
@@ -112,14 +112,14 @@ char *gb_json_text(const cJSON *value)
     return text;
 }
 
-const char *gb_json_string_of(const cJSON *object, const char *key, const char *otherwise)
+const char *gb_cjson_string_of(const cJSON *object, const char *key, const char *otherwise)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
     return cJSON_IsString(item) ? item->valuestring : otherwise;
 }
 
-int64_t gb_json_int_of(const cJSON *object, const char *key, int64_t otherwise)
+int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
@@ -128,7 +128,7 @@ int64_t gb_json_int_of(const cJSON *object, const char *key, int64_t otherwise)
     return (int64_t)item->valuedouble;
 }
 
-bool gb_json_bool_of(const cJSON *object, const char *key)
+bool gb_cjson_bool_of(const cJSON *object, const char *key)
 {
     return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
 }

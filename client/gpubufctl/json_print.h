@@ -10,26 +10,26 @@
 #include <stdint.h>
 
 /* Walks the members of an object or the elements of an array (NULL: of nothing). */
-#define GB_JSON_EACH(item, container)                                                              \
-    for (const cJSON *item = gb_json_first(container); item; item = item->next)
+#define GB_CJSON_EACH(item, container)                                                              \
+    for (const cJSON *item = gb_cjson_first(container); item; item = item->next)
 
-static inline const cJSON *gb_json_first(const cJSON *container)
+static inline const cJSON *gb_cjson_first(const cJSON *container)
 {
     return container ? container->child : NULL;
 }
 
 /* Prints a value on standard output, indented or on one line, with a newline. */
-void gb_json_print(const cJSON *value, bool indented);
+void gb_cjson_print(const cJSON *value, bool indented);
 
 /* Parses a result of the library's; NULL if it is no JSON or memory is out. */
-cJSON *gb_json_parse(const char *text);
+cJSON *gb_cjson_parse(const char *text);
 
 /* The text of an object to send, to be freed with free(); NULL: memory is out. */
-char *gb_json_text(const cJSON *value);
+char *gb_cjson_text(const cJSON *value);
 
 /* A member's value, or the default if it is absent or of another type. */
-const char *gb_json_string_of(const cJSON *object, const char *key, const char *otherwise);
-int64_t gb_json_int_of(const cJSON *object, const char *key, int64_t otherwise);
-bool gb_json_bool_of(const cJSON *object, const char *key);
+const char *gb_cjson_string_of(const cJSON *object, const char *key, const char *otherwise);
+int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise);
+bool gb_cjson_bool_of(const cJSON *object, const char *key);
 
 #endif

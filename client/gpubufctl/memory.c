@@ -10,15 +10,15 @@
 
 static uint64_t number_of(const cJSON *object, const char *key)
 {
-    int64_t value = gb_json_int_of(object, key, 0);
+    int64_t value = gb_cjson_int_of(object, key, 0);
 
     return value < 0 ? 0 : (uint64_t)value;
 }
 
 static void read_place(struct gb_memory_place *place, const cJSON *item)
 {
-    const char *id = gb_json_string_of(item, "id", "");
-    const char *tier = gb_json_string_of(item, "tier", NULL);
+    const char *id = gb_cjson_string_of(item, "id", "");
+    const char *tier = gb_cjson_string_of(item, "tier", NULL);
 
     *place = (struct gb_memory_place){
         .is_tier = tier != NULL,
@@ -37,14 +37,14 @@ static void read_place(struct gb_memory_place *place, const cJSON *item)
         .failures = number_of(item, "failures"),
     };
     (void)snprintf(place->name, sizeof(place->name), "%s",
-                   tier ? tier : gb_json_string_of(item, "alias", id));
-    (void)snprintf(place->model, sizeof(place->model), "%s", gb_json_string_of(item, "name", ""));
+                   tier ? tier : gb_cjson_string_of(item, "alias", id));
+    (void)snprintf(place->model, sizeof(place->model), "%s", gb_cjson_string_of(item, "name", ""));
     (void)snprintf(place->id, sizeof(place->id), "%s", id);
 }
 
 static void read_places(struct gb_memory *memory, const cJSON *list)
 {
-    GB_JSON_EACH(item, list) {
+    GB_CJSON_EACH(item, list) {
         if (memory->place_count < GB_MEMORY_PLACES)
             read_place(&memory->places[memory->place_count++], item);
         else
@@ -59,8 +59,8 @@ bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
     if (!cJSON_IsArray(devices))
         return false;
     (void)snprintf(memory->server, sizeof(memory->server), "%s",
-                   gb_json_string_of(stats, "server", "gpubufd"));
-    memory->uptime_ms = gb_json_int_of(stats, "uptime_ms", 0);
+                   gb_cjson_string_of(stats, "server", "gpubufd"));
+    memory->uptime_ms = gb_cjson_int_of(stats, "uptime_ms", 0);
     memory->session_count = number_of(stats, "sessions");
     memory->object_count = number_of(stats, "names");
     memory->lease_count = number_of(stats, "leases");
@@ -106,9 +106,9 @@ static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSO
     session = &memory->sessions[memory->sessions_told];
     *session = (struct gb_memory_session){
         .id = id,
-        .pid = gb_json_int_of(item, "pid", -1),
-        .uid = gb_json_int_of(item, "uid", -1),
-        .client = strdup(gb_json_string_of(item, "client", "")),
+        .pid = gb_cjson_int_of(item, "pid", -1),
+        .uid = gb_cjson_int_of(item, "uid", -1),
+        .client = strdup(gb_cjson_string_of(item, "client", "")),
     };
     if (!session->client)
         return NULL;
@@ -133,7 +133,7 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
 
     if (!cJSON_IsArray(leases))
         return false;
-    GB_JSON_EACH(item, leases) {
+    GB_CJSON_EACH(item, leases) {
         struct gb_memory_session *session = session_of(memory, item);
 
         if (!session) {
@@ -143,7 +143,7 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
         session->leases++;
         session->held += number_of(item, "bytes");
     }
-    GB_JSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
+    GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
         struct gb_memory_session *session = session_of(memory, item);
 
         if (!session) {
@@ -151,9 +151,9 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
             return true;
         }
         session->mapped += number_of(item, "bytes");
-        session->pins += gb_json_bool_of(item, "retiring") ? number_of(item, "bytes") : 0;
+        session->pins += gb_cjson_bool_of(item, "retiring") ? number_of(item, "bytes") : 0;
     }
-    memory->truncated = gb_json_bool_of(answer, "truncated");
+    memory->truncated = gb_cjson_bool_of(answer, "truncated");
     if (memory->sessions_told > 0)
         qsort(memory->sessions, memory->sessions_told, sizeof(*memory->sessions), by_weight);
     return true;
@@ -212,9 +212,9 @@ void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t
 static const char *evict_of(const cJSON *item)
 {
     static const char *const known[] = {"drop", "keep"};
-    const char *evict = gb_json_string_of(item, "evict", "spill");
+    const char *evict = gb_cjson_string_of(item, "evict", "spill");
 
-    if (gb_json_bool_of(item, "pinned"))
+    if (gb_cjson_bool_of(item, "pinned"))
         return "pinned";
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(evict, known[i]) == 0)
@@ -242,20 +242,20 @@ static bool add_object(struct gb_memory *memory, const cJSON *item)
     memory->objects = objects;
     object = &memory->objects[memory->objects_told];
     *object = (struct gb_memory_object){
-        .name = strdup(gb_json_string_of(item, "name", "")),
+        .name = strdup(gb_cjson_string_of(item, "name", "")),
         .evict = evict_of(item),
         .bytes = number_of(item, "bytes"),
         .version = number_of(item, "version"),
         .leases = number_of(item, "leases"),
-        .idle_ms = gb_json_int_of(item, "idle_ms", 0),
-        .created_ms = gb_json_int_of(item, "created_ms", 0),
-        .uid = gb_json_int_of(item, "uid", -1),
+        .idle_ms = gb_cjson_int_of(item, "idle_ms", 0),
+        .created_ms = gb_cjson_int_of(item, "created_ms", 0),
+        .uid = gb_cjson_int_of(item, "uid", -1),
     };
     if (!object->name)
         return false;
     (void)snprintf(object->device, sizeof(object->device), "%s",
-                   device_name(memory, gb_json_string_of(item, "device", "")));
-    (void)snprintf(object->tier, sizeof(object->tier), "%s", gb_json_string_of(item, "tier", ""));
+                   device_name(memory, gb_cjson_string_of(item, "device", "")));
+    (void)snprintf(object->tier, sizeof(object->tier), "%s", gb_cjson_string_of(item, "tier", ""));
     memory->objects_told++;
     return true;
 }
@@ -267,7 +267,7 @@ bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_me
 
     if (!cJSON_IsArray(objects))
         return false;
-    GB_JSON_EACH(item, objects) {
+    GB_CJSON_EACH(item, objects) {
         if (!add_object(memory, item)) {
             memory->failed = true;
             return true;
