@@ -1,110 +1,16 @@
-/* Walking checked text, and reading it through tables. */
+/* Walking a line's tape, and reading values through tables. */
 #include "json.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "json_scan.h"
+#include "json_chars.h"
 #include "limits.h"
 #include "utf8.h"
 
 #define PATH_BYTES 256 /* of a path in a message */
 
 /* ---- walking ---- */
-
-/* The bits of bytes that a backslash takes the meaning from. *carry: whether the block's first byte
-   is one, and then whether the next block's is. */
-static uint64_t escaped_bytes(uint64_t escapes, uint64_t *carry)
-{
-    uint64_t escaped = *carry;
-    escapes &= ~escaped;
-    *carry = 0;
-    while (escapes != 0) {
-        uint64_t bit = escapes & -escapes;
-        uint64_t next = bit << 1;
-        if (next == 0)
-            *carry = 1;
-        escaped |= next;
-        escapes &= ~(bit | next);
-    }
-    return escaped;
-}
-
-/* Every bit becomes the parity of itself and those below: from quotes to what is inside them. */
-static inline uint64_t prefix_parity(uint64_t bits)
-{
-    bits ^= bits << 1;
-    bits ^= bits << 2;
-    bits ^= bits << 4;
-    bits ^= bits << 8;
-    bits ^= bits << 16;
-    bits ^= bits << 32;
-    return bits;
-}
-
-/* From the opening bracket of a container to after its closing one, 64 bytes at a time. */
-static const char *container_end(const char *p, const char *end, struct gb_pool *pool)
-{
-    const char *pause_at = gb_pause_next(p, end, pool);
-    unsigned depth = 0;
-    uint64_t inside = 0; /* all ones if the block starts inside a string */
-    uint64_t carry = 0;
-    for (; p < end; p += 64) {
-        struct gb_scan scan;
-        gb_pause_past(&pause_at, p, end, pool);
-        if (end - p >= 64) {
-            scan = gb_scan_block(p);
-        } else {
-            char tail[64] = {0};
-            memcpy(tail, p, (size_t)(end - p));
-            scan = gb_scan_block(tail);
-        }
-        if ((scan.escapes | carry) != 0)
-            scan.quotes &= ~escaped_bytes(scan.escapes, &carry);
-        inside ^= prefix_parity(scan.quotes);
-        uint64_t brackets = (scan.opens | scan.closes) & ~inside;
-        for (; brackets != 0; brackets &= brackets - 1) {
-            if ((scan.opens & brackets & -brackets) != 0)
-                depth++;
-            else if (--depth == 0)
-                return p + __builtin_ctzll(brackets) + 1;
-        }
-        inside = 0 - (inside >> 63);
-    }
-    return end;
-}
-
-static inline const char *value_end(const char *p, const char *end, struct gb_pool *pool)
-{
-    if (*p == '"') {
-        p = gb_string_end(p + 1, end, pool);
-        return p < end ? p + 1 : p;
-    }
-    if (*p == '{' || *p == '[')
-        return container_end(p, end, pool);
-    while (p < end && *p != ',' && !gb_is_space(*p))
-        p++;
-    return p;
-}
-
-enum gb_json_type gb_json_type(struct gb_json value)
-{
-    switch (value.text[0]) {
-    case '{':
-        return GB_JSON_OBJECT;
-    case '[':
-        return GB_JSON_ARRAY;
-    case '"':
-        return GB_JSON_STRING;
-    case 't':
-    case 'f':
-        return GB_JSON_BOOL;
-    case 'n':
-        return GB_JSON_NULL;
-    default:
-        return GB_JSON_NUMBER;
-    }
-}
 
 const char *gb_json_type_name(enum gb_json_type type)
 {
@@ -115,60 +21,87 @@ const char *gb_json_type_name(enum gb_json_type type)
     return names[type];
 }
 
-struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool)
+static inline bool is_type(struct gb_json value, enum gb_json_type type)
 {
-    if (container.text == NULL || (container.text[0] != '{' && container.text[0] != '['))
-        return (struct gb_json_walk){0};
-    const char *first = container.text + 1, *end = container.text + container.length - 1;
-    return (struct gb_json_walk){first, end, gb_pause_next(first, end, pool), pool};
+    return value.text && gb_json_type(value) == type;
 }
 
-/* Over what may stand between two values: white space, at most one `mark`, white space. */
-static inline const char *skip_mark(const char *p, const char *end, char mark)
+static inline struct gb_json_walk walk_of(struct gb_json container, struct gb_pool *pool)
 {
-    p = gb_skip_space(p, end);
-    return p < end && *p == mark ? gb_skip_space(p + 1, end) : p;
+    const struct gb_json_token *token = container.token;
+
+    if (!is_type(container, GB_JSON_OBJECT) && !is_type(container, GB_JSON_ARRAY))
+        return (struct gb_json_walk){NULL};
+    return (struct gb_json_walk){
+        .line = container.text - token->start,
+        .next = token + 1,
+        .end = token + token->span,
+        .members = token->type == GB_JSON_OBJECT,
+        .pause_at = token->start + GB_POOL_PAUSE_BYTES,
+        .pool = pool,
+    };
+}
+
+static inline struct gb_json at_token(const struct gb_json_walk *walk)
+{
+    return (struct gb_json){walk->line + walk->next->start, walk->next};
+}
+
+static inline bool next_of(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item)
+{
+    if (walk->next == walk->end)
+        return false;
+    if (walk->next->start > walk->pause_at) {
+        walk->pause_at = walk->next->start + GB_POOL_PAUSE_BYTES;
+        gb_pool_pause(walk->pool);
+    }
+    *key = (struct gb_json){NULL, NULL};
+    if (walk->members) {
+        *key = at_token(walk);
+        walk->next++;
+    }
+    *item = at_token(walk);
+    walk->next += walk->next->span;
+    return true;
+}
+
+struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool)
+{
+    return walk_of(container, pool);
 }
 
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item)
 {
-    const char *end = walk->end;
-    gb_pause_past(&walk->pause_at, walk->next, end, walk->pool);
-    const char *p = skip_mark(walk->next, end, ',');
-    if (p >= end) {
-        walk->next = end;
-        return false;
-    }
+    struct gb_json unused;
 
-    struct gb_json name = {0};
-    if (*end == '}') { /* the closing bracket, which is not part of the walk */
-        name.text = p + 1;
-        p = gb_string_end(p + 1, end, walk->pool);
-        name.length = (size_t)(p - name.text);
-        p = skip_mark(p + 1, end, ':');
-    }
-    const char *after = value_end(p, end, walk->pool);
-    if (key != NULL)
-        *key = name;
-    *item = (struct gb_json){p, (size_t)(after - p)};
-    walk->next = after;
-    return true;
-}
-
-/* Counts up to `most`. */
-static size_t count_items(struct gb_json container, size_t most, struct gb_pool *pool)
-{
-    struct gb_json_walk walk = gb_json_walk(container, pool);
-    struct gb_json item;
-    size_t count = 0;
-    while (count < most && gb_json_next(&walk, NULL, &item))
-        count++;
-    return count;
+    return next_of(walk, key ? key : &unused, item);
 }
 
 size_t gb_json_count(struct gb_json container, struct gb_pool *pool)
 {
-    return count_items(container, SIZE_MAX, pool);
+    struct gb_json_walk walk = walk_of(container, pool);
+    struct gb_json key, item;
+    size_t count = 0;
+
+    while (next_of(&walk, &key, &item))
+        count++;
+    return count;
+}
+
+/* Whether the text at `key` is `name` and then `end`, which is not in any name: this reads no further
+   than that. */
+static inline bool is_name(const char *name, const char *key, char end)
+{
+    while (*name != '\0' && *name == *key) {
+        name++;
+        key++;
+    }
+    return *name == '\0' && *key == end;
+}
+
+bool gb_json_is(struct gb_json value, const char *text)
+{
+    return is_type(value, GB_JSON_STRING) && is_name(text, value.text + 1, '"');
 }
 
 /* ---- paths ---- */
@@ -249,11 +182,6 @@ static int fail_type(struct gb_error *error, const struct gb_path *path, const c
     return gb_fail_at(error, path, "expected %s, found %s", expected, found);
 }
 
-static inline bool is_type(struct gb_json value, enum gb_json_type type)
-{
-    return value.text != NULL && gb_json_type(value) == type;
-}
-
 /* ---- numbers ---- */
 
 struct integer {
@@ -265,7 +193,7 @@ struct integer {
 /* False if the number has a fraction or an exponent. */
 static inline bool parse_integer(struct gb_json value, struct integer *out)
 {
-    const char *p = value.text, *end = p + value.length;
+    const char *p = value.text, *end = p + gb_json_length(value);
     struct integer integer = {.negative = *p == '-'};
     if (integer.negative)
         p++;
@@ -298,9 +226,9 @@ __attribute__((format(printf, 4, 5))) static int fail_number(struct gb_error *er
     va_start(arguments, format);
     vsnprintf(expected, sizeof(expected), format, arguments);
     va_end(arguments);
-    bool cut = value.length > 32;
+    bool cut = gb_json_length(value) > 32;
     return gb_fail_at(error, path, "expected %s, found %.*s%s", expected,
-                      cut ? 32 : (int)value.length, value.text, cut ? "…" : "");
+                      cut ? 32 : (int)gb_json_length(value), value.text, cut ? "…" : "");
 }
 
 int gb_json_uint(struct gb_json value, uint64_t min, uint64_t max, const struct gb_path *path,
@@ -369,28 +297,24 @@ static char *put_utf8(char *out, unsigned code)
     return out;
 }
 
-/* Checked text between quotes to plain bytes; `out` needs room for raw.length, since every escape
-   is longer than what it stands for. Returns the length. */
-static size_t unescape(struct gb_json raw, char *out, struct gb_pool *pool)
+/* The text from `p` to `end`, between a string's quotes, to plain bytes; `out` needs as much room,
+   since every escape is longer than what it stands for. Returns the length. */
+static size_t unescape(const char *p, const char *end, char *out)
 {
     static const char meaning[] = {
         ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
         ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
     };
-    const char *p = raw.text, *end = p + raw.length;
-    const char *pause_at = gb_pause_next(p, end, pool);
     char *start = out;
+
     while (p < end) {
-        gb_pause_past(&pause_at, p, end, pool);
-        const char *escape = memchr(p, '\\', (size_t)(end - p));
-        size_t run = (size_t)((escape != NULL ? escape : end) - p);
-        memcpy(out, p, run);
-        out += run;
-        if (escape == NULL)
-            break;
-        p = escape + 2;
-        if (escape[1] != 'u') {
-            *out++ = meaning[(unsigned char)escape[1]];
+        if (*p != '\\') {
+            *out++ = *p++;
+            continue;
+        }
+        p += 2;
+        if (p[-1] != 'u') {
+            *out++ = meaning[(unsigned char)p[-1]];
             continue;
         }
         unsigned code = hex4(p);
@@ -404,30 +328,19 @@ static size_t unescape(struct gb_json raw, char *out, struct gb_pool *pool)
     return (size_t)(out - start);
 }
 
-/* Copies up to the first escape; returns how much. Short strings are most, and not worth calls. */
-static inline size_t copy_plain(char *out, struct gb_json raw)
+/* Decodes a string into the pool. */
+static inline int decode_string(struct gb_json value, struct gb_pool *pool, struct gb_string *out)
 {
-    if (raw.length > 32) {
-        const char *escape = memchr(raw.text, '\\', raw.length);
-        size_t length = escape != NULL ? (size_t)(escape - raw.text) : raw.length;
-        memcpy(out, raw.text, length);
-        return length;
-    }
-    size_t length = 0;
-    for (; length < raw.length && raw.text[length] != '\\'; length++)
-        out[length] = raw.text[length];
-    return length;
-}
+    const char *first = value.text + 1;
+    size_t length = gb_json_length(value) - 2;
+    char *text = gb_pool_alloc(pool, length + 1);
 
-/* Decodes the text between a string's quotes into the pool. */
-static inline int decode_string(struct gb_json raw, struct gb_pool *pool, struct gb_string *out)
-{
-    char *text = gb_pool_alloc(pool, raw.length + 1);
-    if (text == NULL)
+    if (!text)
         return GPUBUF_E_NO_MEMORY;
-    size_t length = copy_plain(text, raw);
-    if (length < raw.length)
-        length = unescape(raw, text, pool);
+    if (value.token->escaped)
+        length = unescape(first, first + length, text);
+    else
+        memcpy(text, first, length);
     text[length] = '\0';
     *out = (struct gb_string){text, length};
     return 0;
@@ -444,7 +357,7 @@ int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
     if (!is_type(value, GB_JSON_STRING))
         return fail_type(error, path, "a string", value);
     struct gb_string string;
-    if (decode_string((struct gb_json){value.text + 1, value.length - 2}, pool, &string) < 0)
+    if (decode_string(value, pool, &string) < 0)
         return fail_memory(error);
     if (max > 0 && string.length > max)
         return gb_fail_at(error, path, "expected a string of at most %zu bytes, found %zu", max,
@@ -467,25 +380,17 @@ struct reader {
     struct gb_error *error;
 };
 
-static inline bool is_name(const char *name, const char *key, size_t length)
-{
-    /* A key has no NUL in it, so this stops at the end of `name`. */
-    for (size_t i = 0; i < length; i++) {
-        if (name[i] != key[i])
-            return false;
-    }
-    return name[length] == '\0';
-}
-
-/* The field of that name, looked for from `first` on; reader->count if there is none. */
+/* The field whose name is at `key`, with `end` after it, looked for from `first` on; reader->count if
+   there is none. */
 static inline size_t find_field(const struct reader *reader, size_t first, const char *key,
-                                size_t length)
+                                char end)
 {
     size_t i = first;
+
     for (size_t left = reader->count; left > 0; left--) {
         if (i >= reader->count)
             i = 0;
-        if (is_name(reader->fields[i].name, key, length))
+        if (is_name(reader->fields[i].name, key, end))
             return i;
         i++;
     }
@@ -497,9 +402,8 @@ static int read_array(struct gb_json value, size_t max, const struct gb_path *pa
 {
     if (!is_type(value, GB_JSON_ARRAY))
         return fail_type(error, path, "an array", value);
-    /* n elements take n bytes and n - 1 commas at least. */
-    bool may_be_more = max > 0 && (value.length - 1) / 2 > max;
-    if (may_be_more && count_items(value, max + 1, pool) > max)
+    /* Each takes a token at least. */
+    if (max > 0 && value.token->span > max && gb_json_count(value, pool) > max)
         return gb_fail_at(error, path, "expected at most %zu elements", max);
     *out = value;
     return 0;
@@ -540,92 +444,43 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
     return 0;
 }
 
-/* A member whose raw name no field has: perhaps it is spelled with escapes, else it is unknown.
-   Returns 0 and the field's index (reader->count: to be ignored) or an error. */
+/* A member whose name as it is spelled no field has: perhaps it is spelled with escapes, else it is
+   unknown. Returns 0 and the field's index (reader->count: to be ignored) or an error. */
 static int find_unusual(const struct reader *reader, struct gb_json key, size_t *index)
 {
-    *index = reader->count;
-    bool escaped = key.length > 0 && memchr(key.text, '\\', key.length) != NULL;
-    if (!escaped && reader->unknown == GB_UNKNOWN_IGNORE)
-        return 0;
     struct gb_string name;
+
+    *index = reader->count;
+    if (!key.token->escaped && reader->unknown == GB_UNKNOWN_IGNORE)
+        return 0;
     if (decode_string(key, reader->pool, &name) < 0)
         return fail_memory(reader->error);
-    if (escaped)
-        *index = find_field(reader, 0, name.text, name.length);
+    if (key.token->escaped)
+        *index = find_field(reader, 0, name.text, '\0');
     if (*index < reader->count || reader->unknown == GB_UNKNOWN_IGNORE)
         return 0;
     const struct gb_path here = {.up = reader->path, .key = name.text};
     return gb_fail_at(reader->error, &here, "unknown member");
 }
 
-/* The length of `name` if the key whose text starts at `key` is just that, else 0. Checked text has
-   a quote after the key, which a name has not, so this reads no further. */
-static inline size_t match_key(const char *name, const char *key)
+/* Reads a member. *likely: the index of the field that it probably is, and then of the next one. */
+static inline int read_member(struct reader *reader, struct gb_json key, struct gb_json item,
+                              size_t *likely)
 {
-    size_t length = 0;
-    while (name[length] != '\0' && name[length] == key[length])
-        length++;
-    return name[length] == '\0' && key[length] == '"' ? length : 0;
-}
+    size_t i = find_field(reader, *likely, key.text + 1, '"');
 
-/* The end of a number at `p` that is an integer in the field's range plainly written, which most
-   are, in one look at its bytes; NULL if it is anything else. */
-static inline const char *quick_uint(const struct gb_field *field, const char *p, const char *end,
-                                     uint64_t *out)
-{
-    const char *start = p;
-    uint64_t value = 0;
-    for (; p < end && gb_is_digit(*p); p++)
-        value = value * 10 + (uint64_t)(*p - '0');
-    uint64_t max = field->max == 0 ? GB_LIMIT(integer) : (uint64_t)field->max;
-    if (p == start || p - start > 18 || (p < end && *p != ',') || value < (uint64_t)field->min ||
-        value > max)
-        return NULL;
-    *out = value;
-    return p;
-}
-
-/* Reads the next member. 0, with the index of its field (reader->count: ignored); 1 at the end. */
-static inline int read_member(struct reader *reader, struct gb_json_walk *walk, size_t likely,
-                              size_t *index)
-{
-    const char *end = walk->end;
-    const char *p = skip_mark(walk->next, end, ',');
-    if (p >= end)
-        return 1;
-    const char *name = p + 1;
-    size_t i = likely;
-    size_t length = i < reader->count ? match_key(reader->fields[i].name, name) : 0;
-    if (length == 0) {
-        length = (size_t)(gb_string_end(name, end, walk->pool) - name);
-        i = find_field(reader, likely, name, length);
-        if (i == reader->count) {
-            int rc = find_unusual(reader, (struct gb_json){name, length}, &i);
-            if (rc < 0)
-                return rc;
-        }
-    }
-    *index = i;
-    p = skip_mark(name + length + 1, end, ':');
     if (i == reader->count) {
-        walk->next = value_end(p, end, walk->pool);
-        return 0;
+        int r = find_unusual(reader, key, &i);
+        if (r < 0 || i == reader->count)
+            return r;
     }
-
-    const struct gb_field *field = &reader->fields[i];
+    *likely = i + 1;
     if (reader->present >> i & 1) {
-        const struct gb_path here = {.up = reader->path, .key = field->name};
+        const struct gb_path here = {.up = reader->path, .key = reader->fields[i].name};
         return gb_fail_at(reader->error, &here, "occurs twice");
     }
     reader->present |= UINT64_C(1) << i;
-    if (field->type == GB_FIELD_UINT) {
-        walk->next = quick_uint(field, p, end, (uint64_t *)(void *)(reader->out + field->offset));
-        if (walk->next != NULL)
-            return 0;
-    }
-    walk->next = value_end(p, end, walk->pool);
-    return read_value(reader, field, (struct gb_json){p, (size_t)(walk->next - p)});
+    return read_value(reader, &reader->fields[i], item);
 }
 
 static int check_required(const struct reader *reader)
@@ -645,23 +500,18 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
                  void *out, uint64_t *present, struct gb_error *error)
 {
     struct reader reader = {fields, count, unknown, path, pool, out, 0, error};
-    if (object.text != NULL && gb_json_type(object) != GB_JSON_OBJECT)
-        return fail_type(error, path, "an object", object);
-
-    struct gb_json_walk walk = gb_json_walk(object, pool);
+    struct gb_json_walk walk = walk_of(object, pool);
+    struct gb_json key, item;
     size_t likely = 0; /* members mostly come in the table's order */
-    for (;;) {
-        size_t i;
-        int rc = read_member(&reader, &walk, likely, &i);
-        if (rc < 0)
-            return rc;
-        if (rc > 0)
-            break;
-        if (i < count)
-            likely = i + 1;
-    }
-    int rc = check_required(&reader);
-    if (rc == 0 && present != NULL)
+    int r = 0;
+
+    if (object.text && gb_json_type(object) != GB_JSON_OBJECT)
+        return fail_type(error, path, "an object", object);
+    while (r == 0 && next_of(&walk, &key, &item))
+        r = read_member(&reader, key, item, &likely);
+    if (r == 0)
+        r = check_required(&reader);
+    if (r == 0 && present)
         *present = reader.present;
-    return rc;
+    return r;
 }

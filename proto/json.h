@@ -1,13 +1,20 @@
 /*
- * JSON text: strict checking, reading through tables straight from the text, and bounded writing.
+ * JSON text: strict checking, reading through tables, and bounded writing.
  *
- * A line is checked once as a whole (gb_json_check): RFC 8259 grammar with nothing after the value,
- * valid UTF-8 (no surrogates, no overlong forms), no "\u0000", bounded nesting. After that the
- * readers below walk the text without checking it again, and decode into structs as tables say: no
- * tree is built, since a tree costs more than everything else that opening a column does
- * (docs/PERFORMANCE.md), and text can say where a mistake is.
+ * The reader is our own because it is strict, and says where a mistake is: it takes RFC 8259 with
+ * nothing after the value, valid UTF-8 (no surrogates, no overlong forms), no "\u0000", bounded
+ * nesting, integers without fraction or exponent up to 2^52 - 1, no member twice, none that is not
+ * known; a refusal names the byte, or the place: "params.columns[2].dtype". The libraries for C that
+ * could be used instead take some of these, and know no places (docs/decisions/0002-json-reader.md).
  *
- * No state, no I/O; any thread.
+ * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for each
+ * value and each member's name, in the order of the text, with where it begins, how long it is, and
+ * how many tokens it spans. From then on a value is a place on the tape: what is inside it follows,
+ * and what comes after it is so many tokens on. The readers below decode into structs as tables say,
+ * and look only at the bytes of what they decode.
+ *
+ * No state, no I/O; any thread. The tape lies in the pool; the text stays the caller's, and has to
+ * stay where it is.
  */
 #ifndef GB_JSON_H
 #define GB_JSON_H
@@ -19,12 +26,6 @@
 #include "errors.h"
 #include "pool.h"
 
-/* A value inside checked text, without surrounding white space. `text` is NULL for "absent". */
-struct gb_json {
-    const char *text;
-    size_t length;
-};
-
 enum gb_json_type {
     GB_JSON_NULL,
     GB_JSON_BOOL,
@@ -34,28 +35,57 @@ enum gb_json_type {
     GB_JSON_OBJECT,
 };
 
-/*
- * What follows takes a pool here and there that it takes no memory from: while it passes over a long
- * text it lets others have their turn (pool.h). NULL where nobody waits.
+/* A value or a member's name on the tape. A member is two: its name (a string), then its value. */
+struct gb_json_token {
+    uint32_t start;       /* of its text, from the line's first byte */
+    uint32_t length;      /* of its text; a string's with its quotes */
+    uint32_t type : 3;    /* enum gb_json_type */
+    uint32_t escaped : 1; /* a string with a backslash in it */
+    uint32_t span : 28;   /* tokens from this one to the next that is not inside it */
+};
+#define GB_JSON_SPAN_MASK ((1u << 28) - 1)
+
+/* A value of a checked line: the first byte of its text, and its token. `text` is NULL for "absent".
  */
+struct gb_json {
+    const char *text;
+    const struct gb_json_token *token;
+};
 
 /*
- * Checks a whole line. On success *value is its value. Else GPUBUF_E_PARSE and a sentence with the
- * byte offset: "byte 17: expected ':' after a member's name".
+ * Checks a whole line and writes its tape into the pool. On success *value is its value. Else
+ * GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's name";
+ * or GPUBUF_E_NO_MEMORY. While it passes over a long text it lets others have their turn (pool.h).
+ * The tape takes at most six bytes for each of the text.
  */
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error);
 
-enum gb_json_type gb_json_type(struct gb_json value);  /* of a value that is not absent */
+/* Of a value that is not absent: */
+static inline enum gb_json_type gb_json_type(struct gb_json value)
+{
+    return (enum gb_json_type)value.token->type;
+}
+static inline size_t gb_json_length(struct gb_json value) /* of its text */
+{
+    return value.token->length;
+}
+
 const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number", … */
+
+/* Whether a value is the string `text`, spelled without escapes, which itself needs none. */
+bool gb_json_is(struct gb_json value, const char *text);
 
 /* Walks the members of an object or the elements of an array:
        struct gb_json_walk walk = gb_json_walk(value, pool);
        while (gb_json_next(&walk, &key, &item)) …
-   `key` (NULL for arrays) is the raw text between its quotes, still with its escapes. */
+   `key` (may be NULL) is the member's name, a string; absent in arrays. In a long container it lets
+   others have their turn (pool.h; NULL: nobody waits). */
 struct gb_json_walk {
-    const char *next, *end;
-    const char *pause_at; /* when it has come past this */
+    const char *line; /* its first byte */
+    const struct gb_json_token *next, *end;
+    bool members;
+    uint32_t pause_at;
     struct gb_pool *pool;
 };
 struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool);

@@ -1,21 +1,24 @@
-/* The one pass over text that came from elsewhere; everything else in json.h relies on it. */
+/* The one pass over text that came from elsewhere: checks it and writes its tape. */
 #include "json.h"
 
-#include "json_scan.h"
+#include <string.h>
+
+#include "json_chars.h"
 #include "limits.h"
 #include "utf8.h"
 
-_Static_assert(GB_LIMIT(depth) <= 63, "a container is a bit of `objects`");
+/* What a token's fields have room for: a text has no more tokens than bytes. */
+#define TEXT_BYTES_MAX (((size_t)1 << 28) - 1)
 
 struct checker {
-    const char *end;
+    const char *text, *end;
+    struct gb_json_token *next; /* the tape's end so far */
     struct gb_pool *pool;
-    const char *pause_at; /* when it has come past this */
+    size_t pause_at; /* when it has come past this byte */
     /* Where and why the check failed. */
     const char *at;
     const char *reason;
     unsigned depth;
-    uint64_t objects; /* the open containers, the innermost lowest: 1 for an object */
 };
 
 static const char *refuse(struct checker *checker, const char *at, const char *reason)
@@ -25,7 +28,37 @@ static const char *refuse(struct checker *checker, const char *at, const char *r
     return NULL;
 }
 
-/* ---- scalars: each takes the place where it starts and returns the place after, or NULL ---- */
+/* Lets others have their turn (pool.h) once the check has come so far. */
+static inline void pause_past(struct checker *checker, const char *p)
+{
+    if ((size_t)(p - checker->text) < checker->pause_at)
+        return;
+    gb_pool_pause(checker->pool);
+    checker->pause_at = (size_t)(p - checker->text) + GB_POOL_PAUSE_BYTES;
+}
+
+/* ---- the tape ---- */
+
+/* A token for the value that begins at `p`; its end is yet to come. */
+static inline struct gb_json_token *begin_token(struct checker *checker, const char *p,
+                                                enum gb_json_type type)
+{
+    struct gb_json_token *token = checker->next++;
+
+    *token = (struct gb_json_token){.start = (uint32_t)(p - checker->text), .type = type};
+    return token;
+}
+
+/* The value ends before `p`, which is returned. */
+static inline const char *end_token(const struct checker *checker, struct gb_json_token *token,
+                                    const char *p)
+{
+    token->length = (uint32_t)(p - checker->text) - token->start;
+    token->span = (unsigned)(checker->next - token) & GB_JSON_SPAN_MASK;
+    return p;
+}
+
+/* ---- strings: each takes the place where it starts and returns the place after, or NULL ---- */
 
 static int hex_digit(char c)
 {
@@ -86,39 +119,47 @@ static const char *check_escape(struct checker *checker, const char *p)
     return refuse(checker, p, "half of a surrogate pair in a string");
 }
 
-/* The slow part of a string, from its first byte that is not plain. */
-static const char *check_special(struct checker *checker, const char *p)
+/* A character that takes more than one byte, or one that no string may have. */
+static const char *check_character(struct checker *checker, const char *p)
 {
-    const char *end = checker->end;
-    for (;;) {
-        gb_pause_past(&checker->pause_at, p, checker->end, checker->pool);
-        if (p == end)
-            return refuse(checker, p, "the string is not closed");
-        if (*p == '"')
-            return p + 1;
-        if (*p == '\\') {
-            p = check_escape(checker, p);
-            if (p == NULL)
-                return NULL;
-        } else if ((unsigned char)*p < 0x20) {
-            return refuse(checker, p, "control character in a string; it must be escaped");
-        } else {
-            size_t length = gb_utf8_character(p, (size_t)(end - p));
-            if (length == 0)
-                return refuse(checker, p, "not UTF-8");
-            p += length;
-        }
-        if (p < end && gb_is_plain(*p)) /* one that is not plain is often followed by another */
-            p = gb_skip_plain(p, end);
-    }
+    size_t length;
+
+    if ((unsigned char)*p < 0x20)
+        return refuse(checker, p, "control character in a string; it must be escaped");
+    length = gb_utf8_character(p, (size_t)(checker->end - p));
+    return length > 0 ? p + length : refuse(checker, p, "not UTF-8");
 }
 
-/* `p` is after the opening quote. */
+/* The rest of a string, from its first byte that is not plain. */
+static const char *check_special(struct checker *checker, const char *p,
+                                 struct gb_json_token *token)
+{
+    do {
+        pause_past(checker, p);
+        if (p == checker->end)
+            return refuse(checker, p, "the string is not closed");
+        if (*p == '"')
+            return end_token(checker, token, p + 1);
+        token->escaped |= *p == '\\';
+        p = *p == '\\' ? check_escape(checker, p) : check_character(checker, p);
+        if (p)
+            p = gb_skip_plain(p, checker->end);
+    } while (p);
+    return NULL;
+}
+
+/* `p` is at the opening quote. */
 static inline const char *check_string(struct checker *checker, const char *p)
 {
-    p = gb_skip_plain(p, checker->end);
-    return p < checker->end && *p == '"' ? p + 1 : check_special(checker, p);
+    struct gb_json_token *token = begin_token(checker, p, GB_JSON_STRING);
+
+    p = gb_skip_plain(p + 1, checker->end);
+    if (p < checker->end && *p == '"')
+        return end_token(checker, token, p + 1);
+    return check_special(checker, p, token);
 }
+
+/* ---- other scalars ---- */
 
 static inline const char *skip_digits(const char *p, const char *end)
 {
@@ -127,17 +168,11 @@ static inline const char *skip_digits(const char *p, const char *end)
     return p;
 }
 
-static inline const char *check_number(struct checker *checker, const char *p)
+/* What may follow the digits of an integer. */
+static const char *check_fraction(struct checker *checker, const char *p)
 {
-    const char *end = checker->end;
-    if (*p == '-')
-        p++;
-    const char *digits = p;
-    p = skip_digits(p, end);
-    if (p == digits)
-        return refuse(checker, p, "expected a digit");
-    if (*digits == '0' && p - digits > 1)
-        return refuse(checker, digits, "a number may not start with 0");
+    const char *end = checker->end, *digits;
+
     if (p < end && *p == '.') {
         digits = ++p;
         p = skip_digits(p, end);
@@ -156,41 +191,43 @@ static inline const char *check_number(struct checker *checker, const char *p)
     return p;
 }
 
-static const char *check_word(struct checker *checker, const char *p, const char *word,
-                              size_t length)
+static inline const char *check_number(struct checker *checker, const char *p)
 {
+    struct gb_json_token *token = begin_token(checker, p, GB_JSON_NUMBER);
+    const char *end = checker->end, *digits;
+
+    digits = *p == '-' ? p + 1 : p;
+    p = skip_digits(digits, end);
+    if (p == digits)
+        return refuse(checker, p, "expected a digit");
+    if (*digits == '0' && p - digits > 1)
+        return refuse(checker, digits, "a number may not start with 0");
+    if (p < end && (*p == '.' || (*p | 0x20) == 'e'))
+        p = check_fraction(checker, p);
+    return p ? end_token(checker, token, p) : NULL;
+}
+
+static const char *check_word(struct checker *checker, const char *p, const char *word,
+                              enum gb_json_type type)
+{
+    size_t length = strlen(word);
+
     if ((size_t)(checker->end - p) < length || memcmp(p, word, length) != 0)
         return refuse(checker, p, "expected a value");
-    return p + length;
+    return end_token(checker, begin_token(checker, p, type), p + length);
 }
 
-static inline const char *check_scalar(struct checker *checker, const char *p)
-{
-    switch (*p) {
-    case '"':
-        return check_string(checker, p + 1);
-    case 't':
-        return check_word(checker, p, "true", 4);
-    case 'f':
-        return check_word(checker, p, "false", 5);
-    case 'n':
-        return check_word(checker, p, "null", 4);
-    default:
-        if (*p == '-' || gb_is_digit(*p))
-            return check_number(checker, p);
-        return refuse(checker, p, "expected a value");
-    }
-}
+/* ---- containers: they nest as deep as GB_LIMIT(depth) ---- */
 
-/* ---- containers ---- */
+static const char *check_value(struct checker *checker, const char *p);
 
 /* From where a member's name is expected to where its value is. */
 static inline const char *check_key(struct checker *checker, const char *p)
 {
     if (p == checker->end || *p != '"')
         return refuse(checker, p, "expected a member's name in quotes");
-    p = check_string(checker, p + 1);
-    if (p == NULL)
+    p = check_string(checker, p);
+    if (!p)
         return NULL;
     p = gb_skip_space(p, checker->end);
     if (p == checker->end || *p != ':')
@@ -198,80 +235,131 @@ static inline const char *check_key(struct checker *checker, const char *p)
     return gb_skip_space(p + 1, checker->end);
 }
 
-/* At the bracket that opens a container: to its first value, or after it if it is empty (then the
-   depth is as before). */
-static inline const char *check_open(struct checker *checker, const char *p)
+/* From after the opening bracket to after the closing one. */
+static const char *check_members(struct checker *checker, const char *p)
 {
-    if (checker->depth == GB_LIMIT(depth))
-        return refuse(checker, p, "nested too deep");
-    bool object = *p == '{';
-    p = gb_skip_space(p + 1, checker->end);
-    if (p < checker->end && *p == (object ? '}' : ']'))
-        return p + 1;
-    checker->depth++;
-    checker->objects = checker->objects << 1 | object;
-    return object ? check_key(checker, p) : p;
-}
+    const char *end = checker->end;
 
-/* After a value: closes containers that end here; to the next value, or to the end of all. */
-static inline const char *check_after(struct checker *checker, const char *p)
-{
+    p = gb_skip_space(p, end);
+    if (p < end && *p == '}')
+        return p + 1;
     for (;;) {
-        p = gb_skip_space(p, checker->end);
-        if (checker->depth == 0)
-            return p == checker->end ? p : refuse(checker, p, "expected nothing after the value");
-        bool object = checker->objects & 1;
-        if (p == checker->end)
-            return refuse(checker, p,
-                          object ? "the object is not closed" : "the array is not closed");
-        if (*p == ',') {
-            p = gb_skip_space(p + 1, checker->end);
-            return object ? check_key(checker, p) : p;
-        }
-        if (*p != (object ? '}' : ']'))
-            return refuse(checker, p,
-                          object ? "expected ',' or '}' after a member"
-                                 : "expected ',' or ']' after an element");
-        p++;
-        checker->depth--;
-        checker->objects >>= 1;
+        p = check_key(checker, p);
+        if (p)
+            p = check_value(checker, p);
+        if (!p)
+            return NULL;
+        p = gb_skip_space(p, end);
+        if (p == end)
+            return refuse(checker, p, "the object is not closed");
+        if (*p == '}')
+            return p + 1;
+        if (*p != ',')
+            return refuse(checker, p, "expected ',' or '}' after a member");
+        p = gb_skip_space(p + 1, end);
     }
 }
 
-/* Checks from a value's first byte to the end of the text. */
-static const char *check_all(struct checker *checker, const char *p)
+static const char *check_elements(struct checker *checker, const char *p)
 {
-    do {
-        gb_pause_past(&checker->pause_at, p, checker->end, checker->pool);
-        if (p == checker->end)
-            return refuse(checker, p, "expected a value");
-        if (*p == '{' || *p == '[') {
-            unsigned depth = checker->depth;
-            p = check_open(checker, p);
-            if (p != NULL && checker->depth > depth)
-                continue; /* at its first value */
-        } else {
-            p = check_scalar(checker, p);
-        }
-        if (p != NULL)
-            p = check_after(checker, p);
-    } while (p != NULL && checker->depth > 0);
-    return p;
+    const char *end = checker->end;
+
+    p = gb_skip_space(p, end);
+    if (p < end && *p == ']')
+        return p + 1;
+    for (;;) {
+        p = check_value(checker, p);
+        if (!p)
+            return NULL;
+        p = gb_skip_space(p, end);
+        if (p == end)
+            return refuse(checker, p, "the array is not closed");
+        if (*p == ']')
+            return p + 1;
+        if (*p != ',')
+            return refuse(checker, p, "expected ',' or ']' after an element");
+        p = gb_skip_space(p + 1, end);
+    }
+}
+
+static const char *check_container(struct checker *checker, const char *p)
+{
+    bool object = *p == '{';
+    struct gb_json_token *token;
+
+    if (checker->depth == GB_LIMIT(depth))
+        return refuse(checker, p, "nested too deep");
+    checker->depth++;
+    token = begin_token(checker, p, object ? GB_JSON_OBJECT : GB_JSON_ARRAY);
+    p = object ? check_members(checker, p + 1) : check_elements(checker, p + 1);
+    checker->depth--;
+    return p ? end_token(checker, token, p) : NULL;
+}
+
+static const char *check_value(struct checker *checker, const char *p)
+{
+    pause_past(checker, p);
+    if (p == checker->end)
+        return refuse(checker, p, "expected a value");
+    switch (*p) {
+    case '"':
+        return check_string(checker, p);
+    case '{':
+    case '[':
+        return check_container(checker, p);
+    case 't':
+        return check_word(checker, p, "true", GB_JSON_BOOL);
+    case 'f':
+        return check_word(checker, p, "false", GB_JSON_BOOL);
+    case 'n':
+        return check_word(checker, p, "null", GB_JSON_NULL);
+    default:
+        if (*p == '-' || gb_is_digit(*p))
+            return check_number(checker, p);
+        return refuse(checker, p, "expected a value");
+    }
+}
+
+static const char *check_text(struct checker *checker)
+{
+    const char *p;
+
+    p = check_value(checker, gb_skip_space(checker->text, checker->end));
+    if (!p)
+        return NULL;
+    p = gb_skip_space(p, checker->end);
+    return p == checker->end ? p : refuse(checker, p, "expected nothing after the value");
+}
+
+/*
+ * The most tokens that a text can have. A scalar is followed by a comma, a colon, a closing bracket
+ * or the end, and a container has two brackets: so each token takes two bytes, but for the last and
+ * for the containers that are still open where the check fails.
+ */
+static size_t most_tokens(size_t length)
+{
+    return length / 2 + 1 + GB_LIMIT(depth);
 }
 
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error)
 {
-    struct checker checker = {.end = text + length, .pool = pool};
-    checker.pause_at = gb_pause_next(text, checker.end, pool);
-    const char *first = gb_skip_space(text, checker.end);
-    if (check_all(&checker, first) == NULL)
+    struct checker checker = {.text = text, .end = text + length, .pool = pool};
+    size_t room = most_tokens(length) * sizeof(struct gb_json_token);
+    struct gb_json_token *tape;
+
+    if (length > TEXT_BYTES_MAX)
+        return gb_fail(error, GPUBUF_E_PARSE, "byte %zu: the text is too long", TEXT_BYTES_MAX);
+    tape = gb_pool_alloc(pool, room);
+    if (!tape)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
+    checker.next = tape;
+    checker.pause_at = GB_POOL_PAUSE_BYTES;
+    if (!check_text(&checker))
         return gb_fail(error, GPUBUF_E_PARSE, "byte %zu: %s", (size_t)(checker.at - text),
                        checker.reason);
-    const char *last = checker.end;
-    while (gb_is_space(last[-1]))
-        last--;
-    *value = (struct gb_json){first, (size_t)(last - first)};
+    gb_pool_shrink(pool, tape, room, (size_t)((char *)checker.next - (char *)tape));
+    *value = (struct gb_json){text + tape->start, tape};
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_scan.h"
+#include "json_chars.h"
 #include "limits.h"
 #include "utf8.h"
 

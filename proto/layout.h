@@ -91,6 +91,10 @@ enum gb_layout_form {
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
 
+/* Checks and reads a text that gb_layout_write made in form REPLY. GPUBUF_E_PARSE too. */
+int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,
+                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
+
 /* The bytes that a column's buffers need for offset + length elements, masks padded (0 where the
    type has no such buffer; data of strings as it stands). Arrays: for C order. Bytes through the
    layout's column. False if a figure is 2^52 or more; outputs are then untouched. */

@@ -156,9 +156,8 @@ static int read_metadata(struct gb_layout_reader *reader, struct gb_json value,
     if (!pairs)
         return gb_layout_no_memory(reader);
     for (size_t i = 0; gb_json_next(&walk, &key, &item); i++) {
-        struct gb_json quoted = {key.text - 1, key.length + 2};
         struct gb_string text;
-        int r = gb_json_string(quoted, 0, &path, reader->pool, &text, reader->error);
+        int r = gb_json_string(key, 0, &path, reader->pool, &text, reader->error);
         if (r < 0)
             return r;
         pairs[i].key = text.text;

@@ -44,7 +44,7 @@ int gb_layout_as_limit(struct gb_layout_reader *reader, const char *limit)
 /* How much of a text to show in a message, not ending inside a character. */
 static int shown(struct gb_json value)
 {
-    size_t length = value.length;
+    size_t length = gb_json_length(value);
 
     if (length > 80) {
         length = 80;
@@ -58,8 +58,8 @@ static int shown(struct gb_json value)
 static int read_text(struct gb_layout_reader *reader, struct gb_json value,
                      const struct gb_path *path, struct gb_string *text)
 {
-    if (gb_json_type(value) == GB_JSON_STRING && !memchr(value.text, '\\', value.length)) {
-        *text = (struct gb_string){value.text + 1, value.length - 2};
+    if (gb_json_type(value) == GB_JSON_STRING && !value.token->escaped) {
+        *text = (struct gb_string){value.text + 1, gb_json_length(value) - 2};
         return 0;
     }
     return gb_json_string(value, 0, path, reader->pool, text, reader->error);
@@ -76,7 +76,7 @@ int gb_layout_read_dtype(struct gb_layout_reader *reader, struct gb_json value,
         return r;
     if (!gb_dtype_parse(text.text, text.length, dtype))
         return gb_fail_at(reader->error, &path, "unknown dtype %.*s%s", shown(value), value.text,
-                          (size_t)shown(value) < value.length ? "…" : "");
+                          (size_t)shown(value) < gb_json_length(value) ? "…" : "");
     return 0;
 }
 
@@ -134,7 +134,7 @@ static bool pass_number(const char **at, const char *end, const char *text, size
  */
 static bool read_usual_buffer(struct gb_json value, struct raw_buffer *raw)
 {
-    const char *at = value.text, *end = at + value.length;
+    const char *at = value.text, *end = at + gb_json_length(value);
     struct raw_buffer read = {.segment = 0};
 
     if (!PASS_NUMBER(&at, end, "{\"segment\":", &read.segment) ||
@@ -418,8 +418,7 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
     struct gb_string text = {NULL, 0};
     int r = 0;
 
-    if (!gb_json_next(&walk, &key, &raw.kind) || !key.text || key.length != 4 ||
-        memcmp(key.text, "kind", 4) != 0)
+    if (!gb_json_next(&walk, &key, &raw.kind) || !gb_json_is(key, "kind"))
         r = gb_json_read(value, &kind_field, 1, GB_UNKNOWN_IGNORE, up, reader->pool, &raw, NULL,
                          reader->error);
     if (r == 0)
@@ -435,7 +434,7 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
     return gb_fail_at(reader->error, &path,
                       "expected \"bytes\", \"array\", \"column\" or \"table\", found %.*s%s",
                       shown(raw.kind), raw.kind.text,
-                      (size_t)shown(raw.kind) < raw.kind.length ? "…" : "");
+                      (size_t)shown(raw.kind) < gb_json_length(raw.kind) ? "…" : "");
 }
 
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
@@ -470,4 +469,15 @@ int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct 
     if (r == 0)
         *layout = read;
     return r;
+}
+
+int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,
+                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
+{
+    struct gb_json value;
+    int r = gb_json_check(text, length, pool, &value, error);
+
+    if (r < 0)
+        return r;
+    return gb_layout_read(value, GB_LAYOUT_REPLY, path, pool, layout, error);
 }

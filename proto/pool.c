@@ -56,12 +56,17 @@ void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size)
     *pool = (struct gb_pool){.next = memory, .end = (char *)memory + (size & ~(ALIGNMENT - 1))};
 }
 
+/* Nothing takes room too, so that every pointer is different. */
+static size_t rounded(size_t size)
+{
+    return size == 0 ? ALIGNMENT : (size + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+}
+
 void *gb_pool_alloc(struct gb_pool *pool, size_t size)
 {
     if (size > SIZE_MAX - (ALIGNMENT - 1))
         return NULL;
-    /* Nothing takes room too, so that every pointer is different. */
-    size = size == 0 ? ALIGNMENT : (size + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    size = rounded(size);
 
     if ((size_t)(pool->end - pool->next) < size) {
         if (size > LARGE_BYTES)
@@ -75,6 +80,14 @@ void *gb_pool_alloc(struct gb_pool *pool, size_t size)
     void *memory = pool->next;
     pool->next += size;
     return memory;
+}
+
+void gb_pool_shrink(struct gb_pool *pool, void *memory, size_t had, size_t size)
+{
+    char *start = memory;
+
+    if (pool->next == start + rounded(had))
+        pool->next = start + rounded(size);
 }
 
 void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size)

@@ -7,7 +7,7 @@
 
 #define ID_BYTES 64 /* of an id that is a string */
 
-/* The members of either direction, spans still. */
+/* The members of either direction. */
 struct envelope {
     struct gb_json jsonrpc, id, method, params, result, error, fds;
 };
@@ -38,13 +38,6 @@ static const struct gb_path method_path = {.key = "method"};
 static const struct gb_path params_path = {.key = "params"};
 static const struct gb_path fds_path = {.key = "fds"};
 
-static bool is_version_2(struct gb_json value)
-{
-    static const char version[] = "\"2.0\"";
-    return value.length == sizeof(version) - 1 &&
-           memcmp(value.text, version, sizeof(version) - 1) == 0;
-}
-
 /* ---- reading requests ---- */
 
 /* A failure of gb_json_* turned into one of another kind; lack of memory stays what it is. */
@@ -57,7 +50,7 @@ static int as(int rc, int code, struct gb_error *error)
     return code;
 }
 
-static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_json *id,
+static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_string *id,
                    struct gb_error *error)
 {
     const int64_t largest = (int64_t)GB_LIMIT(integer);
@@ -78,7 +71,7 @@ static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_json *i
                         gb_json_type_name(gb_json_type(value)));
     }
     if (rc == 0)
-        *id = value;
+        *id = (struct gb_string){value.text, gb_json_length(value)};
     return as(rc, GPUBUF_E_REQUEST, error);
 }
 
@@ -127,7 +120,7 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
         return rc;
     if (fds_rc < 0)
         return fds_rc;
-    if (!is_version_2(envelope.jsonrpc))
+    if (!gb_json_is(envelope.jsonrpc, "2.0"))
         return gb_fail(error, GPUBUF_E_REQUEST, "jsonrpc: expected \"2.0\"");
     rc = gb_json_string(envelope.method, 0, &method_path, pool, &request->method, error);
     if (rc < 0)
@@ -178,9 +171,11 @@ int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
     struct gb_json value;
     struct envelope envelope = {0};
     int rc = gb_json_check(line, length, pool, &value, error);
-    if (rc < 0)
+    if (rc == GPUBUF_E_PARSE)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer sent what is not JSON: %s",
                        error != NULL ? error->message : "");
+    if (rc < 0)
+        return rc;
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "expected a message, which is an object, found %s",
                        gb_json_type_name(gb_json_type(value)));
@@ -188,7 +183,7 @@ int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
                       &envelope, NULL, error);
     if (rc < 0)
         return as(rc, GPUBUF_E_PROTOCOL, error);
-    if (!is_version_2(envelope.jsonrpc))
+    if (!gb_json_is(envelope.jsonrpc, "2.0"))
         return gb_fail(error, GPUBUF_E_PROTOCOL, "jsonrpc: expected \"2.0\"");
     rc = read_fds(envelope.fds, &message->fds, error);
     if (rc == 0 && envelope.method.text != NULL)
@@ -254,7 +249,7 @@ static void write_fds(struct gb_writer *writer, unsigned fds)
     gb_write_uint(writer, fds);
 }
 
-static void write_id(struct gb_writer *writer, struct gb_json id)
+static void write_id(struct gb_writer *writer, struct gb_string id)
 {
     GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"id\":");
     if (id.text != NULL)
@@ -263,7 +258,7 @@ static void write_id(struct gb_writer *writer, struct gb_json id)
         GB_WRITE_LITERAL(writer, "null");
 }
 
-void gb_rpc_begin_result(struct gb_writer *writer, struct gb_json id, unsigned fds)
+void gb_rpc_begin_result(struct gb_writer *writer, struct gb_string id, unsigned fds)
 {
     write_id(writer, id);
     write_fds(writer, fds);
@@ -301,7 +296,7 @@ static void write_data_member(struct gb_writer *writer, const char *key, const c
     gb_write_cstring(writer, value);
 }
 
-void gb_rpc_write_error(struct gb_writer *writer, struct gb_json id, const struct gb_error *error)
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const struct gb_error *error)
 {
     /* The small codes are the library's own and have no place on the wire. */
     int code = error->code <= -32000 ? error->code : GPUBUF_E_INTERNAL;

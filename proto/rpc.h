@@ -1,6 +1,7 @@
 /*
- * The JSON-RPC 2.0 envelope: requests, replies, notifications. Reading gives spans into the checked
- * line; writing appends one line without its newline.
+ * The JSON-RPC 2.0 envelope: requests, replies, notifications. Reading checks the line, which is the
+ * only pass over it, and gives values on its tape (json.h), which lies in the pool; writing appends one
+ * line.
  */
 #ifndef GB_RPC_H
 #define GB_RPC_H
@@ -8,15 +9,16 @@
 #include "json.h"
 
 struct gb_rpc_request {
-    struct gb_json id; /* raw: an integer, a string or null; absent (text NULL): a notification */
+    /* As it is spelled: an integer, a string or null; absent (text NULL): a notification. */
+    struct gb_string id;
     struct gb_string method; /* in the pool */
     struct gb_json params;   /* absent, or an object */
     uint64_t fds;            /* descriptors that came with it; 0 if not said */
 };
 
 /*
- * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (a batch too) or
- * GPUBUF_E_INVALID; request->id is set, where it could be read, even on failure, so that the error
+ * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (a batch too), GPUBUF_E_INVALID
+ * or GPUBUF_E_NO_MEMORY; request->id is set, where it could be read, even on failure, so that the error
  * can be answered; so is request->fds. An id is null, an integer, or a string of at most 64 bytes.
  */
 int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
@@ -31,7 +33,7 @@ struct gb_rpc_message {      /* what a client receives */
     uint64_t fds;
 };
 
-/* GPUBUF_E_PROTOCOL if it is none: the client's ids are integers from 1. */
+/* GPUBUF_E_PROTOCOL if it is none: the client's ids are integers from 1; or GPUBUF_E_NO_MEMORY. */
 int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
                         struct gb_rpc_message *message, struct gb_error *error);
 
@@ -41,11 +43,11 @@ int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_erro
 
 /* {"jsonrpc":"2.0","id":ID,"result":   … the caller writes the result, then gb_rpc_end. `fds` > 0
    adds "fds". */
-void gb_rpc_begin_result(struct gb_writer *writer, struct gb_json id, unsigned fds);
+void gb_rpc_begin_result(struct gb_writer *writer, struct gb_string id, unsigned fds);
 void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds);
 void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds);
 void gb_rpc_end(struct gb_writer *writer); /* } and the newline */
 /* A whole error reply with its newline; an absent id is written as null. */
-void gb_rpc_write_error(struct gb_writer *writer, struct gb_json id, const struct gb_error *error);
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const struct gb_error *error);
 
 #endif

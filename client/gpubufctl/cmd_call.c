@@ -26,13 +26,21 @@ static int print_result(struct gb_cli *cli, const char *method, const char *para
 int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *params = args->count > 1 ? args->value[1] : NULL;
+    struct gb_pool pool = {0};
     struct gb_json checked;
     struct gb_error error;
+    bool object = true;
+    int r = 0;
 
     /* A request is one line, which the library writes around these parameters. */
-    if (params && gb_json_check(params, strlen(params), NULL, &checked, &error) != 0)
+    if (params)
+        r = gb_json_check(params, strlen(params), &pool, &checked, &error);
+    if (params && r == 0)
+        object = gb_json_type(checked) == GB_JSON_OBJECT;
+    gb_pool_end(&pool);
+    if (r < 0)
         return gb_cli_usage(cli, "the parameters are not JSON: %s", error.message);
-    if (params && gb_json_type(checked) != GB_JSON_OBJECT)
+    if (!object)
         return gb_cli_usage(cli, "the parameters are to be a JSON object, such as "
                                  "{\"name\":\"movies\"}");
     return print_result(cli, args->value[0], params);

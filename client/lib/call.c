@@ -12,8 +12,12 @@ struct call {
     struct gb_request base;
     gpubuf_call_cb callback;
     void *arg;
-    char *result;
+    char *result; /* its text, unless `read` takes what is in it */
     size_t length;
+    gb_read_result read;
+    void *out;
+    int read_status;
+    struct gb_error read_error;
     /* To send it with. Of a blocking call these are the caller's, who waits; else the following. */
     const char *method;
     gb_write_params write;
@@ -32,11 +36,16 @@ static int call_reply(struct gb_request *request, const struct gb_reply *reply,
     struct call *call = (struct call *)request;
     if (reply->refused)
         return reply->refused->code;
-    call->result = strndup(reply->result.text, reply->result.length);
-    if (!call->result)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    call->length = reply->result.length;
-    return 0;
+    if (request->canceled)
+        return 0;
+    if (call->read) {
+        call->read_status =
+            call->read(reply->result, &request->client->pool, call->out, &call->read_error);
+        return 0;
+    }
+    call->length = gb_json_length(reply->result);
+    call->result = strndup(reply->result.text, call->length);
+    return call->result ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
 }
 
 static void call_deliver(struct gb_request *request, int status)
@@ -99,7 +108,7 @@ static const struct gb_request_type call_type = {
 
 void gb_write_json(struct gb_writer *writer, struct gb_json value)
 {
-    const char *text = value.text, *end = text + value.length;
+    const char *text = value.text, *end = text + gb_json_length(value);
     while (text < end) {
         const char *stop = text;
         while (stop < end && *stop != '\n' && *stop != '\r')
@@ -123,9 +132,10 @@ static bool may_repeat(const char *method)
     return false;
 }
 
-int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
-                     const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
-                     char **result)
+/* Sends what `given` says, and waits. On success *out is the call, for call_free(); the client is
+   entered and left here. */
+static int call_wait(struct gpubuf_client *client, const struct call *given, int64_t timeout_ms,
+                     struct call **out)
 {
     int r = gb_enter_blocking(client);
     if (r < 0)
@@ -136,15 +146,11 @@ int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_
         goto leave;
     }
     struct gb_error error;
+    *call = *given;
     call->base.type = &call_type;
     call->base.client = client;
     call->base.waited = true;
-    call->base.once = !may_repeat(method);
-    call->method = method;
-    call->write = write;
-    call->params = arg;
-    call->fds = fds;
-    call->fd_count = fd_count;
+    call->base.once = !may_repeat(call->method);
     r = send_call(&call->base, &error);
     if (r < 0) {
         free(call);
@@ -154,15 +160,49 @@ int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_
 
     struct gb_request *request = &call->base;
     r = gb_request_wait(client, &request, timeout_ms);
-    if (!request)
-        goto leave;
-    if (r == 0 && result) {
+    if (r == 0)
+        *out = call;
+    else if (request)
+        call_free(request);
+leave:
+    gb_leave(client);
+    return r;
+}
+
+int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_params write,
+                     const void *arg, const int *fds, unsigned fd_count, int64_t timeout_ms,
+                     char **result)
+{
+    const struct call given = {
+        .method = method, .write = write, .params = arg, .fds = fds, .fd_count = fd_count};
+    struct call *call;
+    int r = call_wait(client, &given, timeout_ms, &call);
+    if (r < 0)
+        return r;
+    if (result) {
         *result = call->result;
         call->result = NULL;
     }
-    call_free(request);
-leave:
-    gb_leave(client);
+    call_free(&call->base);
+    return 0;
+}
+
+int gb_call_read(struct gpubuf_client *client, const char *method, gb_write_params write,
+                 const void *arg, int64_t timeout_ms, gb_read_result read, void *out)
+{
+    const struct call given = {
+        .method = method, .write = write, .params = arg, .read = read, .out = out};
+    struct call *call;
+    int r = call_wait(client, &given, timeout_ms, &call);
+    if (r < 0)
+        return r;
+    r = call->read_status;
+    if (r == GPUBUF_E_INVALID)
+        r = gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon's answer is malformed: %s",
+                           call->read_error.message);
+    else if (r < 0)
+        r = gb_report(client, &call->read_error);
+    call_free(&call->base);
     return r;
 }
 
@@ -181,7 +221,7 @@ static void write_value(struct gb_writer *writer, const void *arg)
 
 /* What the program gave us has to be sound before it is put into a message of ours. */
 static int check_call(const struct gpubuf_client *client, const char *method, const char *params,
-                      struct gb_json *value)
+                      struct gb_pool *pool, struct gb_json *value)
 {
     static const char *const refused[] = {"open", "create", "register"};
     if (!method || !gb_utf8_valid(method, strlen(method)))
@@ -195,8 +235,11 @@ static int check_call(const struct gpubuf_client *client, const char *method, co
     if (!params)
         params = "{}";
     struct gb_error error;
-    if (gb_json_check(params, strlen(params), NULL, value, &error) < 0)
+    int r = gb_json_check(params, strlen(params), pool, value, &error);
+    if (r == GPUBUF_E_PARSE)
         return gb_report_text(client, GPUBUF_E_INVALID, "params: %s", error.message);
+    if (r < 0)
+        return gb_report(client, &error);
     if (gb_json_type(*value) != GB_JSON_OBJECT)
         return gb_report_text(client, GPUBUF_E_INVALID, "params: expected an object, found %s",
                               gb_json_type_name(gb_json_type(*value)));
@@ -207,10 +250,12 @@ int gpubuf_call(struct gpubuf_client *client, const char *method, const char *pa
                 int timeout_ms, char **result)
 {
     struct gb_json value;
-    int r = check_call(client, method, params, &value);
-    if (r < 0)
-        return r;
-    return gb_call(client, method, write_value, &value, timeout_ms, result);
+    struct gb_pool pool = {0};
+    int r = check_call(client, method, params, &pool, &value);
+    if (r == 0)
+        r = gb_call(client, method, write_value, &value, timeout_ms, result);
+    gb_pool_end(&pool);
+    return r;
 }
 
 static void write_written(struct gb_writer *writer, const void *arg)
@@ -278,9 +323,11 @@ int gpubuf_call_async(struct gpubuf_client *client, const char *method, const ch
                       gpubuf_call_cb callback, void *arg, uint64_t *request)
 {
     struct gb_json value;
-    int r = check_call(client, method, params, &value);
-    if (r < 0)
-        return r;
-    return gb_call_async_with_fds(client, method, write_value, &value, NULL, 0, callback, arg,
-                                  request);
+    struct gb_pool pool = {0};
+    int r = check_call(client, method, params, &pool, &value);
+    if (r == 0)
+        r = gb_call_async_with_fds(client, method, write_value, &value, NULL, 0, callback, arg,
+                                   request);
+    gb_pool_end(&pool);
+    return r;
 }

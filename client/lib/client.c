@@ -305,19 +305,18 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
     return 0;
 }
 
+static int read_welcome(struct gb_json result, struct gb_pool *pool, void *client,
+                        struct gb_error *error)
+{
+    (void)pool;
+    return gb_read_welcome(client, result, NULL, error);
+}
+
 static int greet(struct gpubuf_client *client, const char *name, int64_t deadline)
 {
-    char *text = NULL;
-    int r = gb_call(client, "hello", write_hello, name, gb_left_ms(deadline), &text);
-    if (r < 0)
-        return gb_report_text(NULL, r, "%s", gpubuf_errmsg(client));
-    struct gb_error error = {.code = 0};
-    struct gb_json value;
-    r = gb_json_check(text, strlen(text), NULL, &value, &error);
-    if (r == 0)
-        r = gb_read_welcome(client, value, NULL, &error);
-    free(text);
-    return r < 0 ? gb_report(NULL, &error) : 0;
+    int r = gb_call_read(client, "hello", write_hello, name, gb_left_ms(deadline), read_welcome,
+                         client);
+    return r < 0 ? gb_report_text(NULL, r, "%s", gpubuf_errmsg(client)) : 0;
 }
 
 static int read_options(const struct gpubuf_connect_options *given,

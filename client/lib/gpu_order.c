@@ -276,12 +276,20 @@ struct standing {
     struct gb_string ready;
 };
 
-/*
- * What the daemon says: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
- * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer. Any
- * other failure says that it could not be asked. Reports failures.
- */
-static int ask_daemon(const struct gb_lease *lease)
+/* What the daemon says of an object. */
+struct stand {
+    uint64_t version;
+    bool settled;
+};
+
+static void write_stat(struct gb_writer *writer, const void *name)
+{
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, name);
+    gb_write_char(writer, '}');
+}
+
+static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, struct gb_error *error)
 {
     static const struct gb_field result_fields[] = {
         {.name = "object", .type = GB_FIELD_OBJECT, .flags = GB_FIELD_REQUIRED},
@@ -290,47 +298,37 @@ static int ask_daemon(const struct gb_lease *lease)
         GB_FIELD(struct standing, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct standing, ready, GB_FIELD_STRING, 0, 0, 0),
     };
-    struct gpubuf_client *client = lease->client;
-    struct gb_writer params;
-    char *text = NULL;
-    gb_writer_init(&params, 0);
-    GB_WRITE_LITERAL(&params, "{\"name\":");
-    gb_write_cstring(&params, lease->name);
-    gb_write_format(&params, "}%c", 0);
-    int r = params.failed
-                ? gb_report_memory(client)
-                : gpubuf_call(client, "stat", params.data, client->answer_timeout_ms, &text);
-    gb_writer_end(&params);
-
     struct standing standing = {0};
-    struct gb_json value, object = {NULL, 0};
-    struct gb_pool pool = {0};
-    struct gb_error error;
+    struct gb_json object = {NULL, NULL};
     struct gb_path path = {.key = "result"};
-    if (r == 0) {
-        r = gb_json_check(text, strlen(text), NULL, &value, &error);
-        if (r == 0)
-            r = gb_json_read(value, result_fields, 1, GB_UNKNOWN_IGNORE, &path, &pool, &object,
-                             NULL, &error);
-        if (r == 0)
-            r = gb_json_read(object, fields, 2, GB_UNKNOWN_IGNORE, &path, &pool, &standing, NULL,
-                             &error);
-        if (r < 0)
-            r = gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon's answer to stat: %s",
-                               error.message);
-        else if (standing.version != atomic_load(&lease->version))
-            r = GPUBUF_E_NOT_FOUND;
-        else
-            r = !standing.ready.text;
-    }
-    gb_pool_end(&pool);
-    free(text);
-    if (r == GPUBUF_E_NOT_FOUND)
-        r = gb_report_text(client, GPUBUF_E_STALE,
-                           "%s is no more, and whether its producer's work on it was done cannot "
-                           "be told; a producer that ends before takes its object along",
-                           lease->name);
+    int r = gb_json_read(result, result_fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &object, NULL,
+                         error);
+    if (r == 0)
+        r = gb_json_read(object, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &standing, NULL, error);
+    if (r == 0)
+        *(struct stand *)out = (struct stand){standing.version, !standing.ready.text};
     return r;
+}
+
+/*
+ * What the daemon says: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
+ * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer. Any
+ * other failure says that it could not be asked. Reports failures.
+ */
+static int ask_daemon(const struct gb_lease *lease)
+{
+    struct gpubuf_client *client = lease->client;
+    struct stand stand = {0};
+    int r = gb_call_read(client, "stat", write_stat, lease->name, client->answer_timeout_ms,
+                         read_stat, &stand);
+    if (r == 0 && stand.version != atomic_load(&lease->version))
+        r = GPUBUF_E_NOT_FOUND;
+    if (r == GPUBUF_E_NOT_FOUND)
+        return gb_report_text(client, GPUBUF_E_STALE,
+                              "%s is no more, and whether its producer's work on it was done cannot "
+                              "be told; a producer that ends before takes its object along",
+                              lease->name);
+    return r < 0 ? r : stand.settled;
 }
 
 static int open_event(struct gb_lease *lease, struct gb_ready *ready, struct gb_error *error)

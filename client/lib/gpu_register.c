@@ -285,13 +285,16 @@ static int read_layout(const char *text, struct registration *registration, stru
     struct gb_path path = {.key = "layout_json"};
     if (!text)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json is NULL");
-    if (gb_json_check(text, strlen(text), NULL, &value, error) < 0) {
+    int r = gb_json_check(text, strlen(text), pool, &value, error);
+    if (r == GPUBUF_E_PARSE) {
         struct gb_error cause = *error;
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json: %s", cause.message);
     }
+    if (r < 0)
+        return r;
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json: expected an object");
-    int r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, &registration->layout, error);
+    r = gb_layout_read(value, GB_LAYOUT_REGISTER, &path, pool, &registration->layout, error);
     if (r < 0)
         return r;
     uint64_t *bytes = gb_pool_alloc(pool, registration->part_count * sizeof(*bytes));

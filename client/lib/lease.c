@@ -215,12 +215,14 @@ static size_t rounded(size_t size)
    in memory than in its text. */
 static size_t lease_bytes(const struct object_members *members)
 {
-    struct gb_json layout = members->layout;
-    bool flat = !memchr(layout.text, '[', layout.length) &&
-                !memmem(layout.text, layout.length, "metadata", strlen("metadata"));
+    struct gb_json layout = members->layout, key, item;
+    struct gb_json_walk walk = gb_json_walk(layout, NULL);
+    bool flat = true;
+    while (flat && gb_json_next(&walk, &key, &item))
+        flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
     return rounded(sizeof(struct gb_lease)) + rounded(sizeof(struct gpubuf_object)) +
            2 * sizeof(struct gb_lease_segment) + rounded(members->name.length + 1) +
-           rounded(members->device.length + 1) + (flat ? 0 : layout.length * 3 + 256);
+           rounded(members->device.length + 1) + (flat ? 0 : gb_json_length(layout) * 3 + 256);
 }
 
 static struct gb_lease *lease_new(const struct object_members *members)

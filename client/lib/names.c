@@ -70,23 +70,6 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     return 0;
 }
 
-/* Checks an answer's text as a whole, and reports what is wrong with it. */
-static int check_answer(const struct gpubuf_client *client, const char *text, struct gb_json *value)
-{
-    struct gb_error error;
-    if (gb_json_check(text, strlen(text), NULL, value, &error) < 0)
-        return gb_report_text(client, GPUBUF_E_PROTOCOL, "%s", error.message);
-    return 0;
-}
-
-static int report_malformed(const struct gpubuf_client *client, const struct gb_error *error)
-{
-    if (error->code == GPUBUF_E_NO_MEMORY)
-        return gb_report(client, error);
-    return gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon's answer is malformed: %s",
-                          error->message);
-}
-
 /* ---- calls about one name ---- */
 
 static void write_name(struct gb_writer *writer, const void *arg)
@@ -127,55 +110,49 @@ static int64_t answer_timeout(const struct gpubuf_client *client)
     return answer_timeout_after(client, 0);
 }
 
-static int call_name(struct gpubuf_client *client, const char *method, const char *name,
-                     char **result)
+static int call_name(struct gpubuf_client *client, const char *method, const char *name)
 {
     int r = check_name(client, "name", name);
-    return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), result);
+    return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), NULL);
 }
 
 struct object_member {
     struct gb_json object;
 };
 
-int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_info *info)
+static int read_stat(struct gb_json result, struct gb_pool *pool, void *info,
+                     struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct object_member, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
     };
-    char *text = NULL;
-    int r = call_name(client, "stat", name, &text);
+    struct object_member member;
+    struct gb_path path = {.key = "result"};
+    int r = gb_json_read(result, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &member, NULL, error);
+    return r < 0 ? r : gb_info_read(member.object, pool, info, error);
+}
+
+int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_info *info)
+{
+    int r = check_name(client, "name", name);
     if (r < 0)
         return r;
-
-    struct object_member member;
-    struct gb_json value;
-    struct gb_error error;
-    struct gb_path path = {.key = "result"};
-    struct gb_pool pool = {0};
-    r = check_answer(client, text, &value);
-    if (r == 0 && (gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, &path, &pool, &member, NULL,
-                                &error) < 0 ||
-                   gb_info_read(member.object, &pool, info, &error) < 0))
-        r = report_malformed(client, &error);
-    gb_pool_end(&pool);
-    free(text);
-    return r;
+    return gb_call_read(client, "stat", write_name, name, answer_timeout(client), read_stat, info);
 }
 
 int gpubuf_delete(struct gpubuf_client *client, const char *name)
 {
-    return call_name(client, "delete", name, NULL);
+    return call_name(client, "delete", name);
 }
 
 int gpubuf_pin(struct gpubuf_client *client, const char *name)
 {
-    return call_name(client, "pin", name, NULL);
+    return call_name(client, "pin", name);
 }
 
 int gpubuf_unpin(struct gpubuf_client *client, const char *name)
 {
-    return call_name(client, "unpin", name, NULL);
+    return call_name(client, "unpin", name);
 }
 
 /* ---- spill, restore ---- */
@@ -232,6 +209,8 @@ int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_
 struct page {
     const char *prefix;
     char cursor[1024]; /* "": the first page */
+    struct gpubuf_info *infos;
+    size_t count;
 };
 
 static void write_list(struct gb_writer *writer, const void *arg)
@@ -254,43 +233,45 @@ struct page_members {
     struct gb_string cursor;
 };
 
-/* Shows a page's objects and notes where the next begins. Returns what `each` did. */
-static int show_page(const struct gpubuf_client *client, const char *text, struct gb_pool *pool,
-                     int (*each)(const struct gpubuf_info *info, void *arg), void *arg,
-                     struct page *page)
+static int read_infos(struct gb_json objects, struct gb_pool *pool, struct page *page,
+                      struct gb_error *error)
 {
+    struct gb_json_walk walk = gb_json_walk(objects, NULL);
+    struct gb_json item;
+    free(page->infos);
+    page->count = 0;
+    page->infos = calloc(gb_json_count(objects, NULL) + 1, sizeof(*page->infos));
+    if (!page->infos)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    while (gb_json_next(&walk, NULL, &item)) {
+        if (gb_json_type(item) != GB_JSON_OBJECT)
+            return gb_fail(error, GPUBUF_E_INVALID, "an element of objects is not an object");
+        int r = gb_info_read(item, pool, &page->infos[page->count], error);
+        if (r < 0)
+            return r;
+        page->count++;
+    }
+    return 0;
+}
+
+/* Reads a page's objects and where the next page begins. */
+static int read_page(struct gb_json result, struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct page *page = out;
     static const struct gb_field fields[] = {
         GB_FIELD(struct page_members, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct page_members, cursor, GB_FIELD_STRING, 0, 0, sizeof(page->cursor) - 1),
     };
     struct page_members members = {.cursor = {"", 0}};
     struct gb_path path = {.key = "result"};
-    struct gb_error error;
-    struct gb_json value, key, item;
-    int r = check_answer(client, text, &value);
+    int r = gb_json_read(result, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &members, NULL, error);
+    if (r == 0)
+        r = read_infos(members.objects, pool, page, error);
     if (r < 0)
         return r;
-    if (gb_json_read(value, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &members, NULL, &error) < 0)
-        return report_malformed(client, &error);
-
-    struct gb_json_walk walk = gb_json_walk(members.objects, NULL);
-    while (gb_json_next(&walk, &key, &item)) {
-        struct gpubuf_info info;
-        if (gb_json_type(item) != GB_JSON_OBJECT) {
-            (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "an element of objects is not an object");
-            return report_malformed(client, &error);
-        }
-        if (gb_info_read(item, pool, &info, &error) < 0)
-            return report_malformed(client, &error);
-        r = each(&info, arg);
-        if (r != 0)
-            return r;
-    }
     /* A cursor that does not move would list for ever. */
-    if (*members.cursor.text && strcmp(members.cursor.text, page->cursor) == 0) {
-        (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "the cursor stands still");
-        return report_malformed(client, &error);
-    }
+    if (*members.cursor.text && strcmp(members.cursor.text, page->cursor) == 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "the cursor stands still");
     memcpy(page->cursor, members.cursor.text, members.cursor.length + 1);
     return 0;
 }
@@ -303,15 +284,12 @@ int gpubuf_list(struct gpubuf_client *client, const char *prefix,
         return r;
     struct page page = {.prefix = prefix};
     do {
-        char *text = NULL;
-        r = gb_call(client, "list", write_list, &page, answer_timeout(client), &text);
-        if (r < 0)
-            return r;
-        struct gb_pool pool = {0};
-        r = show_page(client, text, &pool, each, arg, &page);
-        gb_pool_end(&pool);
-        free(text);
+        r = gb_call_read(client, "list", write_list, &page, answer_timeout(client), read_page,
+                         &page);
+        for (size_t i = 0; r == 0 && i < page.count; i++)
+            r = each(&page.infos[i], arg);
     } while (r == 0 && *page.cursor);
+    free(page.infos);
     return r;
 }
 
@@ -408,11 +386,18 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
         return r;
     if (!layout_json)
         return gb_report_text(client, GPUBUF_E_INVALID, "layout_json is NULL");
-    if (gb_json_check(layout_json, strlen(layout_json), NULL, &registration.layout, &error) < 0)
-        return gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
     if (fd < 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);
     registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
-    return gb_call_with_fds(client, "register", write_register, &registration, &fd, 1,
-                            answer_timeout(client), NULL);
+    struct gb_pool pool = {0};
+    r = gb_json_check(layout_json, strlen(layout_json), &pool, &registration.layout, &error);
+    if (r == 0)
+        r = gb_call_with_fds(client, "register", write_register, &registration, &fd, 1,
+                             answer_timeout(client), NULL);
+    else if (r == GPUBUF_E_PARSE)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
+    else
+        r = gb_report(client, &error);
+    gb_pool_end(&pool);
+    return r;
 }

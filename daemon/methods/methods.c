@@ -188,6 +188,8 @@ static int serve(struct gb_session *session, const char *line, size_t length)
 
     call_init(&call, session, line, length);
     r = gb_rpc_read_request(line, length, call.pool, &request, &call.error);
+    if (r == GPUBUF_E_NO_MEMORY && !request.id.text)
+        return r; /* nobody would know what an answer is to */
     call.id = request.id;
     call.params_text = request.params;
     if (take_fds(&call, &request, r, fds) < 0) {

@@ -92,14 +92,12 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
     struct gb_json key, item;
 
     while (gb_json_next(&walk, &key, &item)) {
-        /* The key with its quotes is a JSON string of its own. */
-        struct gb_json quoted = {key.text - 1, key.length + 2};
         struct gb_path path = {.up = GB_PARAM("null_counts")};
         struct gb_column *column;
         struct gb_string name;
         int64_t count;
 
-        if (gb_json_string(quoted, 0, &path, call->pool, &name, &call->error) < 0)
+        if (gb_json_string(key, 0, &path, call->pool, &name, &call->error) < 0)
             return call->error.code;
         path.key = name.text;
         column = find_column(layout, columns, &name);

@@ -167,18 +167,19 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
     return r;
 }
 
-struct gb_json gb_object_layout_text(const struct gb_object *object)
+struct gb_string gb_object_layout_text(const struct gb_object *object)
 {
     size_t skip = object->brief_length + strlen(",\"layout\":");
 
-    return (struct gb_json){object->text + skip, object->text_length - skip};
+    return (struct gb_string){object->text + skip, object->text_length - skip};
 }
 
 int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
                      struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
 {
-    return gb_layout_read(gb_object_layout_text(object), GB_LAYOUT_REPLY, path, pool, layout,
-                          error);
+    struct gb_string text = gb_object_layout_text(object);
+
+    return gb_layout_parse(text.text, text.length, path, pool, layout, error);
 }
 
 const char *gb_object_tier(const struct gb_object *object)

@@ -94,7 +94,7 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
                      struct gb_error *error);
 
 /* The layout of a sealed object, as it was rendered; read back from there. Errors begin with `path`. */
-struct gb_json gb_object_layout_text(const struct gb_object *object);
+struct gb_string gb_object_layout_text(const struct gb_object *object);
 int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
                      struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
 

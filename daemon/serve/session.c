@@ -126,7 +126,7 @@ static int turn_away(struct gb_session *session, const struct gb_error *error)
     if (error->limit)
         gb_metrics_limit(&session->server->metrics, error->limit);
     gb_writer_reset(writer);
-    gb_rpc_write_error(writer, (struct gb_json){0}, error);
+    gb_rpc_write_error(writer, (struct gb_string){0}, error);
     if (!writer->failed &&
         gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
         gb_conn_flush(&session->conn);
@@ -332,9 +332,13 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     gb_metrics_begin(&session->server->metrics);
     while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
         gb_timer_cancel(&session->server->timers, &session->half_line); /* each line has its own */
-        if (session->server->service->serve(session, line, length) < 0) {
+        int served = session->server->service->serve(session, line, length);
+
+        if (served < 0) {
             gb_session_flush(session, SIZE_MAX);
-            gb_session_end(session, "its messages and descriptors are out of step");
+            gb_session_end(session, served == GPUBUF_E_NO_MEMORY
+                                        ? "memory is out"
+                                        : "its messages and descriptors are out of step");
             return;
         }
         session->busy = uv_hrtime() >= until;

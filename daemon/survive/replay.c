@@ -288,53 +288,58 @@ static int check_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* 0; 1: it lies where its storage does not; GPUBUF_E_INVALID; GPUBUF_E_NO_MEMORY. */
-static int check_layout(const struct gb_replayed_storage *storage, struct gb_json text,
+/* Texts are sent as they are, so each has to be what it looks like: one line of JSON. */
+static int check_brief(const char *text, size_t length, struct gb_pool *pool)
+{
+    struct gb_json value;
+
+    if (memchr(text, '\n', length))
+        return GPUBUF_E_INVALID;
+    return gb_json_check(text, length, pool, &value, NULL);
+}
+
+/* 0; 1: it lies where its storage does not; a code. */
+static int check_layout(const struct gb_replayed_storage *storage, const char *text, size_t length,
                         struct gb_pool *pool)
 {
     struct ground ground = {.storage = storage};
     struct gb_layout layout;
     struct gb_path path = {.key = "layout"};
-    int r = gb_layout_read(text, GB_LAYOUT_REPLY, &path, pool, &layout, NULL);
+    int r;
 
+    if (memchr(text, '\n', length))
+        return GPUBUF_E_INVALID;
+    r = gb_layout_parse(text, length, &path, pool, &layout, NULL);
     if (r < 0)
         return r;
     gb_layout_each(&layout, check_buffer, &ground);
     return ground.left;
 }
 
-/* Texts are sent as they are, so each has to be what it looks like. */
-static bool is_json(const char *text, size_t length)
-{
-    struct gb_json value;
-
-    return !memchr(text, '\n', length) && gb_json_check(text, length, NULL, &value, NULL) == 0;
-}
-
+/* 0; 1: its layout lies where its storage does not; GPUBUF_E_INVALID; GPUBUF_E_NO_MEMORY. */
 static int check_text(const struct gb_replayed_storage *storage,
                       const struct gb_replayed_object *object, struct gb_writer *writer)
 {
     static const char key[] = ",\"layout\":";
     const char *rest = object->text + object->brief_length;
     size_t left = object->text_length - object->brief_length, skip = sizeof(key) - 1;
+    bool has_layout = left >= skip && memcmp(rest, key, skip) == 0;
     struct gb_pool pool = {0};
     int r;
 
+    if (storage->fleeting ? left > 0 : !has_layout)
+        return GPUBUF_E_INVALID;
     gb_writer_reset(writer);
     gb_write_char(writer, '{');
     gb_write(writer, object->text, object->brief_length);
     gb_write_char(writer, '}');
     if (writer->failed)
         return GPUBUF_E_NO_MEMORY;
-    if (!is_json(writer->data, writer->length))
-        return GPUBUF_E_INVALID;
-    if (storage->fleeting)
-        return left == 0 ? 0 : GPUBUF_E_INVALID;
-    if (left < skip || memcmp(rest, key, skip) != 0 || !is_json(rest + skip, left - skip))
-        return GPUBUF_E_INVALID;
-    r = check_layout(storage, (struct gb_json){rest + skip, left - skip}, &pool);
+    r = check_brief(writer->data, writer->length, &pool);
+    if (r == 0 && has_layout)
+        r = check_layout(storage, rest + skip, left - skip, &pool);
     gb_pool_end(&pool);
-    return r;
+    return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
 
 static void read_object(struct gb_replayed_object *object, struct cursor *cursor)

@@ -34,7 +34,7 @@ static void check_round_trip(const struct gb_layout *layout, enum gb_layout_form
     gb_layout_write(&writer, layout, form, NULL);
     char *text = gb_writer_take(&writer, &length);
     REQUIRE(text);
-    REQUIRE(gb_json_check(text, length, NULL, &value, NULL) == 0);
+    REQUIRE(gb_json_check(text, length, pool, &value, NULL) == 0);
     REQUIRE(gb_layout_read(value, form, NULL, pool, &back, NULL) == 0);
     REQUIRE(layouts_equal(layout, &back));
     free(text);
@@ -122,7 +122,7 @@ static void check_form(struct gb_json value, enum gb_layout_form form, const uin
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gb_json value;
-    struct gb_pool pool = {.chunks = NULL};
+    struct gb_pool tape = {.chunks = NULL}, pool = {.chunks = NULL};
 
     if (size < 3)
         return 0;
@@ -130,13 +130,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size - 2);
     REQUIRE(text);
     memcpy(text, data + 2, size - 2);
-    if (gb_json_check(text, size - 2, NULL, &value, NULL) == 0) {
+    if (gb_json_check(text, size - 2, &tape, &value, NULL) == 0) {
         for (enum gb_layout_form form = GB_LAYOUT_CREATE; form <= GB_LAYOUT_REPLY; form++) {
             check_form(value, form, data, &pool);
             gb_pool_reset(&pool);
         }
     }
     gb_pool_end(&pool);
+    gb_pool_end(&tape);
     free(text);
     return 0;
 }

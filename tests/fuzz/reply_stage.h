@@ -21,6 +21,7 @@
 
 #include "client/lib/internal.h"
 #include "demand.h"
+#include "tests/unit/is_json.h"
 
 enum { OBJECTS = 6, REQUESTS = 8, WATCHES = 4, STEPS = 256 };
 
@@ -75,11 +76,8 @@ static void hear(void)
                 close(fd);
             }
         gb_frame_begin(&stage.in, buffer, (size_t)n);
-        while (gb_frame_next(&stage.in, &line, &length) > 0) {
-            struct gb_json value;
-
-            DEMAND(gb_json_check(line, length, NULL, &value, NULL) == 0);
-        }
+        while (gb_frame_next(&stage.in, &line, &length) > 0)
+            DEMAND(is_json(line, length));
         DEMAND(gb_frame_finish(&stage.in) == 0);
     }
 }

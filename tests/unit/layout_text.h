@@ -35,7 +35,7 @@ static inline int read_text(const char *text, enum gb_layout_form form, struct g
 
     assert_non_null(copy);
     memcpy(copy, text, length);
-    int r = gb_json_check(copy, length, NULL, &value, error);
+    int r = gb_json_check(copy, length, &pool, &value, error);
     if (r == 0)
         r = gb_layout_read(value, form, &at_layout, &pool, layout, error);
     free(copy);

@@ -35,7 +35,7 @@ static struct gb_json checked(const char *text)
     struct gb_error error;
     struct gb_json value;
 
-    if (gb_json_check(text, strlen(text), NULL, &value, &error) != 0)
+    if (gb_json_check(text, strlen(text), &pool, &value, &error) != 0)
         fail_msg("%s: %s", text, error.message);
     return value;
 }

@@ -26,8 +26,8 @@ static char *exact(const char *text, size_t length)
 static void assert_span(struct gb_json span, const char *expected)
 {
     assert_non_null(span.text);
-    assert_int_equal(span.length, strlen(expected));
-    assert_memory_equal(span.text, expected, span.length);
+    assert_int_equal(gb_json_length(span), strlen(expected));
+    assert_memory_equal(span.text, expected, strlen(expected));
 }
 
 /* ---- checking ---- */
@@ -35,12 +35,14 @@ static void assert_span(struct gb_json span, const char *expected)
 static int check(const char *text, size_t length, struct gb_error *error)
 {
     char *copy = exact(text, length);
+    struct gb_pool pool = {0};
     struct gb_json value;
-    int rc = gb_json_check(copy, length, NULL, &value, error);
+    int rc = gb_json_check(copy, length, &pool, &value, error);
     if (rc == 0) {
         assert_in_range(value.text - copy, 0, length - 1);
-        assert_in_range(value.length, 1, length - (size_t)(value.text - copy));
+        assert_in_range(gb_json_length(value), 1, length - (size_t)(value.text - copy));
     }
+    gb_pool_end(&pool);
     free(copy);
     return rc;
 }
@@ -75,9 +77,11 @@ static void test_accepts(void **state)
             fail_msg("%s: %s", good[i], error.message);
     }
     char *text = exact("  {\"a\":1} \r", 11);
+    struct gb_pool pool = {0};
     struct gb_json value;
-    assert_int_equal(gb_json_check(text, 11, NULL, &value, NULL), 0);
+    assert_int_equal(gb_json_check(text, 11, &pool, &value, NULL), 0);
     assert_span(value, "{\"a\":1}");
+    gb_pool_end(&pool);
     free(text);
 }
 
@@ -306,7 +310,7 @@ static const char *model_skip(const char *p, const char *what)
 static void compare_walk(struct gb_json value)
 {
     const char *end = model_end(value.text);
-    assert_ptr_equal(value.text + value.length, end);
+    assert_ptr_equal(value.text + gb_json_length(value), end);
     bool object = *value.text == '{';
     if (!object && *value.text != '[')
         return;
@@ -317,9 +321,9 @@ static void compare_walk(struct gb_json value)
     while (*p != '}' && *p != ']') {
         assert_true(gb_json_next(&walk, &key, &item));
         if (object) {
-            assert_ptr_equal(key.text, p + 1);
+            assert_ptr_equal(key.text, p);
             p = model_end(p);
-            assert_ptr_equal(key.text + key.length, p - 1);
+            assert_ptr_equal(key.text + gb_json_length(key), p);
             p = model_skip(p, " \t\n:");
         } else {
             assert_null(key.text);
@@ -338,6 +342,7 @@ static void test_walk(void **state)
 {
     (void)state;
     struct test_random random = {.state = 7};
+    struct gb_pool pool = {0};
     struct gb_writer writer;
     gb_writer_init(&writer, 0);
     for (unsigned round = 0; round < 20000; round++) {
@@ -349,11 +354,13 @@ static void test_walk(void **state)
         char *text = exact(writer.data, length + 1);
         struct gb_json value;
         struct gb_error error = {0};
-        if (gb_json_check(text, length, NULL, &value, &error) < 0)
+        if (gb_json_check(text, length, &pool, &value, &error) < 0)
             fail_msg("%s: %s", text, error.message);
         compare_walk(value);
+        gb_pool_reset(&pool);
         free(text);
     }
+    gb_pool_end(&pool);
     gb_writer_end(&writer);
 }
 
@@ -361,14 +368,94 @@ static void test_walk_of_scalars(void **state)
 {
     (void)state;
     static const char *const scalars[] = {"1", "\"[1]\"", "true", "null"};
-    struct gb_json key, item;
+    struct gb_pool pool = {0};
+    struct gb_json key, item, value;
     for (size_t i = 0; i < 4; i++) {
-        struct gb_json value = {scalars[i], strlen(scalars[i])};
+        assert_int_equal(gb_json_check(scalars[i], strlen(scalars[i]), &pool, &value, NULL), 0);
         struct gb_json_walk walk = gb_json_walk(value, NULL);
         assert_false(gb_json_next(&walk, &key, &item));
         assert_int_equal(gb_json_count(value, NULL), 0);
     }
     assert_int_equal(gb_json_count((struct gb_json){0}, NULL), 0);
+    gb_pool_end(&pool);
+}
+
+/* The texts with the most tokens for their length, whole and broken off everywhere: the sanitizer sees
+   a token that the tape has no room for. */
+static void test_many_tokens(void **state)
+{
+    (void)state;
+    enum { LENGTH = 2001 };
+    static const char *const pieces[] = {"1,", "[],", "\"\",", "[[[[[1]]]]],"};
+    char text[LENGTH];
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+        text[0] = '[';
+        for (size_t at = 1; at < LENGTH; at++)
+            text[at] = pieces[i][(at - 1) % strlen(pieces[i])];
+        for (size_t length = 1; length < LENGTH; length++) {
+            /* Where a piece ends its comma may be the bracket that closes all. */
+            bool whole = length > 1 && (length - 1) % strlen(pieces[i]) == 0;
+            assert_int_equal(check(text, length, NULL), GPUBUF_E_PARSE);
+            if (!whole)
+                continue;
+            text[length - 1] = ']';
+            assert_int_equal(check(text, length, NULL), 0);
+            text[length - 1] = ',';
+        }
+    }
+}
+
+/* A table of as many columns as there may be, each with metadata, in one message. */
+static void test_long_line(void **state)
+{
+    (void)state;
+    struct gb_pool pool = {0};
+    struct gb_writer writer;
+    struct gb_json value, item;
+    gb_writer_init(&writer, GB_LIMIT(line_bytes));
+    gb_write_char(&writer, '[');
+    for (unsigned i = 0; i < GB_LIMIT(columns); i++)
+        gb_write_format(&writer,
+                        "%s{\"name\":\"column %u\",\"dtype\":\"utf8\",\"length\":1000000,\"data\":{"
+                        "\"bytes\":8000000},\"mask\":{},\"offsets\":{},\"metadata\":{\"unit\":\"m\","
+                        "\"%u\":\"\",\"a\":\"b\",\"c\":\"d\",\"e\":\"f\",\"g\":\"h\"}}",
+                        i > 0 ? "," : "", i, i);
+    gb_write_char(&writer, ']');
+    assert_false(writer.failed);
+    assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
+    assert_int_equal(gb_json_count(value, NULL), GB_LIMIT(columns));
+    struct gb_json_walk walk = gb_json_walk(value, NULL);
+    while (gb_json_next(&walk, NULL, &item))
+        assert_int_equal(gb_json_count(item, NULL), 7);
+    gb_writer_end(&writer);
+    gb_pool_end(&pool);
+}
+
+/* Tens of thousands of names that differ, and that are the same, take no more time than their text. */
+static void test_many_names(void **state)
+{
+    (void)state;
+    enum { NAMES = 80000 };
+    static const struct gb_field fields[] = {
+        {.name = "wanted", .type = GB_FIELD_UINT, .flags = GB_FIELD_REQUIRED},
+    };
+    struct gb_pool pool = {0};
+    struct gb_writer writer;
+    struct gb_json value;
+    uint64_t wanted = 0;
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
+    for (unsigned i = 0; i < NAMES; i++)
+        gb_write_format(&writer, "\"%u\":0,", i % 2 ? i : 7);
+    gb_write_text(&writer, "\"wanted\":4}");
+    assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
+    assert_int_equal(gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, NULL, &pool, &wanted, NULL,
+                                  NULL),
+                     0);
+    assert_int_equal(wanted, 4);
+    assert_int_equal(gb_json_count(value, NULL), NAMES + 1);
+    gb_writer_end(&writer);
+    gb_pool_end(&pool);
 }
 
 static void test_types(void **state)
@@ -384,11 +471,15 @@ static void test_types(void **state)
         {"-1", GB_JSON_NUMBER, "a number"},   {"\"\"", GB_JSON_STRING, "a string"},
         {"[]", GB_JSON_ARRAY, "an array"},    {"{}", GB_JSON_OBJECT, "an object"},
     };
+    struct gb_pool pool = {0};
+    struct gb_json value;
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        struct gb_json value = {types[i].text, strlen(types[i].text)};
+        assert_int_equal(gb_json_check(types[i].text, strlen(types[i].text), &pool, &value, NULL),
+                         0);
         assert_int_equal(gb_json_type(value), types[i].type);
         assert_string_equal(gb_json_type_name(types[i].type), types[i].name);
     }
+    gb_pool_end(&pool);
 }
 
 /* ---- paths ---- */
@@ -444,6 +535,9 @@ int main(void)
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_walk),
         cmocka_unit_test(test_walk_of_scalars),
+        cmocka_unit_test(test_many_tokens),
+        cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_paths),
     };

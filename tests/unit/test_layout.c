@@ -477,12 +477,10 @@ static char *many_columns(unsigned count, unsigned nested)
 
 static void assert_limit(const char *text, const char *limit, const char *message)
 {
-    struct gb_json value = {text, strlen(text)}; /* deeper than gb_json_check lets pass */
     struct gb_error error = {.limit = NULL};
     struct gb_layout layout;
 
-    assert_int_equal(gb_layout_read(value, CREATE, &at_layout, &pool, &layout, &error),
-                     GPUBUF_E_LIMIT);
+    assert_int_equal(read_text(text, CREATE, &layout, &error), GPUBUF_E_LIMIT);
     assert_int_equal(error.code, GPUBUF_E_LIMIT);
     assert_string_equal(error.limit, limit);
     assert_string_equal(error.message, message);
@@ -514,13 +512,9 @@ static void test_columns_limit(void **state)
 static void test_depth_limit(void **state)
 {
     char *text = many_columns(1, GB_LIMIT(layout_depth) - 1);
-    struct gb_layout layout;
-    struct gb_error error;
 
     (void)state;
-    assert_int_equal(
-        gb_layout_read((struct gb_json){text, strlen(text)}, CREATE, NULL, &pool, &layout, &error),
-        0);
+    read_good(text, CREATE);
     free(text);
     text = many_columns(1, GB_LIMIT(layout_depth));
     assert_limit(text, "layout_depth",

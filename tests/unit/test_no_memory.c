@@ -13,6 +13,7 @@
 
 #define DEMAND(condition) assert_true(condition)
 #include "inside.h"
+#include "is_json.h"
 
 /* Of each thread: movers allocate when they like. */
 static _Thread_local struct {
@@ -243,13 +244,11 @@ static bool heard_error;
 /* Lines that have come for a peer; each is JSON. */
 static unsigned hear(struct peer *peer)
 {
-    struct gb_json value;
-    struct gb_error error;
     unsigned lines = 0;
     char *line;
 
     for (; (line = peer_line(peer)); lines++) {
-        assert_int_equal(gb_json_check(line, strlen(line), NULL, &value, &error), 0);
+        assert_true(is_json(line, strlen(line)));
         heard_error |= strstr(line, "\"error\"") != NULL;
         free(line);
     }

@@ -74,6 +74,28 @@ static void test_large_pieces_keep_room(void **state)
     gb_pool_end(&pool);
 }
 
+/* Room that is given back is handed out again; what came later keeps its own. */
+static void test_shrink(void **state)
+{
+    (void)state;
+    struct gb_pool pool = {0};
+    char *first = gb_pool_alloc(&pool, 1000);
+    gb_pool_shrink(&pool, first, 1000, 17);
+    char *second = gb_pool_alloc(&pool, 500);
+    assert_ptr_equal(second, first + 32);
+    gb_pool_shrink(&pool, first, 1000, 1); /* not the last any more */
+    assert_ptr_equal(gb_pool_alloc(&pool, 16), second + 512);
+    char *large = gb_pool_alloc(&pool, 100000);
+    gb_pool_shrink(&pool, large, 100000, 10); /* never the newest: nothing to give back */
+    assert_ptr_equal(gb_pool_alloc(&pool, 16), second + 528);
+    gb_pool_end(&pool);
+
+    char *only = gb_pool_alloc(&pool, 100000); /* where it is the newest after all */
+    gb_pool_shrink(&pool, only, 100000, 16);
+    assert_ptr_equal(gb_pool_alloc(&pool, 80000), only + 16);
+    gb_pool_end(&pool);
+}
+
 static void test_calloc_and_strndup(void **state)
 {
     (void)state;
@@ -124,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_reset_keeps_a_chunk),
+        cmocka_unit_test(test_shrink),
         cmocka_unit_test(test_large_pieces_keep_room),
         cmocka_unit_test(test_calloc_and_strndup),
         cmocka_unit_test(test_no_memory),
