@@ -109,42 +109,6 @@ static const struct {
     [GB_LAYOUT_REPLY] = {reply_fields, GB_COUNT(reply_fields)},
 };
 
-/* Passes `text` and the number after it. */
-static bool pass_number(const char **at, const char *end, const char *text, size_t length,
-                        uint64_t *number)
-{
-    const char *digits = *at + length;
-    uint64_t value = 0;
-
-    if ((size_t)(end - *at) <= length || memcmp(*at, text, length) != 0)
-        return false;
-    for (*at = digits; *at < end && **at >= '0' && **at <= '9'; (*at)++)
-        value = value * 10 + (uint64_t)(**at - '0');
-    *number = value;
-    return *at > digits && *at - digits <= 16 && value <= GB_INTEGER_MAX;
-}
-
-#define PASS_NUMBER(at, end, literal, number)                                                      \
-    pass_number((at), (end), "" literal, sizeof(literal) - 1, (number))
-
-/*
- * A buffer exactly as gb_layout_write spells it in replies, which is how it nearly always comes:
- * several times faster than by the table, and buffers are most of what a layout consists of. False:
- * it is spelled otherwise, or wrong, and the table will tell.
- */
-static bool read_usual_buffer(struct gb_json value, struct raw_buffer *raw)
-{
-    const char *at = value.text, *end = at + gb_json_length(value);
-    struct raw_buffer read = {.segment = 0};
-
-    if (!PASS_NUMBER(&at, end, "{\"segment\":", &read.segment) ||
-        !PASS_NUMBER(&at, end, ",\"offset\":", &read.offset) ||
-        !PASS_NUMBER(&at, end, ",\"bytes\":", &read.bytes) || end - at != 1)
-        return false;
-    *raw = read;
-    return true;
-}
-
 int gb_layout_read_buffer(struct gb_layout_reader *reader, struct gb_json value,
                           const struct gb_buffer_need *need, const struct gb_path *up,
                           struct gb_buffer *buffer)
@@ -154,13 +118,13 @@ int gb_layout_read_buffer(struct gb_layout_reader *reader, struct gb_json value,
     uint64_t end, present = 0;
     bool create = reader->form == GB_LAYOUT_CREATE;
 
-    if (value.text && !(reader->form == GB_LAYOUT_REPLY && read_usual_buffer(value, &raw))) {
+    if (value.text) {
         int r = gb_json_read(value, buffer_fields[reader->form].fields,
                              buffer_fields[reader->form].count, reader->unknown, &path,
                              reader->pool, &raw, &present, reader->error);
         if (r < 0)
             return r;
-    } else if (!value.text && !create) {
+    } else if (!create) {
         return gb_fail_at(reader->error, &path, "missing");
     }
     if (create && need->size_unknown && !present) {
