@@ -48,6 +48,7 @@ void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *met
 void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds);
 void gb_rpc_end(struct gb_writer *writer); /* } and the newline */
 /* A whole error reply with its newline; an absent id is written as null. */
-void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const struct gb_error *error);
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id,
+                        const struct gb_error *error);
 
 #endif

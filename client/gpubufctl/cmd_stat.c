@@ -79,9 +79,9 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     else
         gb_grid_format(grid, GB_STYLE_NONE, "%s (%" PRId64 " bytes)", size, bytes);
     gb_grid_text(grid, "place", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%s, tier %s, shared by %s",
-                   gb_cjson_string_of(object, "device", "?"), gb_cjson_string_of(object, "tier", "?"),
-                   gb_cjson_string_of(object, "share", "?"));
+    gb_grid_format(
+        grid, GB_STYLE_NONE, "%s, tier %s, shared by %s", gb_cjson_string_of(object, "device", "?"),
+        gb_cjson_string_of(object, "tier", "?"), gb_cjson_string_of(object, "share", "?"));
     add_row(grid, "state", gb_cjson_string_of(object, "state", "?"));
     add_row(grid, "mode", gb_cjson_string_of(object, "mode", "?"));
     add_owner(grid, object);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Walks the members of an object or the elements of an array (NULL: of nothing). */
-#define GB_CJSON_EACH(item, container)                                                              \
+#define GB_CJSON_EACH(item, container)                                                             \
     for (const cJSON *item = gb_cjson_first(container); item; item = item->next)
 
 static inline const cJSON *gb_cjson_first(const cJSON *container)

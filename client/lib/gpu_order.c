@@ -324,10 +324,11 @@ static int ask_daemon(const struct gb_lease *lease)
     if (r == 0 && stand.version != atomic_load(&lease->version))
         r = GPUBUF_E_NOT_FOUND;
     if (r == GPUBUF_E_NOT_FOUND)
-        return gb_report_text(client, GPUBUF_E_STALE,
-                              "%s is no more, and whether its producer's work on it was done cannot "
-                              "be told; a producer that ends before takes its object along",
-                              lease->name);
+        return gb_report_text(
+            client, GPUBUF_E_STALE,
+            "%s is no more, and whether its producer's work on it was done cannot "
+            "be told; a producer that ends before takes its object along",
+            lease->name);
     return r < 0 ? r : stand.settled;
 }
 

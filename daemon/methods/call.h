@@ -14,7 +14,7 @@ struct gb_call {
     struct gb_server *server;
     struct gb_session *session;
     const struct gb_method *method;
-    size_t index; /* of the method */
+    size_t index;        /* of the method */
     struct gb_string id; /* as the message spells it */
     struct gb_json params_text;
     struct gb_pool *pool;

@@ -415,11 +415,12 @@ static void test_long_line(void **state)
     gb_writer_init(&writer, GB_LIMIT(line_bytes));
     gb_write_char(&writer, '[');
     for (unsigned i = 0; i < GB_LIMIT(columns); i++)
-        gb_write_format(&writer,
-                        "%s{\"name\":\"column %u\",\"dtype\":\"utf8\",\"length\":1000000,\"data\":{"
-                        "\"bytes\":8000000},\"mask\":{},\"offsets\":{},\"metadata\":{\"unit\":\"m\","
-                        "\"%u\":\"\",\"a\":\"b\",\"c\":\"d\",\"e\":\"f\",\"g\":\"h\"}}",
-                        i > 0 ? "," : "", i, i);
+        gb_write_format(
+            &writer,
+            "%s{\"name\":\"column %u\",\"dtype\":\"utf8\",\"length\":1000000,\"data\":{"
+            "\"bytes\":8000000},\"mask\":{},\"offsets\":{},\"metadata\":{\"unit\":\"m\","
+            "\"%u\":\"\",\"a\":\"b\",\"c\":\"d\",\"e\":\"f\",\"g\":\"h\"}}",
+            i > 0 ? "," : "", i, i);
     gb_write_char(&writer, ']');
     assert_false(writer.failed);
     assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
@@ -449,9 +450,8 @@ static void test_many_names(void **state)
         gb_write_format(&writer, "\"%u\":0,", i % 2 ? i : 7);
     gb_write_text(&writer, "\"wanted\":4}");
     assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
-    assert_int_equal(gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, NULL, &pool, &wanted, NULL,
-                                  NULL),
-                     0);
+    assert_int_equal(
+        gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, NULL, &pool, &wanted, NULL, NULL), 0);
     assert_int_equal(wanted, 4);
     assert_int_equal(gb_json_count(value, NULL), NAMES + 1);
     gb_writer_end(&writer);
