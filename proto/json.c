@@ -88,8 +88,8 @@ size_t gb_json_count(struct gb_json container, struct gb_pool *pool)
     return count;
 }
 
-/* Whether the text at `key` is `name` and then `end`, which is not in any name: this reads no further
-   than that. */
+/* Whether the text at `key` is `name` and then `end`, which is not in any name: this reads no
+   further than that. */
 static inline bool is_name(const char *name, const char *key, char end)
 {
     while (*name != '\0' && *name == *key) {
@@ -380,8 +380,8 @@ struct reader {
     struct gb_error *error;
 };
 
-/* The field whose name is at `key`, with `end` after it, looked for from `first` on; reader->count if
-   there is none. */
+/* The field whose name is at `key`, with `end` after it, looked for from `first` on; reader->count
+   if there is none. */
 static inline size_t find_field(const struct reader *reader, size_t first, const char *key,
                                 char end)
 {

@@ -4,14 +4,15 @@
  * The reader is our own because it is strict, and says where a mistake is: it takes RFC 8259 with
  * nothing after the value, valid UTF-8 (no surrogates, no overlong forms), no "\u0000", bounded
  * nesting, integers without fraction or exponent up to 2^52 - 1, no member twice, none that is not
- * known; a refusal names the byte, or the place: "params.columns[2].dtype". The libraries for C that
- * could be used instead take some of these, and know no places (docs/decisions/0002-json-reader.md).
+ * known; a refusal names the byte, or the place: "params.columns[2].dtype". The libraries for C
+ * that could be used instead take some of these, and know no places
+ * (docs/decisions/0002-json-reader.md).
  *
- * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for each
- * value and each member's name, in the order of the text, with where it begins, how long it is, and
- * how many tokens it spans. From then on a value is a place on the tape: what is inside it follows,
- * and what comes after it is so many tokens on. The readers below decode into structs as tables say,
- * and look only at the bytes of what they decode.
+ * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for
+ * each value and each member's name, in the order of the text, with where it begins, how long it
+ * is, and how many tokens it spans. From then on a value is a place on the tape: what is inside it
+ * follows, and what comes after it is so many tokens on. The readers below decode into structs as
+ * tables say, and look only at the bytes of what they decode.
  *
  * No state, no I/O; any thread. The tape lies in the pool; the text stays the caller's, and has to
  * stay where it is.
@@ -45,8 +46,8 @@ struct gb_json_token {
 };
 #define GB_JSON_SPAN_MASK ((1u << 28) - 1)
 
-/* A value of a checked line: the first byte of its text, and its token. `text` is NULL for "absent".
- */
+/* A value of a checked line: the first byte of its text, and its token. `text` is NULL for
+   "absent". */
 struct gb_json {
     const char *text;
     const struct gb_json_token *token;
@@ -54,9 +55,9 @@ struct gb_json {
 
 /*
  * Checks a whole line and writes its tape into the pool. On success *value is its value. Else
- * GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's name";
- * or GPUBUF_E_NO_MEMORY. While it passes over a long text it lets others have their turn (pool.h).
- * The tape takes at most six bytes for each of the text.
+ * GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's
+ * name"; or GPUBUF_E_NO_MEMORY. While it passes over a long text it lets others have their turn
+ * (pool.h). The tape takes at most six bytes for each of the text.
  */
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error);

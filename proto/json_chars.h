@@ -1,6 +1,6 @@
 /*
- * The characters that JSON text is made of: what json_check.c, json.c and json_write.c ask of single
- * bytes. Nothing is read at or past `end`. Pure; any thread.
+ * The characters that JSON text is made of: what json_check.c, json.c and json_write.c ask of
+ * single bytes. Nothing is read at or past `end`. Pure; any thread.
  */
 #ifndef GB_JSON_CHARS_H
 #define GB_JSON_CHARS_H

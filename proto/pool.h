@@ -31,7 +31,8 @@ void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size);
 void *gb_pool_alloc(struct gb_pool *pool, size_t size);
 /* `count` zeroed elements; NULL if memory is out or the product overflows. */
 void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size);
-/* Gives back the end of the `had` bytes at `memory`, but for `size`, if nothing has been taken since. */
+/* Gives back the end of the `had` bytes at `memory`, but for `size`, if nothing has been taken
+   since. */
 void gb_pool_shrink(struct gb_pool *pool, void *memory, size_t had, size_t size);
 /* A NUL-terminated copy. */
 char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length);

@@ -1,7 +1,7 @@
 /*
- * The JSON-RPC 2.0 envelope: requests, replies, notifications. Reading checks the line, which is the
- * only pass over it, and gives values on its tape (json.h), which lies in the pool; writing appends one
- * line.
+ * The JSON-RPC 2.0 envelope: requests, replies, notifications. Reading checks the line, which is
+ * the only pass over it, and gives values on its tape (json.h), which lies in the pool; writing
+ * appends one line.
  */
 #ifndef GB_RPC_H
 #define GB_RPC_H
@@ -18,8 +18,9 @@ struct gb_rpc_request {
 
 /*
  * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (a batch too), GPUBUF_E_INVALID
- * or GPUBUF_E_NO_MEMORY; request->id is set, where it could be read, even on failure, so that the error
- * can be answered; so is request->fds. An id is null, an integer, or a string of at most 64 bytes.
+ * or GPUBUF_E_NO_MEMORY; request->id is set, where it could be read, even on failure, so that the
+ * error can be answered; so is request->fds. An id is null, an integer, or a string of at most 64
+ * bytes.
  */
 int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
                         struct gb_rpc_request *request, struct gb_error *error);

@@ -312,8 +312,8 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
 
 /*
  * What the daemon says: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
- * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer. Any
- * other failure says that it could not be asked. Reports failures.
+ * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer.
+ * Any other failure says that it could not be asked. Reports failures.
  */
 static int ask_daemon(const struct gb_lease *lease)
 {

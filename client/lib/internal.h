@@ -352,9 +352,9 @@ typedef void (*gb_write_params)(struct gb_writer *writer, const void *arg);
    or may be done twice, unless the daemon cannot have had it. */
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result);
-/* A blocking call whose result `read` reads into `out` from the message itself, with the lock held and
-   the message's pool: 0, or a failure with *error filled in, where GPUBUF_E_INVALID says that the
-   daemon's answer is malformed. Reports failures; `out` may then be partly written. */
+/* A blocking call whose result `read` reads into `out` from the message itself, with the lock held
+   and the message's pool: 0, or a failure with *error filled in, where GPUBUF_E_INVALID says that
+   the daemon's answer is malformed. Reports failures; `out` may then be partly written. */
 typedef int (*gb_read_result)(struct gb_json result, struct gb_pool *pool, void *out,
                               struct gb_error *error);
 int gb_call_read(struct gpubuf_client *client, const char *method, gb_write_params write,
