@@ -12,20 +12,23 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/listener.h"
 #include "daemon/base/log.h"
+#include "daemon/survive/notify.h"
 
 #define FIRST_FD 3
+#define OWN_FDS 2 /* that each child gets, before what is kept */
+#define OWN_NAMES "gpubufd.socket:" GB_NOTIFY_CHANNEL
 #define MESSAGE_BYTES 4096
 #define MESSAGE_FDS 253 /* what the kernel lets through at once */
 #define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
 #define PAUSE_MIN_MS 50 /* before the next start of one that was never ready; doubled each time */
 #define PAUSE_MAX_MS 5000
+#define REMAINS_MS 2000
 #define STOP_MS 20000 /* to end by itself, before it is killed */
 #define NAME_BYTES 256
 #define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
@@ -41,8 +44,8 @@ struct supervisor {
     char **arguments; /* of the daemon: this program's without --supervise; owned */
     char program[4096];
     struct gb_listener listener;
-    int notify_fd, signal_fd;
-    char notify_name[32];
+    int signal_fd;
+    int notify_fd; /* what the child says; a pair of sockets for each child; -1: none runs */
     sigset_t signals_before;
     struct kept *kept, **kept_end;
     unsigned kept_count;
@@ -54,6 +57,7 @@ struct supervisor {
     int64_t kill_at;        /* when to kill it; -1: not at all */
     unsigned failures;      /* in a row */
     bool ready, ready_once; /* it; one of them */
+    bool hung_up;           /* the child has closed its end, and ends */
     bool stopping;
     int status; /* to exit with */
 };
@@ -114,7 +118,6 @@ struct message {
     char text[MESSAGE_BYTES + 1];
     int fds[MESSAGE_FDS];
     unsigned fd_count;
-    pid_t pid;
 };
 
 /* Receives one; false if there is none. */
@@ -122,7 +125,7 @@ static bool receive(int fd, struct message *message)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
     } control;
     struct iovec vector = {message->text, MESSAGE_BYTES};
     struct msghdr header = {.msg_iov = &vector,
@@ -131,25 +134,17 @@ static bool receive(int fd, struct message *message)
                             .msg_controllen = sizeof(control.bytes)};
     ssize_t length = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-    if (length < 0)
+    if (length <= 0)
         return false;
     message->text[length] = '\0';
     message->fd_count = 0;
-    message->pid = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
         size_t bytes = part->cmsg_len - CMSG_LEN(0);
 
-        if (part->cmsg_level != SOL_SOCKET)
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
-        if (part->cmsg_type == SCM_RIGHTS) {
-            memcpy(message->fds + message->fd_count, CMSG_DATA(part), bytes);
-            message->fd_count += (unsigned)(bytes / sizeof(int));
-        } else if (part->cmsg_type == SCM_CREDENTIALS) {
-            struct ucred peer;
-
-            memcpy(&peer, CMSG_DATA(part), sizeof(peer));
-            message->pid = peer.pid;
-        }
+        memcpy(message->fds + message->fd_count, CMSG_DATA(part), bytes);
+        message->fd_count += (unsigned)(bytes / sizeof(int));
     }
     return true;
 }
@@ -183,20 +178,19 @@ static bool says(const struct message *message, const char *name)
 static void take_message(struct supervisor *supervisor, struct message *message)
 {
     char name[NAME_BYTES];
-    bool ours = message->pid == supervisor->child && supervisor->child > 0;
 
-    if (ours && says(message, "FDSTORE")) {
+    if (says(message, "FDSTORE")) {
         if (!find_line(message, "FDNAME", name, sizeof(name)))
             strcpy(name, "stored");
         for (unsigned i = 0; i < message->fd_count; i++)
             keep(supervisor, name, message->fds[i]);
         message->fd_count = 0;
     }
-    if (ours && says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
+    if (says(message, "FDSTOREREMOVE") && find_line(message, "FDNAME", name, sizeof(name)))
         forget(supervisor, name);
-    if (ours && says(message, "WATCHDOG"))
+    if (says(message, "WATCHDOG"))
         supervisor->heard_ms = now_ms();
-    if (ours && says(message, "READY")) {
+    if (says(message, "READY")) {
         supervisor->heard_ms = now_ms();
         supervisor->ready = supervisor->ready_once = true;
     }
@@ -215,14 +209,15 @@ static void take_messages(struct supervisor *supervisor)
 /* ---- the child ---- */
 
 /* In the child: moves what is handed over to where it is looked for. */
-static bool place_fds(const struct supervisor *supervisor)
+static bool place_fds(const struct supervisor *supervisor, int notify_fd)
 {
-    unsigned count = supervisor->kept_count + 1, i = 1;
+    unsigned count = supervisor->kept_count + OWN_FDS, i = OWN_FDS;
     int *fds = calloc(count, sizeof(*fds));
 
     if (!fds)
         return false;
     fds[0] = supervisor->listener.fd;
+    fds[1] = notify_fd;
     for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
         fds[i++] = kept->fd;
     for (i = 0; i < count; i++) {
@@ -247,7 +242,7 @@ static bool set_number(const char *variable, uint64_t value)
 
 static bool set_environment(const struct supervisor *supervisor)
 {
-    size_t bytes = sizeof("gpubufd.socket");
+    size_t bytes = sizeof(OWN_NAMES);
     char *names, *end;
 
     for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
@@ -255,36 +250,53 @@ static bool set_environment(const struct supervisor *supervisor)
     names = malloc(bytes);
     if (!names)
         return false;
-    end = stpcpy(names, "gpubufd.socket");
+    end = stpcpy(names, OWN_NAMES);
     for (const struct kept *kept = supervisor->kept; kept; kept = kept->next) {
         *end++ = ':';
         end = stpcpy(end, kept->name);
     }
-    return setenv("NOTIFY_SOCKET", supervisor->notify_name, 1) == 0 &&
-           setenv("LISTEN_FDNAMES", names, 1) == 0 &&
+    return unsetenv("NOTIFY_SOCKET") == 0 && setenv("LISTEN_FDNAMES", names, 1) == 0 &&
            set_number("LISTEN_PID", (uint64_t)getpid()) &&
-           set_number("LISTEN_FDS", supervisor->kept_count + 1) &&
+           set_number("LISTEN_FDS", supervisor->kept_count + OWN_FDS) &&
            set_number("WATCHDOG_PID", (uint64_t)getpid()) &&
            set_number("WATCHDOG_USEC", supervisor->config->watchdog_ms * 1000) &&
            setenv("FDSTORE", "65536", 1) == 0 && unsetenv("LISTEN_PIDFDID") == 0;
 }
 
-static _Noreturn void run_child(const struct supervisor *supervisor)
+static _Noreturn void run_child(const struct supervisor *supervisor, int notify_fd)
 {
     sigprocmask(SIG_SETMASK, &supervisor->signals_before, NULL);
-    if (place_fds(supervisor) && set_environment(supervisor))
+    if (place_fds(supervisor, notify_fd) && set_environment(supervisor))
         execv(supervisor->program, supervisor->arguments);
     fprintf(stderr, "gpubufd: cannot start %s: %s\n", supervisor->program, strerror(errno));
     _exit(127);
 }
 
+/* A pair of sockets rather than a name, to which others could send: closing what they send may block. */
+static pid_t fork_child(struct supervisor *supervisor)
+{
+    int ends[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+        return -1;
+    pid = fork();
+    if (pid == 0)
+        run_child(supervisor, ends[1]);
+    close(ends[1]);
+    if (pid < 0)
+        close(ends[0]);
+    else
+        supervisor->notify_fd = ends[0];
+    supervisor->hung_up = false;
+    return pid;
+}
+
 static void start(struct supervisor *supervisor)
 {
-    pid_t pid = fork();
+    pid_t pid = fork_child(supervisor);
 
     supervisor->start_at = supervisor->kill_at = -1;
-    if (pid == 0)
-        run_child(supervisor);
     supervisor->started_ms = supervisor->heard_ms = now_ms();
     if (pid < 0) {
         gb_log(GB_LOG_ERROR, "daemon not started", GB_LOG_TEXT("why", strerror(errno)));
@@ -306,11 +318,22 @@ static int64_t pause_of(const struct supervisor *supervisor)
     return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
+/* Its closers share its descriptors and end after it: then nothing that its successor needs is taken. */
+static void end_channel(struct supervisor *supervisor)
+{
+    struct pollfd polled = {.fd = supervisor->notify_fd};
+
+    poll(&polled, 1, REMAINS_MS); /* for nothing but its end */
+    close(supervisor->notify_fd);
+    supervisor->notify_fd = -1;
+}
+
 static void note_end(struct supervisor *supervisor, int status)
 {
     bool exited = WIFEXITED(status);
 
     take_messages(supervisor); /* what it still said */
+    end_channel(supervisor);
     supervisor->child = 0;
     gb_log(exited && WEXITSTATUS(status) == 0 ? GB_LOG_INFO : GB_LOG_WARNING, "daemon ended",
            GB_LOG_NUMBER(exited ? "status" : "signal",
@@ -401,34 +424,20 @@ static int do_due(struct supervisor *supervisor)
 
 static void run(struct supervisor *supervisor)
 {
-    struct pollfd polled[2] = {{.fd = supervisor->notify_fd, .events = POLLIN},
-                               {.fd = supervisor->signal_fd, .events = POLLIN}};
-
     while (!supervisor->stopping || supervisor->child > 0) {
-        poll(polled, 2, do_due(supervisor));
+        int timeout = do_due(supervisor);
+        struct pollfd polled[2] = {
+            {.fd = supervisor->hung_up ? -1 : supervisor->notify_fd, .events = POLLIN},
+            {.fd = supervisor->signal_fd, .events = POLLIN}};
+
+        poll(polled, 2, timeout);
         take_messages(supervisor);
+        supervisor->hung_up |= (polled[0].revents & (POLLIN | POLLHUP)) == POLLHUP;
         take_signals(supervisor);
     }
 }
 
 /* ---- beginning and end ---- */
-
-/* An abstract name that the kernel chooses, so that nothing is left behind. */
-static int open_notify(struct supervisor *supervisor, struct gb_error *error)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof(address);
-    int on = 1, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-    supervisor->notify_fd = fd;
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(sa_family_t)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &length) < 0)
-        return gb_fail_errno(error, "cannot make a socket for the daemon's messages");
-    snprintf(supervisor->notify_name, sizeof(supervisor->notify_name), "@%.*s",
-             (int)(length - sizeof(sa_family_t) - 1), address.sun_path + 1);
-    return 0;
-}
 
 static int open_signals(struct supervisor *supervisor, struct gb_error *error)
 {
@@ -501,8 +510,6 @@ int gb_supervise(const struct gb_config *config, char **argv)
     r = set_command(&supervisor, argv, &error);
     if (r == 0)
         r = gb_listener_open(&supervisor.listener, config->socket, config->mode, &error);
-    if (r == 0)
-        r = open_notify(&supervisor, &error);
     if (r == 0)
         r = open_signals(&supervisor, &error);
     if (r == 0) {

@@ -169,7 +169,8 @@ static int open_socket(struct gb_notify *notify, struct gb_error *error)
     const char *path = getenv("NOTIFY_SOCKET");
     size_t length = path ? strlen(path) : 0;
 
-    if (length == 0)
+    notify->socket = gb_notify_take(notify, GB_NOTIFY_CHANNEL);
+    if (length == 0 || notify->socket >= 0)
         return 0;
     if (*path != '/' && *path != '@')
         return gb_fail(error, GPUBUF_E_INVALID,
@@ -273,7 +274,8 @@ static int send_message(struct gb_notify *notify, const char *text, int fd)
         return 0;
     /* A manager that was started anew listens at the same place with another socket. */
     if ((errno == ECONNREFUSED || errno == ENOTCONN || errno == ECONNRESET) &&
-        connect_manager(notify) == 0 && send_once(notify, text, fd) >= 0)
+        notify->address_length > 0 && connect_manager(notify) == 0 &&
+        send_once(notify, text, fd) >= 0)
         return 0;
     return is_full(errno) ? GB_NOTIFY_FULL : GPUBUF_E_SYSTEM;
 }

@@ -22,6 +22,9 @@
 /* The longest name of a descriptor that a manager takes. */
 #define GB_NOTIFY_NAME_BYTES 255
 
+/* The name of a descriptor that a supervisor hands over: a socket connected to it, in place of NOTIFY_SOCKET. */
+#define GB_NOTIFY_CHANNEL "gpubufd.notify"
+
 /* A descriptor that was handed over. */
 struct gb_notify_fd {
     const char *name; /* "unknown" where the manager gave none */
@@ -30,9 +33,9 @@ struct gb_notify_fd {
 
 struct gb_notify {
     struct sockaddr_un address;
-    socklen_t address_length;
-    int socket;           /* connected; -1: there is no manager */
-    uint64_t watchdog_ms; /* we are given up when silent for as long; 0: never */
+    socklen_t address_length; /* 0: `socket` was handed over */
+    int socket;               /* connected; -1: there is no manager */
+    uint64_t watchdog_ms;     /* we are given up when silent for as long; 0: never */
     struct gb_notify_fd *fds;
     unsigned fd_count;
     char *names; /* what the names of fds point into */
