@@ -56,18 +56,21 @@ static int probe(const struct gb_server *server)
     return r;
 }
 
-static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_error *error)
+static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_closer *closer,
+                 struct gb_error *error)
 {
     uv_loop_t loop;
     int status = EXIT_OK;
 
     server->notify = notify;
+    server->closer = closer;
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     keep_memory();
     if (uv_loop_init(&loop) < 0) {
         gb_fail(error, GPUBUF_E_SYSTEM, "cannot make the event loop");
         gb_server_end(server);
+        gb_closer_end(closer);
         return refuse(error);
     }
     gb_failpoints_begin();
@@ -78,6 +81,7 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
     gb_server_end(server);
     GB_FAILPOINT(HAND_OVER_DONE);
     uv_loop_close(&loop);
+    gb_closer_end(closer);
     return status;
 }
 
@@ -85,18 +89,22 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_e
 static int run(struct gb_config *config, struct gb_notify *notify)
 {
     static struct gb_server server;
+    struct gb_closer *closer = NULL;
     struct gb_error error;
     int status;
 
     if (!config->probe && gb_notify_begin(notify, &error) < 0)
         return refuse(&error); /* before anything takes the numbers of what was handed over */
+    if (!config->probe && gb_closer_new(&closer, &error) < 0) /* before there are threads */
+        return refuse(&error);
     if (gb_server_init(&server, config, &gb_methods, &error) < 0) {
         gb_server_end(&server);
+        gb_closer_end(closer);
         return refuse(&error);
     }
     gb_log_setup(config->log_level, config->log_json);
     if (!config->probe)
-        return serve(&server, notify, &error);
+        return serve(&server, notify, closer, &error);
     status = probe(&server);
     gb_server_end(&server);
     return status;

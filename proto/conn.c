@@ -11,9 +11,9 @@
 
 #define OUT_CAPACITY_MIN ((size_t)1024)
 
-/* Room for more descriptors than a message may bring, so that a peer who sends a few too many is
-   told apart from a control message that was truncated for another reason. */
-#define RECEIVE_FDS (2 * GB_LIMIT(fds))
+/* Room for as many descriptors as the kernel lets through at once (SCM_MAX_FD). Those there is no room for
+   it would close while we receive, and closing what a peer has sent may block. */
+#define RECEIVE_FDS 253
 
 struct gb_conn_fds {
     struct gb_conn_fds *next;
@@ -49,7 +49,7 @@ void gb_conn_reset(struct gb_conn *conn)
         pop_fds(conn);
     free(conn->out);
     gb_frame_end(&conn->in);
-    *conn = (struct gb_conn){.fd = conn->fd, .sent = conn->sent};
+    *conn = (struct gb_conn){.fd = conn->fd, .sent = conn->sent, .in = conn->in};
 }
 
 void gb_conn_end(struct gb_conn *conn)
@@ -109,7 +109,7 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
         int fds[sizeof(control.bytes) / sizeof(int)];
         unsigned count = collect_fds(&header, fds);
         if (header.msg_flags & MSG_CTRUNC) {
-            drop_fds(fds, count);
+            gb_frame_drop(&conn->in, fds, count);
             return GPUBUF_E_PROTOCOL;
         }
         int rc = gb_frame_push_fds(&conn->in, fds, count);

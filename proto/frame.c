@@ -125,10 +125,13 @@ bool gb_frame_is_partial(const struct gb_frame *frame)
            frame->partial[frame->partial_length - 1] != '\n';
 }
 
-static void close_all(const int *fds, unsigned count)
+void gb_frame_drop(const struct gb_frame *frame, const int *fds, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        close(fds[i]);
+        if (frame->drop)
+            frame->drop(frame->drop_arg, fds[i]);
+        else
+            close(fds[i]);
 }
 
 int gb_frame_push_fds(struct gb_frame *frame, const int *fds, unsigned count)
@@ -136,12 +139,12 @@ int gb_frame_push_fds(struct gb_frame *frame, const int *fds, unsigned count)
     if (count == 0)
         return 0;
     if (count > GB_LIMIT(pending_fds) - frame->fd_count) {
-        close_all(fds, count);
+        gb_frame_drop(frame, fds, count);
         return GPUBUF_E_LIMIT;
     }
     int *all = realloc(frame->fds, (frame->fd_count + count) * sizeof(*all));
     if (all == NULL) {
-        close_all(fds, count);
+        gb_frame_drop(frame, fds, count);
         return GPUBUF_E_NO_MEMORY;
     }
     memcpy(all + frame->fd_count, fds, count * sizeof(*all));
@@ -170,7 +173,7 @@ int gb_frame_take_fds(struct gb_frame *frame, int *fds, unsigned count)
 void gb_frame_end(struct gb_frame *frame)
 {
     free(frame->partial);
-    close_all(frame->fds, frame->fd_count);
+    gb_frame_drop(frame, frame->fds, frame->fd_count);
     free(frame->fds);
-    *frame = (struct gb_frame){0};
+    *frame = (struct gb_frame){.drop = frame->drop, .drop_arg = frame->drop_arg};
 }

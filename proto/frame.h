@@ -1,6 +1,6 @@
 /*
  * Lines out of a stream of bytes, and the queue of descriptors that came along. Pure: no I/O,
- * except that descriptors it owns and nobody took are closed by gb_frame_end.
+ * except that descriptors it owns and nobody took are closed, by `drop` where closing may block.
  *
  * The reader works on the caller's receive buffer in place and keeps only what is left of an
  * unfinished line, so that an idle connection holds no buffer.
@@ -22,6 +22,8 @@ struct gb_frame {
     size_t input_length;
     int *fds; /* FIFO, owned; NULL when empty */
     unsigned fd_count;
+    void (*drop)(void *arg, int fd); /* closes one that nobody took; NULL: close() does */
+    void *drop_arg;
 };
 
 /* A zeroed struct gb_frame is an empty one. */
@@ -49,7 +51,9 @@ int gb_frame_push_fds(struct gb_frame *frame, const int *fds, unsigned count);
    (nothing is taken). */
 int gb_frame_take_fds(struct gb_frame *frame, int *fds, unsigned count);
 
-/* Frees and closes everything. */
+/* Closes descriptors that nobody takes. */
+void gb_frame_drop(const struct gb_frame *frame, const int *fds, unsigned count);
+/* Frees and closes everything; `drop` stays. */
 void gb_frame_end(struct gb_frame *frame);
 
 #endif

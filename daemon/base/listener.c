@@ -6,11 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "daemon/base/lock.h"
 
 #define SYSTEM_DIRECTORY "/run/gpubufd"
 
@@ -67,7 +68,7 @@ static int take_lock(struct gb_listener *listener, struct gb_error *error)
         listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (listener->lock_fd < 0)
             return gb_fail_errno(error, "cannot create %s", path);
-        if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (!gb_lock_take(listener->lock_fd)) {
             int r = errno == EWOULDBLOCK ? in_use(listener->path, error)
                                          : gb_fail_errno(error, "cannot lock %s", path);
 
@@ -139,7 +140,7 @@ static int bind_and_listen(struct gb_listener *listener, const struct sockaddr_u
     *bound = true;
     if (chmod(address->sun_path, mode) < 0)
         return gb_fail_errno(error, "cannot set the mode of %s", address->sun_path);
-    if (listen(listener->fd, 4096) < 0)
+    if (listen(listener->fd, GB_LISTENER_BACKLOG) < 0)
         return gb_fail_errno(error, "cannot listen on %s", address->sun_path);
     return 0;
 }

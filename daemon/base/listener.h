@@ -7,6 +7,8 @@
 
 #include "proto/errors.h"
 
+#define GB_LISTENER_BACKLOG 4096 /* connections that are not accepted yet */
+
 struct gb_listener {
     char *path;  /* owned */
     int fd;      /* listening, non-blocking; -1: none */

@@ -39,14 +39,24 @@ static struct gb_making_job *job_new(struct gb_store *store, const struct gb_dom
     return job;
 }
 
+/* It is a stranger's: closing it may block. */
+static void drop_fd(const struct gb_making_job *job, int fd)
+{
+    if (fd < 0)
+        return;
+    if (job->store->drop)
+        job->store->drop(job->store->drop_arg, job->user, fd);
+    else
+        close(fd);
+}
+
 static void job_free(struct gb_making_job *job)
 {
     if (job->waiting)
         job->waiting->job = NULL;
     if (job->kind == GB_SEGMENT_ADOPTED)
         for (unsigned i = 0; i < job->count; i++)
-            if (job->adoptions[i].fd >= 0)
-                close(job->adoptions[i].fd);
+            drop_fd(job, job->adoptions[i].fd);
     gb_list_remove(&job->of_store);
     gb_user_unref(job->user);
     free(job);

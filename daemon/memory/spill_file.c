@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <xxhash.h>
 
 #include "daemon/base/failpoint.h"
+#include "daemon/base/lock.h"
 #include "daemon/base/log.h"
 
 #define VERSION 1
@@ -80,7 +80,7 @@ static int take_directory(struct gb_spill_dir *dir, struct gb_error *error)
     dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (dir->lock_fd < 0)
         return gb_fail_errno(error, "cannot write in the directory %s", dir->path);
-    if (flock(dir->lock_fd, LOCK_EX | LOCK_NB) == 0)
+    if (gb_lock_take(dir->lock_fd))
         return 0;
     if (errno == EWOULDBLOCK)
         return gb_fail(error, GPUBUF_E_BUSY,
@@ -116,6 +116,11 @@ void gb_spill_dir_close(struct gb_spill_dir *dir)
     if (dir->fd >= 0)
         close(dir->fd);
     free(dir);
+}
+
+int gb_spill_dir_lock(const struct gb_spill_dir *dir)
+{
+    return dir->lock_fd;
 }
 
 /* ---- files ---- */

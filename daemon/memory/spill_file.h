@@ -25,6 +25,8 @@ struct gb_spill_file;
 /* Takes the directory, which must exist and be writable. GPUBUF_E_SYSTEM, GPUBUF_E_BUSY (another
    daemon has it), GPUBUF_E_NO_MEMORY. */
 int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
+/* The descriptor of its lock, which stays the directory's. */
+int gb_spill_dir_lock(const struct gb_spill_dir *dir);
 /* Removes the files that an earlier daemon left, but for those that are wanted. */
 void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
                         void *arg);

@@ -134,6 +134,9 @@ struct gb_store {
     /* Told when a mapper should unmap a segment. */
     void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);
     void *retire_arg;
+    /* Closes a descriptor that was received for a user, which may block; NULL: close() does. */
+    void (*drop)(void *arg, struct gb_user *user, int fd);
+    void *drop_arg;
     /* Told of what a successor has to know, when it has changed; NULL: there is none. A segment is told
        once it is made, and before it goes. */
     void (*on_segment)(void *arg, struct gb_segment *segment, bool made);

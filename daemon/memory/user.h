@@ -17,6 +17,15 @@ struct gb_users {
     struct gb_quotas quotas;
 };
 
+/* Descriptors that a user has sent and that are yet to be closed: closer.h. */
+struct gb_foreign {
+    struct gb_link of_closer;
+    struct gb_user *user; /* with a reference while there are any; NULL: nobody's */
+    int *fds;             /* a queue: `count` from `first` on; owned */
+    unsigned first, count, capacity;
+    bool in_hand; /* one more is being closed */
+};
+
 struct gb_user {
     struct gb_hash_link link;
     struct gb_link of_users;
@@ -26,7 +35,9 @@ struct gb_user {
     uint64_t references;
     uint64_t sessions, objects, segments, watches;
     uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
-    uint64_t bytes[GB_DEVICES];    /* that its objects occupy, by the device's index */
+    struct gb_foreign received,
+        ended;                  /* descriptors, connections: yet to be closed, and in held_fds */
+    uint64_t bytes[GB_DEVICES]; /* that its objects occupy, by the device's index */
 };
 
 void gb_users_init(struct gb_users *users);

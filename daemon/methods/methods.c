@@ -212,7 +212,7 @@ static int serve(struct gb_session *session, const char *line, size_t length)
             answer(&call, r);
     }
     if (r != GB_WAITS)
-        close_fds(call.fds, call.fd_count);
+        gb_session_drop_fds(session, call.fds, call.fd_count);
     return 0;
 }
 

@@ -97,12 +97,15 @@ void gb_session_end(struct gb_session *session, const char *why)
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;
     session->user->held_fds -= session->held_fds;
+    uv_poll_stop(&session->poll);
+    uv_close((uv_handle_t *)&session->poll, on_closed);
+    gb_conn_reset(&session->conn);
+    /* It may take long until it is closed, and leaves both epoll sets before that. */
+    epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
+    gb_close_connection(server->closer, session->user, session->conn.fd);
+    session->conn.fd = -1;
     gb_user_unref(session->user);
     session->user = NULL;
-    uv_poll_stop(&session->poll);
-    uv_close((uv_handle_t *)&session->poll,
-             on_closed);         /* now: the descriptor may be another's soon */
-    gb_conn_end(&session->conn); /* leaves ends_fd by itself: it is the last descriptor */
     leave(session);
     give_back_some(session);
 }
@@ -148,6 +151,8 @@ static void drain_until(struct gb_session *session, uint64_t until)
     ssize_t n = 1;
 
     do {
+        if (session->input == GB_INPUT_WANTED && !gb_session_may_receive(session, scratch))
+            return;
         if (session->input == GB_INPUT_WANTED)
             n = gb_conn_receive(conn, scratch, GB_SCRATCH_BYTES);
         gb_frame_begin(&conn->in, scratch,

@@ -192,7 +192,7 @@ static void turn_away(struct gb_server *server, int why)
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
-        close(fd);
+        gb_close_connection(server->closer, NULL, fd);
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
@@ -258,6 +258,14 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
     gb_rpc_end(writer);
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
+}
+
+/* A descriptor that was received and not adopted. */
+static void on_drop(void *arg, struct gb_user *user, int fd)
+{
+    const struct gb_server *server = arg;
+
+    gb_close_foreign(server->closer, user, fd);
 }
 
 /* Those who wait for a storage to come or go. */
@@ -354,6 +362,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
+    server->store.drop = on_drop;
+    server->store.drop_arg = server;
     server->counts = calloc(service->count, sizeof(*server->counts));
     if (!make_desk(&server->desk) || !server->counts ||
         !gb_metrics_init(&server->metrics, service->count, config->http || config->trace))
@@ -505,6 +515,11 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     server->ends_fd = epoll_create1(EPOLL_CLOEXEC);
     if (server->spare_fd < 0 || server->ends_fd < 0)
         return gb_fail_errno(error, "cannot open descriptors");
+    if (gb_closer_start(server->closer, loop) < 0)
+        return gb_fail_errno(error, "cannot poll the closer");
+    gb_closer_unlocks(server->closer, server->listener.lock_fd);
+    if (server->spill.tiers[GB_TIER_DISK].dir)
+        gb_closer_unlocks(server->closer, gb_spill_dir_lock(server->spill.tiers[GB_TIER_DISK].dir));
     r = start_handles(server, error);
     if (r == 0)
         r = start_movers(server, error);
@@ -545,6 +560,23 @@ static void say_shutdown(struct gb_server *server, bool resume)
     flush_dirty(server, SIZE_MAX);
 }
 
+/* Those whom nobody will accept any more, if the socket is ours alone: else the kernel would close what they
+   have sent as we close the socket. */
+static void refuse_waiting(struct gb_server *server)
+{
+    if (server->listener.lock_fd < 0)
+        return;
+    for (int i = 0; i < GB_LISTENER_BACKLOG; i++) {
+        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
+        int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0 && errno == EAGAIN)
+            return;
+        if (fd >= 0)
+            gb_close_connection(server->closer, NULL, fd);
+    }
+}
+
 bool gb_server_run(struct gb_server *server)
 {
     bool resume;
@@ -562,6 +594,7 @@ bool gb_server_run(struct gb_server *server)
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");
+    refuse_waiting(server);
     return server->stopped_by == SIGHUP;
 }
 
@@ -585,6 +618,7 @@ static void end_store(struct gb_server *server)
         gb_mover_end(server->devices[i]->mover);
         server->devices[i]->mover = NULL;
     }
+    gb_closer_stop(server->closer);
     gb_store_end(&server->store);
     gb_spill_end(&server->spill);
     for (unsigned i = 0; i < server->device_count; i++)

@@ -21,6 +21,7 @@
 #include "daemon/observe/events.h"
 #include "daemon/observe/http.h"
 #include "daemon/observe/publisher.h"
+#include "daemon/serve/closer.h"
 #include "daemon/serve/heartbeat.h"
 #include "daemon/serve/metrics.h"
 #include "daemon/serve/service.h"
@@ -50,6 +51,7 @@ struct gb_server {
     uv_loop_t *loop;
     char instance[33];        /* random, lowercase hex: this run of the daemon */
     struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */
+    struct gb_closer *closer; /* of what sessions have sent; not ours; NULL: the loop closes it */
     struct gb_heartbeat heartbeat;
     struct gb_listener listener;
     uv_poll_t listen_poll;
@@ -101,8 +103,8 @@ struct gb_server {
     struct gb_metrics metrics;
 };
 
-/* Makes the devices. The server keeps `config` and `service`. Whoever has a service manager sets `notify` after
-   this. */
+/* Makes the devices. The server keeps `config` and `service`. Whoever has a service manager or a closer sets
+   `notify` and `closer` after this. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    const struct gb_service *service, struct gb_error *error);
 /* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */

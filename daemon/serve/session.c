@@ -159,6 +159,32 @@ static int admit(struct gb_session *session)
     return 0;
 }
 
+static void drop_fd(void *arg, int fd)
+{
+    const struct gb_session *session = arg;
+
+    gb_close_foreign(session->server->closer, session->user, fd);
+}
+
+void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            drop_fd(session, fds[i]);
+}
+
+/* Takes over the socket. A byte that is sent out of band stays in line: else receiving would drop it with
+   its descriptors, and closing those may block. */
+static void begin_conn(struct gb_session *session, int fd)
+{
+    int on = 1;
+
+    gb_conn_init(&session->conn, fd);
+    session->conn.in.drop = drop_fd;
+    session->conn.in.drop_arg = session;
+    setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
+}
+
 static int watch_socket(struct gb_session *session)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = session};
@@ -166,8 +192,10 @@ static int watch_socket(struct gb_session *session)
 
     if (epoll_ctl(server->ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
         return GPUBUF_E_SYSTEM;
-    if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0)
+    if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0) {
+        epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
         return GPUBUF_E_SYSTEM;
+    }
     session->poll.data = session;
     return 0;
 }
@@ -178,18 +206,19 @@ int gb_session_new(struct gb_server *server, int fd)
     int r;
 
     if (!session) {
-        close(fd);
+        gb_close_connection(server->closer, NULL, fd);
         return GPUBUF_E_NO_MEMORY;
     }
     session->server = server;
     session->group_count = -1;
     session->busy = true; /* until it is seen not to be */
-    gb_conn_init(&session->conn, fd);
+    begin_conn(session, fd);
     r = admit(session);
     if (r == 0)
         r = watch_socket(session);
     if (r < 0) {
-        gb_conn_end(&session->conn);
+        gb_conn_reset(&session->conn);
+        gb_close_connection(server->closer, session->user, fd);
         gb_user_unref(session->user);
         free(session);
         return r;
@@ -357,20 +386,25 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
         gb_session_end(session, "descriptors came that no message brought");
 }
 
+/* Whether not too much is kept for its user now; else the session ends. */
+static bool keeps_to_limits(struct gb_session *session)
+{
+    const char *limit = charge(session);
+
+    if (!limit)
+        return true;
+    gb_metrics_limit(&session->server->metrics, limit);
+    gb_session_end(session, "its user's sessions send too much that is not whole");
+    return false;
+}
+
 /* What is left of what has come: not for ever, and not too much. */
 static void watch_half_line(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    const char *limit;
 
-    if (gb_session_has_ended(session) || session->doomed)
+    if (gb_session_has_ended(session) || session->doomed || !keeps_to_limits(session))
         return;
-    limit = charge(session);
-    if (limit) {
-        gb_metrics_limit(&server->metrics, limit);
-        gb_session_end(session, "its user's sessions send too much that is not whole");
-        return;
-    }
     if (session->input != GB_INPUT_WANTED || !gb_frame_is_partial(&session->conn.in))
         gb_timer_cancel(&server->timers, &session->half_line);
     else if (!session->half_line.deadline.place &&
@@ -397,6 +431,18 @@ static ssize_t receive_some(struct gb_session *session)
     return more < 0 ? more : n + more;
 }
 
+bool gb_session_may_receive(struct gb_session *session, char *scratch)
+{
+    struct gb_server *server = session->server;
+
+    if (!gb_closer_is_behind(session->user, server->config->limits.held_fds) ||
+        !gb_brings_descriptors(session->conn.fd, scratch, GB_SCRATCH_BYTES))
+        return true;
+    gb_metrics_limit(&server->metrics, "held_fds");
+    gb_session_end(session, "what its user has sent cannot be closed");
+    return false;
+}
+
 /* Receives once, unless lines are kept. True if there is something to serve. */
 static bool receive(struct gb_session *session)
 {
@@ -409,10 +455,12 @@ static bool receive(struct gb_session *session)
         gb_frame_begin(&session->conn.in, NULL, 0);
         return true;
     }
+    if (!gb_session_may_receive(session, server->desk.scratch))
+        return false;
     n = receive_some(session);
     if (n > 0) {
         gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
-        return true;
+        return session->conn.in.fd_count == 0 || keeps_to_limits(session);
     }
     if (n == 0 || n == GPUBUF_E_SYSTEM)
         note_hung_up(session);

@@ -107,6 +107,9 @@ void gb_session_become(struct gb_session *session, enum gb_session_state state);
 /* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
    rest is kept for later: see session->input. `until`: of uv_hrtime(). */
 void gb_session_serve_lines(struct gb_session *session, uint64_t until);
+/* False, and the session has ended, if descriptors come while too many of its user's cannot be closed.
+   `scratch`: of GB_SCRATCH_BYTES. */
+bool gb_session_may_receive(struct gb_session *session, char *scratch);
 /* What it has sent is kept; it goes on in its next turn. */
 void gb_session_put_off(struct gb_session *session);
 /* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
@@ -116,6 +119,8 @@ void gb_session_send(struct gb_session *session, const struct gb_writer *message
 /* The same, and may take the message's memory with it. */
 void gb_session_answer(struct gb_session *session, struct gb_writer *message, const int *fds,
                        unsigned count);
+/* Closes descriptors that the session has sent, elsewhere. */
+void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count);
 /* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/base/timer.h"
 #include "daemon/serve/session.h"
@@ -159,9 +158,7 @@ void gb_wait_end(struct gb_wait *wait)
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
     wait->session->user->held_bytes -= wait->charged;
-    for (unsigned i = 0; i < wait->fd_count; i++)
-        if (wait->fds[i] >= 0)
-            close(wait->fds[i]);
+    gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
     gb_pool_end(&wait->pool);
     free(wait);
 }
