@@ -158,7 +158,8 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, int flags, struct gb_
     file->dir = dir;
     file->id = id;
     file_name(id, name);
-    file->fd = openat(dir->fd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* What somebody has put there may be a pipe, which nobody is to wait for. */
+    file->fd = openat(dir->fd, name, flags | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0) {
         r = file_failure(error, file, "cannot open");
         gb_spill_file_close(file);
@@ -258,8 +259,12 @@ static int read_at(struct gb_spill_file *file, char *data, uint64_t bytes, uint6
 static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_error *error)
 {
     struct header header;
-    int r = read_at(file, (char *)&header, sizeof(header), 0, error);
+    struct stat st;
+    int r;
 
+    if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return damaged(error, file, "is no file");
+    r = read_at(file, (char *)&header, sizeof(header), 0, error);
     if (r < 0)
         return r;
     if (memcmp(header.magic, magic, sizeof(magic)) != 0 ||

@@ -441,7 +441,7 @@ def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
 # ---- when they fail ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone", "header", "empty"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone", "header", "empty", "pipe", "directory"])
 # RELIABILITY.md: The disk
 def test_a_file_that_is_not_what_was_written(start, how):
     tiered = start(host=None)
@@ -465,8 +465,12 @@ def test_a_file_that_is_not_what_was_written(start, how):
             file.write(b"\xff")
         elif how == "empty":
             file.truncate(0)
-    if how == "gone":
+    if how in ("gone", "pipe", "directory"):
         os.unlink(path)
+    if how == "pipe":  # which nobody ever writes to
+        os.mkfifo(path)
+    elif how == "directory":
+        os.mkdir(path)
     error = tiered.peer.error("device", "open", name="a")
     assert "lost" in error.message and path in error.message, error.message
     assert watch.events(1)[0][:2] == ("withdrawn", "a")
