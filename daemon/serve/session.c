@@ -413,6 +413,11 @@ static void watch_half_line(struct gb_session *session)
         gb_session_end(session, "out of memory");
 }
 
+static bool is_behind_with_closing(const struct gb_session *session)
+{
+    return gb_closer_is_behind(session->user, session->server->config->limits.held_fds);
+}
+
 /* Receives a piece, and more only if that was quick: of many small messages each takes time, and while
    they are received there are more. */
 static ssize_t receive_some(struct gb_session *session)
@@ -422,7 +427,7 @@ static ssize_t receive_some(struct gb_session *session)
     char *scratch = server->desk.scratch;
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
-    if (n < GB_SESSION_PIECE_BYTES || session->conn.in.fd_count > 0 ||
+    if (n < GB_SESSION_PIECE_BYTES || is_behind_with_closing(session) || session->conn.in.fd_count > 0 ||
         uv_hrtime() - begun > server->slice_ns / 10)
         return n;
     more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
@@ -435,7 +440,7 @@ bool gb_session_may_receive(struct gb_session *session, char *scratch)
 {
     struct gb_server *server = session->server;
 
-    if (!gb_closer_is_behind(session->user, server->config->limits.held_fds) ||
+    if (!is_behind_with_closing(session) ||
         !gb_brings_descriptors(session->conn.fd, scratch, GB_SCRATCH_BYTES))
         return true;
     gb_metrics_limit(&server->metrics, "held_fds");

@@ -1,0 +1,287 @@
+/* The closer: one descriptor of a user at a time, users apart, what is pending is charged and bounded. Its
+   processes are stopped and let go on by signals, so that it is known what is pending. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "daemon/serve/closer.h"
+#include "descriptors.h"
+
+enum { PROCESSES = GB_CLOSERS + 1 };
+
+struct world {
+    uv_loop_t loop;
+    struct gb_closer *closer;
+    struct gb_users users;
+    struct gb_user *a, *b;
+    pid_t processes[PROCESSES];
+    size_t open; /* descriptors, when nothing is pending */
+};
+
+/* Those that the closer has started; the sweeper came last. */
+static void find_processes(struct world *world)
+{
+    char path[64];
+    FILE *file;
+    int pid;
+    unsigned count = 0;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fscanf(file, "%d", &pid) == 1 && count < PROCESSES)
+        world->processes[count++] = pid;
+    fclose(file);
+    assert_int_equal(count, PROCESSES);
+}
+
+static void begin(struct world *world)
+{
+    struct gb_error error;
+
+    memset(world, 0, sizeof(*world));
+    assert_int_equal(gb_closer_new(&world->closer, &error), 0);
+    find_processes(world);
+    assert_int_equal(uv_loop_init(&world->loop), 0);
+    assert_int_equal(gb_closer_start(world->closer, &world->loop), 0);
+    gb_users_init(&world->users);
+    world->a = gb_user_get(&world->users, 1);
+    world->b = gb_user_get(&world->users, 2);
+    world->open = open_fds();
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void end(struct world *world)
+{
+    gb_closer_stop(world->closer);
+    uv_walk(&world->loop, close_handle, NULL);
+    uv_run(&world->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+    gb_closer_end(world->closer);
+    gb_user_unref(world->a);
+    gb_user_unref(world->b);
+    gb_users_end(&world->users);
+}
+
+static void signal_closers(const struct world *world, int number)
+{
+    for (unsigned i = 0; i < GB_CLOSERS; i++) {
+        siginfo_t info;
+
+        kill(world->processes[i], number);
+        if (number == SIGSTOP)
+            waitid(P_PID, (id_t)world->processes[i], &info, WSTOPPED);
+    }
+}
+
+/* A descriptor that is not closed on the spot. */
+static int socket_fd(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void run_until_closed(struct world *world)
+{
+    while (world->a->held_fds + world->b->held_fds > 0)
+        uv_run(&world->loop, UV_RUN_ONCE);
+}
+
+static void closes_what_it_is_handed(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    for (unsigned i = 0; i < 300; i++)
+        gb_close_foreign(world.closer, i % 2 ? world.a : world.b, socket_fd());
+    assert_int_equal(world.a->held_fds + world.b->held_fds, 300);
+    run_until_closed(&world);
+    assert_int_equal(open_fds(), world.open);
+    gb_close_foreign(world.closer, NULL, socket_fd());
+    gb_closer_stop(world.closer);
+    assert_int_equal(open_fds(), world.open);
+    end(&world);
+}
+
+static void memory_is_closed_on_the_spot(void **state)
+{
+    struct world world;
+    int fd;
+
+    (void)state;
+    begin(&world);
+    signal_closers(&world, SIGSTOP);
+    gb_close_foreign(world.closer, world.a, marked_fd(1 << 30)); /* none of it is there */
+    assert_int_equal(world.a->held_fds, 0);
+    assert_int_equal(open_fds(), world.open);
+    fd = marked_fd(4 << 20);
+    assert_int_equal(fallocate(fd, 0, 0, 4 << 20), 0);
+    gb_close_foreign(world.closer, world.a, fd); /* freeing that may take its time */
+    assert_int_equal(world.a->held_fds, 1);
+    signal_closers(&world, SIGCONT);
+    run_until_closed(&world);
+    assert_int_equal(open_fds(), world.open);
+    end(&world);
+}
+
+/* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another user's go
+   through the process that is left. */
+static void a_user_has_one_at_a_time(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    signal_closers(&world, SIGSTOP);
+    for (unsigned i = 0; i < 40; i++)
+        gb_close_foreign(world.closer, world.a, socket_fd());
+    assert_int_equal(world.a->held_fds, 40);
+    assert_int_equal(world.a->received.count, 39);
+    assert_true(world.a->received.in_hand);
+    assert_false(gb_closer_is_behind(world.a, 40));
+    assert_true(gb_closer_is_behind(world.a, 39));
+    assert_false(gb_closer_is_behind(world.b, 1));
+    for (unsigned i = 0; i < 5; i++)
+        gb_close_foreign(world.closer, world.b, socket_fd());
+    assert_true(world.b->received.in_hand);
+    assert_int_equal(world.b->received.count, 4);
+    signal_closers(&world, SIGCONT);
+    run_until_closed(&world);
+    assert_int_equal(open_fds(), world.open);
+    end(&world);
+}
+
+/* More users than processes: those that come later wait, and nobody's is lost. */
+static void more_users_than_processes(void **state)
+{
+    struct gb_user *many[3 * GB_CLOSERS];
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    signal_closers(&world, SIGSTOP);
+    for (unsigned i = 0; i < 3 * GB_CLOSERS; i++) {
+        many[i] = gb_user_get(&world.users, 100 + i);
+        gb_close_foreign(world.closer, many[i], socket_fd());
+        assert_int_equal(many[i]->received.in_hand, i < GB_CLOSERS);
+        gb_user_unref(many[i]); /* the closer knows it for as long as it must */
+    }
+    assert_int_equal(open_fds(), world.open + 3 * GB_CLOSERS);
+    signal_closers(&world, SIGCONT);
+    while (world.users.table.count > 2)
+        uv_run(&world.loop, UV_RUN_ONCE);
+    assert_int_equal(open_fds(), world.open);
+    end(&world);
+}
+
+static int send_fd(int to, int fd, int flags)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    char byte = 'x';
+    struct iovec vector = {&byte, 1};
+    struct msghdr header = {.msg_iov = &vector,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control)};
+
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&control.align), &fd, sizeof(int));
+    return sendmsg(to, &header, flags) == 1 ? 0 : -1;
+}
+
+/* As for a session: else a byte out of band is no part of what is received. */
+static void inline_urgent(int fd)
+{
+    int on = 1;
+
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)), 0);
+}
+
+/* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors do. */
+static void connections(void **state)
+{
+    static char bytes[65536];
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    signal_closers(&world, SIGSTOP);
+    for (unsigned how = 0; how < 4; how++) {
+        int ends[2], other = socket_fd();
+        bool brings = how >= 2;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        for (unsigned i = 0; how > 0 && i < 10; i++)
+            assert_int_equal(send(ends[1], bytes, 4096, 0), 4096);
+        if (brings)
+            assert_int_equal(send_fd(ends[1], other, how == 3 ? MSG_OOB : 0), 0);
+        close(other);
+        inline_urgent(ends[0]);
+        /* Receiving stops before a byte that was out of band. */
+        assert_int_equal(gb_brings_descriptors(ends[0], bytes, sizeof(bytes)), how == 2);
+        gb_close_connection(world.closer, world.a, ends[0]);
+        assert_int_equal(world.a->held_fds, brings);
+        assert_int_equal(recv(ends[1], bytes, 1, MSG_DONTWAIT), 0);
+        close(ends[1]);
+        signal_closers(&world, SIGCONT);
+        run_until_closed(&world);
+        signal_closers(&world, SIGSTOP);
+    }
+    signal_closers(&world, SIGCONT);
+    assert_int_equal(open_fds(), world.open);
+    end(&world);
+}
+
+/* What is stuck when the daemon ends holds nobody up, and its users are forgotten. */
+static void stuck_at_the_end(void **state)
+{
+    struct world world;
+
+    (void)state;
+    begin(&world);
+    signal_closers(&world, SIGSTOP);
+    for (unsigned i = 0; i < 5; i++) {
+        gb_close_foreign(world.closer, world.a, socket_fd());
+        gb_close_foreign(world.closer, NULL, socket_fd());
+    }
+    gb_closer_stop(world.closer);
+    assert_int_equal(world.a->held_fds, 0);
+    end(&world);
+    assert_true(open_fds() < world.open + 10); /* they are closed when we have ended, but nothing else stays */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closes_what_it_is_handed), cmocka_unit_test(memory_is_closed_on_the_spot),
+        cmocka_unit_test(a_user_has_one_at_a_time), cmocka_unit_test(more_users_than_processes),
+        cmocka_unit_test(connections),              cmocka_unit_test(stuck_at_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
