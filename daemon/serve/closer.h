@@ -28,7 +28,8 @@
 
 struct gb_closer;
 
-/* Forks: call it before there are threads. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+/* Forks: call it before there are threads. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. *closer is NULL under
+   valgrind, which knows no such processes. */
 int gb_closer_new(struct gb_closer **closer, struct gb_error *error);
 /* From here on it has a loop to hear from the processes on. */
 int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop);

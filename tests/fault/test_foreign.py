@@ -11,8 +11,6 @@ import pathlib
 import resource
 import signal
 import socket
-import subprocess
-import threading
 import time
 
 import pytest
@@ -69,7 +67,7 @@ class Good:
             assert time.monotonic() < end, "it does not come to that"
             time.sleep(0.001)
         self.call()
-        assert self.worst < WORST_S, self.worst
+        return self.worst
 
 
 @contextlib.contextmanager
@@ -135,6 +133,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
+# RELIABILITY.md: Hostile clients
 def test_closed_elsewhere(daemon, trap, path):
     good, bad = Good(daemon), socket.socket(socket.AF_UNIX)
     bad.connect(daemon.path)
@@ -150,16 +149,18 @@ def test_closed_elsewhere(daemon, trap, path):
         with contextlib.suppress(ConnectionResetError):
             bad.recv(65536)  # an answer, or the end
         bad.close()
-    good.call_until(lambda: good.peer.call("stats")["sessions"] == 1)
+    assert good.call_until(lambda: good.peer.call("stats")["sessions"] == 1) < WORST_S
 
 
+# RELIABILITY.md: Hostile clients
 def test_held_until_the_line_is_late(daemon_factory, trap):
     daemon = daemon_factory("--limit", "half_line_ms=200")
     good, bad = Good(daemon), daemon.connect()
     give(bad.socket, b"{ ", trap())
-    good.call_until(lambda: good.peer.call("stats")["sessions"] == 1)
+    assert good.call_until(lambda: good.peer.call("stats")["sessions"] == 1) < WORST_S
 
 
+# RELIABILITY.md: Hostile clients
 def test_held_by_a_request_that_waits(daemon_factory, trap):
     """It waits for space with what it brought, and goes with its session."""
     daemon = daemon_factory(device="host:4M")
@@ -170,10 +171,12 @@ def test_held_by_a_request_that_waits(daemon_factory, trap):
     bad.wait_until_read()
     good.call()
     bad.close()
-    good.call_until(lambda: good.peer.call("stats")["sessions"] == 1)
+    worst = good.call_until(lambda: good.peer.call("stats")["sessions"] == 1)
     good.peer.call("abort", lease=lease["lease"])
+    assert worst < WORST_S
 
 
+# RELIABILITY.md: Hostile clients
 def test_turned_away(daemon_factory, trap):
     daemon = daemon_factory("--limit", "sessions=1")
     good = Good(daemon)
@@ -185,9 +188,10 @@ def test_turned_away(daemon_factory, trap):
             send(bad, b"{", [one.fileno()])
             one.drop()
             bad.close()
-    good.call_until(lambda: daemon.stderr().count("session turned away") >= 5)
+    assert good.call_until(lambda: daemon.stderr().count("session turned away") >= 5) < WORST_S
 
 
+# RELIABILITY.md: Hostile clients
 def test_it_stops_in_time(daemon_factory, trap):
     """Also with connections that nobody has accepted."""
     daemon = daemon_factory()
@@ -206,6 +210,7 @@ def test_it_stops_in_time(daemon_factory, trap):
     assert daemon.process.wait(WORST_S) == 0
 
 
+# RELIABILITY.md: Hostile clients
 def test_killed_in_the_middle(daemon_factory, directory, file_system):
     """A close that cannot be ended keeps neither connections nor the lock of a daemon that was killed."""
     daemon = daemon_factory()
@@ -227,6 +232,7 @@ def test_killed_in_the_middle(daemon_factory, directory, file_system):
         again.stop()
     finally:
         again.kill()
+    assert again.process.returncode == 0
 
 
 # ---- among users --------------------------------------------------------------------------------
@@ -242,6 +248,7 @@ def in_the_daemon(daemon, target):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Hostile clients
 def test_stuck_closes_are_their_senders(daemon_factory, file_system):
     """Past held_fds he is refused. What another user sent is closed meanwhile."""
     daemon = daemon_factory("--limit", "held_fds=40")
@@ -270,7 +277,8 @@ def test_stuck_closes_are_their_senders(daemon_factory, file_system):
     good.call_until(lambda: in_the_daemon(daemon, file_system.directory) == 0)
     with daemon.connect_as(1001, 1001) as bad:
         give(bad.socket, request("nope", 1), Lingering())
-        assert bad.recv_message()["error"]["data"]["kind"] == "method"
+        answer = bad.recv_message()
+    assert answer["error"]["data"]["kind"] == "method"
 
 
 def attack(path, until, uid):
@@ -292,6 +300,7 @@ def attack(path, until, uid):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Hostile clients
 def test_killed_while_several_attack(directory, file_system):
     """A supervised daemon of few descriptors: a good client is served, also after each kill."""
     os.chmod(directory, 0o777)
@@ -329,8 +338,6 @@ def test_killed_while_several_attack(directory, file_system):
             worst = max(worst, time.monotonic() - begun)
             rounds += 1
             time.sleep(0.05)
-        assert worst < WORST_S and rounds >= 5, (worst, rounds)
-        print(f"worst {worst * 1e3:.0f} ms of {rounds}")
     finally:
         for pid in attackers:
             os.kill(pid, signal.SIGKILL)
@@ -339,6 +346,8 @@ def test_killed_while_several_attack(directory, file_system):
         daemon.process.terminate()
         daemon.process.wait(DEADLINE)
         daemon.kill()
+    print(f"worst {worst * 1e3:.0f} ms of {rounds}")
+    assert worst < WORST_S and rounds >= 5, (worst, rounds)
 
 
 # ---- the supervisor -----------------------------------------------------------------------------
@@ -354,13 +363,15 @@ def unix_names(pid):
     return sorted(row.split()[7] for row in rows if len(row.split()) > 7 and row.split()[6] in inodes)
 
 
+# RELIABILITY.md: Hostile clients
 def test_nobody_can_send_to_a_supervisor(directory):
     daemon = Daemon(directory, ["--supervise"])
     try:
         with daemon.connect() as peer:
             served(peer)
-        assert set(unix_names(daemon.pid)) == {daemon.path}
+        names = set(unix_names(daemon.pid))
     finally:
         daemon.process.terminate()
         daemon.process.wait(DEADLINE)
         daemon.kill()
+    assert names == {daemon.path}

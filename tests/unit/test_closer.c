@@ -106,7 +106,7 @@ static void run_until_closed(struct world *world)
         uv_run(&world->loop, UV_RUN_ONCE);
 }
 
-static void closes_what_it_is_handed(void **state)
+static void test_closes_what_it_is_handed(void **state)
 {
     struct world world;
 
@@ -123,7 +123,7 @@ static void closes_what_it_is_handed(void **state)
     end(&world);
 }
 
-static void memory_is_closed_on_the_spot(void **state)
+static void test_memory_is_closed_on_the_spot(void **state)
 {
     struct world world;
     int fd;
@@ -146,7 +146,8 @@ static void memory_is_closed_on_the_spot(void **state)
 
 /* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another user's go
    through the process that is left. */
-static void a_user_has_one_at_a_time(void **state)
+/* RELIABILITY.md: Hostile clients */
+static void test_a_user_has_one_at_a_time(void **state)
 {
     struct world world;
 
@@ -172,7 +173,7 @@ static void a_user_has_one_at_a_time(void **state)
 }
 
 /* More users than processes: those that come later wait, and nobody's is lost. */
-static void more_users_than_processes(void **state)
+static void test_more_users_than_processes(void **state)
 {
     struct gb_user *many[3 * GB_CLOSERS];
     struct world world;
@@ -223,7 +224,8 @@ static void inline_urgent(int fd)
 }
 
 /* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors do. */
-static void connections(void **state)
+/* RELIABILITY.md: Hostile clients */
+static void test_connections(void **state)
 {
     static char bytes[65536];
     struct world world;
@@ -258,7 +260,7 @@ static void connections(void **state)
 }
 
 /* What is stuck when the daemon ends holds nobody up, and its users are forgotten. */
-static void stuck_at_the_end(void **state)
+static void test_stuck_at_the_end(void **state)
 {
     struct world world;
 
@@ -278,9 +280,9 @@ static void stuck_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closes_what_it_is_handed), cmocka_unit_test(memory_is_closed_on_the_spot),
-        cmocka_unit_test(a_user_has_one_at_a_time), cmocka_unit_test(more_users_than_processes),
-        cmocka_unit_test(connections),              cmocka_unit_test(stuck_at_the_end),
+        cmocka_unit_test(test_closes_what_it_is_handed), cmocka_unit_test(test_memory_is_closed_on_the_spot),
+        cmocka_unit_test(test_a_user_has_one_at_a_time), cmocka_unit_test(test_more_users_than_processes),
+        cmocka_unit_test(test_connections),              cmocka_unit_test(test_stuck_at_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
