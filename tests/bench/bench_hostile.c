@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -305,6 +306,70 @@ static void hit_and_run(void)
     }
 }
 
+/* A TCP socket with data that nobody takes, whose last close lasts a second. *peer: its other end. */
+static int lingering(int listener, const struct sockaddr_in *address, int *peer)
+{
+    static const char data[65536];
+    struct linger linger = {1, 1};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+        die("cannot connect to myself");
+    *peer = accept(listener, NULL, NULL);
+    while (send(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
+        ;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+    return fd;
+}
+
+static void send_fd(int to, const char *text, size_t length, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec vector = {(void *)(uintptr_t)text, length};
+    struct msghdr header = {.msg_iov = &vector,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control)};
+
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&control.align), &fd, sizeof(int));
+    sendmsg(to, &header, MSG_NOSIGNAL);
+}
+
+/* Sockets that linger, the daemon's alone before it can close them: each is one that a method takes not, or
+   one of a connection that ends. */
+static void lingers(void)
+{
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"none\",\"fds\":1}\n";
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+    char answer[4096];
+
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    if (bind(listener, (struct sockaddr *)&address, length) < 0 || listen(listener, 16) < 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &length) < 0)
+        die("cannot listen");
+    for (unsigned i = 0;; i++) {
+        int peer, fd = lingering(listener, &address, &peer), to = join();
+
+        if (to >= 0) {
+            fcntl(to, F_SETFL, 0);
+            send_fd(to, line, 1, fd);
+        }
+        close(fd);
+        if (to >= 0 && i % 2 && send(to, line + 1, sizeof(line) - 2, MSG_NOSIGNAL) > 0)
+            recv(to, answer, sizeof(answer), 0);
+        close(to);
+        close(peer);
+    }
+}
+
 /* Sixteen descriptors of the wrong kind with each message. */
 static void descriptors(void)
 {
@@ -478,6 +543,7 @@ static const struct attack {
     {"connects", connects, 1},
     {"hit_and_run", hit_and_run, 1},
     {"descriptors", descriptors, 1},
+    {"lingers", lingers, 1},
     {"watches", watches, 1},
     {"waits", waits, 1},
     {"leases", leases, 1},

@@ -25,7 +25,7 @@ MIB = 1 << 20
 BENCH = BUILD / "tests" / "bench" / "bench_hostile"
 SANITIZED = BUILD.name in ("asan", "tsan")
 ATTACKS = ["requests", "lists", "leases_asked", "opens", "garbage", "deep", "wide", "columns",
-           "no_reader", "slowloris", "connects", "hit_and_run", "descriptors", "watches", "waits",
+           "no_reader", "slowloris", "connects", "hit_and_run", "descriptors", "lingers", "watches", "waits",
            "leases", "flood"]
 
 
