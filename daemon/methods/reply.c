@@ -14,9 +14,19 @@ static bool noted(const struct gb_segments *segments, const struct gb_segment *s
     return false;
 }
 
+/* A descriptor to send. A writer's is opened anew where that can be: flags that it sets (O_APPEND) would
+   be those of the daemon's own descriptor, too, by which content is brought back. */
 static int segment_fd(const struct gb_segment *segment, enum gb_access access)
 {
-    return access == GB_ACCESS_WRITE ? segment->memory.write_fd : segment->memory.read_fd;
+    const struct gb_memory *memory = &segment->memory;
+    char path[48];
+
+    if (access == GB_ACCESS_WRITE && memory->kind == GB_HANDLE_MEMFD) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", memory->write_fd);
+        return open(path, O_RDWR | O_CLOEXEC);
+    }
+    return fcntl(access == GB_ACCESS_WRITE ? memory->write_fd : memory->read_fd, F_DUPFD_CLOEXEC,
+                 3);
 }
 
 /* How many there may be is the operating system's limit, not one of ours. */
@@ -38,7 +48,7 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access had, enum gb_access access)
 {
     bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
-    int fd = by_fd ? fcntl(segment_fd(segment, access), F_DUPFD_CLOEXEC, 3) : -1;
+    int fd = by_fd ? segment_fd(segment, access) : -1;
 
     if (by_fd && fd < 0)
         return no_descriptor(call, errno);

@@ -1,5 +1,6 @@
 """Tiers below a device: what leaves it comes back as it was, and nothing is lost that need not be."""
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -436,6 +437,21 @@ def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
     assert tiered.tier_of("a") == "disk"
     tiered.check("a")
     assert tiered.tier_of("a") == test_device.TIER
+
+
+@pytest.mark.host_only("GPU memory has no flags")
+def test_a_writers_flags_are_its_own(start):
+    """O_APPEND where its creator writes does not reach the daemon, which writes when content comes back."""
+    tiered = start(host=None)
+    peer = tiered.peer
+    lease = peer.create("a", bytes_layout(SIZE), b"a" * SIZE)["lease"]
+    for segment in peer.segments.values():
+        flags = fcntl.fcntl(segment.fd, fcntl.F_GETFL)
+        fcntl.fcntl(segment.fd, fcntl.F_SETFL, flags | os.O_APPEND)
+    peer.call("seal", lease=lease, release=True)
+    peer.call("spill", name="a")
+    opened = peer.open_object("a")
+    assert opened.read() == b"a" * SIZE
 
 
 # ---- when they fail ----------------------------------------------------------------------------

@@ -274,15 +274,19 @@ static void test_stuck_at_the_end(void **state)
     gb_closer_stop(world.closer);
     assert_int_equal(world.a->held_fds, 0);
     end(&world);
-    assert_true(open_fds() < world.open + 10); /* they are closed when we have ended, but nothing else stays */
+    assert_true(open_fds() <
+                world.open + 10); /* they are closed when we have ended, but nothing else stays */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closes_what_it_is_handed), cmocka_unit_test(test_memory_is_closed_on_the_spot),
-        cmocka_unit_test(test_a_user_has_one_at_a_time), cmocka_unit_test(test_more_users_than_processes),
-        cmocka_unit_test(test_connections),              cmocka_unit_test(test_stuck_at_the_end),
+        cmocka_unit_test(test_closes_what_it_is_handed),
+        cmocka_unit_test(test_memory_is_closed_on_the_spot),
+        cmocka_unit_test(test_a_user_has_one_at_a_time),
+        cmocka_unit_test(test_more_users_than_processes),
+        cmocka_unit_test(test_connections),
+        cmocka_unit_test(test_stuck_at_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
