@@ -146,6 +146,15 @@ class Daemon:
             count[kind] += 1
         return count
 
+    def comes_to(self, condition):
+        """Whether condition(fds) holds before long: what peers have sent is closed by other processes."""
+        end = time.monotonic() + DEADLINE
+        while not condition(self.fds()):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.001)
+        return True
+
     def _baseline(self):
         with Peer(self.path) as peer:
             peer.call("stats")

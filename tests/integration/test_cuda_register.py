@@ -61,7 +61,7 @@ def test_it_is_adopted(daemon, peer, gpu, memory):
     before = daemon.fds()["memory"]
     result = peer.call("register", fds=[fd], name="r", layout=layout(), handles=[fd_handle()])
     assert set(result) == {"version"}
-    assert daemon.fds()["memory"] == before + 1
+    assert daemon.comes_to(lambda fds: fds["memory"] == before + 1)
     peer.close()
     opened = daemon.connect().open_object("r")
     assert opened.read()[:8] == b"on a GPU"
@@ -105,7 +105,7 @@ def test_its_segment_is_the_drivers_again(daemon, peer, gpu, memory):
         opened.release()
         reader.unmap()
         peer.wait_until_given_back()
-        assert daemon.fds()["memory"] == before
+        assert daemon.comes_to(lambda fds: fds["memory"] == before)
 
 
 def test_the_budget_holds_for_it(peer, gpu, memory):
@@ -136,7 +136,7 @@ def refused_fd(daemon, peer, gpu, fd, handle=None, words=(), **params):
     for word in words:
         assert word in error.message, error.message
     assert peer.names() == []
-    assert daemon.fds() == before and gpu.used() == used
+    assert daemon.comes_to(lambda fds: fds == before) and gpu.used() == used
     return error
 
 
@@ -183,7 +183,7 @@ def test_one_of_several_is_bad(daemon, peer, gpu, memory):
     error = peer.error("invalid", "register", fds=[good, bad], name="r", layout=layout(),
                        handles=[fd_handle(), fd_handle(fd=1)])
     assert error.message.startswith("params.handles[1]"), error.message
-    assert daemon.fds() == before
+    assert daemon.comes_to(lambda fds: fds == before)
 
 
 def test_a_memfd_is_not_for_a_gpu(daemon, peer, gpu):
