@@ -109,7 +109,7 @@ programs = $(patsubst %.c,$(B)/%,$(1))
 
 PROTO_SOURCES := $(wildcard proto/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
-LIB_SOURCES := $(wildcard client/lib/*.c)
+LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
@@ -129,7 +129,7 @@ SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL
 	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
-HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h examples/*.h tests/*/*.h)
+HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 

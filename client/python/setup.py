@@ -19,7 +19,7 @@ def sources(*directories):
     return [
         os.path.relpath(path, HERE)
         for directory in directories
-        for path in sorted(directory.glob("*.c"))
+        for path in sorted(directory.rglob("*.c"))
     ]
 
 

@@ -24,7 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "client/lib/internal.h"
+#include "client/lib/session/connect.h"
 #include "demand.h"
 #include "reply_stage.h"
 #include "reply_steps.h"
@@ -401,7 +401,7 @@ static void make_client(bool resumes)
 
     DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     stage.socket = ends[1];
-    stage.client = gb_client_new(ends[0]);
+    stage.client = gb_connect_over(ends[0]);
     DEMAND(stage.client);
     strcpy(stage.client->instance, "f0");
     stage.client->path = strdup(socket_path);

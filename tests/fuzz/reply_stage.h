@@ -2,7 +2,7 @@
  * The stage of fuzz_reply.c: the daemon that says what the program tells it to, and all that the
  * library could wait by, so that while it waits the daemon takes its next steps. Include it in one
  * file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the place
- * of client/lib/flusher.c.
+ * of client/lib/wire/flusher.c.
  */
 #ifndef GB_FUZZ_REPLY_STAGE_H
 #define GB_FUZZ_REPLY_STAGE_H
@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "client/lib/internal.h"
+#include "client/lib/wire/flusher.h"
 #include "demand.h"
 #include "tests/unit/is_json.h"
 
@@ -350,7 +350,7 @@ void __wrap_free(void *pointer)
         __real_free(pointer);
 }
 
-/* In the place of client/lib/flusher.c. */
+/* In the place of client/lib/wire/flusher.c. */
 bool gb_flusher_engage(struct gpubuf_client *client)
 {
     (void)client;

@@ -24,8 +24,8 @@
 #include <node_api.h>
 #include <uv.h>
 
-#include "client/lib/hold.h"
-#include "client/lib/pinned.h"
+#include "client/lib/objects/hold.h"
+#include "client/lib/objects/pinned.h"
 #include "gpubuf.h"
 
 #define GB_RECORDS 256      /* completions handed over in one call */

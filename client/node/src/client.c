@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "addon.h"
-#include "client/lib/gather.h"
+#include "client/lib/wire/gather.h"
 
 struct connecting {
     struct gb_addon *addon;

@@ -1,0 +1,12 @@
+/* Monotonic time, and what is left of it. No state; any thread. */
+#ifndef GB_LIB_CLOCK_H
+#define GB_LIB_CLOCK_H
+
+#include <stdint.h>
+
+int64_t gb_now_us(void);
+int64_t gb_now_ms(void);
+/* What is left until `deadline` (-1: never), for poll. */
+int gb_left_ms(int64_t deadline);
+
+#endif

@@ -1,0 +1,465 @@
+#include "client/lib/memory/cache.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_COUNT_MAX 256u
+#define MAPPING_BUCKETS 256u /* a process maps few segments; chains only get longer past that */
+#define IMPORT_BUCKETS_MIN 16u
+
+/* ---- mappings: one set for the process --------------------------------------------------- */
+
+struct gb_mapping {
+    struct gb_mapping *chain;
+    char instance[GB_INSTANCE_BYTES];
+    uint64_t segment;
+    struct gb_memory_identity identity;
+    struct gb_imported memory;
+    size_t references; /* imports that have it */
+    bool making;       /* by a thread that calls the driver, without the lock */
+};
+
+/* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of its
+   own. */
+static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cache_made = PTHREAD_COND_INITIALIZER;
+static struct gb_mapping *cache_buckets[MAPPING_BUCKETS];
+
+void *gb_mapping_address(const struct gb_mapping *mapping)
+{
+    return mapping->memory.address;
+}
+
+uint64_t gb_mapping_bytes(const struct gb_mapping *mapping)
+{
+    return mapping->memory.bytes;
+}
+
+struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping)
+{
+    return mapping->memory.gpu;
+}
+
+int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
+                     uint64_t bytes, struct gb_error *error)
+{
+    return gb_import_write(&mapping->memory, offset, from, bytes, error);
+}
+
+static size_t hash_segment(uint64_t segment)
+{
+    uint64_t hash = segment * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(hash >> 32);
+}
+
+static struct gb_mapping *cache_find(const char *instance, uint64_t segment, bool writable)
+{
+    struct gb_mapping *mapping = cache_buckets[hash_segment(segment) % MAPPING_BUCKETS];
+    while (mapping && (mapping->segment != segment || mapping->memory.writable != writable ||
+                       strcmp(mapping->instance, instance) != 0))
+        mapping = mapping->chain;
+    return mapping;
+}
+
+static bool is_on_gpu(const struct gb_segment_info *segment)
+{
+    return segment->handle.kind != GB_HANDLE_MEMFD;
+}
+
+/* The mapping that serves a segment. On a GPU a process that writes reads by the same pointer. */
+static struct gb_mapping *cache_find_for(const char *instance,
+                                         const struct gb_segment_info *segment)
+{
+    struct gb_mapping *mapping = NULL;
+    if (is_on_gpu(segment) && !segment->writable)
+        mapping = cache_find(instance, segment->id, true);
+    return mapping ? mapping : cache_find(instance, segment->id, segment->writable);
+}
+
+static void cache_remove(struct gb_mapping *mapping)
+{
+    struct gb_mapping **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
+    while (*link != mapping)
+        link = &(*link)->chain;
+    *link = mapping->chain;
+}
+
+static struct gb_mapping *cache_add(const char *instance, const struct gb_segment_info *segment,
+                                    int fd, const struct gb_memory_identity *identity,
+                                    struct gb_error *error)
+{
+    struct gb_mapping *mapping = calloc(1, sizeof(*mapping));
+    if (!mapping) {
+        gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    strncpy(mapping->instance, instance, sizeof(mapping->instance) - 1);
+    mapping->segment = segment->id;
+    mapping->identity = *identity;
+    mapping->memory.writable = segment->writable;
+    struct gb_mapping **bucket = &cache_buckets[hash_segment(segment->id) % MAPPING_BUCKETS];
+    mapping->chain = *bucket;
+    *bucket = mapping;
+
+    struct gb_imported memory;
+    mapping->making = is_on_gpu(segment);
+    if (mapping->making)
+        pthread_mutex_unlock(&cache_lock);
+    int r = gb_import_map(segment, fd, &memory, error);
+    if (mapping->making)
+        pthread_mutex_lock(&cache_lock);
+    if (r == 0)
+        mapping->memory = memory;
+    else
+        cache_remove(mapping);
+    if (mapping->making)
+        pthread_cond_broadcast(&cache_made);
+    mapping->making = false;
+    if (r < 0) {
+        free(mapping);
+        return NULL;
+    }
+    return mapping;
+}
+
+/* Adds a reference to the mapping of a segment, which is made if the process has none. */
+static int mapping_acquire(const char *instance, const struct gb_segment_info *segment, int fd,
+                           struct gb_mapping **out, struct gb_error *error)
+{
+    struct gb_memory_identity identity = {0, 0};
+    int r = gb_import_identify(segment, fd, &identity, error);
+    if (r < 0)
+        return r;
+
+    struct gb_mapping *mapping;
+    pthread_mutex_lock(&cache_lock);
+    while ((mapping = cache_find_for(instance, segment)) && mapping->making)
+        pthread_cond_wait(&cache_made, &cache_lock);
+    if (!mapping) {
+        struct gb_error failure = {.code = GPUBUF_E_NO_MEMORY};
+        mapping = cache_add(instance, segment, fd, &identity, &failure);
+        if (!mapping) {
+            r = failure.code;
+            if (error)
+                *error = failure;
+        }
+    } else if (mapping->identity.device != identity.device ||
+               mapping->identity.file != identity.file || mapping->memory.bytes != segment->bytes) {
+        r = gb_fail(error, GPUBUF_E_PROTOCOL,
+                    "segment %" PRIu64 " is not the one that has that number already", segment->id);
+        mapping = NULL;
+    }
+    if (mapping) {
+        mapping->references++;
+        *out = mapping;
+    }
+    pthread_mutex_unlock(&cache_lock);
+    return r;
+}
+
+static void mapping_release(struct gb_mapping *mapping)
+{
+    if (!mapping)
+        return;
+    pthread_mutex_lock(&cache_lock);
+    bool last = --mapping->references == 0;
+    if (last)
+        cache_remove(mapping);
+    pthread_mutex_unlock(&cache_lock);
+    if (last) {
+        gb_import_unmap(&mapping->memory);
+        free(mapping);
+    }
+}
+
+void gb_cache_before_fork(void)
+{
+    pthread_mutex_lock(&cache_lock);
+}
+
+void gb_cache_after_fork(void)
+{
+    pthread_mutex_unlock(&cache_lock);
+}
+
+/* ---- imports: one set for a session ------------------------------------------------------ */
+
+static uint64_t import_bytes(const struct gb_import *import)
+{
+    uint64_t bytes = 0;
+    for (int access = 0; access < 2; access++) {
+        if (import->mappings[access])
+            bytes += import->mappings[access]->memory.bytes;
+    }
+    return bytes;
+}
+
+static void idle_add(struct gb_imports *imports, struct gb_import *import)
+{
+    import->idle = true;
+    import->newer = NULL;
+    import->older = imports->newest;
+    if (imports->newest)
+        imports->newest->newer = import;
+    else
+        imports->oldest = import;
+    imports->newest = import;
+    imports->idle_count++;
+    imports->idle_retired += import->retired;
+    imports->idle_bytes += import_bytes(import);
+}
+
+static void idle_remove(struct gb_imports *imports, struct gb_import *import)
+{
+    if (import->newer)
+        import->newer->older = import->older;
+    else
+        imports->newest = import->older;
+    if (import->older)
+        import->older->newer = import->newer;
+    else
+        imports->oldest = import->newer;
+    import->idle = false;
+    import->newer = import->older = NULL;
+    imports->idle_count--;
+    imports->idle_retired -= import->retired;
+    imports->idle_bytes -= import_bytes(import);
+}
+
+static void import_free(struct gb_import *import)
+{
+    mapping_release(import->mappings[0]);
+    mapping_release(import->mappings[1]);
+    free(import);
+}
+
+static struct gb_import **find_link(const struct gb_imports *imports, uint64_t segment)
+{
+    struct gb_import **link = &imports->buckets[hash_segment(segment) % imports->bucket_count];
+    while (*link && (*link)->segment != segment)
+        link = &(*link)->chain;
+    return link;
+}
+
+struct gb_import *gb_imports_find(const struct gb_imports *imports, uint64_t segment)
+{
+    return imports->bucket_count ? *find_link(imports, segment) : NULL;
+}
+
+static int grow_buckets(struct gb_imports *imports, size_t wanted)
+{
+    if (wanted <= imports->bucket_count)
+        return 0;
+    size_t bucket_count = imports->bucket_count ? imports->bucket_count : IMPORT_BUCKETS_MIN;
+    while (bucket_count < wanted)
+        bucket_count *= 2;
+    struct gb_import **buckets = calloc(bucket_count, sizeof(struct gb_import *));
+    if (!buckets)
+        return GPUBUF_E_NO_MEMORY;
+
+    for (size_t i = 0; i < imports->bucket_count; i++) {
+        struct gb_import *import = imports->buckets[i];
+        while (import) {
+            struct gb_import *next = import->chain;
+            struct gb_import **bucket = &buckets[hash_segment(import->segment) % bucket_count];
+            import->chain = *bucket;
+            *bucket = import;
+            import = next;
+        }
+    }
+    free(imports->buckets);
+    imports->buckets = buckets;
+    imports->bucket_count = bucket_count;
+    return 0;
+}
+
+int gb_imports_reserve(struct gb_imports *imports, size_t more)
+{
+    size_t wanted = imports->count + imports->unmap_count + more;
+    if (wanted > imports->unmap_capacity) {
+        size_t capacity = imports->unmap_capacity ? imports->unmap_capacity : 64;
+        while (capacity < wanted)
+            capacity *= 2;
+        uint64_t *unmap = realloc(imports->unmap, capacity * sizeof(*unmap));
+        if (!unmap)
+            return GPUBUF_E_NO_MEMORY;
+        imports->unmap = unmap;
+        imports->unmap_capacity = capacity;
+    }
+    return grow_buckets(imports, imports->count + 1);
+}
+
+static void push_unmap(struct gb_imports *imports, uint64_t segment)
+{
+    assert(imports->unmap_count < imports->unmap_capacity);
+    imports->unmap[imports->unmap_count++] = segment;
+}
+
+/* Forgets an idle import; the daemon is to be told. */
+static void import_drop(struct gb_imports *imports, struct gb_import *import)
+{
+    assert(import->idle && import->leases == 0);
+    idle_remove(imports, import);
+    *find_link(imports, import->segment) = import->chain;
+    imports->count--;
+    imports->drops++;
+    push_unmap(imports, import->segment);
+    import_free(import);
+}
+
+static struct gb_import *import_add(struct gb_imports *imports, uint64_t segment)
+{
+    if (grow_buckets(imports, imports->count + 1) < 0)
+        return NULL;
+    struct gb_import *import = calloc(1, sizeof(*import));
+    if (!import)
+        return NULL;
+    import->segment = segment;
+    struct gb_import **bucket = &imports->buckets[hash_segment(segment) % imports->bucket_count];
+    import->chain = *bucket;
+    *bucket = import;
+    imports->count++;
+    idle_add(imports, import);
+    return import;
+}
+
+int gb_imports_take(struct gb_imports *imports, const char *instance,
+                    const struct gb_segment_info *segment, int fd, struct gb_error *error)
+{
+    struct gb_import *import = gb_imports_find(imports, segment->id);
+    struct gb_mapping *mapping = NULL;
+    int r = mapping_acquire(instance, segment, fd, &mapping, error);
+    if (r == 0 && !import) {
+        import = import_add(imports, segment->id);
+        if (!import)
+            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    if (r < 0) {
+        mapping_release(mapping);
+        /* What the session has of the segment already stays: the account is one for both accesses,
+           and dropping the import tells of it. */
+        if (!import) {
+            imports->drops++;
+            push_unmap(imports, segment->id);
+        }
+        return r;
+    }
+
+    struct gb_mapping **place = &import->mappings[segment->writable];
+    if (*place) {
+        mapping_release(mapping); /* told twice */
+        return 0;
+    }
+    *place = mapping;
+    if (import->idle)
+        imports->idle_bytes += mapping->memory.bytes;
+    return 0;
+}
+
+void gb_imports_use(struct gb_imports *imports, struct gb_import *import)
+{
+    if (import->leases++ == 0)
+        idle_remove(imports, import);
+}
+
+void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import)
+{
+    assert(import->leases > 0);
+    if (--import->leases > 0)
+        return;
+    if (import->detached)
+        import_free(import);
+    else
+        idle_add(imports, import);
+}
+
+void gb_imports_retire(struct gb_imports *imports, uint64_t segment)
+{
+    struct gb_import *import = gb_imports_find(imports, segment);
+    if (!import || import->retired)
+        return;
+    import->retired = true;
+    if (import->idle)
+        imports->idle_retired++;
+    gb_imports_trim(imports);
+}
+
+static void drop_retired(struct gb_imports *imports)
+{
+    struct gb_import *import = imports->oldest;
+    while (imports->idle_retired > 0) {
+        struct gb_import *newer = import->newer;
+        if (import->retired)
+            import_drop(imports, import);
+        import = newer;
+    }
+}
+
+void gb_imports_trim(struct gb_imports *imports)
+{
+    if (imports->holds > 0)
+        return;
+    drop_retired(imports);
+    while (imports->idle_count > IDLE_COUNT_MAX ||
+           (imports->idle_count > 0 && imports->idle_bytes > imports->idle_bytes_max))
+        import_drop(imports, imports->oldest);
+}
+
+void gb_imports_hold(struct gb_imports *imports)
+{
+    imports->holds++;
+}
+
+void gb_imports_unhold(struct gb_imports *imports)
+{
+    assert(imports->holds > 0);
+    imports->holds--;
+    gb_imports_trim(imports);
+}
+
+void gb_imports_abandon(struct gb_imports *imports)
+{
+    while (imports->oldest)
+        import_drop(imports, imports->oldest);
+    imports->unmap_count = 0;
+}
+
+static void import_resume(struct gb_imports *imports, struct gb_import *import, bool tell)
+{
+    if (import->counted) {
+        import->counted = import->retired = false;
+    } else if (import->idle) {
+        import_drop(imports, import);
+        if (!tell)
+            imports->unmap_count--;
+    } else {
+        *find_link(imports, import->segment) = import->chain;
+        imports->count--;
+        imports->drops++;
+        import->detached = true;
+    }
+}
+
+void gb_imports_resume(struct gb_imports *imports, bool tell)
+{
+    for (size_t i = 0; i < imports->bucket_count; i++) {
+        struct gb_import *import = imports->buckets[i];
+        while (import) {
+            struct gb_import *next = import->chain;
+            import_resume(imports, import, tell);
+            import = next;
+        }
+    }
+}
+
+void gb_imports_end(struct gb_imports *imports)
+{
+    gb_imports_abandon(imports);
+    assert(imports->count == 0);
+    free(imports->buckets);
+    free(imports->unmap);
+    *imports = (struct gb_imports){0};
+}

@@ -1,0 +1,106 @@
+/*
+ * The import cache: which segments are mapped in this process, and which of them a session was told
+ * of.
+ *
+ * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
+ * clients, guarded by a mutex of its own. What a process may write on a GPU it has one mapping of:
+ * who reads there as well is given that one, so that it is the writer's own pointer. An *import* belongs to one session, whose account at the
+ * daemon it mirrors: the daemon sends the handle of a segment once, and counts the segment as
+ * mapped by the session until it is told `unmap`. Imports that no lease uses are idle; they are
+ * kept for later opens within bounds, the least recently used going first.
+ *
+ * The functions on `struct gb_imports` are called with the client's lock held.
+ */
+#ifndef GB_LIB_CACHE_H
+#define GB_LIB_CACHE_H
+
+#include <stddef.h>
+
+#include "client/lib/memory/import.h"
+#include "proto/limits.h"
+
+#define GB_INSTANCE_BYTES 64 /* of an instance's hex string, NUL included */
+
+struct gb_mapping; /* one segment, mapped in this process with one access */
+
+void *gb_mapping_address(const struct gb_mapping *mapping);
+uint64_t gb_mapping_bytes(const struct gb_mapping *mapping);
+/* NULL: it is host memory. */
+struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping);
+/* See gb_import_write. Needs no lock as long as a lease uses the import. */
+int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
+                     uint64_t bytes, struct gb_error *error);
+
+struct gb_import {
+    struct gb_import *chain;         /* in its bucket */
+    struct gb_import *newer, *older; /* among the idle ones */
+    uint64_t segment;
+    struct gb_mapping *mappings[2]; /* for reading, for writing; each may be NULL */
+    size_t leases;                  /* how many use it */
+    bool retired;                   /* the daemon wants it back: drop it when idle */
+    bool idle;
+    bool counted;  /* while resuming: by the daemon, for this session */
+    bool detached; /* of a session that is over: in no table, and freed with its last use */
+};
+
+struct gb_imports {
+    struct gb_import **buckets;
+    size_t bucket_count, count;
+    struct gb_import *newest, *oldest; /* the idle ones */
+    size_t idle_count;
+    uint64_t idle_bytes, idle_bytes_max;
+    size_t idle_retired; /* how many of the idle ones are to be dropped */
+    size_t holds;        /* while there are any, nothing is dropped */
+    uint64_t drops;      /* how many imports have ever been dropped */
+    uint64_t *unmap;     /* segments to tell the daemon of */
+    size_t unmap_count, unmap_capacity;
+};
+
+/* A zeroed struct with `idle_bytes_max` set is empty. Ending it expects that no lease is left. */
+void gb_imports_end(struct gb_imports *imports);
+
+/* Makes sure that `more` imports could be taken and dropped without needing memory. */
+int gb_imports_reserve(struct gb_imports *imports, size_t more);
+
+/*
+ * Takes in a segment of a reply, mapped unless the process has it already; it is idle at first. The
+ * descriptor stays the caller's. On failure the segment is on the list to unmap, since the daemon
+ * believes that this session has it. Errors of import.h, and GPUBUF_E_PROTOCOL if another segment
+ * has that number.
+ */
+int gb_imports_take(struct gb_imports *imports, const char *instance,
+                    const struct gb_segment_info *segment, int fd, struct gb_error *error);
+
+/* The session's import of a segment; NULL if it has none. */
+struct gb_import *gb_imports_find(const struct gb_imports *imports, uint64_t segment);
+
+/* A lease begins and ends to use an import. */
+void gb_imports_use(struct gb_imports *imports, struct gb_import *import);
+void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import);
+
+/* The daemon asks for a segment back. */
+void gb_imports_retire(struct gb_imports *imports, uint64_t segment);
+
+/* Drops idle imports past the bounds, and those that the daemon wants back. */
+void gb_imports_trim(struct gb_imports *imports);
+
+/* Nothing is dropped between a hold and its end: for a request that came to nothing because a
+   segment that its reply relied on was dropped meanwhile. */
+void gb_imports_hold(struct gb_imports *imports);
+void gb_imports_unhold(struct gb_imports *imports);
+
+/* Drops all that are idle, and tells nobody: the session is over. */
+void gb_imports_abandon(struct gb_imports *imports);
+
+/*
+ * Another session takes this one's place. Of its imports, which the daemon knows nothing of, those
+ * stay that are `counted`, which is cleared; the idle ones are dropped, and others detached. With
+ * `tell` the daemon is told of those dropped, since it may count them after all.
+ */
+void gb_imports_resume(struct gb_imports *imports, bool tell);
+
+/* For pthread_atfork: the cache's lock is held across a fork so that the child finds it whole. */
+void gb_cache_before_fork(void);
+void gb_cache_after_fork(void);
+
+#endif

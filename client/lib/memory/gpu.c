@@ -1,0 +1,238 @@
+#include "client/lib/memory/gpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/base/process.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The generation of the process that has begun with CUDA; 0: none has. Looked at before
+   the lock is taken, which in a child of fork might be held for ever. */
+static _Atomic unsigned owner;
+
+/* Under the lock; the table does not change once it is there. */
+static struct gb_gpu *gpus;
+static _Atomic int gpu_count; /* 0: not started */
+
+void gb_gpu_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void gb_gpu_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- starting ---- */
+
+bool gb_gpu_is_ours(void)
+{
+    unsigned by = atomic_load(&owner);
+    return by == 0 || by == gb_generation();
+}
+
+static int claim(struct gb_error *error)
+{
+    unsigned none = 0;
+    if (atomic_compare_exchange_strong(&owner, &none, gb_generation()) || gb_gpu_is_ours())
+        return 0;
+    return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                   "CUDA was in use before fork() and is of no use in the child; start the process "
+                   "by exec (in Python: multiprocessing's \"spawn\")");
+}
+
+static int read_devices(const struct gb_cuda *cuda, int count, struct gb_gpu *list,
+                        struct gb_error *error)
+{
+    for (int i = 0; i < count; i++) {
+        struct gb_gpu *gpu = &list[i];
+        gpu->cuda = cuda;
+        gpu->ordinal = i;
+        CUresult result = cuda->cuDeviceGet(&gpu->device, i);
+        if (result == CUDA_SUCCESS)
+            result = gb_cuda_device_id(cuda, gpu->device, gpu->id);
+        if (result != CUDA_SUCCESS)
+            return gb_cuda_fail(error, cuda, result, "looking at GPU %d", i);
+    }
+    return 0;
+}
+
+/* With the lock held. What fails is tried again the next time. */
+static int start(struct gb_error *error)
+{
+    const struct gb_cuda *cuda;
+    int r = gb_cuda_load(&cuda, error);
+    if (r < 0)
+        return r;
+    CUresult result = cuda->cuInit(0);
+    if (result == CUDA_ERROR_NOT_INITIALIZED)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "the CUDA driver was in use before fork() and is of no use in the child; "
+                       "start the process by exec (in Python: multiprocessing's \"spawn\")");
+    int count = 0;
+    if (result == CUDA_SUCCESS)
+        result = cuda->cuDeviceGetCount(&count);
+    if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "no GPU is visible to this process (see CUDA_VISIBLE_DEVICES)");
+    if (result != CUDA_SUCCESS)
+        return gb_cuda_fail(error, cuda, result, "starting the CUDA driver");
+
+    struct gb_gpu *list = calloc((size_t)count, sizeof(*list));
+    if (!list)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    r = read_devices(cuda, count, list, error);
+    if (r < 0) {
+        free(list);
+        return r;
+    }
+    /* At exit the driver ends before this library does, whose thread must not call it by then; what
+       is registered now runs before what the driver has registered. */
+    if (!gb_process_stop_at_exit()) {
+        free(list);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    gpus = list;
+    atomic_store(&gpu_count, count);
+    return 0;
+}
+
+static int begin(struct gb_error *error)
+{
+    int r = claim(error);
+    if (r < 0 || atomic_load(&gpu_count) > 0)
+        return r;
+    gb_gpu_lock();
+    if (atomic_load(&gpu_count) == 0)
+        r = start(error);
+    gb_gpu_unlock();
+    return r;
+}
+
+/* ---- finding ---- */
+
+static int hidden(const char *id, struct gb_error *error)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "%s is not visible to this process: CUDA_VISIBLE_DEVICES=%.200s leaves it "
+                       "out",
+                       id, visible);
+    return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                   "%s is not visible to this process, whose driver shows %d (CUDA_VISIBLE_DEVICES "
+                   "is not set; a container may leave GPUs out)",
+                   id, atomic_load(&gpu_count));
+}
+
+int gb_gpu_find(const char *id, struct gb_gpu **gpu, struct gb_error *error)
+{
+    int r = begin(error);
+    if (r < 0)
+        return r;
+    int count = atomic_load(&gpu_count);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(gpus[i].id, id) == 0) {
+            *gpu = &gpus[i];
+            return 0;
+        }
+    }
+    return hidden(id, error);
+}
+
+int gb_gpu_at(int ordinal, struct gb_gpu **gpu, struct gb_error *error)
+{
+    int r = begin(error);
+    if (r < 0)
+        return r;
+    if (ordinal < 0 || ordinal >= atomic_load(&gpu_count))
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "there is no GPU %d in this process", ordinal);
+    *gpu = &gpus[ordinal];
+    return 0;
+}
+
+struct gb_gpu *gb_gpu_of_pointer(const void *pointer)
+{
+    struct gb_error ignored;
+    const struct gb_cuda *cuda;
+    if (!pointer || !gb_gpu_is_ours() || !gb_cuda_is_loaded() || gb_cuda_load(&cuda, &ignored) < 0)
+        return NULL;
+
+    /* Fails for memory that the driver does not know, and where nobody has called cuInit. */
+    unsigned type = 0;
+    int ordinal = -1;
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+    struct gb_gpu *gpu = NULL;
+    if (cuda->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+            CUDA_SUCCESS &&
+        type == CU_MEMORYTYPE_DEVICE &&
+        cuda->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
+            CUDA_SUCCESS &&
+        gb_gpu_at(ordinal, &gpu, &ignored) == 0)
+        return gpu;
+    return NULL;
+}
+
+/* ---- contexts ---- */
+
+static int retain_locked(struct gb_gpu *gpu, struct gb_error *error)
+{
+    if (gpu->users == 0) {
+        CUresult result = gpu->cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device);
+        if (result != CUDA_SUCCESS)
+            return gb_cuda_fail(error, gpu->cuda, result, "retaining the primary context of %s",
+                                gpu->id);
+    }
+    gpu->users++;
+    return 0;
+}
+
+void gb_gpu_release_locked(struct gb_gpu *gpu)
+{
+    if (--gpu->users > 0)
+        return;
+    if (gpu->forget)
+        gpu->forget(gpu);
+    (void)gpu->cuda->cuDevicePrimaryCtxRelease(gpu->device);
+    gpu->context = NULL;
+}
+
+int gb_gpu_retain(struct gb_gpu *gpu, struct gb_error *error)
+{
+    gb_gpu_lock();
+    int r = retain_locked(gpu, error);
+    gb_gpu_unlock();
+    return r;
+}
+
+void gb_gpu_release(struct gb_gpu *gpu)
+{
+    gb_gpu_lock();
+    gb_gpu_release_locked(gpu);
+    gb_gpu_unlock();
+}
+
+int gb_gpu_enter(struct gb_gpu *gpu, struct gb_error *error)
+{
+    int r = gb_gpu_retain(gpu, error);
+    if (r < 0)
+        return r;
+    CUresult result = gpu->cuda->cuCtxPushCurrent(gpu->context);
+    if (result != CUDA_SUCCESS) {
+        gb_gpu_release(gpu);
+        return gb_cuda_fail(error, gpu->cuda, result, "entering the primary context of %s",
+                            gpu->id);
+    }
+    return 0;
+}
+
+void gb_gpu_leave(struct gb_gpu *gpu)
+{
+    CUcontext context;
+    (void)gpu->cuda->cuCtxPopCurrent(&context);
+    gb_gpu_release(gpu);
+}

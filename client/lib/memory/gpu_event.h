@@ -1,0 +1,39 @@
+/*
+ * Events of GPUs, counted and used again. State is the process', under the lock of gpu.h. Any thread.
+ */
+#ifndef GB_LIB_GPU_EVENT_H
+#define GB_LIB_GPU_EVENT_H
+
+#include "client/lib/memory/gpu.h"
+
+struct gb_event {
+    struct gb_event *chain;     /* those with a handle, in their bucket */
+    struct gb_event *next_idle; /* oldest first */
+    struct gb_gpu *gpu;         /* a user of it while there are references */
+    CUevent event;
+    unsigned char handle[GB_IPC_BYTES];
+    bool shared;   /* has a handle */
+    bool imported; /* made by another process */
+    size_t references;
+};
+
+/*
+ * Records the work queued on `stream` so far in an event that nobody uses; `shared`: one with a
+ * handle for other processes. To be given back by gb_event_drop. GPUBUF_E_DEVICE, _NO_MEMORY.
+ */
+int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_event **event,
+                    struct gb_error *error);
+/* The event of a handle: of this very process, or opened, once however often it is asked for. */
+int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
+                  struct gb_event **event, struct gb_error *error);
+struct gb_event *gb_event_ref(struct gb_event *event);
+void gb_event_drop(struct gb_event *event); /* NULL is fine */
+
+/* 1: it has passed; 0: not yet; GPUBUF_E_DEVICE: the work came to grief. */
+int gb_event_query(const struct gb_event *event, struct gb_error *error);
+/* Waits until it has passed. For events of this process. */
+int gb_event_wait(const struct gb_event *event, struct gb_error *error);
+/* Makes a stream wait. */
+int gb_event_stream_wait(const struct gb_event *event, CUstream stream, struct gb_error *error);
+
+#endif

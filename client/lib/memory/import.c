@@ -1,0 +1,221 @@
+#include "client/lib/memory/import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/memory/gpu_copy.h"
+#include "client/lib/memory/import_cuda.h"
+
+/* What is at least so large is copied by granules (see memfd_write). */
+#define LARGE_BYTES (UINT64_C(8) << 20)
+#define GRANULE_BYTES (UINT64_C(2) << 20)
+
+static int memfd_identify(const struct gb_segment_info *segment, int fd,
+                          struct gb_memory_identity *identity, struct gb_error *error)
+{
+    struct stat status;
+    if (fstat(fd, &status) < 0)
+        return gb_fail_errno(error, "segment %" PRIu64 ": fstat", segment->id);
+    if (!S_ISREG(status.st_mode) || status.st_size < 0 || segment->bytes == 0 ||
+        (uint64_t)status.st_size < segment->bytes || segment->bytes > SIZE_MAX) {
+        return gb_fail(error, GPUBUF_E_PROTOCOL,
+                       "segment %" PRIu64 ": its descriptor is not a file of %" PRIu64 " bytes",
+                       segment->id, segment->bytes);
+    }
+
+    /* Without the seal the daemon, or whoever it adopted the memory from, could shrink the file,
+       and reading would end in SIGBUS. */
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK))
+        return gb_fail(error, GPUBUF_E_PROTOCOL,
+                       "segment %" PRIu64
+                       ": its descriptor is not a memfd sealed against shrinking",
+                       segment->id);
+
+    identity->device = (uint64_t)status.st_dev;
+    identity->file = (uint64_t)status.st_ino;
+    return 0;
+}
+
+/* What it takes to write quickly: not having it costs time only. */
+static void memfd_prepare_writing(struct gb_imported *imported, int fd)
+{
+    size_t granules = (size_t)(imported->bytes / GRANULE_BYTES + 1);
+    if (imported->bytes < LARGE_BYTES)
+        return;
+    imported->filled = calloc((granules + 7) / 8, 1);
+    if (!imported->filled)
+        return;
+    imported->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (imported->fd < 0) {
+        free(imported->filled);
+        imported->filled = NULL;
+    }
+}
+
+static int memfd_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
+                     struct gb_error *error)
+{
+    int protection = segment->writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *address = mmap(NULL, (size_t)segment->bytes, protection, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) {
+        if (errno == ENOMEM)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY,
+                           "segment %" PRIu64 ": no room to map %" PRIu64 " bytes", segment->id,
+                           segment->bytes);
+        if (errno == EACCES || errno == EPERM)
+            return gb_fail(error, GPUBUF_E_PROTOCOL,
+                           "segment %" PRIu64 ": its descriptor does not allow the access promised",
+                           segment->id);
+        return gb_fail_errno(error, "segment %" PRIu64 ": mmap of %" PRIu64 " bytes", segment->id,
+                             segment->bytes);
+    }
+
+    *imported = (struct gb_imported){
+        .kind = GB_HANDLE_MEMFD,
+        .address = address,
+        .bytes = segment->bytes,
+        .writable = segment->writable,
+        .fd = -1,
+    };
+    if (segment->writable)
+        memfd_prepare_writing(imported, fd);
+    return 0;
+}
+
+static void memfd_unmap(const struct gb_imported *imported)
+{
+    (void)munmap(imported->address, (size_t)imported->bytes);
+    if (imported->fd >= 0)
+        close(imported->fd);
+    free(imported->filled);
+}
+
+static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
+                      struct gb_error *error)
+{
+    while (bytes > 0) {
+        ssize_t written = pwrite(fd, from, (size_t)bytes, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            if (written == 0)
+                errno = ENOSPC;
+            return gb_fail_errno(error, "writing %" PRIu64 " bytes of shared memory", bytes);
+        }
+        from += written;
+        offset += (uint64_t)written;
+        bytes -= (uint64_t)written;
+    }
+    return 0;
+}
+
+/* Notes that a granule is written, and says whether it was before. */
+static bool mark_filled(const struct gb_imported *imported, uint64_t granule)
+{
+    uint8_t mask = (uint8_t)(1u << (granule % 8));
+    uint8_t before =
+        atomic_fetch_or_explicit(&imported->filled[granule / 8], mask, memory_order_relaxed);
+    return before & mask;
+}
+
+/*
+ * Storing into pages that do not exist yet costs a fault each, and clearing them first: pwrite does
+ * neither, and takes half the time. It leaves the pages unmapped though, so that from the second
+ * time on a granule, which is likely to be used again, is stored into, at the full speed of memcpy
+ * once its pages are mapped.
+ */
+static int memfd_write(const struct gb_imported *imported, uint64_t offset, const char *from,
+                       uint64_t bytes, struct gb_error *error)
+{
+    char *to = imported->address;
+    if (bytes < LARGE_BYTES || !imported->filled) {
+        memcpy(to + offset, from, (size_t)bytes);
+        return 0;
+    }
+
+    uint64_t end = offset + bytes;
+    bool filled = mark_filled(imported, offset / GRANULE_BYTES);
+    while (offset < end) {
+        /* A run of granules alike, since memcpy is at its best with long ones. */
+        uint64_t stop = offset;
+        bool next = filled;
+        while (stop < end && next == filled) {
+            stop = (stop / GRANULE_BYTES + 1) * GRANULE_BYTES;
+            if (stop < end)
+                next = mark_filled(imported, stop / GRANULE_BYTES);
+            else
+                stop = end;
+        }
+        if (filled) {
+            memcpy(to + offset, from, (size_t)(stop - offset));
+        } else {
+            int r = write_file(imported->fd, offset, from, stop - offset, error);
+            if (r < 0)
+                return r;
+        }
+        from += stop - offset;
+        offset = stop;
+        filled = next;
+    }
+    return 0;
+}
+
+int gb_import_identify(const struct gb_segment_info *segment, int fd,
+                       struct gb_memory_identity *identity, struct gb_error *error)
+{
+    switch (segment->handle.kind) {
+    case GB_HANDLE_MEMFD:
+        return memfd_identify(segment, fd, identity, error);
+    case GB_HANDLE_CUDA_FD:
+    case GB_HANDLE_CUDA_IPC:
+        break;
+    }
+    return gb_cuda_identify(segment, identity, error);
+}
+
+int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
+                  struct gb_error *error)
+{
+    switch (segment->handle.kind) {
+    case GB_HANDLE_MEMFD:
+        return memfd_map(segment, fd, imported, error);
+    case GB_HANDLE_CUDA_FD:
+    case GB_HANDLE_CUDA_IPC:
+        break;
+    }
+    return gb_cuda_map(segment, fd, imported, error);
+}
+
+void gb_import_unmap(const struct gb_imported *imported)
+{
+    switch (imported->kind) {
+    case GB_HANDLE_MEMFD:
+        memfd_unmap(imported);
+        break;
+    case GB_HANDLE_CUDA_FD:
+    case GB_HANDLE_CUDA_IPC:
+        gb_cuda_unmap(imported);
+        break;
+    }
+}
+
+int gb_import_write(const struct gb_imported *imported, uint64_t offset, const void *from,
+                    uint64_t bytes, struct gb_error *error)
+{
+    switch (imported->kind) {
+    case GB_HANDLE_MEMFD:
+        return memfd_write(imported, offset, from, bytes, error);
+    case GB_HANDLE_CUDA_FD:
+    case GB_HANDLE_CUDA_IPC:
+        break;
+    }
+    return gb_gpu_copy(imported->gpu, (char *)imported->address + offset, from, bytes, NULL, error);
+}

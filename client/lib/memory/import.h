@@ -1,0 +1,60 @@
+/*
+ * Mapping a segment into this process, one set of functions for each kind of handle: memfds by mmap,
+ * the kinds of a GPU by the CUDA driver (import_cuda.c), in the GPU's primary context, which is kept
+ * while anything of it is mapped.
+ *
+ * No state; any thread.
+ */
+#ifndef GB_LIB_IMPORT_H
+#define GB_LIB_IMPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/handle.h"
+
+/* What tells one piece of memory from another, so that a segment's number alone is not trusted: a
+   memfd's inode; of a GPU's memory, whose descriptors all name one file, which GPU and, where there
+   is one, the legacy handle. */
+struct gb_memory_identity {
+    uint64_t device, file;
+};
+
+struct gb_gpu;
+
+struct gb_imported {
+    enum gb_handle_kind kind;
+    void *address;
+    uint64_t bytes;
+    bool writable;
+    int fd;                  /* of memory that is written here; else -1 */
+    _Atomic uint8_t *filled; /* of which granules have been written once; NULL where fd is -1 */
+    struct gb_gpu *gpu;      /* NULL: host memory */
+    uint64_t allocation;     /* cuda_fd: the driver's handle */
+    bool own;                /* cuda_ipc: registered by this very process, so never opened */
+};
+
+/*
+ * Examines what a peer sent before it is mapped: a memfd as large as it says, which nobody can
+ * shrink under a reader. `fd` is the handle's descriptor, -1 for kinds without; it stays the
+ * caller's. GPUBUF_E_PROTOCOL, GPUBUF_E_UNSUPPORTED, GPUBUF_E_SYSTEM, GPUBUF_E_DEVICE.
+ */
+int gb_import_identify(const struct gb_segment_info *segment, int fd,
+                       struct gb_memory_identity *identity, struct gb_error *error);
+
+/* Maps what was identified. GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM, GPUBUF_E_UNSUPPORTED,
+   GPUBUF_E_DEVICE. */
+int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
+                  struct gb_error *error);
+void gb_import_unmap(const struct gb_imported *imported);
+
+/*
+ * Copies memory into a writable mapping by the quickest way that there is. The range must lie
+ * inside. `from` is host memory; for a mapping on a GPU it may be any, and unless it is pageable
+ * memory of the host it must stay until gb_gpu_finish. GPUBUF_E_NO_MEMORY or GPUBUF_E_SYSTEM if the
+ * system has no memory to back it; GPUBUF_E_DEVICE.
+ */
+int gb_import_write(const struct gb_imported *imported, uint64_t offset, const void *from,
+                    uint64_t bytes, struct gb_error *error);
+
+#endif

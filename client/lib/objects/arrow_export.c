@@ -1,0 +1,400 @@
+/*
+ * Objects as Arrow C Data structs, with no copy. Every node owns what it needs by itself, and each
+ * array node holds the object, so that a consumer may move a child out and outlive the rest, as the
+ * specification allows.
+ */
+#include "client/lib/objects/arrow_export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/report.h"
+
+/* A part of a column: which elements an Arrow node shows. */
+struct part {
+    const struct gb_column *column;
+    uint64_t offset, length;
+    int64_t null_count;
+};
+
+/* ---- schemas ---- */
+
+struct schema_node {
+    char format[64];
+    char *name, *metadata;
+    struct ArrowSchema *children; /* the dictionary last, if there is one */
+    struct ArrowSchema **pointers;
+};
+
+static void schema_release(struct ArrowSchema *schema)
+{
+    struct schema_node *node = schema->private_data;
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        if (schema->children[i]->release)
+            schema->children[i]->release(schema->children[i]);
+    }
+    if (schema->dictionary && schema->dictionary->release)
+        schema->dictionary->release(schema->dictionary);
+    free(node->name);
+    free(node->metadata);
+    free(node->children);
+    free(node->pointers);
+    free(node);
+    schema->release = NULL;
+}
+
+static char *put_int32(char *out, size_t value)
+{
+    int32_t number = (int32_t)value;
+    memcpy(out, &number, sizeof(number));
+    return out + sizeof(number);
+}
+
+/* Arrow's encoding: the number of pairs, then each key and value after its length. */
+static char *encode_metadata(const struct gb_column *column)
+{
+    size_t size = 4;
+    for (uint32_t i = 0; i < column->metadata_count; i++)
+        size += 8 + strlen(column->metadata[i].key) + strlen(column->metadata[i].value);
+    char *text = malloc(size);
+    if (!text)
+        return NULL;
+    char *out = put_int32(text, column->metadata_count);
+    for (uint32_t i = 0; i < column->metadata_count; i++) {
+        const char *const strings[] = {column->metadata[i].key, column->metadata[i].value};
+        for (int j = 0; j < 2; j++) {
+            size_t length = strlen(strings[j]);
+            out = put_int32(out, length);
+            memcpy(out, strings[j], length);
+            out += length;
+        }
+    }
+    return text;
+}
+
+/* An empty node with room for so many children and, if asked for, a dictionary. */
+static int schema_begin(struct ArrowSchema *schema, const char *name, size_t children,
+                        bool dictionary)
+{
+    struct schema_node *node = calloc(1, sizeof(*node));
+    if (!node)
+        return GPUBUF_E_NO_MEMORY;
+    size_t count = children + dictionary;
+    node->name = strdup(name);
+    node->children = calloc(count + 1, sizeof(*node->children));
+    node->pointers = calloc(count + 1, sizeof(struct ArrowSchema *));
+    *schema = (struct ArrowSchema){
+        .format = node->format,
+        .name = node->name,
+        .children = node->pointers,
+        .release = schema_release,
+        .private_data = node,
+    };
+    if (!node->name || !node->children || !node->pointers) {
+        schema_release(schema);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++)
+        node->pointers[i] = &node->children[i];
+    schema->n_children = (int64_t)children;
+    if (dictionary)
+        schema->dictionary = node->pointers[children];
+    return 0;
+}
+
+static int set_format(struct ArrowSchema *schema, const struct gb_dtype *dtype)
+{
+    struct schema_node *node = schema->private_data;
+    return gb_dtype_to_arrow(dtype, node->format, sizeof(node->format)) ? 0 : GPUBUF_E_UNSUPPORTED;
+}
+
+static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *column,
+                            const char *name)
+{
+    bool dictionary = column->dtype.type == GB_TYPE_DICTIONARY;
+    const struct gb_column *own = dictionary ? &column->children[0] : column;
+    int r = schema_begin(schema, name, dictionary ? 0 : column->child_count, dictionary);
+    if (r < 0)
+        return r;
+    /* As most of Arrow's libraries say of every column: types that differ in this only are not equal
+       to them, and whether there are nulls the array says. */
+    schema->flags = ARROW_FLAG_NULLABLE;
+    r = set_format(schema, &own->dtype);
+    if (r == 0 && column->metadata_count > 0) {
+        struct schema_node *node = schema->private_data;
+        schema->metadata = node->metadata = encode_metadata(column);
+        if (!node->metadata)
+            r = GPUBUF_E_NO_MEMORY;
+    }
+    bool list = gb_type_info(column->dtype.type)->children == 1;
+    for (int64_t i = 0; r == 0 && i < schema->n_children; i++) {
+        const struct gb_column *child = &column->children[i];
+        r = schema_of_column(schema->children[i], child,
+                             child->name ? child->name
+                             : list      ? "item"
+                                         : "");
+    }
+    if (r == 0 && dictionary)
+        r = schema_of_column(schema->dictionary, &column->children[1], "");
+    if (r < 0)
+        schema_release(schema);
+    return r;
+}
+
+static int schema_of_table(struct ArrowSchema *schema, const struct gb_column *table)
+{
+    static const struct gb_dtype structure = {.type = GB_TYPE_STRUCT};
+    int r = schema_begin(schema, "", table->child_count, false);
+    if (r < 0)
+        return r;
+    r = set_format(schema, &structure);
+    for (int64_t i = 0; r == 0 && i < schema->n_children; i++)
+        r = schema_of_column(schema->children[i], &table->children[i], table->children[i].name);
+    if (r < 0)
+        schema_release(schema);
+    return r;
+}
+
+/* ---- arrays ---- */
+
+struct array_node {
+    struct gpubuf_object *object; /* a reference of its own */
+    const void *buffers[3];
+    struct ArrowArray *children; /* the dictionary last, if there is one */
+    struct ArrowArray **pointers;
+};
+
+static void array_release(struct ArrowArray *array)
+{
+    struct array_node *node = array->private_data;
+    for (int64_t i = 0; i < array->n_children; i++) {
+        if (array->children[i]->release)
+            array->children[i]->release(array->children[i]);
+    }
+    if (array->dictionary && array->dictionary->release)
+        array->dictionary->release(array->dictionary);
+    gpubuf_release(node->object);
+    free(node->children);
+    free(node->pointers);
+    free(node);
+    array->release = NULL;
+}
+
+static int array_begin(struct ArrowArray *array, struct gpubuf_object *object, size_t children,
+                       bool dictionary)
+{
+    struct array_node *node = calloc(1, sizeof(*node));
+    if (!node)
+        return GPUBUF_E_NO_MEMORY;
+    size_t count = children + dictionary;
+    node->children = calloc(count + 1, sizeof(*node->children));
+    node->pointers = calloc(count + 1, sizeof(struct ArrowArray *));
+    node->object = gpubuf_retain(object);
+    *array = (struct ArrowArray){
+        .buffers = node->buffers,
+        .children = node->pointers,
+        .release = array_release,
+        .private_data = node,
+    };
+    if (!node->children || !node->pointers) {
+        array_release(array);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++)
+        node->pointers[i] = &node->children[i];
+    array->n_children = (int64_t)children;
+    if (dictionary)
+        array->dictionary = node->pointers[children];
+    return 0;
+}
+
+static const void *address(const struct gpubuf_object *object, const struct gb_buffer *buffer)
+{
+    return buffer->present ? gb_buffer_address(object->lease, buffer) : NULL;
+}
+
+/* The buffers that Arrow has for the type, in its order. */
+static void set_buffers(struct ArrowArray *array, const struct gpubuf_object *object,
+                        const struct gb_column *column)
+{
+    const struct gb_type_info *info = gb_type_info(column->dtype.type);
+    const void **buffers = array->buffers;
+    int64_t count = 0;
+    if (column->dtype.type != GB_TYPE_NULL)
+        buffers[count++] = address(object, &column->mask);
+    if (info->offset_bytes)
+        buffers[count++] = address(object, &column->offsets);
+    if (info->has_data)
+        buffers[count++] = address(object, &column->data);
+    array->n_buffers = count;
+}
+
+/* A child as it is: in Arrow the parent's offset counts for it too. */
+static struct part whole(const struct gb_column *column)
+{
+    return (struct part){column, column->offset, column->length, column->null_count};
+}
+
+static int array_of_part(struct ArrowArray *array, struct gpubuf_object *object, struct part part)
+{
+    const struct gb_column *column = part.column;
+    bool dictionary = column->dtype.type == GB_TYPE_DICTIONARY;
+    int r = array_begin(array, object, dictionary ? 0 : column->child_count, dictionary);
+    if (r < 0)
+        return r;
+    array->length = (int64_t)part.length;
+    array->offset = (int64_t)part.offset;
+    array->null_count = column->dtype.type == GB_TYPE_NULL ? array->length : part.null_count;
+    if (dictionary) {
+        array->offset += (int64_t)column->children[0].offset;
+        set_buffers(array, object, &column->children[0]);
+        r = array_of_part(array->dictionary, object, whole(&column->children[1]));
+    } else {
+        set_buffers(array, object, column);
+    }
+    for (int64_t i = 0; r == 0 && i < array->n_children; i++)
+        r = array_of_part(array->children[i], object, whole(&column->children[i]));
+    if (r < 0)
+        array_release(array);
+    return r;
+}
+
+static int array_of_table(struct ArrowArray *array, struct gpubuf_object *table)
+{
+    int r = array_begin(array, table, table->column->child_count, false);
+    if (r < 0)
+        return r;
+    array->length = (int64_t)table->length;
+    array->n_buffers = 1; /* no mask: a table's rows are all there */
+    for (int64_t i = 0; r == 0 && i < array->n_children; i++) {
+        struct part part = whole(&table->column->children[i]);
+        if (!table->whole && part.null_count != 0)
+            part.null_count = -1;
+        part.offset += table->offset;
+        part.length = table->length;
+        r = array_of_part(array->children[i], table, part);
+    }
+    if (r < 0)
+        array_release(array);
+    return r;
+}
+
+/* An array of one axis, or bytes. */
+static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
+{
+    const struct gb_column *column = object->column;
+    int r = array_begin(array, object, 0, false);
+    if (r < 0)
+        return r;
+    array->length = (int64_t)object->length;
+    array->null_count = gpubuf_null_count(object);
+    array->n_buffers = 2;
+    const char *data = address(object, &column->data);
+    if (object->extent == 0) /* also what `start` may not count from */
+        data = gb_buffer_address(object->lease, &(struct gb_buffer){.segment = GB_NO_SEGMENT});
+    else
+        data += object->start;
+    if (column->mask.present && object->extent > 0) {
+        /* One offset holds for both in Arrow, so that the data has to begin as much earlier as the
+           mask does. */
+        array->offset = (int64_t)object->offset;
+        data -= object->offset * (uint64_t)object->strides[0];
+        array->buffers[0] = address(object, &column->mask);
+    }
+    array->buffers[1] = data;
+    return 0;
+}
+
+/* ---- the public side ---- */
+
+static const char *why_not(const struct gpubuf_object *object)
+{
+    if (object->kind != GPUBUF_KIND_ARRAY)
+        return NULL;
+    if (object->ndim != 1)
+        return "only arrays of one axis are Arrow arrays";
+    uint64_t size = gb_dtype_bits(&object->column->dtype) / 8;
+    if (object->length > 1 && object->strides[0] != (int64_t)size)
+        return "the array's elements do not lie side by side";
+    if (object->column->mask.present && object->extent > 0 &&
+        object->column->data.offset + object->start < object->offset * size)
+        return "the array's mask begins earlier than its memory";
+    return NULL;
+}
+
+static int make_schema(struct ArrowSchema *schema, struct gpubuf_object *object)
+{
+    if (object->kind == GPUBUF_KIND_TABLE)
+        return schema_of_table(schema, object->column);
+    /* Of bytes the layout says uint8. */
+    const char *name = gpubuf_column_name(object);
+    return schema_of_column(schema, object->column, name ? name : "");
+}
+
+static int make_array(struct ArrowArray *array, struct gpubuf_object *object)
+{
+    struct part part = {object->column, object->offset, object->length, gpubuf_null_count(object)};
+    switch (object->kind) {
+    case GPUBUF_KIND_TABLE:
+        return array_of_table(array, object);
+    case GPUBUF_KIND_COLUMN:
+        return array_of_part(array, object, part);
+    case GPUBUF_KIND_ARRAY:
+    case GPUBUF_KIND_BYTES:
+        break;
+    }
+    return array_of_run(array, object);
+}
+
+static int report(const struct gpubuf_object *object, int r)
+{
+    const struct gpubuf_client *client = object->lease->client;
+    if (r == GPUBUF_E_NO_MEMORY)
+        return gb_report_memory(client);
+    return gb_report_text(client, r, "%s: Arrow has no type for all of it", object->lease->name);
+}
+
+int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                    struct ArrowArray *array)
+{
+    int r;
+    const char *reason = why_not(object);
+    if (reason)
+        return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED, "%s: %s",
+                              object->lease->name, reason);
+
+    /* The schema also finds the types that Arrow has not. */
+    struct ArrowSchema made_schema;
+    struct ArrowArray made_array;
+    r = make_schema(&made_schema, object);
+    if (r < 0)
+        return report(object, r);
+    if (array) {
+        r = make_array(&made_array, object);
+        if (r < 0) {
+            schema_release(&made_schema);
+            return report(object, r);
+        }
+        *array = made_array;
+    }
+    if (schema)
+        *schema = made_schema;
+    else
+        schema_release(&made_schema);
+    return 0;
+}
+
+int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
+                        struct ArrowArray *array)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    if (strcmp(object->lease->device, "host") != 0)
+        return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED,
+                              "%s lies on a GPU, and Arrow's C Data Interface is for host memory; "
+                              "use gpubuf_export_arrow_device",
+                              object->lease->name);
+    return gb_export_arrow(object, schema, array);
+}

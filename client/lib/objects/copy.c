@@ -1,0 +1,107 @@
+#include "client/lib/objects/copy.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/lib/memory/gpu_copy.h"
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/report.h"
+
+int gpubuf_device_ordinal(const struct gpubuf_object *object)
+{
+    struct gb_gpu *gpu;
+    struct gb_error ignored;
+    if (!object || gb_lease_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
+        return -1;
+    return gpu->ordinal;
+}
+
+/* The stretch of a buffer that a copy is about. */
+static int locate(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                  const void *data, uint64_t bytes, char **place)
+{
+    struct gpubuf_memory memory;
+    int r = gpubuf_memory(object, which, &memory);
+    if (r < 0)
+        return r;
+    const struct gpubuf_client *client = object->lease->client;
+    if (r > 0)
+        return gb_report_text(client, GPUBUF_E_INVALID, "%s has no such buffer",
+                              object->lease->name);
+    if (offset > memory.bytes || bytes > memory.bytes - offset)
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "bytes %" PRIu64 " to %" PRIu64 " + %" PRIu64
+                              " go past the end: the buffer has %" PRIu64,
+                              offset, offset, bytes, memory.bytes);
+    if (bytes > 0 && !data)
+        return gb_report_text(client, GPUBUF_E_INVALID, "the data is NULL");
+    *place = (char *)memory.pointer + offset;
+    return 0;
+}
+
+/* The object's GPU does it, or else that of the data. */
+static int copy(const struct gb_lease *lease, void *to, const void *from, const void *data,
+                uint64_t bytes, void *stream)
+{
+    struct gb_error error;
+    struct gb_gpu *gpu;
+    int r = gb_lease_gpu(lease, &gpu, &error);
+    if (r < 0)
+        return gb_report(lease->client, &error);
+    if (!gpu)
+        gpu = gb_gpu_of_pointer(data);
+    if (!gpu) {
+        memcpy(to, from, (size_t)bytes);
+        return 0;
+    }
+    r = stream ? 0 : gb_gpu_finish_other(gpu, data, &error);
+    if (r == 0)
+        r = gb_gpu_copy(gpu, to, from, bytes, stream, &error);
+    if (r == 0 && !stream)
+        r = gb_gpu_finish(gpu, NULL, &error);
+    return r < 0 ? gb_report(lease->client, &error) : 0;
+}
+
+int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                void *data, uint64_t bytes, void *stream)
+{
+    char *from;
+    int r = locate(object, which, offset, data, bytes, &from);
+    if (r < 0 || bytes == 0)
+        return r;
+    return copy(object->lease, data, from, data, bytes, stream);
+}
+
+int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                 const void *data, uint64_t bytes, void *stream)
+{
+    char *to;
+    int r = locate(object, which, offset, data, bytes, &to);
+    if (r < 0)
+        return r;
+    if (atomic_load(&object->lease->state) == GB_LEASE_STALE)
+        return gb_report_text(object->lease->client, GPUBUF_E_STALE,
+                              "%s went with the connection, which broke before it was sealed",
+                              object->lease->name);
+    if (atomic_load(&object->lease->state) != GB_LEASE_OPEN)
+        return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
+                              "%s is sealed, or about to be, and cannot be written",
+                              object->lease->name);
+    return bytes == 0 ? 0 : copy(object->lease, to, data, data, bytes, stream);
+}
+
+int gb_finish_writing(const struct gb_lease *lease)
+{
+    struct gb_error error;
+    struct gb_gpu *gpu;
+    int r = gb_lease_gpu(lease, &gpu, &error);
+    if (r < 0 || !gpu)
+        return r < 0 ? gb_report(lease->client, &error) : 0;
+    r = gb_gpu_finish(gpu, NULL, &error);
+    if (r == 0)
+        return 0;
+    /* What is unmapped under a copy takes the context along: whatever is wrong, wait if at all
+       possible. */
+    (void)gb_gpu_finish(gpu, NULL, NULL);
+    return gb_report(lease->client, &error);
+}

@@ -1,0 +1,63 @@
+#include "client/lib/objects/create_options.h"
+
+#include <string.h>
+
+#include "client/lib/wire/report.h"
+
+int gb_read_create_options(const struct gpubuf_client *client,
+                           const struct gpubuf_create_options *given,
+                           struct gpubuf_create_options *options)
+{
+    *options = (struct gpubuf_create_options){.size = sizeof(*options)};
+    if (!given)
+        return 0;
+    if (given->size < sizeof(given->size))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "options.size is %zu: set it to sizeof the struct", given->size);
+    memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    const char *const texts[] = {options->device, options->share};
+    for (size_t i = 0; i < 2; i++) {
+        if (texts[i] && !gb_utf8_valid(texts[i], strlen(texts[i])))
+            return gb_report_text(client, GPUBUF_E_INVALID, "options.%s is not UTF-8",
+                                  i ? "share" : "device");
+    }
+    if (options->mode > 0777)
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
+                              options->mode);
+    if ((unsigned)options->evict > GPUBUF_EVICT_KEEP)
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.evict %d is none",
+                              (int)options->evict);
+    if (options->ttl_ms < 0 || options->ttl_ms > (int64_t)GB_LIMIT(integer))
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.ttl_ms is not from 0 to 2^52 - 1");
+    if (options->wait_ms < 0 || options->wait_ms > GB_LIMIT(wait_ms))
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.wait_ms is not from 0 to %d",
+                              (int)GB_LIMIT(wait_ms));
+    return 0;
+}
+
+void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_create_options *options)
+{
+    static const char *const evict[] = {"spill", "drop", "keep"};
+    if (options->device) {
+        GB_WRITE_LITERAL(writer, ",\"device\":");
+        gb_write_cstring(writer, options->device);
+    }
+    if (options->share) {
+        GB_WRITE_LITERAL(writer, ",\"share\":");
+        gb_write_cstring(writer, options->share);
+    }
+    if (options->mode)
+        gb_write_format(writer, ",\"mode\":\"0%o\"", options->mode);
+    if (options->replace)
+        GB_WRITE_LITERAL(writer, ",\"replace\":true");
+    if (options->ttl_ms) {
+        GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+        gb_write_int(writer, options->ttl_ms);
+    }
+    if (options->evict != GPUBUF_EVICT_SPILL)
+        gb_write_format(writer, ",\"evict\":\"%s\"", evict[options->evict]);
+    if (options->wait_ms) {
+        GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
+        gb_write_int(writer, options->wait_ms);
+    }
+}

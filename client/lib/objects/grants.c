@@ -1,0 +1,303 @@
+#include "client/lib/objects/grants.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/objects/object.h"
+#include "client/lib/objects/ready.h"
+#include "client/lib/wire/release.h"
+
+/* A segment of the reply at hand that could not be mapped. */
+struct gb_failed_segment {
+    struct gb_failed_segment *next;
+    uint64_t segment;
+    struct gb_error error;
+};
+
+/* ---- segments ---- */
+
+static int note_failed(struct gb_grants *grants, uint64_t segment, const struct gb_error *error)
+{
+    struct gb_failed_segment *failed = gb_pool_alloc(&grants->client->pool, sizeof(*failed));
+    if (!failed)
+        return GPUBUF_E_NO_MEMORY;
+    failed->next = grants->failed;
+    failed->segment = segment;
+    failed->error = *error;
+    grants->failed = failed;
+    return 0;
+}
+
+static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
+                        struct gb_json value, const struct gb_path *path, struct gb_error *error)
+{
+    struct gpubuf_client *client = grants->client;
+    struct gb_segment_info segment;
+    int r = gb_segment_read(value, path, &client->pool, &segment, error);
+    if (r < 0)
+        return r;
+    int fd = -1;
+    if (segment.handle.kind != GB_HANDLE_CUDA_IPC) {
+        if (segment.handle.fd >= reply->fd_count)
+            return gb_fail(error, GPUBUF_E_PROTOCOL,
+                           "segment %" PRIu64 " names a descriptor that did not come", segment.id);
+        fd = reply->fds[segment.handle.fd];
+    }
+    if (gb_imports_reserve(&client->imports, 1) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+
+    r = gb_imports_take(&client->imports, client->instance, &segment, fd, error);
+    if (r == GPUBUF_E_PROTOCOL || r == 0)
+        return r;
+    return note_failed(grants, segment.id, error);
+}
+
+int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
+                    const struct gb_reply *reply, struct gb_json segments, size_t leases,
+                    bool writable, uint64_t drops, struct gb_error *error)
+{
+    *grants = (struct gb_grants){.client = client, .writable = writable};
+    /* What was released before is told before what this reply may bring to be given back: should the
+       request be sent again, only that waits until after it. */
+    gb_queue_releases(client);
+    if (gb_reserve_releases(client, leases) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    grants->dropped = client->imports.drops != drops;
+
+    struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "segments"};
+    struct gb_path step = {.up = &member};
+    struct gb_json_walk walk = gb_json_walk(segments, NULL);
+    struct gb_json key, item;
+    for (; gb_json_next(&walk, &key, &item); step.index++) {
+        int r = take_segment(grants, reply, item, &step, error);
+        if (r < 0) {
+            /* Nothing but memory may be lacking here without the daemon being at fault. */
+            if (r != GPUBUF_E_NO_MEMORY && error)
+                r = error->code = GPUBUF_E_PROTOCOL;
+            return r;
+        }
+    }
+    return 0;
+}
+
+void gb_grants_end(struct gb_grants *grants)
+{
+    struct gpubuf_client *client = grants->client;
+    gb_imports_trim(&client->imports);
+    gb_flush_releases(client);
+}
+
+/* ---- buffers ---- */
+
+struct placing {
+    struct gb_grants *grants;
+    struct gb_lease *lease;
+    struct gb_error *error;
+};
+
+static int missing_segment(const struct gb_grants *grants, uint64_t segment, struct gb_error *error)
+{
+    for (const struct gb_failed_segment *failed = grants->failed; failed; failed = failed->next) {
+        if (failed->segment == segment) {
+            *error = failed->error;
+            return error->code;
+        }
+    }
+    if (grants->dropped)
+        return GB_AGAIN;
+    return gb_fail(error, GPUBUF_E_PROTOCOL,
+                   "the daemon did not send the handle of segment %" PRIu64, segment);
+}
+
+/* Where a lease finds a segment. What the session may write the daemon does not send it again for
+   reading, and on a GPU its reader and its writer have one pointer. */
+static struct gb_mapping *mapping_for(const struct gb_grants *grants,
+                                      const struct gb_import *import)
+{
+    struct gb_mapping *reading = grants->writable ? NULL : import->mappings[0];
+    struct gb_mapping *writing = import->mappings[1];
+    return writing && (!reading || gb_mapping_gpu(writing)) ? writing : reading;
+}
+
+/* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
+static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
+{
+    struct gb_lease *lease = placing->lease;
+    for (size_t i = lease->segment_count; i-- > 0;) {
+        if (lease->segments[i].import->segment == segment) {
+            *index = i;
+            return 0;
+        }
+    }
+
+    struct gb_imports *imports = &placing->grants->client->imports;
+    struct gb_import *import = gb_imports_find(imports, segment);
+    struct gb_mapping *mapping = import ? mapping_for(placing->grants, import) : NULL;
+    if (!mapping)
+        return missing_segment(placing->grants, segment, placing->error);
+
+    if (lease->segment_count == lease->segment_capacity) {
+        size_t capacity = lease->segment_capacity ? lease->segment_capacity * 2 : 2;
+        struct gb_lease_segment *segments =
+            gb_pool_alloc(&lease->pool, capacity * sizeof(*segments));
+        if (!segments)
+            return gb_fail(placing->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        if (lease->segment_count)
+            memcpy(segments, lease->segments, lease->segment_count * sizeof(*segments));
+        lease->segments = segments;
+        lease->segment_capacity = capacity;
+    }
+    gb_imports_use(imports, import);
+    *index = lease->segment_count++;
+    lease->segments[*index] = (struct gb_lease_segment){
+        .import = import,
+        .address = gb_mapping_address(mapping),
+    };
+    return 0;
+}
+
+static int place_buffer(struct gb_buffer *buffer, void *arg)
+{
+    struct placing *placing = arg;
+    if (buffer->bytes == 0) {
+        buffer->segment = GB_NO_SEGMENT;
+        return 0;
+    }
+
+    uint64_t index = 0;
+    int r = lease_segment(placing, buffer->segment, &index);
+    if (r != 0)
+        return r;
+    const struct gb_import *import = placing->lease->segments[index].import;
+    uint64_t room = gb_mapping_bytes(mapping_for(placing->grants, import));
+    if (buffer->offset > room || buffer->bytes > room - buffer->offset)
+        return gb_fail(placing->error, GPUBUF_E_PROTOCOL,
+                       "a buffer at %" PRIu64 " of %" PRIu64 " bytes lies outside segment %" PRIu64
+                       " of %" PRIu64 " bytes",
+                       buffer->offset, buffer->bytes, buffer->segment, room);
+    buffer->segment = index;
+    return 0;
+}
+
+/* ---- leases ---- */
+
+struct object_members {
+    struct gb_string name, device, ready;
+    uint64_t version;
+    struct gb_json layout;
+};
+
+/* Reads an object but for its layout; strings lie in the pool of the message. */
+static int read_members(struct gb_grants *grants, struct gb_json value,
+                        struct object_members *members, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct object_members, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+                 GB_LIMIT(name_bytes)),
+        GB_FIELD(struct object_members, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct object_members, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct object_members, ready, GB_FIELD_STRING, 0, 0, 0),
+    };
+    struct gb_path path = {.key = "object"};
+    *members = (struct object_members){.version = 0};
+    return gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
+                        &grants->client->pool, members, NULL, error);
+}
+
+static size_t rounded(size_t size)
+{
+    return (size + 15) & ~(size_t)15;
+}
+
+/* What a lease and what hangs on it will take, exactly in the common case: opening is mostly the
+   cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has more
+   in memory than in its text. */
+static size_t lease_bytes(const struct object_members *members)
+{
+    struct gb_json layout = members->layout, key, item;
+    struct gb_json_walk walk = gb_json_walk(layout, NULL);
+    bool flat = true;
+    while (flat && gb_json_next(&walk, &key, &item))
+        flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
+    return rounded(sizeof(struct gb_lease)) + rounded(sizeof(struct gpubuf_object)) +
+           2 * sizeof(struct gb_lease_segment) + rounded(members->name.length + 1) +
+           rounded(members->device.length + 1) + (flat ? 0 : gb_json_length(layout) * 3 + 256);
+}
+
+static struct gb_lease *lease_new(const struct object_members *members)
+{
+    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_lease));
+    struct gb_lease *lease = malloc(size);
+    if (!lease)
+        return NULL;
+    memset(lease, 0, sizeof(*lease));
+    gb_pool_lend(&lease->pool, (char *)lease + used, size - used);
+    lease->root = gb_pool_alloc(&lease->pool, sizeof(struct gpubuf_object));
+    lease->name = gb_pool_strndup(&lease->pool, members->name.text, members->name.length);
+    lease->device = gb_pool_strndup(&lease->pool, members->device.text, members->device.length);
+    atomic_init(&lease->version, members->version);
+    return lease;
+}
+
+/* The event that its producer's work passes. */
+static int read_ready(struct gb_lease *lease, const struct gb_string *text, struct gb_error *error)
+{
+    unsigned char handle[GB_IPC_BYTES];
+    if (!text->text)
+        return 0;
+    if (gb_base64_decode(text->text, text->length, handle, sizeof(handle)) != GB_IPC_BYTES)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "object.ready: expected base64 of %d octets",
+                       GB_IPC_BYTES);
+    struct gb_ready *ready = gb_ready_new(handle, NULL);
+    if (!ready)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    atomic_init(&lease->ready, ready);
+    return 0;
+}
+
+static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json object,
+                      struct gpubuf_object **out, struct gb_error *error)
+{
+    struct object_members members;
+    struct gb_path path = {.key = "object"}, layout = {.up = &path, .key = "layout"};
+    int r = read_members(grants, object, &members, error);
+    if (r < 0)
+        return r;
+    struct gb_lease *lease = lease_new(&members);
+    if (!lease)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    lease->client = grants->client;
+    lease->id = id;
+    lease->writable = grants->writable;
+    atomic_init(&lease->state, grants->writable ? GB_LEASE_OPEN : GB_LEASE_SEALED);
+    atomic_init(&lease->references, 1);
+
+    struct placing placing = {grants, lease, error};
+    r = read_ready(lease, &members.ready, error);
+    if (r == 0)
+        r = gb_layout_read(members.layout, GB_LAYOUT_REPLY, &layout, &lease->pool, &lease->layout,
+                           error);
+    if (r == 0)
+        r = gb_layout_each(&lease->layout, place_buffer, &placing);
+    if (r != 0) {
+        gb_lease_discard(lease);
+        return r;
+    }
+    gb_object_init_root(lease->root, lease);
+    gb_lease_add(lease);
+    *out = lease->root;
+    return 0;
+}
+
+int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
+                   struct gpubuf_object **out, struct gb_error *error)
+{
+    int r = make_lease(grants, lease, object, out, error);
+    if (r == GPUBUF_E_INVALID || r == GPUBUF_E_LIMIT)
+        r = error->code = GPUBUF_E_PROTOCOL; /* it is the daemon's doing, not the caller's */
+    if (r != 0)
+        gb_push_release(grants->client, lease, grants->writable);
+    return r;
+}

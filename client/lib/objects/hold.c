@@ -1,0 +1,94 @@
+#include "client/lib/objects/hold.h"
+
+#include <stdlib.h>
+
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/report.h"
+
+/* A use of an import like a lease's, so that it is neither unmapped nor reported as such. */
+struct gb_hold {
+    struct gpubuf_client *client; /* counted */
+    struct gb_import *import;
+    const struct gb_mapping *mapping;
+};
+
+static const struct gb_buffer *find_buffer(const struct gpubuf_object *object,
+                                           enum gpubuf_which which)
+{
+    switch (which) {
+    case GPUBUF_MASK:
+        return &object->column->mask;
+    case GPUBUF_OFFSETS:
+        return &object->column->offsets;
+    default:
+        return &object->column->data;
+    }
+}
+
+static const struct gb_mapping *find_mapping(const struct gb_import *import, const void *address)
+{
+    for (int access = 0; access < 2; access++) {
+        const struct gb_mapping *mapping = import->mappings[access];
+        if (mapping && gb_mapping_address(mapping) == address)
+            return mapping;
+    }
+    return NULL;
+}
+
+int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
+                    struct gb_hold **out, struct gpubuf_memory *memory)
+{
+    struct gpubuf_memory part;
+    int r = gpubuf_memory(object, which, &part);
+    if (r != 0)
+        return r;
+    const struct gb_lease *lease = object->lease;
+    const struct gb_buffer *buffer = find_buffer(object, which);
+    if (buffer->segment == GB_NO_SEGMENT)
+        return 1;
+    struct gb_import *import = lease->segments[buffer->segment].import;
+    const struct gb_mapping *mapping =
+        find_mapping(import, lease->segments[buffer->segment].address);
+    if (!mapping || gb_mapping_gpu(mapping))
+        return 1;
+
+    struct gb_hold *hold = malloc(sizeof(*hold));
+    if (!hold)
+        return gb_report_memory(lease->client);
+    *hold = (struct gb_hold){lease->client, import, mapping};
+    gb_client_retain(lease->client);
+    pthread_mutex_lock(&lease->client->lock);
+    gb_imports_use(&lease->client->imports, import);
+    pthread_mutex_unlock(&lease->client->lock);
+    *memory = (struct gpubuf_memory){
+        .pointer = gb_mapping_address(mapping),
+        .bytes = gb_mapping_bytes(mapping),
+        .writable = lease->writable,
+    };
+    *out = hold;
+    return 0;
+}
+
+const void *gb_hold_key(const struct gb_hold *hold)
+{
+    return hold->mapping;
+}
+
+void gb_hold_drop(struct gb_hold *hold)
+{
+    if (!hold)
+        return;
+    struct gpubuf_client *client = hold->client;
+    if (!gb_is_forked(client)) {
+        pthread_mutex_lock(&client->lock);
+        gb_imports_unuse(&client->imports, hold->import);
+        if (client->lost.code)
+            gb_imports_abandon(&client->imports);
+        else
+            gb_imports_trim(&client->imports);
+        gb_send_releases(client);
+        pthread_mutex_unlock(&client->lock);
+        gb_client_release(client);
+    }
+    free(hold);
+}

@@ -1,0 +1,74 @@
+/*
+ * Leases: what the session holds on one object version, which is the daemon's number, the layout, and
+ * the imports that its buffers lie in. Objects are what the program holds (object.h): the root that an
+ * open or create gave it, and views made from it. Both are counted; the lease ends with the last
+ * object.
+ *
+ * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state`,
+ * `ready` and null counts (at seal) changes once it is made, so that reading needs no lock.
+ */
+#ifndef GB_LIB_LEASE_H
+#define GB_LIB_LEASE_H
+
+#include <stdatomic.h>
+
+#include "client/lib/wire/client.h"
+#include "proto/layout.h"
+
+struct gb_ready;
+struct gb_gpu;
+
+#define GB_NO_SEGMENT UINT64_MAX /* in a buffer of 0 bytes */
+
+enum gb_lease_state {
+    GB_LEASE_OPEN,    /* being written */
+    GB_LEASE_SEALING, /* `seal` is under way */
+    GB_LEASE_SEALED,
+    GB_LEASE_ENDED, /* the daemon knows */
+    GB_LEASE_STALE, /* it went with its connection */
+};
+
+struct gb_lease_segment {
+    struct gb_import *import;
+    char *address;
+};
+
+struct gb_lease {
+    _Atomic size_t references;     /* the root counts as one */
+    struct gpubuf_client *client;  /* counted */
+    struct gb_lease *next, **link; /* among the client's */
+    struct gpubuf_object *root;
+    uint64_t id;
+    struct gb_lease **asked; /* while the client resumes: its place in what is asked for; or NULL */
+    bool resumed;            /* while the client resumes: the daemon has granted it anew */
+    _Atomic uint64_t version;
+    _Atomic int state; /* enum gb_lease_state */
+    bool writable;     /* made by `create` */
+    const char *name, *device;
+    _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
+    struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
+    struct gb_lease_segment *segments;
+    size_t segment_count, segment_capacity;
+    struct gb_pool pool;
+};
+
+/* Puts a lease that has been filled in among the client's, which it counts; with the client's lock
+   held. */
+void gb_lease_add(struct gb_lease *lease);
+/* Ends one that was not put there: lets its segments go, and frees it. */
+void gb_lease_discard(struct gb_lease *lease);
+
+/* As gpubuf_release, with the lock held. */
+void gb_object_drop(struct gpubuf_object *object);
+
+/*
+ * Sees to it that the daemon is told of what was released: at once, or, where releases follow on one
+ * another within a millisecond, with the next message or by the flusher. Inside a callback it goes
+ * out when the callbacks have run. With the lock held.
+ */
+void gb_send_releases(struct gpubuf_client *client);
+
+/* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
+int gb_lease_gpu(const struct gb_lease *lease, struct gb_gpu **gpu, struct gb_error *error);
+
+#endif

@@ -1,0 +1,409 @@
+#include "client/lib/objects/names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/objects/create_options.h"
+#include "client/lib/wire/call.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/wait.h"
+#include "proto/layout.h"
+
+/* ---- descriptions of objects ---- */
+
+struct info_members {
+    struct gb_string name, state, tier, device, mode;
+    uint64_t version, bytes, uid, gid, leases;
+    int64_t created_ms, ttl_ms, idle_ms;
+    bool pinned;
+};
+
+#define INFO_FIELD(member, type, flags, max)                                                       \
+    GB_FIELD(struct info_members, member, type, flags, 0, max)
+
+int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info *out,
+                 struct gb_error *error)
+{
+    struct gpubuf_info info = {.version = 0};
+    static const struct gb_field fields[] = {
+        INFO_FIELD(name, GB_FIELD_STRING, GB_FIELD_REQUIRED, sizeof(info.name) - 1),
+        INFO_FIELD(version, GB_FIELD_UINT, 0, 0),
+        INFO_FIELD(state, GB_FIELD_STRING, 0, sizeof(info.state) - 1),
+        INFO_FIELD(tier, GB_FIELD_STRING, 0, sizeof(info.tier) - 1),
+        INFO_FIELD(device, GB_FIELD_STRING, 0, sizeof(info.device) - 1),
+        INFO_FIELD(bytes, GB_FIELD_UINT, 0, 0),
+        INFO_FIELD(mode, GB_FIELD_STRING, 0, 8),
+        INFO_FIELD(uid, GB_FIELD_UINT, 0, UINT32_MAX),
+        INFO_FIELD(gid, GB_FIELD_UINT, 0, UINT32_MAX),
+        INFO_FIELD(created_ms, GB_FIELD_INT, 0, 0),
+        INFO_FIELD(leases, GB_FIELD_UINT, 0, 0),
+        INFO_FIELD(pinned, GB_FIELD_BOOL, 0, 0),
+        INFO_FIELD(ttl_ms, GB_FIELD_INT, 0, 0),
+        INFO_FIELD(idle_ms, GB_FIELD_INT, 0, 0),
+    };
+    struct info_members members = {.version = 0};
+    struct gb_path path = {.key = "object"};
+    int r = gb_json_read(object, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, pool, &members, NULL, error);
+    if (r < 0)
+        return r;
+
+    const struct {
+        const struct gb_string *from;
+        char *to;
+    } texts[] = {
+        {&members.name, info.name},
+        {&members.state, info.state},
+        {&members.tier, info.tier},
+        {&members.device, info.device},
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].from->text)
+            memcpy(texts[i].to, texts[i].from->text, texts[i].from->length + 1);
+    }
+    info.version = members.version;
+    info.bytes = members.bytes;
+    info.mode = members.mode.text ? (unsigned)strtoul(members.mode.text, NULL, 8) : 0;
+    info.uid = (uint32_t)members.uid;
+    info.gid = (uint32_t)members.gid;
+    info.created_ms = members.created_ms;
+    info.leases = members.leases;
+    info.pinned = members.pinned;
+    info.ttl_ms = members.ttl_ms;
+    info.idle_ms = members.idle_ms;
+    *out = info;
+    return 0;
+}
+
+/* ---- calls about one name ---- */
+
+static void write_name(struct gb_writer *writer, const void *arg)
+{
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, arg);
+    gb_write_char(writer, '}');
+}
+
+static int check_name(const struct gpubuf_client *client, const char *member, const char *name)
+{
+    struct gb_path path = {.key = member};
+    struct gb_error error;
+    if (gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, &error) < 0)
+        return gb_report(client, &error);
+    return 0;
+}
+
+/* A prefix is the beginning of a name, and may end anywhere, but at a character's end. */
+int gb_check_prefix(const struct gpubuf_client *client, const char *prefix)
+{
+    if (prefix && (strlen(prefix) > GB_LIMIT(name_bytes) || !gb_utf8_valid(prefix, strlen(prefix))))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "prefix: expected at most %d bytes of UTF-8",
+                              (int)GB_LIMIT(name_bytes));
+    return 0;
+}
+
+/* What a call waits for an answer that the daemon may take `wait_ms` to give. */
+static int64_t answer_timeout_after(const struct gpubuf_client *client, int64_t wait_ms)
+{
+    return client ? gb_answer_timeout(client, wait_ms) : -1;
+}
+
+/* What a call without options of its own waits. */
+static int64_t answer_timeout(const struct gpubuf_client *client)
+{
+    return answer_timeout_after(client, 0);
+}
+
+static int call_name(struct gpubuf_client *client, const char *method, const char *name)
+{
+    int r = check_name(client, "name", name);
+    return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), NULL);
+}
+
+struct object_member {
+    struct gb_json object;
+};
+
+static int read_stat(struct gb_json result, struct gb_pool *pool, void *info,
+                     struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct object_member, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct object_member member;
+    struct gb_path path = {.key = "result"};
+    int r = gb_json_read(result, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &member, NULL, error);
+    return r < 0 ? r : gb_info_read(member.object, pool, info, error);
+}
+
+int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_info *info)
+{
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    return gb_call_read(client, "stat", write_name, name, answer_timeout(client), read_stat, info);
+}
+
+int gpubuf_delete(struct gpubuf_client *client, const char *name)
+{
+    return call_name(client, "delete", name);
+}
+
+int gpubuf_pin(struct gpubuf_client *client, const char *name)
+{
+    return call_name(client, "pin", name);
+}
+
+int gpubuf_unpin(struct gpubuf_client *client, const char *name)
+{
+    return call_name(client, "unpin", name);
+}
+
+/* ---- spill, restore ---- */
+
+/* The daemon gives its own work a minute before it says `timeout` itself. */
+#define MOVE_MS 60000
+
+struct placing {
+    const char *name, *tier;
+    int64_t wait_ms;
+};
+
+static void write_placing(struct gb_writer *writer, const void *arg)
+{
+    const struct placing *placing = arg;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, placing->name);
+    if (placing->tier) {
+        GB_WRITE_LITERAL(writer, ",\"tier\":");
+        gb_write_cstring(writer, placing->tier);
+    }
+    if (placing->wait_ms)
+        gb_write_format(writer, ",\"wait_ms\":%" PRIi64, placing->wait_ms);
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier)
+{
+    struct placing placing = {.name = name, .tier = tier};
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    if (tier && !gb_utf8_valid(tier, strlen(tier)))
+        return gb_report_text(client, GPUBUF_E_INVALID, "tier is not UTF-8");
+    return gb_call(client, "spill", write_placing, &placing, answer_timeout_after(client, MOVE_MS),
+                   NULL);
+}
+
+int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms)
+{
+    struct placing placing = {.name = name, .wait_ms = wait_ms};
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
+        return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
+                              (int)GB_LIMIT(wait_ms));
+    return gb_call(client, "restore", write_placing, &placing,
+                   answer_timeout_after(client, wait_ms + MOVE_MS), NULL);
+}
+
+/* ---- list ---- */
+
+struct page {
+    const char *prefix;
+    char cursor[1024]; /* "": the first page */
+    struct gpubuf_info *infos;
+    size_t count;
+};
+
+static void write_list(struct gb_writer *writer, const void *arg)
+{
+    const struct page *page = arg;
+    gb_write_format(writer, "{\"limit\":%d", (int)GB_LIMIT(list));
+    if (page->prefix) {
+        GB_WRITE_LITERAL(writer, ",\"prefix\":");
+        gb_write_cstring(writer, page->prefix);
+    }
+    if (*page->cursor) {
+        GB_WRITE_LITERAL(writer, ",\"cursor\":");
+        gb_write_cstring(writer, page->cursor);
+    }
+    gb_write_char(writer, '}');
+}
+
+struct page_members {
+    struct gb_json objects;
+    struct gb_string cursor;
+};
+
+static int read_infos(struct gb_json objects, struct gb_pool *pool, struct page *page,
+                      struct gb_error *error)
+{
+    struct gb_json_walk walk = gb_json_walk(objects, NULL);
+    struct gb_json item;
+    free(page->infos);
+    page->count = 0;
+    page->infos = calloc(gb_json_count(objects, NULL) + 1, sizeof(*page->infos));
+    if (!page->infos)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    while (gb_json_next(&walk, NULL, &item)) {
+        if (gb_json_type(item) != GB_JSON_OBJECT)
+            return gb_fail(error, GPUBUF_E_INVALID, "an element of objects is not an object");
+        int r = gb_info_read(item, pool, &page->infos[page->count], error);
+        if (r < 0)
+            return r;
+        page->count++;
+    }
+    return 0;
+}
+
+/* Reads a page's objects and where the next page begins. */
+static int read_page(struct gb_json result, struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct page *page = out;
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct page_members, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct page_members, cursor, GB_FIELD_STRING, 0, 0, sizeof(page->cursor) - 1),
+    };
+    struct page_members members = {.cursor = {"", 0}};
+    struct gb_path path = {.key = "result"};
+    int r = gb_json_read(result, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &members, NULL, error);
+    if (r == 0)
+        r = read_infos(members.objects, pool, page, error);
+    if (r < 0)
+        return r;
+    /* A cursor that does not move would list for ever. */
+    if (*members.cursor.text && strcmp(members.cursor.text, page->cursor) == 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "the cursor stands still");
+    memcpy(page->cursor, members.cursor.text, members.cursor.length + 1);
+    return 0;
+}
+
+int gpubuf_list(struct gpubuf_client *client, const char *prefix,
+                int (*each)(const struct gpubuf_info *info, void *arg), void *arg)
+{
+    int r = gb_check_prefix(client, prefix);
+    if (r < 0)
+        return r;
+    struct page page = {.prefix = prefix};
+    do {
+        r = gb_call_read(client, "list", write_list, &page, answer_timeout(client), read_page,
+                         &page);
+        for (size_t i = 0; r == 0 && i < page.count; i++)
+            r = each(&page.infos[i], arg);
+    } while (r == 0 && *page.cursor);
+    free(page.infos);
+    return r;
+}
+
+/* ---- alias ---- */
+
+struct alias {
+    const char *name, *of;
+    struct gpubuf_alias_options options;
+};
+
+static void write_alias(struct gb_writer *writer, const void *arg)
+{
+    const struct alias *alias = arg;
+    const struct gpubuf_alias_options *options = &alias->options;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, alias->name);
+    GB_WRITE_LITERAL(writer, ",\"of\":");
+    gb_write_cstring(writer, alias->of);
+    if (options->slice)
+        gb_write_format(writer, ",\"slice\":{\"offset\":%" PRIu64 ",\"length\":%" PRIu64 "}",
+                        options->offset, options->length);
+    for (size_t i = 0; options->columns && options->columns[i]; i++) {
+        gb_write_text(writer, i ? "," : ",\"columns\":[");
+        gb_write_cstring(writer, options->columns[i]);
+    }
+    if (options->columns)
+        gb_write_text(writer, options->columns[0] ? "]" : ",\"columns\":[]");
+    if (options->mode)
+        gb_write_format(writer, ",\"mode\":\"0%o\"", options->mode);
+    if (options->replace)
+        GB_WRITE_LITERAL(writer, ",\"replace\":true");
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
+                 const struct gpubuf_alias_options *given)
+{
+    struct alias alias = {.name = name, .of = of};
+    int r = check_name(client, "name", name);
+    if (r == 0)
+        r = check_name(client, "of", of);
+    if (r < 0)
+        return r;
+    struct gpubuf_alias_options *options = &alias.options;
+    if (given) {
+        if (given->size < sizeof(given->size))
+            return gb_report_text(client, GPUBUF_E_INVALID,
+                                  "options.size is %zu: set it to sizeof the struct", given->size);
+        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    }
+    if (options->mode > 0777)
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
+                              options->mode);
+    for (size_t i = 0; options->columns && options->columns[i]; i++) {
+        if (!gb_utf8_valid(options->columns[i], strlen(options->columns[i])))
+            return gb_report_text(client, GPUBUF_E_INVALID, "options.columns[%zu] is not UTF-8", i);
+    }
+    return gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
+}
+
+/* ---- register ---- */
+
+struct registration {
+    const char *name;
+    uint64_t bytes;
+    struct gb_json layout;
+    struct gpubuf_create_options options;
+};
+
+static void write_register(struct gb_writer *writer, const void *arg)
+{
+    const struct registration *registration = arg;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, registration->name);
+    GB_WRITE_LITERAL(writer, ",\"layout\":");
+    gb_write_json(writer, registration->layout);
+    gb_write_format(writer,
+                    ",\"handles\":[{\"kind\":\"memfd\",\"fd\":0,\"bytes\":%" PRIu64
+                    ",\"device\":\"host\"}]",
+                    registration->bytes);
+    gb_write_create_options(writer, &registration->options);
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd, uint64_t bytes,
+                          const char *layout_json, const struct gpubuf_create_options *given)
+{
+    struct registration registration = {.name = name, .bytes = bytes};
+    struct gb_error error;
+    int r = check_name(client, "name", name);
+    if (r == 0)
+        r = gb_read_create_options(client, given, &registration.options);
+    if (r < 0)
+        return r;
+    if (!layout_json)
+        return gb_report_text(client, GPUBUF_E_INVALID, "layout_json is NULL");
+    if (fd < 0)
+        return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);
+    registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
+    struct gb_pool pool = {0};
+    r = gb_json_check(layout_json, strlen(layout_json), &pool, &registration.layout, &error);
+    if (r == 0)
+        r = gb_call_with_fds(client, "register", write_register, &registration, &fd, 1,
+                             answer_timeout(client), NULL);
+    else if (r == GPUBUF_E_PARSE)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
+    else
+        r = gb_report(client, &error);
+    gb_pool_end(&pool);
+    return r;
+}

@@ -1,0 +1,619 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/objects/grants.h"
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/enter.h"
+#include "client/lib/wire/link.h"
+#include "client/lib/wire/release.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/wait.h"
+
+#define TRIES_MAX                                                                                  \
+    4 /* in a row that bring nothing, where the daemon says that a message is full \
+                     */
+
+static int read_options(const struct gpubuf_client *client, const struct gpubuf_open_options *given,
+                        struct gpubuf_open_options *options)
+{
+    *options = (struct gpubuf_open_options){.size = sizeof(*options)};
+    if (given) {
+        if (given->size < sizeof(given->size))
+            return gb_report_text(client, GPUBUF_E_INVALID,
+                                  "options.size is %zu: set it to sizeof the struct", given->size);
+        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    }
+    if (options->wait_ms < 0 || options->wait_ms > GB_LIMIT(wait_ms))
+        return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
+                              (int)GB_LIMIT(wait_ms));
+    if (options->version > (uint64_t)GB_LIMIT(integer))
+        return gb_report_text(client, GPUBUF_E_INVALID, "version is not below 2^52");
+    return 0;
+}
+
+static void write_options(struct gb_writer *writer, const struct gpubuf_open_options *options)
+{
+    if (options->version) {
+        GB_WRITE_LITERAL(writer, ",\"version\":");
+        gb_write_uint(writer, options->version);
+    }
+    if (options->wait_ms) {
+        GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
+        gb_write_int(writer, options->wait_ms);
+    }
+    gb_write_char(writer, '}');
+}
+
+static int malformed(struct gb_error *error)
+{
+    struct gb_error cause = *error;
+    return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to open is malformed: %s",
+                   cause.message);
+}
+
+struct grant {
+    uint64_t lease;
+    struct gb_json object, error, segments;
+};
+
+/* After gb_grants_begin failed for want of memory the account cannot be kept. */
+static int begin_failed(struct gpubuf_client *client, int r, const struct gb_error *error)
+{
+    if (r == GPUBUF_E_NO_MEMORY)
+        gb_client_lose(client, error);
+    return r;
+}
+
+/* ---- one ---- */
+
+struct open {
+    struct gb_request base;
+    gpubuf_object_cb callback;
+    void *arg;
+    struct gpubuf_open_options options;
+    uint64_t drops; /* of imports, when it was sent */
+    struct gpubuf_object *object;
+    size_t name_length;
+    char name[];
+};
+
+static int open_send(struct gpubuf_client *client, struct open *open, enum gb_release_order order,
+                     struct gb_error *error)
+{
+    if (gb_reserve_releases(client, 1) < 0 ||
+        gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    struct gb_writer *writer = gb_request_begin(client, &open->base, "open", 0);
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_string(writer, open->name, open->name_length);
+    write_options(writer, &open->options);
+    open->drops = client->imports.drops;
+    return gb_request_send(client, &open->base, NULL, 0, order, error);
+}
+
+static int open_again(struct gb_request *request, struct gb_error *error)
+{
+    struct open *open = (struct open *)request;
+    /* The lease that was of no use ends after the new request, so that the object is not evicted
+       in between. */
+    gb_request_hold_imports(request);
+    gb_request_remove(request);
+    int r = open_send(request->client, open, GB_RELEASES_LAST, error);
+    if (r < 0) { /* it is to be ended like any, from the table */
+        gb_request_restore(request);
+        return r;
+    }
+    request->again = true;
+    return 0;
+}
+
+static int open_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct grant, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct grant, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct grant, segments, GB_FIELD_ARRAY, 0, 0, 0),
+    };
+    struct open *open = (struct open *)request;
+    struct gpubuf_client *client = request->client;
+    if (reply->refused)
+        return reply->refused->code;
+    struct grant grant = {.lease = 0};
+    struct gb_path path = {.key = "result"};
+    if (gb_json_read(reply->result, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &grant,
+                     NULL, error) < 0)
+        return malformed(error);
+
+    struct gb_grants grants;
+    int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
+    if (r < 0)
+        return begin_failed(client, r, error);
+    r = gb_grants_take(&grants, grant.lease, grant.object, &open->object, error);
+    if (r == GB_AGAIN)
+        r = request->canceled ? 0 : open_again(request, error);
+    gb_grants_end(&grants);
+    return r;
+}
+
+static void open_deliver(struct gb_request *request, int status)
+{
+    struct open *open = (struct open *)request;
+    struct gpubuf_object *object = NULL;
+    if (status >= 0) {
+        object = open->object;
+        open->object = NULL;
+    }
+    if (open->callback)
+        open->callback(request->client, status < 0 ? status : 0, object, open->arg);
+    else
+        gpubuf_release(object);
+}
+
+static void open_discard(struct gb_request *request)
+{
+    struct open *open = (struct open *)request;
+    gb_object_drop(open->object);
+    open->object = NULL;
+    gb_flush_releases(request->client);
+}
+
+static void open_free(struct gb_request *request)
+{
+    free(request);
+}
+
+static int open_resend(struct gb_request *request, struct gb_error *error)
+{
+    return open_send(request->client, (struct open *)request, GB_RELEASES_FIRST, error);
+}
+
+static const struct gb_request_type open_type = {
+    .reply = open_reply,
+    .resend = open_resend,
+    .deliver = open_deliver,
+    .discard = open_discard,
+    .free = open_free,
+};
+
+/* Starts an open, the client being entered. */
+static int open_start(struct gpubuf_client *client, const char *name,
+                      const struct gpubuf_open_options *given, struct open **out)
+{
+    struct gpubuf_open_options options;
+    int r = read_options(client, given, &options);
+    if (r < 0)
+        return r;
+    size_t length = name ? strlen(name) : 0;
+    struct gb_path path = {.key = "name"};
+    struct gb_error error;
+    if (gb_name_check(name ? name : "", length, &path, &error) < 0)
+        return gb_report(client, &error);
+
+    struct open *open = calloc(1, sizeof(*open) + length + 1);
+    if (!open)
+        return gb_report_memory(client);
+    open->base.type = &open_type;
+    open->base.waited = true;
+    open->options = options;
+    open->name_length = length;
+    memcpy(open->name, name, length + 1);
+    r = open_send(client, open, GB_RELEASES_FIRST, &error);
+    if (r < 0) {
+        free(open);
+        return gb_report(client, &error);
+    }
+    *out = open;
+    return 0;
+}
+
+int gpubuf_open(struct gpubuf_client *client, const char *name,
+                const struct gpubuf_open_options *options, struct gpubuf_object **object)
+{
+    int r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    struct open *open;
+    r = open_start(client, name, options, &open);
+    if (r == 0) {
+        struct gb_request *request = &open->base;
+        r = gb_request_wait(client, &request, gb_answer_timeout(client, open->options.wait_ms));
+        if (r == 0)
+            *object = open->object;
+        if (request)
+            open_free(request);
+    }
+    gb_leave(client);
+    return r;
+}
+
+int gpubuf_open_async(struct gpubuf_client *client, const char *name,
+                      const struct gpubuf_open_options *options, gpubuf_object_cb callback,
+                      void *arg, uint64_t *request)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    struct open *open;
+    r = open_start(client, name, options, &open);
+    if (r == 0) {
+        open->base.waited = false; /* nothing is received before the lock is let go */
+        open->callback = callback;
+        open->arg = arg;
+        if (request)
+            *request = open->base.id;
+    }
+    gb_leave(client);
+    return r;
+}
+
+/* ---- many ---- */
+
+struct open_many {
+    struct gb_request base;
+    const char *const *names; /* the caller's, not valid once canceled; or `copy` */
+    char **copy;              /* of an asynchronous one: the names, in one allocation */
+    gpubuf_objects_cb callback;
+    void *arg;
+    struct gpubuf_open_options options;
+    size_t *left; /* indices of the names without an outcome, in order */
+    size_t left_count;
+    size_t asked; /* how many of the first of these the request under way is about */
+    uint64_t drops;
+    unsigned tries; /* in a row that brought nothing */
+    size_t opened;
+    size_t count;
+    struct gpubuf_object **objects;
+    int *errors;
+};
+
+/* Asks for as many of the names that are left as fit into a message. */
+static int many_send(struct gpubuf_client *client, struct open_many *many,
+                     enum gb_release_order order, struct gb_error *error)
+{
+    size_t most =
+        many->left_count < client->names_max ? many->left_count : (size_t)client->names_max;
+    if (gb_reserve_releases(client, most) < 0 ||
+        gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    struct gb_writer *writer = gb_request_begin(client, &many->base, "open", 0);
+    /* A name is at most 255 bytes, and six times that when it is escaped. */
+    size_t bound = client->line_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    GB_WRITE_LITERAL(writer, "{\"names\":[");
+    many->asked = 0;
+    while (many->asked < most && !writer->failed && (many->asked == 0 || writer->length < bound)) {
+        if (many->asked > 0)
+            gb_write_char(writer, ',');
+        gb_write_cstring(writer, many->names[many->left[many->asked++]]);
+    }
+    gb_write_char(writer, ']');
+    write_options(writer, &many->options);
+    many->drops = client->imports.drops;
+    return gb_request_send(client, &many->base, NULL, 0, order, error);
+}
+
+struct data_member {
+    struct gb_json data;
+};
+
+struct limit_member {
+    struct gb_string limit;
+};
+
+/* Whether an error says that this one message could not carry it. */
+static bool is_message_full(struct gb_json value, struct gb_pool *pool)
+{
+    static const struct gb_field data_fields[] = {
+        GB_FIELD(struct data_member, data, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    static const struct gb_field limit_fields[] = {
+        GB_FIELD(struct limit_member, limit, GB_FIELD_STRING, 0, 0, 0),
+    };
+    struct data_member member = {{NULL, 0}};
+    struct limit_member data = {{NULL, 0}};
+    if (gb_json_read(value, data_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &member, NULL, NULL) ||
+        gb_json_read(member.data, limit_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &data, NULL,
+                     NULL))
+        return false;
+    return data.limit.text &&
+           (strcmp(data.limit.text, "fds") == 0 || strcmp(data.limit.text, "line_bytes") == 0);
+}
+
+/* Reads what is said of one name: 0, GB_AGAIN, or a failure; that of one object is in *status. */
+static int many_take(struct open_many *many, struct gb_grants *grants, struct gb_json item,
+                     const struct gb_path *path, size_t i, int *status, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct grant, lease, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct grant, object, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct grant, error, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    struct gb_pool *pool = &grants->client->pool;
+    struct grant grant = {.lease = 0};
+    uint64_t present;
+    if (gb_json_type(item) != GB_JSON_OBJECT)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "an element of objects is not an object");
+    if (gb_json_read(item, fields, 3, GB_UNKNOWN_IGNORE, path, pool, &grant, &present, error) < 0)
+        return malformed(error);
+    if (grant.error.text) {
+        *status = gb_rpc_read_error(grant.error, pool, error);
+        if (*status >= 0 || *status == GPUBUF_E_PROTOCOL)
+            return malformed(error);
+        return *status == GPUBUF_E_LIMIT && is_message_full(grant.error, pool) ? GB_AGAIN : 0;
+    }
+    if ((present & 3) != 3)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "objects has neither a lease nor an error");
+    *status = 0;
+    int r = gb_grants_take(grants, grant.lease, grant.object, &many->objects[i], error);
+    if (r == 0)
+        many->opened++;
+    else if (r < 0 && r != GPUBUF_E_PROTOCOL)
+        *status = r, r = 0; /* only this one */
+    return r;
+}
+
+/* Reads the objects of a reply; the names that are to be asked for again stay in many->left. */
+static int many_read(struct open_many *many, struct gb_grants *grants, struct gb_json objects,
+                     struct gb_error *error)
+{
+    struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "objects"};
+    struct gb_path path = {.up = &member};
+    struct gb_json_walk walk = gb_json_walk(objects, NULL);
+    struct gb_json key, item;
+    size_t read = 0, again = 0;
+    int last_limit = GPUBUF_E_LIMIT;
+    for (; gb_json_next(&walk, &key, &item); read++) {
+        if (read == many->asked)
+            return gb_fail(error, GPUBUF_E_PROTOCOL, "more objects than were asked for");
+        size_t i = many->left[read];
+        int status = 0;
+        path.index = read;
+        int r = many_take(many, grants, item, &path, i, &status, error);
+        if (r < 0)
+            return r;
+        if (r == GB_AGAIN) {
+            many->left[again++] = i;
+            if (status < 0)
+                last_limit = status;
+        } else {
+            many->errors[i] = status;
+        }
+    }
+    if (read != many->asked)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "fewer objects than were asked for");
+
+    many->tries = again == many->asked ? many->tries + 1 : 0;
+    if (many->tries >= TRIES_MAX) { /* it will not fit, however often it is asked for */
+        while (again > 0)
+            many->errors[many->left[--again]] = last_limit;
+    }
+    memmove(many->left + again, many->left + read, (many->left_count - read) * sizeof(*many->left));
+    many->left_count -= read - again;
+    return 0;
+}
+
+static int many_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    struct many_members {
+        struct gb_json objects, segments;
+    } members = {{NULL, 0}, {NULL, 0}};
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct many_members, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct many_members, segments, GB_FIELD_ARRAY, 0, 0, 0),
+    };
+    struct open_many *many = (struct open_many *)request;
+    struct gpubuf_client *client = request->client;
+    if (reply->refused)
+        return reply->refused->code;
+    struct gb_path path = {.key = "result"};
+    if (gb_json_read(reply->result, fields, 2, GB_UNKNOWN_IGNORE, &path, &client->pool, &members,
+                     NULL, error) < 0)
+        return malformed(error);
+
+    struct gb_grants grants;
+    int r = gb_grants_begin(&grants, client, reply, members.segments, many->asked, false,
+                            many->drops, error);
+    if (r < 0)
+        return begin_failed(client, r, error);
+    r = many_read(many, &grants, members.objects, error);
+    if (r == 0 && many->left_count > 0 && !request->canceled) {
+        gb_request_hold_imports(request);
+        gb_request_remove(request);
+        r = many_send(client, many, GB_RELEASES_LAST, error);
+        if (r < 0)
+            gb_request_restore(request);
+        else
+            request->again = true;
+    }
+    gb_grants_end(&grants);
+    return r;
+}
+
+static void many_discard(struct gb_request *request)
+{
+    struct open_many *many = (struct open_many *)request;
+    for (size_t i = 0; i < many->count; i++) {
+        gb_object_drop(many->objects[i]);
+        many->objects[i] = NULL;
+    }
+    gb_flush_releases(request->client);
+}
+
+static void many_free(struct gb_request *request)
+{
+    struct open_many *many = (struct open_many *)request;
+    free((void *)many->copy);
+    free(many->left);
+    free(many->objects);
+    free(many->errors);
+    free(many);
+}
+
+static void many_deliver(struct gb_request *request, int status)
+{
+    struct open_many *many = (struct open_many *)request;
+    if (status < 0) {
+        many->callback(request->client, status, NULL, NULL, many->count, many->arg);
+        if (!request->canceled) /* else what comes is discarded when it has come */
+            gpubuf_release_many(many->objects, many->count);
+        return;
+    }
+    many->callback(request->client, (int)many->opened, many->objects, many->errors, many->count,
+                   many->arg);
+}
+
+static int many_resend(struct gb_request *request, struct gb_error *error)
+{
+    return many_send(request->client, (struct open_many *)request, GB_RELEASES_FIRST, error);
+}
+
+static const struct gb_request_type many_type = {
+    .reply = many_reply,
+    .resend = many_resend,
+    .deliver = many_deliver,
+    .discard = many_discard,
+    .free = many_free,
+};
+
+static struct open_many *many_new(const char *const *names, size_t count,
+                                  const struct gpubuf_open_options *options)
+{
+    struct open_many *many = calloc(1, sizeof(*many));
+    if (!many)
+        return NULL;
+    many->base.type = &many_type;
+    many->base.waited = true;
+    many->names = names;
+    many->options = *options;
+    many->count = count;
+    size_t room = count ? count : 1;
+    many->left = calloc(room, sizeof(*many->left));
+    many->objects = calloc(room, sizeof(struct gpubuf_object *));
+    many->errors = calloc(room, sizeof(*many->errors));
+    if (!many->left || !many->objects || !many->errors) {
+        many_free(&many->base);
+        return NULL;
+    }
+    /* One bad name would have the daemon refuse them all. */
+    for (size_t i = 0; i < count; i++) {
+        if (names[i] && gb_name_check(names[i], strlen(names[i]), NULL, NULL) == 0)
+            many->left[many->left_count++] = i;
+        else
+            many->errors[i] = GPUBUF_E_INVALID;
+    }
+    return many;
+}
+
+/* Sends and waits. Returns 0 or a failure; *many is NULL if it is not the caller's any more. */
+static int many_run(struct gpubuf_client *client, struct open_many **many)
+{
+    if ((*many)->left_count == 0)
+        return 0;
+    struct gb_error error;
+    int r = many_send(client, *many, GB_RELEASES_FIRST, &error);
+    if (r < 0)
+        return gb_report(client, &error);
+    struct gb_request *request = &(*many)->base;
+    r = gb_request_wait(client, &request, gb_answer_timeout(client, (*many)->options.wait_ms));
+    if (!request)
+        *many = NULL;
+    else if (r < 0)
+        many_discard(request);
+    return r;
+}
+
+/* Checks the arguments of an open of many and makes a request of them. */
+static int many_prepare(const struct gpubuf_client *client, const char *const *names, size_t count,
+                        const struct gpubuf_open_options *given, struct open_many **many)
+{
+    struct gpubuf_open_options options;
+    int r = read_options(client, given, &options);
+    if (r < 0)
+        return r;
+    if (options.version)
+        return gb_report_text(client, GPUBUF_E_INVALID, "a version goes with one name only");
+    if (count > INT32_MAX)
+        return gb_report_text(client, GPUBUF_E_INVALID, "%zu names are too many", count);
+    *many = many_new(names, count, &options);
+    return *many ? 0 : gb_report_memory(client);
+}
+
+int gpubuf_open_many(struct gpubuf_client *client, const char *const *names, size_t count,
+                     const struct gpubuf_open_options *given, struct gpubuf_object **objects,
+                     int *errors)
+{
+    int r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    struct open_many *many = NULL;
+    r = many_prepare(client, names, count, given, &many);
+    if (r < 0)
+        goto leave;
+    r = many_run(client, &many);
+    if (r == 0) {
+        if (count > 0)
+            memcpy(objects, many->objects, count * sizeof(struct gpubuf_object *));
+        if (errors && count > 0)
+            memcpy(errors, many->errors, count * sizeof(*errors));
+        r = (int)many->opened;
+    }
+    if (many)
+        many_free(&many->base);
+leave:
+    gb_leave(client);
+    return r;
+}
+
+/* Copies the names, so that the request may outlive the call; NULL stays NULL. */
+static char **copy_names(const char *const *names, size_t count)
+{
+    size_t bytes = count * sizeof(char *);
+    for (size_t i = 0; i < count; i++)
+        bytes += names[i] ? strlen(names[i]) + 1 : 0;
+    char **copy = malloc(bytes + 1);
+    if (!copy)
+        return NULL;
+    char *text = (char *)(copy + count);
+    for (size_t i = 0; i < count; i++) {
+        copy[i] = names[i] ? text : NULL;
+        if (names[i])
+            text = stpcpy(text, names[i]) + 1;
+    }
+    return copy;
+}
+
+int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *names, size_t count,
+                           const struct gpubuf_open_options *given, gpubuf_objects_cb callback,
+                           void *arg, uint64_t *request)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    struct open_many *many = NULL;
+    if (!callback)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    else
+        r = many_prepare(client, names, count, given, &many);
+    if (r < 0)
+        goto leave;
+    struct gb_error error;
+    many->callback = callback;
+    many->arg = arg;
+    many->copy = copy_names(names, count);
+    many->names = (const char *const *)many->copy;
+    many->base.waited = false; /* nothing is received before the lock is let go */
+    if (!many->copy)
+        r = gb_report_memory(client);
+    else if (many->left_count == 0)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "not one of the names is one");
+    else if ((r = many_send(client, many, GB_RELEASES_FIRST, &error)) < 0)
+        (void)gb_report(client, &error);
+    if (r < 0)
+        many_free(&many->base);
+    else if (request)
+        *request = many->base.id;
+leave:
+    gb_leave(client);
+    return r;
+}

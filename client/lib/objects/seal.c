@@ -1,0 +1,327 @@
+#include "client/lib/objects/seal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/memory/gpu_copy.h"
+#include "client/lib/memory/gpu_event.h"
+#include "client/lib/objects/object.h"
+#include "client/lib/objects/order.h"
+#include "client/lib/objects/ready.h"
+#include "client/lib/wire/enter.h"
+#include "client/lib/wire/release.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/wait.h"
+
+struct seal {
+    struct gb_request base;
+    gpubuf_object_cb callback;
+    void *arg;
+    struct gpubuf_object *object; /* a reference of its own */
+    bool release;                 /* the daemon ends the lease with the seal */
+    struct gb_ready *ready;       /* not before this; with a place in the client's order; or NULL */
+    uint64_t version;
+    int64_t null_counts[]; /* as many as there are columns, or none */
+};
+
+/* The column that null count i is about; NULL past the last. */
+static struct gb_column *counted_column(const struct gpubuf_object *object, size_t i)
+{
+    struct gb_layout *layout = &object->lease->layout;
+    if (layout->kind == GB_KIND_COLUMN)
+        return i == 0 ? &layout->column : NULL;
+    if (layout->kind == GB_KIND_TABLE && i < layout->column.child_count)
+        return &layout->column.children[i];
+    return NULL;
+}
+
+static size_t count_columns(const struct gpubuf_object *object)
+{
+    const struct gb_layout *layout = &object->lease->layout;
+    return layout->kind == GB_KIND_TABLE ? layout->column.child_count
+                                         : layout->kind == GB_KIND_COLUMN;
+}
+
+struct seal_members {
+    uint64_t version;
+};
+
+static int seal_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct seal_members, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+    };
+    struct seal *seal = (struct seal *)request;
+    struct seal_members members = {.version = 0};
+    struct gb_path path = {.key = "result"};
+    if (reply->refused)
+        return reply->refused->code;
+    if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &request->client->pool,
+                     &members, NULL, error) < 0) {
+        struct gb_error cause = *error;
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to seal is malformed: %s",
+                       cause.message);
+    }
+    seal->version = members.version;
+    return 0;
+}
+
+static void drop_ready(struct gpubuf_client *client, struct seal *seal)
+{
+    if (!seal->ready)
+        return;
+    gb_order_unreserve(client);
+    gb_ready_free(seal->ready);
+    seal->ready = NULL;
+}
+
+/* Also of a seal that was canceled: what is sealed is sealed. */
+static void seal_settle(struct gb_request *request)
+{
+    struct seal *seal = (struct seal *)request;
+    struct gb_lease *lease = seal->object->lease;
+    if (request->status < 0) {
+        atomic_store(&lease->state, GB_LEASE_OPEN);
+        drop_ready(request->client, seal);
+        return;
+    }
+    for (size_t i = 0; i < count_columns(seal->object); i++) {
+        if (seal->null_counts[i] >= 0)
+            counted_column(seal->object, i)->null_count = seal->null_counts[i];
+    }
+    atomic_store(&lease->version, seal->version);
+    if (seal->ready)
+        gb_order_sealed(lease, seal->ready);
+    seal->ready = NULL;
+    atomic_store(&lease->state, seal->release ? GB_LEASE_ENDED : GB_LEASE_SEALED);
+}
+
+static void seal_deliver(struct gb_request *request, int status)
+{
+    struct seal *seal = (struct seal *)request;
+    struct gpubuf_object *object = NULL;
+    if (status >= 0 && seal->callback) {
+        object = seal->object; /* the reference goes with it */
+        seal->object = NULL;
+    }
+    if (seal->callback)
+        seal->callback(request->client, status < 0 ? status : 0, object, seal->arg);
+}
+
+static void seal_discard(struct gb_request *request)
+{
+    struct seal *seal = (struct seal *)request;
+    gb_object_drop(seal->object);
+    seal->object = NULL;
+    gb_flush_releases(request->client);
+}
+
+static void seal_free(struct gb_request *request)
+{
+    struct seal *seal = (struct seal *)request;
+    gpubuf_release(seal->object);
+    free(seal);
+}
+
+static const struct gb_request_type seal_type = {
+    .reply = seal_reply,
+    .settle = seal_settle,
+    .deliver = seal_deliver,
+    .discard = seal_discard,
+    .free = seal_free,
+};
+
+static void write_null_counts(struct gb_writer *writer, const struct gpubuf_object *object,
+                              const int64_t *counts)
+{
+    bool first = true;
+    for (size_t i = 0; i < count_columns(object); i++) {
+        if (counts[i] < 0)
+            continue;
+        const char *name = counted_column(object, i)->name;
+        gb_write_text(writer, first ? ",\"null_counts\":{" : ",");
+        gb_write_cstring(writer, name ? name : "");
+        gb_write_char(writer, ':');
+        gb_write_int(writer, counts[i]);
+        first = false;
+    }
+    if (!first)
+        gb_write_char(writer, '}');
+}
+
+static struct seal *seal_new(struct gpubuf_object *object, const int64_t *null_counts)
+{
+    size_t count = count_columns(object);
+    struct seal *seal = calloc(1, sizeof(*seal) + count * sizeof(seal->null_counts[0]));
+    if (!seal)
+        return NULL;
+    seal->base.type = &seal_type;
+    seal->base.waited = true;
+    seal->base.once = true;
+    seal->object = gpubuf_retain(object);
+    for (size_t i = 0; i < count; i++)
+        seal->null_counts[i] = null_counts ? null_counts[i] : -1;
+    return seal;
+}
+
+static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
+{
+    char text[GB_IPC_BYTES * 4 / 3 + 4];
+    size_t length = gb_base64_encode(ready->handle, sizeof(ready->handle), text);
+    GB_WRITE_LITERAL(writer, ",\"ready\":\"");
+    gb_write(writer, text, length);
+    gb_write_char(writer, '"');
+}
+
+/* Sends a seal, the client being entered. `ready` (may be NULL) is taken over on success. */
+static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
+                      struct gb_ready *ready, struct seal **out)
+{
+    struct gb_lease *lease = object->lease;
+    struct gpubuf_client *client = lease->client;
+    if (object != lease->root)
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "only what gpubuf_create gave can be sealed, not a view of it");
+    if (atomic_load(&lease->state) == GB_LEASE_STALE)
+        return gb_report_text(client, GPUBUF_E_STALE,
+                              "%s went with the connection, which broke before it was sealed",
+                              lease->name);
+    if (atomic_load(&lease->state) != GB_LEASE_OPEN)
+        return gb_report_text(client, GPUBUF_E_BUSY, "%s is sealed already, or about to be",
+                              lease->name);
+    for (size_t i = 0; null_counts && i < count_columns(object); i++) {
+        if (null_counts[i] > (int64_t)counted_column(object, i)->length)
+            return gb_report_text(client, GPUBUF_E_INVALID,
+                                  "null_counts[%zu] is more than the column has elements", i);
+    }
+
+    struct seal *seal = seal_new(object, null_counts);
+    if (!seal)
+        return gb_report_memory(client);
+    seal->release = release;
+    struct gb_error error;
+    struct gb_writer *writer = gb_request_begin(client, &seal->base, "seal", 0);
+    GB_WRITE_LITERAL(writer, "{\"lease\":");
+    gb_write_uint(writer, lease->id);
+    write_null_counts(writer, object, seal->null_counts);
+    if (release)
+        GB_WRITE_LITERAL(writer, ",\"release\":true");
+    if (ready)
+        write_ready(writer, ready);
+    gb_write_char(writer, '}');
+    int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    if (r < 0) {
+        gb_object_drop(seal->object);
+        free(seal);
+        return gb_report(client, &error);
+    }
+    seal->ready = ready;
+    atomic_store(&lease->state, GB_LEASE_SEALING);
+    *out = seal;
+    return 0;
+}
+
+/* With an event a place in the client's order is needed, for which the lock may be let go. */
+static int reserve(struct gpubuf_client *client, struct gb_event *event, struct gb_ready **ready)
+{
+    struct gb_error error;
+    *ready = NULL;
+    if (!event)
+        return 0;
+    int r = gb_order_reserve(client, &error);
+    if (r < 0)
+        return gb_report(client, &error);
+    *ready = gb_ready_new(event->handle, gb_event_ref(event));
+    if (*ready)
+        return 0;
+    gb_order_unreserve(client);
+    gb_event_drop(event);
+    return gb_report_memory(client);
+}
+
+static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_counts, bool release,
+                         struct gb_event *event)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    struct gpubuf_client *client = object->lease->client;
+    r = gb_enter_blocking(client);
+    if (r < 0)
+        return r;
+    struct seal *seal;
+    struct gb_request *request = NULL;
+    struct gb_ready *ready;
+    r = reserve(client, event, &ready);
+    if (r == 0) {
+        r = seal_start(object, null_counts, release, ready, &seal);
+        if (r < 0 && ready) {
+            gb_order_unreserve(client);
+            gb_ready_free(ready);
+        }
+    }
+    if (r == 0) {
+        request = &seal->base;
+        r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
+    }
+    if (request) {
+        gb_object_drop(seal->object); /* not the last: the caller has one */
+        free(seal);
+    }
+    gb_leave(client);
+    return r;
+}
+
+int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts)
+{
+    return seal_and_wait(object, null_counts, false, NULL);
+}
+
+int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, void *stream)
+{
+    int r = gb_object_check(object);
+    if (r < 0 || !stream)
+        return r < 0 ? r : gpubuf_seal(object, null_counts);
+    struct gpubuf_client *client = object->lease->client;
+    struct gb_event *event = NULL;
+    struct gb_error error;
+    struct gb_gpu *gpu;
+    r = gb_lease_gpu(object->lease, &gpu, &error);
+    if (r == 0)
+        r = gpu ? gb_event_record(gpu, stream, true, &event, &error)
+                : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */
+    if (r < 0)
+        return gb_report(client, &error);
+    r = seal_and_wait(object, null_counts, false, event);
+    gb_event_drop(event);
+    return r;
+}
+
+int gb_seal_and_release(struct gpubuf_object *object)
+{
+    return seal_and_wait(object, NULL, true, NULL);
+}
+
+int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
+                      gpubuf_object_cb callback, void *arg, uint64_t *request)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    struct gpubuf_client *client = object->lease->client;
+    r = gb_enter(client);
+    if (r < 0)
+        return r;
+    struct seal *seal;
+    r = seal_start(object, null_counts, false, NULL, &seal);
+    if (r == 0) {
+        seal->base.waited = false; /* nothing is received before the lock is let go */
+        seal->callback = callback;
+        seal->arg = arg;
+        if (request)
+            *request = seal->base.id;
+    }
+    gb_leave(client);
+    return r;
+}

@@ -1,0 +1,423 @@
+#include "client/lib/objects/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/objects/names.h"
+#include "client/lib/wire/enter.h"
+#include "client/lib/wire/link.h"
+#include "client/lib/wire/output.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/wait.h"
+
+struct gb_watch {
+    struct gb_watch *next;
+    uint64_t id;     /* by which the program knows it */
+    uint64_t remote; /* by which the daemon does; 0: it does not, for now */
+    char *prefix;    /* owned; NULL: all */
+    gpubuf_event_cb callback;
+    void *arg;
+};
+
+/* An event that waits for its callback. The watch may have ended by then, so that it is looked up
+   again. */
+struct event {
+    struct gb_delivery delivery;
+    uint64_t watch;
+    char kind[16];
+    bool has_info;
+    struct gpubuf_info info;
+};
+
+static struct gb_watch *find_watch(const struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_watch *watch = client->watches;
+    while (watch && watch->id != id)
+        watch = watch->next;
+    return watch;
+}
+
+static struct gb_watch *find_remote(const struct gpubuf_client *client, uint64_t remote)
+{
+    struct gb_watch *watch = client->watches;
+    while (watch && watch->remote != remote)
+        watch = watch->next;
+    return remote ? watch : NULL;
+}
+
+static void watch_end(struct gb_watch *watch)
+{
+    if (!watch)
+        return;
+    free(watch->prefix);
+    free(watch);
+}
+
+/* ---- events ---- */
+
+struct event_members {
+    uint64_t watch;
+    struct gb_string kind;
+    struct gb_json object;
+};
+
+/* Runs the callback, if the watch is still there. */
+static void event_deliver(struct gpubuf_client *client, struct gb_delivery *delivery)
+{
+    struct event *event = (struct event *)delivery;
+    const struct gb_watch *watch = find_watch(client, event->watch);
+    if (watch) {
+        gpubuf_event_cb callback = watch->callback;
+        void *arg = watch->arg;
+        struct gb_callback_frame frame;
+        client->delivering_watch = event->watch;
+        gb_callback_begin(client, &frame);
+        callback(client, event->kind, event->has_info ? &event->info : NULL, arg);
+        gb_callback_end(client, &frame);
+        client->delivering_watch = 0;
+        gb_client_changed(client);
+    }
+    free(event);
+}
+
+void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct event_members, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event_members, kind, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event_members, object, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    struct event_members members = {.watch = 0};
+    struct gb_path path = {.key = "params"};
+    struct gb_error error;
+    if (gb_json_read(params, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &members, NULL,
+                     &error) < 0) {
+        gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
+        return;
+    }
+    /* A kind too long for us is one of a later version. */
+    const struct gb_watch *watch = find_remote(client, members.watch);
+    if (!watch || members.kind.length >= sizeof(((struct event *)0)->kind))
+        return;
+
+    struct event *event = calloc(1, sizeof(*event));
+    if (!event) {
+        /* To leave one out would be to tell the program something wrong. On a new connection it is told
+           everything from the beginning. */
+        (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory for an event");
+        gb_client_doom(client, &error);
+        return;
+    }
+    event->delivery.run = event_deliver;
+    event->watch = watch->id;
+    memcpy(event->kind, members.kind.text, members.kind.length + 1);
+    event->has_info = members.object.text != NULL;
+    if (event->has_info && gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
+        free(event);
+        gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
+        return;
+    }
+    gb_queue_delivery(client, &event->delivery);
+}
+
+void gb_watch_end_all(struct gpubuf_client *client)
+{
+    while (client->watches) {
+        struct gb_watch *watch = client->watches;
+        client->watches = watch->next;
+        watch_end(watch);
+    }
+}
+
+/* ---- watch ---- */
+
+/* Events may follow the reply at once, so that the watch is made where the reply is read. */
+struct watching {
+    struct gb_request base;
+    struct gb_watch *watch; /* NULL once it is the client's */
+    uint64_t again;         /* a watch of the client's, after the connection broke; else 0 */
+    uint64_t *id;           /* the caller's; not valid once canceled. NULL: an asynchronous one */
+    uint64_t number;        /* the watch's, once it is the client's */
+    gpubuf_watch_cb done;   /* NULL: the caller waits */
+    void *arg;
+};
+
+struct watch_member {
+    uint64_t watch;
+};
+
+static void write_unwatch(struct gb_writer *writer, const void *arg)
+{
+    GB_WRITE_LITERAL(writer, "{\"watch\":");
+    gb_write_uint(writer, *(const uint64_t *)arg);
+    gb_write_char(writer, '}');
+}
+
+/* Nobody waits for this watch any more. */
+static void unwatch_silently(struct gpubuf_client *client, uint64_t id)
+{
+    write_unwatch(gb_notice_begin(client, "unwatch"), &id);
+    if (gb_notice_queue(client))
+        gb_flush(client);
+}
+
+static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
+                       struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct watch_member, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct watching *watching = (struct watching *)request;
+    struct gpubuf_client *client = request->client;
+    struct watch_member member;
+    struct gb_path path = {.key = "result"};
+    if (reply->refused)
+        return reply->refused->code;
+    if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &member,
+                     NULL, error) < 0 ||
+        member.watch == 0 || find_remote(client, member.watch))
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to watch is malformed");
+    struct gb_watch *again = find_watch(client, watching->again);
+    if (again) {
+        again->remote = member.watch;
+        return 0;
+    }
+    if (request->canceled || watching->again) {
+        unwatch_silently(client, member.watch);
+        return 0;
+    }
+    struct gb_watch *watch = watching->watch;
+    watching->watch = NULL;
+    watch->id = ++client->last_watch;
+    watch->remote = member.watch;
+    watch->next = client->watches;
+    client->watches = watch;
+    watching->number = watch->id;
+    if (watching->id)
+        *watching->id = watch->id;
+    return 0;
+}
+
+static void watch_done(struct gb_request *request, int status)
+{
+    struct watching *watching = (struct watching *)request;
+    watching->done(request->client, status, status < 0 ? 0 : watching->number, watching->arg);
+}
+
+/* Takes a watch off the client, and tells the daemon; false if it is not there. */
+static bool take_watch(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_watch **link = &client->watches;
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    struct gb_watch *watch = *link;
+    if (!watch)
+        return false;
+    *link = watch->next;
+    if (watch->remote && client->link == GB_LINK_UP && !client->lost.code)
+        unwatch_silently(client, watch->remote);
+    watch_end(watch);
+    return true;
+}
+
+/* Canceled after the daemon's answer and before anybody was told of it. */
+static void watch_discard(struct gb_request *request)
+{
+    const struct watching *watching = (struct watching *)request;
+    (void)take_watch(request->client, watching->number);
+}
+
+static void watch_free(struct gb_request *request)
+{
+    struct watching *watching = (struct watching *)request;
+    watch_end(watching->watch);
+    free(watching);
+}
+
+static void write_prefix(struct gb_writer *writer, const char *prefix)
+{
+    gb_write_char(writer, '{');
+    if (prefix) {
+        GB_WRITE_LITERAL(writer, "\"prefix\":");
+        gb_write_cstring(writer, prefix);
+    }
+    gb_write_char(writer, '}');
+}
+
+static int watch_send(struct gb_request *request, struct gb_error *error)
+{
+    const struct watching *watching = (struct watching *)request;
+    struct gpubuf_client *client = request->client;
+    const struct gb_watch *watch =
+        watching->again ? find_watch(client, watching->again) : watching->watch;
+    if (!watch)
+        return gb_fail(error, GPUBUF_E_CANCELED, "the watch has ended");
+    write_prefix(gb_request_begin(client, request, "watch", 0), watch->prefix);
+    return gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, error);
+}
+
+static const struct gb_request_type watch_type = {
+    .reply = watch_reply,
+    .resend = watch_send,
+    .deliver = watch_done,
+    .discard = watch_discard,
+    .free = watch_free,
+};
+
+static struct watching *watching_new(struct gpubuf_client *client, const char *prefix,
+                                     gpubuf_event_cb callback, void *arg, uint64_t *id)
+{
+    struct watching *watching = calloc(1, sizeof(*watching));
+    if (!watching)
+        return NULL;
+    watching->watch = calloc(1, sizeof(*watching->watch));
+    if (watching->watch && prefix)
+        watching->watch->prefix = strdup(prefix);
+    if (!watching->watch || (prefix && !watching->watch->prefix)) {
+        watch_end(watching->watch);
+        free(watching);
+        return NULL;
+    }
+    watching->base.client = client;
+    watching->base.type = &watch_type;
+    watching->base.waited = true;
+    watching->watch->callback = callback;
+    watching->watch->arg = arg;
+    watching->id = id;
+    return watching;
+}
+
+/* Checks the arguments, enters the client and sends the request; where this fails, the client is not
+   entered. */
+static int watch_start(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                       bool blocking, void *arg, uint64_t *id, struct watching **out)
+{
+    int r = gb_check_prefix(client, prefix);
+    if (r == 0 && !callback)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    if (r == 0)
+        r = blocking ? gb_enter_blocking(client) : gb_enter(client);
+    if (r < 0)
+        return r;
+    struct watching *watching = watching_new(client, prefix, callback, arg, id);
+    if (!watching) {
+        r = gb_report_memory(client);
+        gb_leave(client);
+        return r;
+    }
+    struct gb_error error;
+    r = watch_send(&watching->base, &error);
+    if (r < 0) {
+        watch_free(&watching->base);
+        (void)gb_report(client, &error);
+        gb_leave(client);
+        return r;
+    }
+    *out = watching;
+    return 0;
+}
+
+int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                 void *arg, uint64_t *id)
+{
+    struct watching *watching;
+    int r = watch_start(client, prefix, callback, true, arg, id, &watching);
+    if (r < 0)
+        return r;
+    struct gb_request *request = &watching->base;
+    r = gb_request_wait(client, &request, gb_answer_timeout(client, 0));
+    if (request)
+        watch_free(request);
+    gb_leave(client);
+    return r;
+}
+
+int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                       gpubuf_watch_cb done, void *arg, uint64_t *request)
+{
+    if (!done)
+        return gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
+    struct watching *watching;
+    int r = watch_start(client, prefix, callback, false, arg, NULL, &watching);
+    if (r < 0)
+        return r;
+    watching->base.waited = false; /* nothing is received before the lock is let go */
+    watching->done = done;
+    watching->arg = arg;
+    if (request)
+        *request = watching->base.id;
+    gb_leave(client);
+    return 0;
+}
+
+/* Takes the watch off the client, and waits until no other thread is in its callback. */
+static int remove_watch(struct gpubuf_client *client, uint64_t id)
+{
+    if (!take_watch(client, id))
+        return gb_report_text(client, GPUBUF_E_NOT_FOUND, "no such watch");
+    bool in_callback = gb_in_callback(client);
+    while (client->delivering_watch == id && !in_callback) {
+        client->waiters++;
+        pthread_cond_wait(&client->changed, &client->lock);
+        client->waiters--;
+    }
+    return 0;
+}
+
+int gpubuf_unwatch(struct gpubuf_client *client, uint64_t id)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    r = remove_watch(client, id);
+    gb_leave(client);
+    return r;
+}
+
+/* ---- a connection that broke ---- */
+
+void gb_watch_break(struct gpubuf_client *client)
+{
+    for (struct gb_watch *watch = client->watches; watch; watch = watch->next)
+        watch->remote = 0;
+}
+
+/* Says that what comes next is told from the beginning. */
+static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
+{
+    struct event *event = calloc(1, sizeof(*event));
+    if (!event)
+        return GPUBUF_E_NO_MEMORY;
+    event->delivery.run = event_deliver;
+    event->watch = watch;
+    (void)strcpy(event->kind, "reconnected");
+    gb_queue_delivery(client, &event->delivery);
+    return 0;
+}
+
+static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error *error)
+{
+    struct watching *watching = calloc(1, sizeof(*watching));
+    if (!watching || queue_resumed(client, id) < 0) {
+        free(watching);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    watching->base.client = client;
+    watching->base.type = &watch_type;
+    watching->base.canceled = true; /* nobody waits for it */
+    watching->again = id;
+    int r = watch_send(&watching->base, error);
+    if (r < 0)
+        free(watching);
+    return r;
+}
+
+int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error)
+{
+    int r = 0;
+    for (struct gb_watch *watch = client->watches; watch && r == 0; watch = watch->next) {
+        if (watch->remote == 0)
+            r = watch_anew(client, watch->id, error);
+    }
+    return r;
+}

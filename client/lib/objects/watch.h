@@ -1,0 +1,15 @@
+/* Watches of a client, from the daemon's events to the program's callback. With the lock held. */
+#ifndef GB_LIB_WATCH_H
+#define GB_LIB_WATCH_H
+
+#include "client/lib/wire/client.h"
+
+/* The daemon tells of an event: `params` of its notification. */
+void gb_watch_event(struct gpubuf_client *client, struct gb_json params);
+/* The connection is lost for good. */
+void gb_watch_end_all(struct gpubuf_client *client);
+/* The connection has broken: events of before mean nothing any more; and it is there again. */
+void gb_watch_break(struct gpubuf_client *client);
+int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error);
+
+#endif

@@ -1,0 +1,269 @@
+#include "client/lib/session/connect.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/memory/gpu_own.h"
+#include "client/lib/objects/order.h"
+#include "client/lib/objects/watch.h"
+#include "client/lib/session/hello.h"
+#include "client/lib/session/resume.h"
+#include "client/lib/session/tend.h"
+#include "client/lib/wire/call.h"
+#include "client/lib/wire/callback.h"
+#include "client/lib/wire/flusher.h"
+#include "client/lib/wire/fork.h"
+#include "client/lib/wire/link.h"
+#include "client/lib/wire/report.h"
+
+#define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
+#define CONNECT_TIMEOUT_MS 5000
+#define RESUME_MS 10000
+
+/* ---- what is told from below ---- */
+
+static void lost(struct gpubuf_client *client)
+{
+    gb_resume_end(client);
+    gb_watch_end_all(client);
+}
+
+static void end(struct gpubuf_client *client)
+{
+    gb_order_end(client->order);
+    gb_resume_end(client);
+}
+
+static const struct gb_client_hooks hooks = {
+    .event = gb_watch_event,
+    .broken = gb_resume_break,
+    .mend = gb_resume_mend,
+    .lost = lost,
+    .poll = gb_order_poll,
+    .tend = gb_tend,
+    .end = end,
+};
+
+struct gpubuf_client *gb_connect_over(int fd)
+{
+    struct gpubuf_client *client = gb_client_new(fd, &hooks);
+    if (!client || gb_fork_watch(client) == 0)
+        return client;
+    gb_client_release(client);
+    return NULL;
+}
+
+/* ---- connecting ---- */
+
+/* Where the daemon listens. `buffer` is for a path that has to be put together. */
+static const char *socket_path(const char *given, char *buffer, size_t size)
+{
+    if (given)
+        return given;
+    const char *path = getenv("GPUBUFD_SOCKET");
+    if (path && *path)
+        return path;
+    if (access(SYSTEM_SOCKET, F_OK) == 0)
+        return SYSTEM_SOCKET;
+    const char *directory = getenv("XDG_RUNTIME_DIR");
+    if (!directory || !*directory)
+        return SYSTEM_SOCKET;
+    int length = snprintf(buffer, size, "%s/gpubufd.sock", directory);
+    return length > 0 && (size_t)length < size ? buffer : SYSTEM_SOCKET;
+}
+
+/* A queue of connections that is full looks like this to a socket that does not block. */
+static bool is_transient(int error)
+{
+    return error == EAGAIN || error == EINTR;
+}
+
+static int connect_socket(const char *path, int64_t deadline, int *out)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof(address.sun_path))
+        return gb_report_text(NULL, GPUBUF_E_CONNECT,
+                              "%s: a socket's path has 1 to %zu bytes, this one has %zu", path,
+                              sizeof(address.sun_path) - 1, length);
+    memcpy(address.sun_path, path, length + 1);
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        struct gb_error error;
+        (void)gb_fail_errno(&error, "socket");
+        return gb_report(NULL, &error);
+    }
+    struct timespec pause = {.tv_nsec = 1000000};
+    while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
+        int error = errno;
+        if (is_transient(error) && gb_left_ms(deadline) != 0) {
+            (void)nanosleep(&pause, NULL); /* the kernel tells nobody when the queue has room */
+            continue;
+        }
+        close(fd);
+        if (is_transient(error))
+            return gb_report_text(NULL, GPUBUF_E_TIMEOUT,
+                                  "%s: the daemon has not accepted the connection in time", path);
+        char reason[128];
+        return gb_report_text(NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s",
+                              path, strerror_r(error, reason, sizeof(reason)));
+    }
+    *out = fd;
+    return 0;
+}
+
+/* ---- greeting ---- */
+
+static void write_hello(struct gb_writer *writer, const void *arg)
+{
+    gb_write_hello(writer, arg);
+    gb_write_char(writer, '}');
+}
+
+static int read_welcome(struct gb_json result, struct gb_pool *pool, void *client,
+                        struct gb_error *error)
+{
+    (void)pool;
+    return gb_read_welcome(client, result, NULL, error);
+}
+
+static int greet(struct gpubuf_client *client, const char *name, int64_t deadline)
+{
+    int r = gb_call_read(client, "hello", write_hello, name, gb_left_ms(deadline), read_welcome,
+                         client);
+    return r < 0 ? gb_report_text(NULL, r, "%s", gpubuf_errmsg(client)) : 0;
+}
+
+static int read_options(const struct gpubuf_connect_options *given,
+                        struct gpubuf_connect_options *options)
+{
+    *options = (struct gpubuf_connect_options){.size = sizeof(*options)};
+    if (given) {
+        if (given->size < sizeof(given->size))
+            return gb_report_text(NULL, GPUBUF_E_INVALID,
+                                  "options.size is %zu: set it to sizeof the struct", given->size);
+        size_t known = given->size < sizeof(*options) ? given->size : sizeof(*options);
+        memcpy(options, given, known);
+    }
+    if (options->timeout_ms == 0)
+        options->timeout_ms = CONNECT_TIMEOUT_MS;
+    if (options->answer_timeout_ms == 0)
+        options->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
+    if (options->cache_bytes == 0)
+        options->cache_bytes = GB_CACHE_BYTES;
+    if (options->resume_ms == 0)
+        options->resume_ms = RESUME_MS;
+    if (!options->client_name)
+        options->client_name = program_invocation_short_name;
+    if (strlen(options->client_name) > GB_LIMIT(name_bytes) ||
+        !gb_utf8_valid(options->client_name, strlen(options->client_name)))
+        options->client_name = "";
+    return 0;
+}
+
+/* One attempt: a connection, and a greeting over it. */
+static int connect_once(const char *path, const struct gpubuf_connect_options *options,
+                        int64_t deadline, struct gpubuf_client **out)
+{
+    int fd = -1;
+    int r = connect_socket(path, deadline, &fd);
+    if (r < 0)
+        return r;
+    struct gpubuf_client *client = gb_connect_over(fd);
+    if (!client) {
+        close(fd);
+        return gb_report_memory(NULL);
+    }
+    client->answer_timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
+    client->imports.idle_bytes_max = options->cache_bytes;
+    client->path = strdup(path);
+    client->name = strdup(options->client_name);
+    if (client->path && client->name)
+        r = greet(client, client->name, deadline);
+    else
+        r = gb_report_memory(NULL);
+    if (r < 0) {
+        gpubuf_disconnect(client);
+        return r;
+    }
+    client->resume_ms = options->resume_ms < GPUBUF_NO_RESUME ? -1 : options->resume_ms;
+    if (client->resume_ms != GPUBUF_NO_RESUME && gb_resume_prepare(client) < 0) {
+        gpubuf_disconnect(client);
+        return gb_report_memory(NULL);
+    }
+    *out = client;
+    return 0;
+}
+
+/* A daemon that is killed while it greets has a successor, as long as somebody listens. */
+static int connect_again(const char *path, const struct gpubuf_connect_options *options,
+                         int64_t deadline, struct gpubuf_client **out)
+{
+    struct gb_error why;
+    int r = GPUBUF_E_CLOSED;
+    (void)gb_fail(&why, r, "%s", gpubuf_errmsg(NULL));
+    for (int pause_ms = 1; r == GPUBUF_E_CLOSED; pause_ms = pause_ms < 50 ? pause_ms * 2 : 100) {
+        int64_t left = gb_left_ms(deadline);
+        if (left >= 0 && left <= pause_ms)
+            return gb_report(NULL, &why);
+        struct timespec pause = {.tv_nsec = pause_ms * INT64_C(1000000)};
+        (void)nanosleep(&pause, NULL);
+        r = connect_once(path, options, deadline, out);
+    }
+    return r == GPUBUF_E_CONNECT ? gb_report(NULL, &why) : r;
+}
+
+int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_options *given)
+{
+    struct gpubuf_connect_options options;
+    if (!out)
+        return gb_report_text(NULL, GPUBUF_E_INVALID, "`client` is NULL");
+    int r = read_options(given, &options);
+    if (r < 0)
+        return r;
+
+    char buffer[sizeof(((struct sockaddr_un *)0)->sun_path) * 2];
+    const char *path = socket_path(options.path, buffer, sizeof(buffer));
+    int64_t deadline = options.timeout_ms < 0 ? -1 : gb_now_ms() + options.timeout_ms;
+    r = connect_once(path, &options, deadline, out);
+    if (r == GPUBUF_E_CLOSED && options.resume_ms != GPUBUF_NO_RESUME)
+        r = connect_again(path, &options, deadline, out);
+    return r;
+}
+
+/* ---- disconnecting ---- */
+
+void gpubuf_disconnect(struct gpubuf_client *client)
+{
+    /* The child of a fork has no part in the connection: its descriptor was closed, and what the
+       client held when another thread forked may be half changed. */
+    if (!client || gb_is_forked(client))
+        return;
+
+    pthread_mutex_lock(&client->lock);
+    gb_order_drain(client);
+    atomic_store(&client->disconnected, true);
+    struct gb_error why;
+    (void)gb_fail(&why, GPUBUF_E_CLOSED, "the program has disconnected");
+    gb_client_lose(client, &why);
+    gb_deliver(client);
+    bool in_callback = gb_in_callback(client);
+    while (client->pollers > 0 || (client->delivering && !in_callback)) {
+        client->waiters++;
+        pthread_cond_wait(&client->changed, &client->lock);
+        client->waiters--;
+    }
+    gb_fork_unwatch(client);
+    pthread_mutex_unlock(&client->lock);
+    gb_flusher_forget(client);
+    gb_gpu_own_forget(client->serial);
+    gb_client_release(client);
+}

@@ -1,0 +1,67 @@
+#include "client/lib/session/tend.h"
+
+#include <poll.h>
+
+#include "client/lib/session/resume.h"
+#include "client/lib/wire/loop.h"
+#include "client/lib/wire/output.h"
+#include "client/lib/wire/receive.h"
+#include "client/lib/wire/release.h"
+
+#define QUIET_TICKS_MAX 32 /* after so many without anything to send a client is let go */
+
+/* Makes the connection anew. What comes for the program is the program's to dispatch. */
+static void resume(struct gpubuf_client *client)
+{
+    if (client->leader)
+        return;
+    (void)gb_resume_mend(client, -1);
+    (void)gb_receive(client, true);
+    gb_flush(client);
+    if (client->deliveries)
+        gb_loop_wake(client);
+}
+
+static bool has_hung_up(const struct gpubuf_client *client)
+{
+    struct pollfd socket = {.fd = client->conn.fd, .events = POLLRDHUP};
+
+    return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+/* Receives what came before the end, and the end, after which the link is down. A thread that leads may
+   do so, or leave with its answer before it comes to that. */
+static void receive_the_rest(struct gpubuf_client *client)
+{
+    client->hung_up = !client->lost.code && client->link == GB_LINK_UP && has_hung_up(client);
+    if (!client->hung_up || client->leader)
+        return;
+    (void)gb_receive(client, true);
+    if (client->deliveries)
+        gb_loop_wake(client);
+}
+
+bool gb_tend(struct gpubuf_client *client, bool *down)
+{
+    pthread_mutex_lock(&client->lock);
+    if (client->link != GB_LINK_UP)
+        resume(client);
+    else if (client->hung_up)
+        receive_the_rest(client);
+    bool working = gb_poll_gpus(client);
+    bool waiting = client->link == GB_LINK_UP &&
+                   (client->released_count > 0 || client->imports.unmap_count > 0 ||
+                    (gb_conn_has_output(&client->conn) && !client->write_failed));
+    if (waiting && client->overdue) {
+        gb_flush_releases(client);
+    } else {
+        client->overdue = waiting;
+    }
+    bool resuming = client->link != GB_LINK_UP || client->hung_up;
+    client->quiet_ticks = waiting || working || resuming ? 0 : client->quiet_ticks + 1;
+    bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
+    *down = *down && client->link == GB_LINK_DOWN && !working;
+    client->engaged = keep;
+    pthread_mutex_unlock(&client->lock);
+    return keep;
+}

@@ -1,0 +1,11 @@
+/* What the library's thread does for a client, a millisecond after the other. Without its lock. */
+#ifndef GB_LIB_TEND_H
+#define GB_LIB_TEND_H
+
+#include "client/lib/wire/client.h"
+
+/* Sends what has waited for a tick, and goes on making a connection anew. Returns whether the client is
+   still to be looked after; clears *down unless there is nothing to do but to connect anew. */
+bool gb_tend(struct gpubuf_client *client, bool *down);
+
+#endif

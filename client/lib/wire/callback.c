@@ -1,0 +1,60 @@
+#include "client/lib/wire/callback.h"
+
+#include "client/lib/wire/release.h"
+
+static _Thread_local const struct gb_callback_frame *callback_frames;
+
+bool gb_in_callback(const struct gpubuf_client *client)
+{
+    for (const struct gb_callback_frame *frame = callback_frames; frame; frame = frame->up) {
+        if (frame->client == client)
+            return true;
+    }
+    return false;
+}
+
+void gb_callback_begin(struct gpubuf_client *client, struct gb_callback_frame *frame)
+{
+    *frame = (struct gb_callback_frame){client, callback_frames};
+    callback_frames = frame;
+    pthread_mutex_unlock(&client->lock);
+}
+
+void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_frame *frame)
+{
+    pthread_mutex_lock(&client->lock);
+    callback_frames = frame->up;
+}
+
+void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
+{
+    delivery->next = NULL;
+    *client->deliveries_end = delivery;
+    client->deliveries_end = &delivery->next;
+}
+
+void gb_unqueue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
+{
+    struct gb_delivery **link = &client->deliveries;
+    while (*link != delivery)
+        link = &(*link)->next;
+    *link = delivery->next;
+    if (client->deliveries_end == &delivery->next)
+        client->deliveries_end = link;
+}
+
+void gb_deliver(struct gpubuf_client *client)
+{
+    if (client->delivering || !client->deliveries)
+        return;
+    client->delivering = true;
+    client->delivering_by = pthread_self();
+    while (client->deliveries) {
+        struct gb_delivery *delivery = client->deliveries;
+        gb_unqueue_delivery(client, delivery);
+        delivery->run(client, delivery);
+    }
+    client->delivering = false;
+    gb_flush_releases(client); /* what the callbacks released */
+    gb_client_changed(client);
+}

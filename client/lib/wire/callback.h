@@ -1,0 +1,35 @@
+/*
+ * Callbacks of the program. What is due waits in a queue, and one thread at a time runs it, in order
+ * and without the client's lock; else with it held.
+ */
+#ifndef GB_LIB_CALLBACK_H
+#define GB_LIB_CALLBACK_H
+
+#include "client/lib/wire/client.h"
+
+/* What waits for its callback: a request that has ended, or an event of a watch. */
+struct gb_delivery {
+    struct gb_delivery *next;
+    /* Runs the callback between gb_callback_begin and gb_callback_end, and frees what was delivered. */
+    void (*run)(struct gpubuf_client *client, struct gb_delivery *delivery);
+};
+
+/* The clients whose callbacks a thread is inside of, innermost first. */
+struct gb_callback_frame {
+    const struct gpubuf_client *client;
+    const struct gb_callback_frame *up;
+};
+
+void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery);
+void gb_unqueue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery);
+
+/* Lets the lock go for a callback, and takes it again. */
+void gb_callback_begin(struct gpubuf_client *client, struct gb_callback_frame *frame);
+void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_frame *frame);
+/* Whether the calling thread is inside a callback of this client. Needs no lock. */
+bool gb_in_callback(const struct gpubuf_client *client);
+
+/* Runs the callbacks that are due, unless another thread is at it. Lets the lock go. */
+void gb_deliver(struct gpubuf_client *client);
+
+#endif

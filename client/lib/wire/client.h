@@ -1,0 +1,166 @@
+/*
+ * What a client is made of, and how it is counted.
+ *
+ * One mutex guards a client: its connection, the requests under way, its imports, watches and what
+ * waits to be sent. It is held for moments only, never while polling or while a callback runs.
+ *
+ * The members are grouped by the file that looks after them. What belongs to a room above is a pointer
+ * here, to a struct that only that room knows.
+ *
+ * A client is counted: one reference is the program's, one belongs to each lease, so that objects
+ * may be released after gpubuf_disconnect.
+ */
+#ifndef GB_LIB_CLIENT_H
+#define GB_LIB_CLIENT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "client/lib/base/process.h"
+#include "client/lib/memory/cache.h"
+#include "proto/conn.h"
+#include "proto/rpc.h"
+
+#define GB_ANSWER_TIMEOUT_MS 60000
+#define GB_CACHE_BYTES (UINT64_C(1) << 30)
+#define GB_INPUT_BYTES ((size_t)GB_LIMIT(line_bytes))
+
+struct gb_request;
+struct gb_delivery;
+struct gb_watch;
+struct gb_order;
+struct gb_lease;
+struct gb_resumption;
+
+enum gb_link_state {
+    GB_LINK_UP,
+    GB_LINK_DOWN,     /* broken: to be connected anew */
+    GB_LINK_GREETING, /* connected anew: hello is not answered yet */
+};
+
+struct gpubuf_client;
+
+/*
+ * What the rooms above do when something happens below: one table for all clients (session/connect.c).
+ * With the client's lock held, but for `tend` and `end`.
+ */
+struct gb_client_hooks {
+    /* The daemon tells a watch of an event. */
+    void (*event)(struct gpubuf_client *client, struct gb_json params);
+    /* The connection has broken: it is made anew, or lost for good. */
+    void (*broken)(struct gpubuf_client *client, const struct gb_error *why);
+    /* While the link is not up: does what is due and can be done without waiting. Returns for how long,
+       in ms, there is nothing more to do, but at most `timeout_ms` (-1: never). For the leader, or
+       while there is none. */
+    int (*mend)(struct gpubuf_client *client, int timeout_ms);
+    /* The connection is lost for good. */
+    void (*lost)(struct gpubuf_client *client);
+    /* Looks at what is waited for on GPUs. Returns whether there is more of it. */
+    bool (*poll)(struct gpubuf_client *client);
+    /* The flusher's turn, without the lock. Returns whether the client is still to be looked after;
+       clears *down unless there is nothing to do but to connect anew. */
+    bool (*tend)(struct gpubuf_client *client, bool *down);
+    /* The client is freed, and nobody else knows it any more. */
+    void (*end)(struct gpubuf_client *client);
+};
+
+struct gpubuf_client {
+    const struct gb_client_hooks *hooks;
+    _Atomic size_t references;
+    uint64_t serial;                       /* never used twice in a process */
+    unsigned generation;                   /* of the process: differs in a child of fork */
+    struct gpubuf_client *next, *previous; /* of all clients, for fork */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct gb_conn conn;
+    _Atomic bool disconnected; /* by the program */
+    bool write_failed;         /* the peer reads no more; what it still wrote is read first */
+    bool leader;               /* somebody polls for everybody */
+    bool hung_up;              /* the daemon has; what it still wrote may not have been received */
+    unsigned pollers;          /* threads that poll the socket without the lock */
+    unsigned waiters;          /* threads that wait on `changed` */
+    unsigned look_misses;      /* how often in a row looking for an answer was in vain */
+    unsigned look_pause;       /* how often not to look before looking again */
+    _Atomic bool ended;        /* disconnected or lost */
+    struct gb_error lost;      /* code 0: it is not */
+    struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
+    struct gb_error doomed;    /* why the connection is to break; code 0: it is not */
+    bool gathers;              /* requests wait for one another: see gather.h */
+
+    enum gb_link_state link;
+    int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
+    char *path, *name;                /* of the socket, of the client; owned */
+    struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
+
+    int loop;         /* an epoll set with the socket, for the program's event loop; or -1 */
+    int loop_waker;   /* in it: an eventfd */
+    bool loop_woken;  /* it is to be read */
+    bool loop_output; /* the set looks for room to send as well */
+
+    char instance[GB_INSTANCE_BYTES];
+    _Atomic uint64_t session;
+    uint64_t names_max, line_bytes_max;
+    int answer_timeout_ms;
+
+    uint64_t last_id;
+    struct gb_request **buckets;
+    size_t bucket_count, request_count;
+
+    struct gb_delivery *deliveries, **deliveries_end;
+    bool delivering;         /* one thread runs callbacks */
+    pthread_t delivering_by; /* valid while delivering */
+    uint64_t delivering_watch;
+
+    struct gb_watch *watches;
+    uint64_t last_watch;
+    struct gb_lease *leases;
+    struct gb_imports imports;
+    struct gb_order *order; /* see objects/order.h; NULL: nothing was ever to be waited for */
+
+    /* Leases that have ended and that the daemon is still to be told of; the capacity always
+       suffices for all that live. The top bit says: abort. */
+    uint64_t *released;
+    size_t released_count, released_capacity, lease_count;
+    int64_t last_release_us;
+    bool engaged; /* the flusher looks after it */
+    bool overdue; /* what waits to be sent has waited for a tick already */
+    unsigned quiet_ticks;
+    struct gpubuf_client *flusher_next, *kept_next;
+    bool kept;      /* by the flusher, who looks out for the end of its connection */
+    bool link_kept; /* that of the connection there is now */
+
+    struct gb_writer writer; /* of the request at hand */
+    struct gb_writer notice; /* of notifications */
+    struct gb_pool pool;     /* of the message at hand */
+    char *input;             /* GB_INPUT_BYTES to receive into */
+    size_t input_kept;       /* bytes at its front of a line whose end has not come */
+};
+
+/* Allocates a client around a connected, non-blocking socket that has not been greeted. NULL: out of
+   memory; the socket stays the caller's. */
+struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks);
+
+void gb_client_retain(struct gpubuf_client *client);
+void gb_client_release(struct gpubuf_client *client); /* without the lock */
+
+/* Whether it belongs to the parent of this process. Nothing of it may be touched then. */
+static inline bool gb_is_forked(const struct gpubuf_client *client)
+{
+    return client->generation != gb_generation();
+}
+
+/* Settles and drops what has been waited for on GPUs. Returns whether there is more to wait for. */
+static inline bool gb_poll_gpus(struct gpubuf_client *client)
+{
+    return client->order && client->hooks->poll(client);
+}
+
+/* Wakes the threads that wait on `changed`. */
+static inline void gb_client_changed(struct gpubuf_client *client)
+{
+    if (client->waiters)
+        pthread_cond_broadcast(&client->changed);
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* What a program with an event loop of its own calls. */
+#include "client/lib/wire/enter.h"
+#include "client/lib/wire/gather.h"
+#include "client/lib/wire/loop.h"
+#include "client/lib/wire/output.h"
+#include "client/lib/wire/receive.h"
+#include "client/lib/wire/release.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/request.h"
+
+void gb_gather_requests(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->gathers = true;
+    pthread_mutex_unlock(&client->lock);
+}
+
+void gb_send_gathered(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    gb_flush(client);
+    pthread_mutex_unlock(&client->lock);
+}
+
+int gpubuf_dispatch(struct gpubuf_client *client)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    gb_loop_clear(client);
+    if (client->link != GB_LINK_UP && !client->leader)
+        (void)client->hooks->mend(client, -1);
+    gb_flush_releases(client);
+    /* A thread in a blocking call that leads is woken by the same input and handles it; to take it
+       from under its nose would leave it polling. */
+    int handled = client->leader ? 0 : gb_receive(client, true);
+    gb_flush(client);
+    gb_deliver(client);
+    if (client->lost.code)
+        handled = gb_report(client, &client->lost);
+    gb_leave(client);
+    return handled;
+}
+
+int gpubuf_cancel(struct gpubuf_client *client, uint64_t id)
+{
+    int r = gb_enter(client);
+    if (r < 0)
+        return r;
+    struct gb_request *request = gb_request_find(client, id);
+    if (!request || request->waited || request->canceled) {
+        r = gb_report_text(client, GPUBUF_E_NOT_FOUND, "no such request is under way");
+        gb_leave(client);
+        return r;
+    }
+
+    if (request->ended) {
+        gb_unqueue_delivery(client, &request->delivery);
+        if (request->type->discard)
+            request->type->discard(request);
+        gb_request_remove(request);
+        gb_flush_releases(client);
+    }
+    /* Its reply may come, in another thread, while the callback runs. */
+    request->canceled = request->held = true;
+    struct gb_error why;
+    (void)gb_fail(&why, GPUBUF_E_CANCELED, "the request was canceled");
+    gb_request_run_callback(request, why.code, &why);
+    request->held = false;
+    if (request->ended)
+        request->type->free(request);
+    gb_leave(client);
+    return 0;
+}

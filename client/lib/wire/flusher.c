@@ -1,0 +1,228 @@
+#include "client/lib/wire/flusher.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TICK_MS 1
+#define DOWN_TICK_MS 10 /* while there is nothing to do but to connect anew */
+#define EVENTS_MAX 16
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpubuf_client *engaged; /* linked by flusher_next; each is counted */
+static struct gpubuf_client *kept;    /* linked by kept_next; not counted */
+static int sockets = -1;              /* an epoll set: the ends of those kept, and `waker` */
+static int waker = -1;
+static pthread_t thread;
+static bool running, sleeping, stopping;
+
+/* Returns how long to wait until the next. */
+static int tick_all(struct gpubuf_client *client)
+{
+    bool down = true;
+    while (client) {
+        struct gpubuf_client *next = client->flusher_next;
+        if (client->hooks->tend(client, &down)) {
+            pthread_mutex_lock(&lock);
+            client->flusher_next = engaged;
+            engaged = client;
+            pthread_mutex_unlock(&lock);
+        } else {
+            gb_client_release(client);
+        }
+        client = next;
+    }
+    return down ? DOWN_TICK_MS : TICK_MS;
+}
+
+/* A connection has ended, which is told once: its client is tended until there is nothing more. */
+static void look_at(uint64_t serial)
+{
+    pthread_mutex_lock(&lock);
+    struct gpubuf_client *client = kept;
+    while (client && client->serial != serial)
+        client = client->kept_next;
+    if (client)
+        gb_client_retain(client);
+    pthread_mutex_unlock(&lock);
+    if (!client)
+        return;
+    pthread_mutex_lock(&client->lock);
+    client->hung_up = true;
+    (void)gb_flusher_engage(client);
+    pthread_mutex_unlock(&client->lock);
+    gb_client_release(client);
+}
+
+static void sleep_on(int timeout_ms)
+{
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t count;
+    int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
+    for (int i = 0; i < ready; i++) {
+        if (events[i].data.u64 == 0)
+            (void)!read(waker, &count, sizeof(count));
+        else
+            look_at(events[i].data.u64);
+    }
+}
+
+static void wake_up(void)
+{
+    uint64_t one = 1;
+    (void)!write(waker, &one, sizeof(one));
+}
+
+static void *run(void *arg)
+{
+    int pause = TICK_MS;
+    (void)arg;
+    pthread_mutex_lock(&lock);
+    while (!stopping) {
+        sleeping = !engaged;
+        int timeout = sleeping ? -1 : pause;
+        pthread_mutex_unlock(&lock);
+        sleep_on(timeout);
+        pthread_mutex_lock(&lock);
+        sleeping = false;
+        struct gpubuf_client *clients = engaged;
+        engaged = NULL;
+        pthread_mutex_unlock(&lock);
+        pause = clients ? tick_all(clients) : TICK_MS;
+        pthread_mutex_lock(&lock);
+    }
+    struct gpubuf_client *clients = engaged;
+    engaged = NULL;
+    pthread_mutex_unlock(&lock);
+    while (clients) {
+        struct gpubuf_client *next = clients->flusher_next;
+        gb_client_release(clients);
+        clients = next;
+    }
+    return NULL;
+}
+
+static void close_sockets(void)
+{
+    if (sockets >= 0)
+        close(sockets);
+    if (waker >= 0)
+        close(waker);
+    sockets = waker = -1;
+}
+
+static bool open_sockets(void)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0};
+    sockets = epoll_create1(EPOLL_CLOEXEC);
+    waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (sockets >= 0 && waker >= 0 && epoll_ctl(sockets, EPOLL_CTL_ADD, waker, &event) == 0)
+        return true;
+    close_sockets();
+    return false;
+}
+
+/* Signals are the program's business, and none of its threads' that it does not know of. */
+static bool start(void)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    if (!open_sockets())
+        return false;
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) == 0) {
+        running = pthread_create(&thread, NULL, run, NULL) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!running)
+        close_sockets();
+    return running;
+}
+
+bool gb_flusher_engage(struct gpubuf_client *client)
+{
+    if (client->engaged)
+        return true;
+    pthread_mutex_lock(&lock);
+    bool can = !stopping && (running || start());
+    if (can) {
+        gb_client_retain(client);
+        client->engaged = true;
+        client->overdue = false;
+        client->quiet_ticks = 0;
+        client->flusher_next = engaged;
+        engaged = client;
+        if (sleeping)
+            wake_up();
+    }
+    pthread_mutex_unlock(&lock);
+    return can;
+}
+
+void gb_flusher_keep(struct gpubuf_client *client)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = client->serial};
+    if (client->link_kept)
+        return;
+    pthread_mutex_lock(&lock);
+    if (!stopping && (running || start()) &&
+        epoll_ctl(sockets, EPOLL_CTL_ADD, client->conn.fd, &event) == 0) {
+        client->link_kept = true;
+        if (!client->kept) {
+            client->kept = true;
+            client->kept_next = kept;
+            kept = client;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void gb_flusher_forget(struct gpubuf_client *client)
+{
+    pthread_mutex_lock(&lock);
+    struct gpubuf_client **link = &kept;
+    while (*link && *link != client)
+        link = &(*link)->kept_next;
+    if (*link)
+        *link = client->kept_next;
+    pthread_mutex_unlock(&lock);
+}
+
+void gb_flusher_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    stopping = true;
+    bool join = running;
+    running = false;
+    if (join)
+        wake_up();
+    pthread_mutex_unlock(&lock);
+    if (!join)
+        return;
+    (void)pthread_join(thread, NULL);
+    close_sockets();
+}
+
+/* The library may be unloaded, and the thread must not outlive its code. */
+__attribute__((destructor)) static void stop_at_unloading(void)
+{
+    gb_flusher_stop();
+}
+
+void gb_flusher_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void gb_flusher_in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void gb_flusher_in_child(void)
+{
+    engaged = kept = NULL;
+    running = sleeping = false;
+    close_sockets();
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,15 @@
+/* The end of a connection. With the client's lock held. */
+#ifndef GB_LIB_LINK_H
+#define GB_LIB_LINK_H
+
+#include "client/lib/wire/client.h"
+
+/* Marks the connection lost and ends everything. While it is being made anew memory that is short is
+   no reason: there is another attempt. */
+void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why);
+void gb_client_lose_for(struct gpubuf_client *client, int code, const char *why);
+
+/* It is to break once what was received has been handled, of which the caller is in the midst. */
+void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why);
+
+#endif

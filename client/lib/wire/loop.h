@@ -1,0 +1,20 @@
+/*
+ * The descriptor that a program polls in its own event loop: an epoll set, which stays the same when
+ * the connection is made anew, and into which threads of the library put a word of their own. It is
+ * made when it is first asked for. With the client's lock held.
+ */
+#ifndef GB_LIB_LOOP_H
+#define GB_LIB_LOOP_H
+
+#include "client/lib/wire/client.h"
+
+/* The connection's socket is another, or (-1) none for now. */
+void gb_loop_watch(struct gpubuf_client *client, int fd);
+/* Something is there for the program to dispatch that did not come through its loop. */
+void gb_loop_wake(struct gpubuf_client *client);
+/* Takes note of being woken, in dispatch. */
+void gb_loop_clear(struct gpubuf_client *client);
+/* Closes it; in a child of fork as well. */
+void gb_loop_end(struct gpubuf_client *client);
+
+#endif

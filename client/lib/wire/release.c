@@ -1,0 +1,123 @@
+#include "client/lib/wire/release.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/wire/output.h"
+
+#define RELEASES_A_MESSAGE 4096
+#define ABORT_BIT (UINT64_C(1) << 63)
+
+/* Begins {"…","params":{"MEMBER":[ */
+static struct gb_writer *begin_notice(struct gpubuf_client *client, const char *method,
+                                      const char *member)
+{
+    struct gb_writer *writer = gb_notice_begin(client, method);
+    gb_write_char(writer, '{');
+    gb_write_cstring(writer, member);
+    GB_WRITE_LITERAL(writer, ":[");
+    return writer;
+}
+
+static bool queue_numbers(struct gpubuf_client *client, const char *method, const char *member,
+                          const uint64_t *numbers, size_t count)
+{
+    struct gb_writer *writer = begin_notice(client, method, member);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            gb_write_char(writer, ',');
+        gb_write_uint(writer, numbers[i]);
+    }
+    GB_WRITE_LITERAL(writer, "]}");
+    return gb_notice_queue(client);
+}
+
+static bool queue_abort(struct gpubuf_client *client, uint64_t lease)
+{
+    gb_write_format(gb_notice_begin(client, "abort"), "{\"lease\":%llu}",
+                    (unsigned long long)lease);
+    return gb_notice_queue(client);
+}
+
+/* Takes `count` numbers off the front of an array. */
+static void drop_front(uint64_t *numbers, size_t *total, size_t count)
+{
+    *total -= count;
+    memmove(numbers, numbers + count, *total * sizeof(*numbers));
+}
+
+/* What cannot be queued now, for want of memory, is with the next message. */
+static void queue_leases(struct gpubuf_client *client)
+{
+    while (client->released_count > 0) {
+        size_t count = 0;
+        if (client->released[0] & ABORT_BIT) {
+            if (!queue_abort(client, client->released[0] & ~ABORT_BIT))
+                return;
+            count = 1;
+        } else {
+            while (count < client->released_count && count < RELEASES_A_MESSAGE &&
+                   !(client->released[count] & ABORT_BIT))
+                count++;
+            if (!queue_numbers(client, "release", "leases", client->released, count))
+                return;
+        }
+        drop_front(client->released, &client->released_count, count);
+    }
+}
+
+bool gb_queue_unmaps(struct gpubuf_client *client)
+{
+    struct gb_imports *imports = &client->imports;
+    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
+        return true;
+    while (imports->unmap_count > 0) {
+        size_t count = imports->unmap_count;
+        if (count > RELEASES_A_MESSAGE)
+            count = RELEASES_A_MESSAGE;
+        if (!queue_numbers(client, "unmap", "segments", imports->unmap, count))
+            return false;
+        drop_front(imports->unmap, &imports->unmap_count, count);
+    }
+    return true;
+}
+
+void gb_queue_releases(struct gpubuf_client *client)
+{
+    client->overdue = false;
+    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
+        return;
+    queue_leases(client);
+    (void)gb_queue_unmaps(client);
+}
+
+void gb_flush_releases(struct gpubuf_client *client)
+{
+    gb_queue_releases(client);
+    gb_flush(client);
+}
+
+int gb_reserve_releases(struct gpubuf_client *client, size_t more)
+{
+    size_t wanted = client->lease_count + client->released_count + more;
+    if (wanted <= client->released_capacity)
+        return 0;
+    size_t capacity = client->released_capacity ? client->released_capacity : 64;
+    while (capacity < wanted)
+        capacity *= 2;
+    uint64_t *released = realloc(client->released, capacity * sizeof(*released));
+    if (!released)
+        return GPUBUF_E_NO_MEMORY;
+    client->released = released;
+    client->released_capacity = capacity;
+    return 0;
+}
+
+void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
+{
+    if (client->lost.code || client->link != GB_LINK_UP)
+        return;
+    assert(client->released_count < client->released_capacity);
+    client->released[client->released_count++] = lease | (abort ? ABORT_BIT : 0);
+}

@@ -1,0 +1,13 @@
+/* The sentence of each thread's last failure. Any thread, with the client's lock or without. */
+#ifndef GB_LIB_REPORT_H
+#define GB_LIB_REPORT_H
+
+#include "client/lib/wire/client.h"
+
+/* Notes it for the calling thread (client NULL: of gpubuf_connect) and returns error->code. */
+int gb_report(const struct gpubuf_client *client, const struct gb_error *error);
+int gb_report_text(const struct gpubuf_client *client, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int gb_report_memory(const struct gpubuf_client *client);
+
+#endif
