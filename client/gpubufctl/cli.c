@@ -199,7 +199,7 @@ static int read_options(struct gb_cli *cli, const struct tables *tables, bool pe
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
 {
     const struct gb_cli_command *command = cli->command;
-    struct tables tables = {{command->options, gb_cli_global_options}, {args, &cli->globals}};
+    struct tables tables = {{command->options, cli->options}, {args, &cli->globals}};
 
     int status = read_options(cli, &tables, true, argc, argv);
     if (status != 0)
@@ -216,7 +216,7 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
 
 int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 {
-    struct tables tables = {{NULL, gb_cli_global_options}, {NULL, &cli->globals}};
+    struct tables tables = {{NULL, cli->options}, {NULL, &cli->globals}};
 
     int status = read_options(cli, &tables, false, argc, argv);
     *used = optind;
@@ -248,8 +248,10 @@ static void print_options(const struct gb_cli_option *options)
     }
 }
 
-static void print_command_help(const struct gb_cli_command *command)
+static void print_command_help(const struct gb_cli *cli)
 {
+    const struct gb_cli_command *command = cli->command;
+
     printf("usage: gpubufctl %s [OPTION]…%s%s\n\n%s.\n", command->name,
            command->arguments[0] ? " " : "", command->arguments, command->summary);
     if (command->details)
@@ -259,26 +261,25 @@ static void print_command_help(const struct gb_cli_command *command)
         print_options(command->options);
     }
     printf("\nOptions of all commands:\n");
-    print_options(gb_cli_global_options);
+    print_options(cli->options);
     print_pair("-h, --help", "print this and end");
 }
 
-void gb_cli_print_help(const struct gb_cli_command *command)
+void gb_cli_print_help(const struct gb_cli *cli)
 {
-    if (command) {
-        print_command_help(command);
+    if (cli->command) {
+        print_command_help(cli);
         return;
     }
     printf("usage: gpubufctl [OPTION]… COMMAND [ARGUMENT]…\n\n"
            "Publishes, reads and manages the objects of gpubufd.\n\nCommands:\n");
-    for (size_t i = 0; gb_cli_commands[i].name; i++) {
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         char left[64];
-        (void)snprintf(left, sizeof(left), "%s %s", gb_cli_commands[i].name,
-                       gb_cli_commands[i].arguments);
-        print_pair(left, gb_cli_commands[i].summary);
+        (void)snprintf(left, sizeof(left), "%s %s", command->name, command->arguments);
+        print_pair(left, command->summary);
     }
     printf("\nOptions:\n");
-    print_options(gb_cli_global_options);
+    print_options(cli->options);
     print_pair("-h, --help", "print this and end");
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
            "gpubufctl COMMAND --help tells more of a command, gpubufctl(1) of all.\n");

@@ -61,17 +61,15 @@ struct gb_cli_command {
     int (*run)(struct gb_cli *cli, struct gb_cli_args *args); /* returns an exit status */
 };
 
-/* The commands, ended by a NULL name, and the options that all of them take (main.c). */
-extern const struct gb_cli_command gb_cli_commands[];
-extern const struct gb_cli_option gb_cli_global_options[];
-
 struct gb_cli {
-    struct gb_cli_args globals; /* options that all commands take, before or after the command */
+    const struct gb_cli_command *commands; /* all of them, ended by a NULL name (main.c) */
+    const struct gb_cli_option *options;   /* those that all commands take */
+    struct gb_cli_args globals; /* and what was given of them, before or after the command */
     const char *socket;         /* NULL: the library's default */
     bool json;
-    bool color;                   /* whether standard output takes colours */
-    struct gpubuf_client *client; /* connected by gb_cli_connect; ended by main */
-    const struct gb_cli_command *command;
+    bool color;                           /* whether standard output takes colours */
+    struct gpubuf_client *client;         /* connected by gb_cli_connect; ended by main */
+    const struct gb_cli_command *command; /* the one that is run; NULL: none was named yet */
 };
 
 /* Prints "gpubufctl: " and the sentence on standard error, control characters escaped; returns
@@ -106,7 +104,8 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
    program included. */
 int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
 
-void gb_cli_print_help(const struct gb_cli_command *command); /* NULL: the whole program's */
+/* That of the command, or, where none was named, the whole program's. */
+void gb_cli_print_help(const struct gb_cli *cli);
 
 /* Flushes standard output. 0, or GB_STATUS_FAILED (told; a closed pipe is no failure). */
 int gb_cli_finish_output(void);

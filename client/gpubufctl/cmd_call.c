@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "json_print.h"
+#include "proto/json.h"
 
 static int print_result(struct gb_cli *cli, const char *method, const char *params)
 {

@@ -100,9 +100,9 @@ static const char find_command[] =
     "        elif [[ $word == -* ]]; then\n"
     "            case \"$command $word\" in\n";
 
-static void print_skips(void)
+static void print_skips(const struct gb_cli *cli)
 {
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         for (size_t i = 0; command->options && command->options[i].name; i++) {
             if (!command->options[i].argument)
                 continue;
@@ -120,29 +120,29 @@ static void print_skips(void)
            "    done\n");
 }
 
-static void print_commands(void)
+static void print_commands(const struct gb_cli *cli)
 {
     printf("    if [[ -z $command ]]; then\n"
            "        if [[ $current == -* ]]; then\n"
            "            _gpubufctl_words '");
-    print_options(gb_cli_global_options);
+    print_options(cli->options);
     printf(" --help'\n        else\n            _gpubufctl_words '");
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
-        printf("%s%s", command == gb_cli_commands ? "" : " ", command->name);
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
+        printf("%s%s", command == cli->commands ? "" : " ", command->name);
     printf("'\n        fi\n        return\n    fi\n");
 }
 
-static void print_arguments(void)
+static void print_arguments(const struct gb_cli *cli)
 {
     printf("    if [[ $current == -* ]]; then\n        case $command in\n");
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         printf("        %s) _gpubufctl_words '", command->name);
         print_options(command->options);
-        print_options(gb_cli_global_options);
+        print_options(cli->options);
         printf(" --help' ;;\n");
     }
     printf("        esac\n        return\n    fi\n    case \"$command $position\" in\n");
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++) {
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         if (strcmp(command->name, "completion") == 0)
             printf("    'completion 0') _gpubufctl_words bash ;;\n");
         else if (strcmp(command->name, "call") == 0)
@@ -163,13 +163,13 @@ int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
                             args->value[0]);
     fputs(helpers, stdout);
     fputs(find_command, stdout);
-    print_skips();
+    print_skips(cli);
     printf("    case \"$command $previous\" in\n");
-    print_values(NULL, gb_cli_global_options);
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
+    print_values(NULL, cli->options);
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
         print_values(command->name, command->options);
     printf("    esac\n");
-    print_commands();
-    print_arguments();
+    print_commands(cli);
+    print_arguments(cli);
     return GB_STATUS_OK;
 }

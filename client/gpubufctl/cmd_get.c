@@ -13,6 +13,7 @@
 #include "npy.h"
 #include "series.h"
 #include "term.h"
+#include "view.h"
 
 enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, WAIT };
 

@@ -10,6 +10,7 @@
 #include "grid.h"
 #include "json_print.h"
 #include "term.h"
+#include "user_name.h"
 
 enum { LONG, NAMES };
 

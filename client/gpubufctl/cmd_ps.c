@@ -10,6 +10,7 @@
 #include "json_print.h"
 #include "memory.h"
 #include "term.h"
+#include "user_name.h"
 
 enum { MAPPED };
 

@@ -10,6 +10,7 @@
 #include "npy.h"
 #include "proto/layout.h"
 #include "put.h"
+#include "view.h"
 
 enum { FORMAT, DTYPE, SHAPE, KIND, DEVICE, SHARE, MODE, REPLACE, TTL, EVICT, WAIT };
 

@@ -11,6 +11,7 @@
 #include "parse.h"
 #include "series.h"
 #include "term.h"
+#include "view.h"
 
 enum { ROWS, COLUMN, SLICE, VERSION, WAIT };
 

@@ -9,6 +9,7 @@
 #include "grid.h"
 #include "json_print.h"
 #include "term.h"
+#include "user_name.h"
 
 const struct gb_cli_option gb_stat_options[] = {{0}};
 

@@ -11,6 +11,7 @@
 #include "parse.h"
 #include "proto/limits.h"
 #include "term.h"
+#include "user_name.h"
 
 enum { TRIM_DEVICE, TRIM_BYTES };
 

@@ -8,6 +8,7 @@
 #include "format.h"
 #include "json_print.h"
 #include "line.h"
+#include "user_name.h"
 
 static const cJSON *member(const cJSON *object, const char *key)
 {

@@ -37,10 +37,4 @@ void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char 
 void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-void gb_doctor_look_at_socket(struct gb_doctor *doctor); /* and connects */
-void gb_doctor_look_at_versions(struct gb_doctor *doctor);
-void gb_doctor_look_at_memory(struct gb_doctor *doctor);
-void gb_doctor_look_at_driver(struct gb_doctor *doctor);
-void gb_doctor_look_at_system(struct gb_doctor *doctor);
-
 #endif

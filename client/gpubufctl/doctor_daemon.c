@@ -1,4 +1,6 @@
 /* What can be told of the daemon: its socket, its version, its memory. */
+#include "doctor_daemon.h"
+
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
@@ -11,10 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "commands.h"
-#include "doctor.h"
 #include "format.h"
 #include "json_print.h"
+#include "user_name.h"
 
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 

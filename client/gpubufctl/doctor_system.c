@@ -1,4 +1,6 @@
 /* What can be told of this machine: the CUDA driver, the kernel, the limits of processes. */
+#include "doctor_system.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,7 +12,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "doctor.h"
 #include "format.h"
 #include "proto/cuda.h"
 

@@ -12,7 +12,7 @@
 
 enum { SOCKET, JSON, COLOR, VERSION };
 
-const struct gb_cli_option gb_cli_global_options[] = {
+static const struct gb_cli_option options[] = {
     {"socket", 'S', "PATH", "the daemon's socket ($GPUBUFD_SOCKET, else the usual places)", NULL,
      GB_COMPLETE_FILE},
     {"json", 'j', NULL, "print JSON for programs", NULL, GB_COMPLETE_NONE},
@@ -22,7 +22,7 @@ const struct gb_cli_option gb_cli_global_options[] = {
     {0},
 };
 
-const struct gb_cli_command gb_cli_commands[] = {
+static const struct gb_cli_command commands[] = {
     {"put",
      "NAME FILE",
      "Publish a file: .npy, .csv, or raw bytes",
@@ -234,7 +234,7 @@ const struct gb_cli_command gb_cli_commands[] = {
 
 static const struct gb_cli_command *find_command(const char *name)
 {
-    for (const struct gb_cli_command *command = gb_cli_commands; command->name; command++)
+    for (const struct gb_cli_command *command = commands; command->name; command++)
         if (strcmp(command->name, name) == 0)
             return command;
     return NULL;
@@ -268,7 +268,7 @@ static int run_command(struct gb_cli *cli, int argc, char **argv)
         return gb_cli_usage(cli, "there is no command \"%s\"", argv[0]);
     int status = gb_cli_read_args(cli, argc, argv, &args);
     if (status == GB_CLI_HELP) {
-        gb_cli_print_help(cli->command);
+        gb_cli_print_help(cli);
         return GB_STATUS_OK;
     }
     if (status == 0)
@@ -282,7 +282,7 @@ static int run(struct gb_cli *cli, int argc, char **argv)
 
     int status = gb_cli_read_globals(cli, argc, argv, &used);
     if (status == GB_CLI_HELP) {
-        gb_cli_print_help(NULL);
+        gb_cli_print_help(cli);
         return GB_STATUS_OK;
     }
     if (status != 0)
@@ -298,7 +298,7 @@ static int run(struct gb_cli *cli, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct gb_cli cli = {0};
+    struct gb_cli cli = {.commands = commands, .options = options};
 
     signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails, and we end quietly */
     gb_term_init();

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
 #include "format.h"
 #include "grid.h"
 #include "line.h"
+#include "user_name.h"
 
 enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6, WIDE = 90, WIDER = 116 };
 

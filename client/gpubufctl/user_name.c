@@ -1,8 +1,8 @@
+#include "user_name.h"
+
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
-
-#include "commands.h"
 
 void gb_user_name(int64_t uid, char *out, size_t size)
 {

@@ -1,8 +1,9 @@
 /* Opening a part of an object, and saying in a few words what it is. */
+#include "view.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "commands.h"
 #include "format.h"
 #include "parse.h"
 

@@ -1,0 +1,42 @@
+#include "doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char *part,
+                    const char *format, ...)
+{
+    va_list arguments;
+
+    if (doctor->count == doctor->room) {
+        size_t room = doctor->room * 2 + 16;
+        void *grown = realloc(doctor->findings, room * sizeof(*doctor->findings));
+
+        if (!grown) {
+            doctor->failed = true;
+            return;
+        }
+        doctor->findings = grown;
+        doctor->room = room;
+    }
+    struct gb_finding *finding = &doctor->findings[doctor->count++];
+    finding->health = health;
+    finding->part = part;
+    finding->advice[0] = '\0';
+    va_start(arguments, format);
+    (void)vsnprintf(finding->text, sizeof(finding->text), format, arguments);
+    va_end(arguments);
+}
+
+void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
+{
+    va_list arguments;
+
+    if (doctor->count == 0 || doctor->failed)
+        return;
+    struct gb_finding *finding = &doctor->findings[doctor->count - 1];
+    va_start(arguments, format);
+    (void)vsnprintf(finding->advice, sizeof(finding->advice), format, arguments);
+    va_end(arguments);
+}

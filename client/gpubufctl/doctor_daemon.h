@@ -1,0 +1,11 @@
+/* What `gpubufctl doctor` looks at in the daemon. */
+#ifndef GB_DOCTOR_DAEMON_H
+#define GB_DOCTOR_DAEMON_H
+
+#include "doctor.h"
+
+void gb_doctor_look_at_socket(struct gb_doctor *doctor); /* and connects */
+void gb_doctor_look_at_versions(struct gb_doctor *doctor);
+void gb_doctor_look_at_memory(struct gb_doctor *doctor);
+
+#endif

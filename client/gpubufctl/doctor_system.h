@@ -1,0 +1,10 @@
+/* What `gpubufctl doctor` looks at in the driver and in the system. */
+#ifndef GB_DOCTOR_SYSTEM_H
+#define GB_DOCTOR_SYSTEM_H
+
+#include "doctor.h"
+
+void gb_doctor_look_at_driver(struct gb_doctor *doctor);
+void gb_doctor_look_at_system(struct gb_doctor *doctor);
+
+#endif

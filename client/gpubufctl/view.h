@@ -1,0 +1,22 @@
+/* Opening a part of an object, for the commands that show or write one. */
+#ifndef GB_VIEW_H
+#define GB_VIEW_H
+
+#include "cli.h"
+#include "proto/json.h"
+
+/*
+ * Opens `name` and narrows it to a column and a slice, each NULL for the whole. *object is to be
+ * released. 0, or a status; the failure has been told.
+ */
+struct gb_view_options {
+    const char *column, *slice;
+    const char *version, *wait; /* as typed */
+};
+int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
+                 struct gpubuf_object **object);
+
+/* "table, 3201 rows × 16 columns"; "array of float64, 3 × 4". */
+void gb_describe(struct gpubuf_object *object, struct gb_writer *writer);
+
+#endif
