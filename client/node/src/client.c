@@ -1,10 +1,16 @@
 /* Connections: made by a thread of libuv's pool, since connecting waits; then polled by the loop. */
+#include "client/node/src/client.h"
+
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "addon.h"
+#include "client/lib/objects/pinned.h"
 #include "client/lib/wire/gather.h"
+#include "client/node/src/completion.h"
+#include "client/node/src/deliver.h"
+#include "client/node/src/values.h"
+#include "client/node/src/watching.h"
 
 struct connecting {
     struct gb_addon *addon;
@@ -40,8 +46,10 @@ static int uv_events(short events)
 
 void gb_client_poll(struct gb_node_client *client)
 {
+    struct gb_addon *addon = client->addon;
     client->gathered = true;
-    gb_turns_need(client->addon);
+    if (!uv_is_active((uv_handle_t *)&addon->before_wait))
+        (void)uv_prepare_start(&addon->before_wait, addon->turn);
 }
 
 /* What is to be polled for may have changed. */
@@ -95,16 +103,6 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     (void)gb_client_receive(client);
     if (!addon->closing && addon->clients[index] == client && !client->gathered)
         poll_anew(client);
-}
-
-void gb_handle_closed(struct gb_addon *addon)
-{
-    if (--addon->handles == 0 && addon->hook) {
-        napi_async_cleanup_hook_handle hook = addon->hook;
-        addon->hook = NULL;
-        (void)napi_remove_async_cleanup_hook(hook);
-    }
-    gb_addon_release(addon);
 }
 
 static void on_poll_closed(uv_handle_t *handle)

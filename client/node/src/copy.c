@@ -1,11 +1,12 @@
-/*
- * Copies between objects and memory of JavaScript's: works of libuv's pool. Much that is on a GPU goes
- * into pinned memory, which then is the ArrayBuffer.
- */
-#include <stdlib.h>
-#include <string.h>
+#include "client/node/src/copy.h"
 
-#include "addon.h"
+#include <stdlib.h>
+
+#include "client/node/src/completion.h"
+#include "client/node/src/deliver.h"
+#include "client/node/src/memory.h"
+#include "client/node/src/table.h"
+#include "client/node/src/values.h"
 
 struct part {
     struct gpubuf_object *object; /* a reference of its own */
@@ -99,23 +100,6 @@ static void copy_complete(napi_env env, napi_status status, void *data)
         free(completion.text);
     }
     gb_addon_release(addon);
-}
-
-static void on_block_collected(napi_env env, void *data, void *hint)
-{
-    (void)env;
-    (void)data;
-    gb_pinned_give(hint);
-}
-
-napi_value gb_block_value(napi_env env, struct gb_pinned *block)
-{
-    napi_value buffer = NULL;
-    if (napi_create_external_arraybuffer(env, gb_pinned_memory(block),
-                                         (size_t)gb_pinned_bytes(block), on_block_collected, block,
-                                         &buffer) != napi_ok)
-        return NULL; /* it is given back by the finaliser, or lost if Node does not run that */
-    return buffer;
 }
 
 /* Sets it going; it is taken over. */

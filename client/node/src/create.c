@@ -1,8 +1,10 @@
-/* create(): layouts out of JavaScript. */
+#include "client/node/src/create.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "addon.h"
+#include "client/node/src/request.h"
+#include "client/node/src/values.h"
 
 #define DEPTH_MAX 32 /* the daemon takes fewer and says so; this bounds the recursion */
 

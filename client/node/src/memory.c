@@ -1,12 +1,11 @@
-/*
- * Memory of objects in JavaScript. Host memory: one external ArrayBuffer for each mapping, which holds
- * the mapping until it is collected, whatever becomes of the objects in it; made anew when it is next
- * needed. Where the runtime has no external ArrayBuffers, lib/ asks for copies.
- */
+#include "client/node/src/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "addon.h"
+#include "client/lib/objects/hold.h"
+#include "client/node/src/table.h"
+#include "client/node/src/values.h"
 
 /* An ArrayBuffer that lives, or is yet to be collected. */
 struct gb_window {

@@ -1,8 +1,10 @@
-/* What objects are, and views of them. */
+#include "client/node/src/object.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "addon.h"
+#include "client/node/src/table.h"
+#include "client/node/src/values.h"
 
 static void set(napi_env env, napi_value object, const char *name, napi_value value)
 {

@@ -1,8 +1,13 @@
-/* Requests: each begins with a call that returns its number, and ends as a completion. */
+#include "client/node/src/request.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "addon.h"
+#include "client/node/src/completion.h"
+#include "client/node/src/deliver.h"
+#include "client/node/src/table.h"
+#include "client/node/src/values.h"
+#include "client/node/src/watching.h"
 
 struct gb_pending {
     struct gb_node_client *client; /* which outlives its requests */
@@ -223,14 +228,6 @@ napi_value gb_js_cancel(napi_env env, napi_callback_info info)
 
 /* ---- watch ---- */
 
-/* Belongs to the node client: until unwatch(), or until it is closed. */
-struct gb_watching {
-    struct gb_watching *next;
-    struct gb_node_client *client;
-    double id;       /* JavaScript's */
-    uint64_t number; /* the daemon's; 0 until it has answered */
-};
-
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
@@ -243,44 +240,6 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
             *event.info = *info;
     }
     gb_complete(watch->client->addon, &event);
-}
-
-static void watching_add(struct gb_watching *watch)
-{
-    pthread_mutex_t *lock = &watch->client->addon->lock;
-    pthread_mutex_lock(lock);
-    watch->next = watch->client->watches;
-    watch->client->watches = watch;
-    pthread_mutex_unlock(lock);
-}
-
-static void watching_remove(struct gb_watching *watch)
-{
-    pthread_mutex_t *lock = &watch->client->addon->lock;
-    struct gb_watching **link = &watch->client->watches;
-    pthread_mutex_lock(lock);
-    while (*link != watch)
-        link = &(*link)->next;
-    *link = watch->next;
-    pthread_mutex_unlock(lock);
-    free(watch);
-}
-
-/* The watch of the daemon's number; NULL if there is none. */
-static struct gb_watching *watching_find(struct gb_node_client *client, uint64_t number)
-{
-    pthread_mutex_lock(&client->addon->lock);
-    struct gb_watching *watch = client->watches;
-    while (watch && watch->number != number)
-        watch = watch->next;
-    pthread_mutex_unlock(&client->addon->lock);
-    return watch;
-}
-
-void gb_watches_free(struct gb_node_client *client)
-{
-    while (client->watches)
-        watching_remove(client->watches);
 }
 
 static void on_watch(struct gpubuf_client *client, int status, uint64_t number, void *arg)
@@ -298,7 +257,7 @@ static void on_watch(struct gpubuf_client *client, int status, uint64_t number, 
                                           .text = failure_text(client, status),
                                       });
     if (status < 0)
-        watching_remove(watch);
+        gb_watching_remove(watch);
 }
 
 /* watch(client, id, prefix): the completion brings the watch's number; events have the same id. */
@@ -317,10 +276,10 @@ napi_value gb_js_watch(napi_env env, napi_callback_info info)
     int r = GPUBUF_E_NO_MEMORY;
     if (watch) {
         *watch = (struct gb_watching){.client = client, .id = id};
-        watching_add(watch);
+        gb_watching_add(watch);
         r = gpubuf_watch_async(client->client, prefix, on_event, on_watch, watch, &request);
         if (r < 0)
-            watching_remove(watch);
+            gb_watching_remove(watch);
     }
     free(prefix);
     return gb_begun(env, client, NULL, r, request);
@@ -336,9 +295,9 @@ napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
     if (!client || !gb_read_index(env, values[1], "the watch", &number))
         return NULL;
     (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */
-    struct gb_watching *watch = number ? watching_find(client, number) : NULL;
+    struct gb_watching *watch = number ? gb_watching_find(client, number) : NULL;
     if (watch)
-        watching_remove(watch);
+        gb_watching_remove(watch);
     gb_client_poll(client);
     return NULL;
 }

@@ -1,13 +1,11 @@
-/*
- * What is done before libuv's loop waits, as long as answers are expected: the requests that this turn
- * has begun go out together, and if the loop has nothing else to do, the answers are looked for during
- * some microseconds. Most come within the time that falling asleep and being woken would take. Where
- * they do not (a long wait, a busy machine) it is tried more and more seldom.
- */
+#include "client/node/src/turn.h"
+
 #include <sched.h>
 
-#include "addon.h"
+#include "client/node/src/client.h"
+#include "client/node/src/deliver.h"
 
+#define LOOK_CLIENTS 16     /* whose answers are looked for */
 #define LOOK_EXPECTED_MAX 8 /* of more answers a single one is not worth waking up for */
 #define LOOK_NS 50000
 #define LOOK_MISSES_MAX 7 /* at most 127 times in a row without looking */
@@ -56,8 +54,8 @@ static bool look(struct gb_addon *addon, const bool *wanted, size_t count)
 
 static bool look_for_answers(struct gb_addon *addon)
 {
-    bool wanted[GB_LOOK_CLIENTS] = {false}, any = false;
-    size_t count = addon->client_count < GB_LOOK_CLIENTS ? addon->client_count : GB_LOOK_CLIENTS;
+    bool wanted[LOOK_CLIENTS] = {false}, any = false;
+    size_t count = addon->client_count < LOOK_CLIENTS ? addon->client_count : LOOK_CLIENTS;
     for (size_t i = 0; i < count; i++)
         any |= wanted[i] = is_worth_a_look(addon->clients[i]);
     if (!any)
@@ -102,12 +100,6 @@ static void on_before_wait(uv_prepare_t *prepare)
     }
 }
 
-void gb_turns_need(struct gb_addon *addon)
-{
-    if (!uv_is_active((uv_handle_t *)&addon->before_wait))
-        (void)uv_prepare_start(&addon->before_wait, on_before_wait);
-}
-
 static void on_elsewhere(uv_async_t *async)
 {
     gb_deliver_from_loop(async->data);
@@ -118,6 +110,7 @@ void gb_turns_begin(struct gb_addon *addon)
     (void)uv_prepare_init(addon->loop, &addon->before_wait); /* none can fail: Node has some, too */
     (void)uv_idle_init(addon->loop, &addon->no_wait);
     (void)uv_async_init(addon->loop, &addon->from_elsewhere, on_elsewhere);
+    addon->turn = on_before_wait;
     addon->before_wait.data = addon->no_wait.data = addon->from_elsewhere.data = addon;
     uv_unref((uv_handle_t *)&addon->before_wait); /* requests keep their client's handle alive */
     uv_unref((uv_handle_t *)&addon->no_wait);

@@ -1,8 +1,8 @@
+#include "client/node/src/values.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "addon.h"
 
 struct gb_addon *gb_arguments(napi_env env, napi_callback_info info, napi_value *values)
 {
@@ -122,4 +122,14 @@ napi_value gb_throw(napi_env env, int status, const char *message)
 napi_value gb_throw_memory(napi_env env)
 {
     return gb_throw(env, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
+void gb_set_number(napi_env env, napi_value object, const char *name, double number)
+{
+    (void)napi_set_named_property(env, object, name, gb_number(env, number));
+}
+
+void gb_set_text(napi_env env, napi_value object, const char *name, const char *text)
+{
+    (void)napi_set_named_property(env, object, name, gb_text(env, text));
 }

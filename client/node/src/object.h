@@ -1,0 +1,14 @@
+/* What objects are, and views of them. */
+#ifndef GB_NODE_OBJECT_H
+#define GB_NODE_OBJECT_H
+
+#include "client/node/src/addon.h"
+
+napi_value gb_js_describe(napi_env env, napi_callback_info info);
+napi_value gb_js_release(napi_env env, napi_callback_info info);
+napi_value gb_js_child(napi_env env, napi_callback_info info);
+napi_value gb_js_column(napi_env env, napi_callback_info info);
+napi_value gb_js_slice(napi_env env, napi_callback_info info);
+napi_value gb_js_null_count(napi_env env, napi_callback_info info);
+
+#endif

@@ -1,0 +1,23 @@
+/* The watches of a client, under the addon's lock. Any thread. */
+#ifndef GB_NODE_WATCHING_H
+#define GB_NODE_WATCHING_H
+
+#include "client/node/src/client.h"
+
+/* Belongs to the node client: until unwatch(), or until it is closed. */
+struct gb_watching {
+    struct gb_watching *next;
+    struct gb_node_client *client;
+    double id;       /* JavaScript's */
+    uint64_t number; /* the daemon's; 0 until it has answered */
+};
+
+void gb_watching_add(struct gb_watching *watch);
+/* Takes it off its client, and frees it. */
+void gb_watching_remove(struct gb_watching *watch);
+/* The watch of the daemon's number; NULL if there is none. */
+struct gb_watching *gb_watching_find(struct gb_node_client *client, uint64_t number);
+/* Frees its watches, after it has been disconnected. */
+void gb_watches_free(struct gb_node_client *client);
+
+#endif
