@@ -1,8 +1,12 @@
 /* Arrow's C structs in capsules: what is published goes out, and what others have comes in. */
+#include "client/python/src/arrow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "client/python/src/concat.h"
+#include "client/python/src/object.h"
+#include "client/python/src/options.h"
 
 /* ---- exports that keep the connection ---- */
 

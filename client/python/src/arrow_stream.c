@@ -1,8 +1,11 @@
 /* Arrow's streams in capsules: of what is published, which is one array, and of what others have. */
+#include "client/python/src/arrow_stream.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "client/python/src/arrow.h"
+#include "client/python/src/object.h"
 
 struct ArrowArrayStream {
     int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);

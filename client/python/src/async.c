@@ -1,8 +1,13 @@
 /* What Client does without waiting: each call takes a callback as its last argument, and returns the
    number by which it is cancelled. */
+#include "client/python/src/async.h"
+
 #include <stdlib.h>
 
-#include "core.h"
+#include "client/python/src/link.h"
+#include "client/python/src/object.h"
+#include "client/python/src/options.h"
+#include "client/python/src/pending.h"
 
 static void leave(struct link *link)
 {

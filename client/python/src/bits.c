@@ -1,7 +1,7 @@
 /* Bitmaps and offsets, as Arrow has them: those of the package's work that Python is too slow for. */
-#include <string.h>
+#include "client/python/src/bits.h"
 
-#include "core.h"
+#include <string.h>
 
 uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length)
 {

@@ -1,9 +1,16 @@
+#include "client/python/src/client.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "client/python/src/arrow.h"
+#include "client/python/src/async.h"
+#include "client/python/src/link.h"
+#include "client/python/src/object.h"
+#include "client/python/src/options.h"
+#include "client/python/src/pending.h"
 
 PyTypeObject *client_type;
 
@@ -86,12 +93,6 @@ static PyObject *client_close(PyObject *self, PyObject *unused)
     (void)unused;
     client_end((struct client *)self, true);
     Py_RETURN_NONE;
-}
-
-struct link *client_enter(PyObject *self)
-{
-    struct link *link = ((struct client *)self)->link;
-    return link_check(link) < 0 ? NULL : link_get(link);
 }
 
 static void leave(struct link *link)
@@ -235,23 +236,6 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
 }
 
-const char **parse_names(PyObject *tuple)
-{
-    size_t count = (size_t)PyTuple_Size(tuple);
-    const char **texts = calloc(count + 1, sizeof(*texts));
-    if (!texts) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!PyArg_Parse(PyTuple_GetItem(tuple, (Py_ssize_t)i), "s;a name is a str", &texts[i])) {
-            free(texts);
-            return NULL;
-        }
-    }
-    return texts;
-}
-
 /* open_many(names, wait_ms) -> [Object or exception] */
 static PyObject *client_open_many(PyObject *self, PyObject *args)
 {
@@ -377,25 +361,6 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
                                           (uint64_t)buffer.len, &options));
     PyBuffer_Release(&buffer);
     return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
-}
-
-struct gpubuf_part *parse_parts(PyObject *tuple)
-{
-    size_t count = (size_t)PyTuple_Size(tuple);
-    struct gpubuf_part *parts = calloc(count + 1, sizeof(*parts));
-    if (!parts) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++) {
-        unsigned long long address, bytes;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, (Py_ssize_t)i), "KK:part", &address, &bytes)) {
-            free(parts);
-            return NULL;
-        }
-        parts[i] = (struct gpubuf_part){(void *)(uintptr_t)address, bytes};
-    }
-    return parts;
 }
 
 /* register(name, ((address, bytes), …), layout_json, options) */

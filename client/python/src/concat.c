@@ -1,9 +1,11 @@
 /* Record batches of a stream become one array, since a published column is in one piece. */
+#include "client/python/src/concat.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "client/python/src/bits.h"
 
 /* Elements [start, start + length) of an array's buffers. */
 struct span {

@@ -1,8 +1,8 @@
+#include "client/python/src/element.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "core.h"
 
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
 

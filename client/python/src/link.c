@@ -1,6 +1,6 @@
-#include <stdlib.h>
+#include "client/python/src/link.h"
 
-#include "core.h"
+#include <stdlib.h>
 
 PyObject *error_factory;
 
@@ -67,4 +67,9 @@ int link_check(const struct link *link)
         Py_DECREF(error);
     }
     return -1;
+}
+
+struct link *link_enter(struct link *link)
+{
+    return link_check(link) < 0 ? NULL : link_get(link);
 }

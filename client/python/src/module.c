@@ -1,5 +1,12 @@
 /* The module gpubufd._core: core.h. */
-#include "core.h"
+#include "client/python/src/arrow.h"
+#include "client/python/src/arrow_stream.h"
+#include "client/python/src/bits.h"
+#include "client/python/src/client.h"
+#include "client/python/src/link.h"
+#include "client/python/src/object.h"
+#include "client/python/src/object_type.h"
+#include "client/python/src/view.h"
 
 static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
 {
@@ -23,6 +30,7 @@ static PyObject *core_address(PyObject *module, PyObject *exporter)
 
 static PyMethodDef functions[] = {
     {"set_error_factory", core_set_error_factory, METH_O, NULL},
+    {"set_kinds", core_set_kinds, METH_VARARGS, NULL},
     {"address", core_address, METH_O, NULL},
     {"itemsize", core_itemsize, METH_O, NULL},
     {"read_stream", core_read_stream, METH_O, NULL},

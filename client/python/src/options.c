@@ -1,6 +1,6 @@
-#include <stdlib.h>
+#include "client/python/src/options.h"
 
-#include "core.h"
+#include <stdlib.h>
 
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
@@ -168,3 +168,69 @@ int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layo
     }
     return r;
 }
+
+const char **parse_names(PyObject *tuple)
+{
+    size_t count = (size_t)PyTuple_Size(tuple);
+    const char **texts = calloc(count + 1, sizeof(*texts));
+    if (!texts) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(tuple, (Py_ssize_t)i), "s;a name is a str", &texts[i])) {
+            free(texts);
+            return NULL;
+        }
+    }
+    return texts;
+}
+
+struct gpubuf_part *parse_parts(PyObject *tuple)
+{
+    size_t count = (size_t)PyTuple_Size(tuple);
+    struct gpubuf_part *parts = calloc(count + 1, sizeof(*parts));
+    if (!parts) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        unsigned long long address, bytes;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, (Py_ssize_t)i), "KK:part", &address, &bytes)) {
+            free(parts);
+            return NULL;
+        }
+        parts[i] = (struct gpubuf_part){(void *)(uintptr_t)address, bytes};
+    }
+    return parts;
+}
+
+int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out)
+{
+    *out = NULL;
+    if (counts == Py_None)
+        return 0;
+    Py_ssize_t count = PyTuple_Size(counts);
+    size_t expected = gpubuf_kind(object) == GPUBUF_KIND_TABLE ? gpubuf_child_count(object) : 1;
+    if (count < 0)
+        return -1;
+    if ((size_t)count != expected) {
+        PyErr_Format(PyExc_ValueError, "expected %zu null counts, not %zd", expected, count);
+        return -1;
+    }
+    int64_t *null_counts = calloc((size_t)count + 1, sizeof(*null_counts));
+    if (!null_counts) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        null_counts[i] = PyLong_AsLongLong(PyTuple_GetItem(counts, i));
+    if (PyErr_Occurred()) {
+        free(null_counts);
+        return -1;
+    }
+    *out = null_counts;
+    return 0;
+}
+
+/* seal(null_counts, stream): null_counts is a tuple with an entry for each column, or None. */

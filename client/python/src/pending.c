@@ -1,6 +1,8 @@
+#include "client/python/src/pending.h"
+
 #include <stdlib.h>
 
-#include "core.h"
+#include "client/python/src/object.h"
 
 struct pending *pending_new(struct link *link, PyObject *callable)
 {

@@ -1,9 +1,11 @@
+#include "client/python/src/view.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
-#include "dlpack.h"
+#include "client/python/src/dlpack.h"
+#include "client/python/src/object.h"
 
 PyTypeObject *view_type;
 static PyTypeObject *view_class; /* the subclass to make; NULL: none */

@@ -1,0 +1,24 @@
+/* The Arrow C Data interface, as capsules. */
+#ifndef GPUBUFD_ARROW_H
+#define GPUBUFD_ARROW_H
+
+#include "client/python/src/link.h"
+
+PyObject *object_arrow_schema(PyObject *self, PyObject *unused);
+PyObject *object_arrow_array(PyObject *self, PyObject *unused);
+PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
+/* Makes an exported array hold the link. Every node on its own, since a consumer may move a child out
+   and release the rest. 0 or GPUBUF_E_NO_MEMORY, after which it is still to be released. */
+int arrow_hold(struct ArrowArray *array, struct link *link);
+/* Ends of capsules. */
+void arrow_end_schema(PyObject *capsule);
+void arrow_end_array(PyObject *capsule);
+void arrow_end_device_array(PyObject *capsule);
+/* Client.put_arrow(name, source, as_table, options). */
+PyObject *client_put_arrow(PyObject *self, PyObject *args);
+PyObject *core_nodes(PyObject *module, PyObject *args);
+PyObject *core_array_device(PyObject *module, PyObject *capsule);
+PyObject *core_schema_format(PyObject *module, PyObject *capsule);
+PyObject *core_schema_text(PyObject *module, PyObject *capsule);
+
+#endif

@@ -1,0 +1,20 @@
+/* Types of elements. */
+#ifndef GPUBUFD_ELEMENT_H
+#define GPUBUFD_ELEMENT_H
+
+#include "client/python/src/core.h"
+
+struct element {
+    char format;  /* of the struct module; 0: none */
+    uint8_t code; /* DLPack's type code */
+    uint8_t bits;
+    bool plain;       /* a number: what the bytes are is all there is to it */
+    char typestr[16]; /* NumPy's, for what has one; "" otherwise */
+};
+
+/* Elements of a dtype of the protocol; false if they are not so many whole bytes each. */
+bool element_of_dtype(const char *dtype, struct element *element);
+/* Elements of DLPack's type and their dtype in the protocol. */
+bool element_of_dlpack(uint8_t code, uint8_t bits, struct element *element, const char **dtype);
+
+#endif

@@ -1,0 +1,46 @@
+/* A connection and who needs it. */
+#ifndef GPUBUFD_LINK_H
+#define GPUBUFD_LINK_H
+
+#include "client/python/src/core.h"
+#include <stdatomic.h>
+
+struct pending;
+struct object;
+
+struct link {
+    atomic_int references;
+    struct gpubuf_client *client;
+    bool closed;             /* by Client.close(): no new calls */
+    struct object *objects;  /* those that close() is to release */
+    struct pending *pending; /* requests under way and watches */
+};
+
+/* Takes over the client; NULL (and the client is disconnected) without memory. */
+struct link *link_new(struct gpubuf_client *client);
+struct link *link_get(struct link *link);
+void link_put(struct link *link); /* any thread, with or without the GIL */
+
+/* A reference for the length of a call, or NULL with Closed raised. */
+struct link *link_enter(struct link *link);
+
+/* Raises the exception for a failed call of libgpubuf, with the thread's last message. */
+PyObject *raise_status(const struct link *link, int status);
+/* The exception itself; NULL with another one set if there is no memory. */
+PyObject *make_error(int status, const char *message);
+/* Raises gpubufd.Closed if the link is closed. -1 if so. */
+int link_check(const struct link *link);
+extern PyObject *error_factory; /* callable(code, kind, message) */
+
+/* A Client, of Python. */
+struct client {
+    PyObject_HEAD struct link *link; /* NULL once it is closed */
+};
+
+/* A reference for the length of a call on a Client, or NULL with Closed raised. */
+static inline struct link *client_enter(PyObject *client)
+{
+    return link_enter(((struct client *)client)->link);
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* Objects: a reference of ours, and the link that it needs. */
+#ifndef GPUBUFD_OBJECT_H
+#define GPUBUFD_OBJECT_H
+
+#include "client/python/src/link.h"
+
+struct object {
+    PyObject_HEAD struct link *link; /* NULL once it is released */
+    struct gpubuf_object *object;    /* NULL once it is released */
+    struct object *previous, *next;  /* in link->objects */
+};
+
+extern PyTypeObject *object_type;
+/* set_kinds(Array, Bytes, Column, Table): the subclasses that objects are made instances of. */
+PyObject *core_set_kinds(PyObject *module, PyObject *args);
+/* A new instance of the subclass for its kind; takes over the reference `object`, also on failure. */
+PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
+/* Gives the reference back. */
+void object_drop(struct object *self);
+/* The Object's gpubuf_object, or NULL with Closed raised. */
+struct gpubuf_object *object_use(const struct object *self);
+
+#endif

@@ -1,0 +1,450 @@
+#include "client/python/src/object_type.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/python/src/arrow.h"
+#include "client/python/src/arrow_stream.h"
+#include "client/python/src/bits.h"
+#include "client/python/src/object.h"
+#include "client/python/src/options.h"
+#include "client/python/src/view.h"
+
+/* ---- the end of an Object ---- */
+
+static void object_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    object_drop((struct object *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *object_raise(const struct object *self, int status)
+{
+    return raise_status(self->link, status);
+}
+
+static PyObject *object_release(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    object_drop((struct object *)self);
+    Py_RETURN_NONE;
+}
+
+/* ---- what it is ---- */
+
+#define USE(object, self)                                                                          \
+    struct gpubuf_object *object = object_use((struct object *)(self));                            \
+    if (!object)                                                                                   \
+    return NULL
+
+static PyObject *text_or_none(const char *text)
+{
+    if (!text)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+#define GETTER(what, expression)                                                                   \
+    static PyObject *get_##what(PyObject *self, void *closure)                                     \
+    {                                                                                              \
+        (void)closure;                                                                             \
+        USE(object, self);                                                                         \
+        return expression;                                                                         \
+    }
+
+GETTER(kind, PyLong_FromLong((long)gpubuf_kind(object)))
+GETTER(name, text_or_none(gpubuf_name(object)))
+GETTER(version, PyLong_FromUnsignedLongLong(gpubuf_object_version(object)))
+GETTER(device, text_or_none(gpubuf_device(object)))
+GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
+GETTER(column_name, text_or_none(gpubuf_column_name(object)))
+GETTER(dtype, text_or_none(gpubuf_dtype(object)))
+GETTER(length, PyLong_FromUnsignedLongLong(gpubuf_length(object)))
+GETTER(offset, PyLong_FromUnsignedLongLong(gpubuf_offset(object)))
+GETTER(child_count, PyLong_FromSize_t(gpubuf_child_count(object)))
+
+static PyObject *get_released(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(((struct object *)self)->object == NULL);
+}
+
+static PyObject *numbers_of(const struct gpubuf_object *object, bool strides)
+{
+    unsigned ndim = gpubuf_ndim(object);
+    PyObject *tuple = PyTuple_New((Py_ssize_t)ndim);
+    for (unsigned i = 0; tuple && i < ndim; i++) {
+        PyObject *number = strides ? PyLong_FromLongLong((long long)gpubuf_strides(object)[i])
+                                   : PyLong_FromUnsignedLongLong(gpubuf_shape(object)[i]);
+        if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+GETTER(shape, numbers_of(object, false))
+GETTER(strides, numbers_of(object, true))
+
+/* ---- nulls ---- */
+
+static uint64_t element_count(const struct gpubuf_object *object)
+{
+    if (gpubuf_kind(object) != GPUBUF_KIND_ARRAY)
+        return gpubuf_length(object);
+    uint64_t count = 1;
+    for (unsigned i = 0; i < gpubuf_ndim(object); i++)
+        count *= gpubuf_shape(object)[i];
+    return count;
+}
+
+/* How many elements are null, counted if nobody has and the bitmap is at hand; -1 on a GPU. */
+static int64_t null_count(const struct gpubuf_object *object)
+{
+    int64_t known = gpubuf_null_count(object);
+    struct gpubuf_memory mask;
+    if (known >= 0 || gpubuf_memory(object, GPUBUF_MASK, &mask) != 0)
+        return known;
+    if (gpubuf_device_ordinal(object) >= 0)
+        return -1;
+    return (int64_t)count_nulls(mask.pointer, gpubuf_offset(object), element_count(object));
+}
+
+GETTER(null_count, PyLong_FromLongLong(null_count(object)))
+
+static PyObject *get_has_mask(PyObject *self, void *closure)
+{
+    (void)closure;
+    USE(object, self);
+    struct gpubuf_memory mask;
+    return PyBool_FromLong(gpubuf_memory(object, GPUBUF_MASK, &mask) == 0);
+}
+
+static PyObject *object_is_valid(PyObject *self, PyObject *index)
+{
+    USE(object, self);
+    unsigned long long i = PyLong_AsUnsignedLongLong(index);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(gpubuf_is_valid(object, i));
+}
+
+/* ---- parts ---- */
+
+static PyObject *part(PyObject *self, int status, struct gpubuf_object *view)
+{
+    if (status < 0)
+        return object_raise((struct object *)self, status);
+    return object_wrap(((struct object *)self)->link, view);
+}
+
+static PyObject *object_child(PyObject *self, PyObject *index)
+{
+    USE(object, self);
+    size_t i = PyLong_AsSize_t(index);
+    if (PyErr_Occurred())
+        return NULL;
+    struct gpubuf_object *view = NULL;
+    int status = gpubuf_child(object, i, &view);
+    return part(self, status, view);
+}
+
+static PyObject *object_column(PyObject *self, PyObject *name)
+{
+    USE(object, self);
+    const char *text;
+    if (!PyArg_Parse(name, "s;a column's name is a str", &text))
+        return NULL;
+    struct gpubuf_object *view = NULL;
+    int status = gpubuf_column(object, text, &view);
+    return part(self, status, view);
+}
+
+static PyObject *object_slice(PyObject *self, PyObject *args)
+{
+    unsigned long long offset, length;
+    USE(object, self);
+    if (!PyArg_ParseTuple(args, "KK:slice", &offset, &length))
+        return NULL;
+    struct gpubuf_object *view = NULL;
+    int status = gpubuf_slice(object, offset, length, &view);
+    return part(self, status, view);
+}
+
+/* select(names): a table of some of its columns. */
+static PyObject *object_select(PyObject *self, PyObject *names)
+{
+    USE(object, self);
+    if (!PyTuple_Check(names)) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of names");
+        return NULL;
+    }
+    size_t count = (size_t)PyTuple_Size(names);
+    const char **texts = calloc(count + 1, sizeof(*texts));
+    if (!texts)
+        return PyErr_NoMemory();
+    PyObject *result = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!PyArg_Parse(PyTuple_GetItem(names, (Py_ssize_t)i), "s;a column's name is a str",
+                         &texts[i]))
+            goto out;
+    }
+    struct gpubuf_object *view = NULL;
+    int status = gpubuf_select(object, texts, count, &view);
+    result = part(self, status, view);
+out:
+    free(texts);
+    return result;
+}
+
+/* A child's name is asked for without making a Python object of the child. */
+static PyObject *get_child_names(PyObject *self, void *closure)
+{
+    (void)closure;
+    USE(object, self);
+    size_t count = gpubuf_child_count(object);
+    PyObject *names = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; names && i < count; i++) {
+        struct gpubuf_object *child = NULL;
+        int status = gpubuf_child(object, i, &child);
+        PyObject *name = status < 0 ? object_raise((struct object *)self, status)
+                                    : text_or_none(gpubuf_column_name(child));
+        gpubuf_release(child);
+        if (!name || PyList_SetItem(names, (Py_ssize_t)i, name) < 0)
+            Py_CLEAR(names);
+    }
+    return names;
+}
+
+static PyObject *get_metadata(PyObject *self, void *closure)
+{
+    (void)closure;
+    USE(object, self);
+    PyObject *metadata = PyDict_New();
+    const char *key, *value;
+    for (size_t i = 0; metadata && gpubuf_metadata_at(object, i, &key, &value) == 0; i++) {
+        PyObject *text = text_or_none(value);
+        if (!text || PyDict_SetItemString(metadata, key, text) < 0)
+            Py_CLEAR(metadata);
+        Py_XDECREF(text);
+    }
+    return metadata;
+}
+
+/* ---- memory ---- */
+
+static PyObject *object_view(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return view_of_object((struct object *)self);
+}
+
+static PyObject *object_buffer(PyObject *self, PyObject *which)
+{
+    long index = PyLong_AsLong(which);
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    if (index < 0 || index > GPUBUF_OFFSETS) {
+        PyErr_SetString(PyExc_ValueError, "which is 0, 1 or 2: data, mask, offsets");
+        return NULL;
+    }
+    return view_of_buffer((struct object *)self, (enum gpubuf_which)index);
+}
+
+/* read(which, offset, address, bytes, stream) and write(…): `address` must stay until it is done. */
+static PyObject *copy(PyObject *self, PyObject *args, bool write)
+{
+    int which;
+    unsigned long long offset, address, bytes, stream;
+    USE(object, self);
+    if (!PyArg_ParseTuple(args, "iKKKK", &which, &offset, &address, &bytes, &stream))
+        return NULL;
+    struct link *link = link_get(((struct object *)self)->link);
+    gpubuf_retain(object);
+    void *data = (void *)(uintptr_t)address, *on = (void *)(uintptr_t)stream;
+    int status;
+    PyObject *result = NULL;
+    WITHOUT_GIL(status =
+                    write ? gpubuf_write(object, (enum gpubuf_which)which, offset, data, bytes, on)
+                          : gpubuf_read(object, (enum gpubuf_which)which, offset, data, bytes, on));
+    if (status < 0)
+        raise_status(link, status);
+    else
+        result = new_ref(Py_None);
+    gpubuf_release(object);
+    link_put(link);
+    return result;
+}
+
+static PyObject *object_read(PyObject *self, PyObject *args)
+{
+    return copy(self, args, false);
+}
+
+static PyObject *object_write(PyObject *self, PyObject *args)
+{
+    return copy(self, args, true);
+}
+
+static PyObject *object_wait_ready(PyObject *self, PyObject *stream)
+{
+    USE(object, self);
+    void *on = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
+    if (PyErr_Occurred())
+        return NULL;
+    struct link *link = link_get(((struct object *)self)->link);
+    gpubuf_retain(object);
+    int status;
+    WITHOUT_GIL(status = gpubuf_wait_ready(object, on));
+    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
+    gpubuf_release(object);
+    link_put(link);
+    return result;
+}
+
+/* Gives the reference back when the work queued on a stream is done. */
+static PyObject *object_release_on(PyObject *self, PyObject *stream)
+{
+    struct object *mine = (struct object *)self;
+    USE(object, self);
+    void *on = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
+    if (PyErr_Occurred())
+        return NULL;
+    gpubuf_retain(object);
+    int status = gpubuf_release_on(object, on);
+    if (status < 0) {
+        gpubuf_release(object);
+        return object_raise(mine, status);
+    }
+    object_drop(mine);
+    Py_RETURN_NONE;
+}
+
+/* ---- sealing ---- */
+
+static PyObject *object_seal(PyObject *self, PyObject *args)
+{
+    PyObject *counts;
+    unsigned long long stream;
+    USE(object, self);
+    if (!PyArg_ParseTuple(args, "OK:seal", &counts, &stream))
+        return NULL;
+    int64_t *null_counts;
+    if (parse_null_counts(counts, object, &null_counts) < 0)
+        return NULL;
+    struct link *link = link_get(((struct object *)self)->link);
+    gpubuf_retain(object);
+    int status;
+    WITHOUT_GIL(status = stream ? gpubuf_seal_on(object, null_counts, (void *)(uintptr_t)stream)
+                                : gpubuf_seal(object, null_counts));
+    free(null_counts);
+    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
+    gpubuf_release(object);
+    link_put(link);
+    return result;
+}
+
+/* ---- the buffer protocol ---- */
+
+static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
+{
+    buffer->obj = NULL;
+    struct gpubuf_object *object = object_use((struct object *)self);
+    if (!object)
+        return -1;
+    int64_t nulls = null_count(object);
+    if (nulls != 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "there are nulls, which a buffer has no place for; `.values` is the buffer "
+                     "without regard to them, `.validity` says where they are");
+        return -1;
+    }
+    PyObject *view = view_of_object((struct object *)self);
+    if (!view)
+        return -1;
+    int r = -1;
+    if (!((struct view *)view)->element.plain)
+        PyErr_Format(PyExc_BufferError,
+                     "dtype %s is none that a buffer can tell; use to_numpy(), or `.values`",
+                     gpubuf_dtype(object));
+    else
+        r = view_fill((struct view *)view, view, buffer, flags);
+    Py_DECREF(view);
+    return r;
+}
+
+/* ---- the type ---- */
+
+static PyObject *no_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    (void)args;
+    (void)keywords;
+    PyObject *name = PyObject_GetAttrString((PyObject *)type, "__name__");
+    PyErr_Format(PyExc_TypeError, "%S is not made by hand: see Client.get and Client.create", name);
+    Py_XDECREF(name);
+    return NULL;
+}
+
+static PyGetSetDef getters[] = {
+    {"kind", get_kind, NULL, NULL, NULL},
+    {"name", get_name, NULL, "The name of the object that this is, or is a part of.", NULL},
+    {"version", get_version, NULL, "Its version; 0 while it is being written.", NULL},
+    {"_device", get_device, NULL, NULL, NULL},
+    {"_ordinal", get_ordinal, NULL, NULL, NULL},
+    {"_column_name", get_column_name, NULL, NULL, NULL},
+    {"dtype", get_dtype, NULL, "The type of its elements, as the protocol spells it.", NULL},
+    {"_length", get_length, NULL, NULL, NULL},
+    {"_offset", get_offset, NULL, NULL, NULL},
+    {"_child_count", get_child_count, NULL, NULL, NULL},
+    {"_child_names", get_child_names, NULL, NULL, NULL},
+    {"_shape", get_shape, NULL, NULL, NULL},
+    {"_strides", get_strides, NULL, NULL, NULL},
+    {"_null_count", get_null_count, NULL, NULL, NULL},
+    {"_has_mask", get_has_mask, NULL, NULL, NULL},
+    {"metadata", get_metadata, NULL, "A column's metadata, a new dict.", NULL},
+    {"released", get_released, NULL, "Whether it has been given back.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"release", object_release, METH_NOARGS,
+     "Gives it back; more than once is fine. What others took of it stays."},
+    {"_is_valid", object_is_valid, METH_O, NULL},
+    {"_child", object_child, METH_O, NULL},
+    {"_column", object_column, METH_O, NULL},
+    {"_slice", object_slice, METH_VARARGS, NULL},
+    {"_select", object_select, METH_O, NULL},
+    {"_view", object_view, METH_NOARGS, NULL},
+    {"_buffer", object_buffer, METH_O, NULL},
+    {"_read", object_read, METH_VARARGS, NULL},
+    {"_write", object_write, METH_VARARGS, NULL},
+    {"_wait_ready", object_wait_ready, METH_O, NULL},
+    {"_release_on", object_release_on, METH_O, NULL},
+    {"_seal", object_seal, METH_VARARGS, NULL},
+    {"_arrow_schema", object_arrow_schema, METH_NOARGS, NULL},
+    {"_arrow_array", object_arrow_array, METH_NOARGS, NULL},
+    {"_arrow_device_array", object_arrow_device_array, METH_NOARGS, NULL},
+    {"_arrow_stream", object_arrow_stream, METH_NOARGS, NULL},
+    {"_arrow_device_stream", object_arrow_device_stream, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, no_new},      {Py_tp_dealloc, object_dealloc},     {Py_tp_getset, getters},
+    {Py_tp_methods, methods}, {Py_bf_getbuffer, object_getbuffer}, {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "gpubufd._core.Object",
+    .basicsize = sizeof(struct object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
+
+int object_setup(PyObject *module)
+{
+    object_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return object_type ? add_to_module(module, "Object", (PyObject *)object_type) : -1;
+}

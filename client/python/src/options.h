@@ -1,0 +1,24 @@
+/* Arguments that are structs. With the GIL held. */
+#ifndef GPUBUFD_OPTIONS_H
+#define GPUBUFD_OPTIONS_H
+
+#include "client/python/src/core.h"
+
+/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms), whose strings it borrows. */
+int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
+
+struct layout_arena; /* owns what a specification points to */
+/* From (kind, bytes, dtype, shape, mask, column), of which column is (name, dtype, length, offset,
+   null_count, mask, data_bytes, children, metadata). Strings are borrowed from the tuples. */
+int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
+void layout_free(struct layout_arena *arena);
+
+/* [parts] (address, bytes) -> an array to be freed; NULL with an exception raised. */
+struct gpubuf_part *parse_parts(PyObject *tuple);
+/* Names out of a tuple, which they are borrowed from: an array to be freed. */
+const char **parse_names(PyObject *tuple);
+
+/* From None or a tuple with an entry for each column: *out is NULL or to be freed. */
+int parse_null_counts(PyObject *counts, const struct gpubuf_object *object, int64_t **out);
+
+#endif

@@ -1,0 +1,35 @@
+/* Requests under way, and watches. */
+#ifndef GPUBUFD_PENDING_H
+#define GPUBUFD_PENDING_H
+
+#include "client/python/src/link.h"
+
+/* One of them. Its end, or the Client's, unlinks and frees it. */
+struct pending {
+    struct link *link; /* no reference: it must not keep the connection */
+    struct pending *previous, *next;
+    uint64_t id;
+    bool watch;
+    PyObject *callable; /* callable(error or None, result); a watch's: callable(kind, …) */
+    PyObject *done;     /* of a watch under way: callable(error or None, its number); else NULL */
+};
+
+struct pending *pending_new(struct link *link, PyObject *callable);
+void pending_end(struct pending *pending);
+/* What libgpubuf calls; `arg` is the pending. */
+void pending_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                    void *arg);
+void pending_objects(struct gpubuf_client *client, int status, struct gpubuf_object *const *objects,
+                     const int *errors, size_t count, void *arg);
+void pending_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                    void *arg);
+void pending_call(struct gpubuf_client *client, int status, const char *text, size_t length,
+                  void *arg);
+void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg);
+void pending_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                   void *arg);
+/* [Object or exception], of which each object is taken over; NULL with an exception raised. */
+PyObject *object_list(struct link *link, struct gpubuf_object *const *objects, const int *errors,
+                      size_t count);
+
+#endif

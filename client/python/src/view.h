@@ -1,0 +1,39 @@
+/* Views: stretches of memory with a shape and an element type. */
+#ifndef GPUBUFD_VIEW_H
+#define GPUBUFD_VIEW_H
+
+#include "client/python/src/element.h"
+#include "client/python/src/link.h"
+
+struct object;
+
+struct view {
+    PyObject_HEAD void *pointer;
+    int ndim;
+    Py_ssize_t shape[MAX_NDIM];
+    Py_ssize_t strides[MAX_NDIM]; /* bytes */
+    Py_ssize_t itemsize, bytes;
+    char format[32];
+    char dtype[32];
+    struct element element;
+    bool readonly;
+    int32_t device_type, device_id; /* DLPack's */
+    /* whose it is: */
+    struct link *link;
+    struct gpubuf_object *object;
+    Py_buffer buffer;
+    void *tensor; /* DLManagedTensor(Versioned) */
+    bool versioned;
+};
+
+extern PyTypeObject *view_type;
+int view_setup(PyObject *module);
+PyObject *core_itemsize(PyObject *module, PyObject *dtype);
+/* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are none. */
+PyObject *view_of_object(struct object *self);
+/* A whole buffer, as bytes; None if the object has no such buffer. */
+PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
+/* Fills a Py_buffer for a read-only or writable view that `exporter` answers for. */
+int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags);
+
+#endif
