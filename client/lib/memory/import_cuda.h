@@ -2,7 +2,7 @@
 #ifndef GB_LIB_IMPORT_CUDA_H
 #define GB_LIB_IMPORT_CUDA_H
 
-#include "client/lib/memory/import.h"
+#include "client/lib/memory/imported.h"
 
 int gb_cuda_identify(const struct gb_segment_info *segment, struct gb_memory_identity *identity,
                      struct gb_error *error);

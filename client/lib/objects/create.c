@@ -4,6 +4,7 @@
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
 #include "client/lib/objects/object.h"
+#include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"

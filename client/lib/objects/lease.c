@@ -5,10 +5,8 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu.h"
-#include "client/lib/objects/object.h"
 #include "client/lib/objects/ready.h"
 #include "client/lib/wire/callback.h"
-#include "client/lib/wire/enter.h"
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/release.h"
 
@@ -17,8 +15,7 @@
 
 /* ---- among the client's ---- */
 
-/* Of what it waits for it frees the memory only: in a child of fork there is nothing more to do. */
-static void lease_free(struct gb_lease *lease)
+void gb_lease_free(struct gb_lease *lease)
 {
     free(atomic_load(&lease->ready));
     gb_pool_end(&lease->pool);
@@ -48,14 +45,12 @@ void gb_lease_add(struct gb_lease *lease)
 void gb_lease_discard(struct gb_lease *lease)
 {
     unuse_segments(lease);
-    lease_free(lease);
+    gb_lease_free(lease);
 }
 
 /* ---- the end of a lease ---- */
 
-/* With the client's lock held. In a child of fork nothing of the client may be touched, since its
-   lock may be held for ever: there a lease is only freed. */
-static void lease_end(struct gb_lease *lease)
+void gb_lease_end(struct gb_lease *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
@@ -73,37 +68,8 @@ static void lease_end(struct gb_lease *lease)
         gb_imports_abandon(&client->imports);
     else
         gb_imports_trim(&client->imports);
-    lease_free(lease);
+    gb_lease_free(lease);
     gb_client_release(client); /* not the last: whoever has the lock has a reference */
-}
-
-/* Drops a reference. Returns the lease if it was the last that kept it. */
-static struct gb_lease *unreference(struct gpubuf_object *object)
-{
-    if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
-        return NULL;
-    struct gb_lease *lease = object->lease;
-    if (object != lease->root) {
-        gb_selection_drop(object->selection);
-        free(object);
-    }
-    if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) > 1)
-        return NULL;
-    return lease;
-}
-
-void gb_object_drop(struct gpubuf_object *object)
-{
-    struct gb_lease *lease = object ? unreference(object) : NULL;
-    if (lease)
-        lease_end(lease);
-}
-
-struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
-{
-    if (object)
-        (void)atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
-    return object;
 }
 
 void gb_send_releases(struct gpubuf_client *client)
@@ -118,43 +84,6 @@ void gb_send_releases(struct gpubuf_client *client)
     gb_flush_releases(client);
     if (gb_conn_has_output(&client->conn) && !client->write_failed) /* the socket is full */
         (void)gb_flusher_engage(client);
-}
-
-/* Leases that end together, and whose client is locked meanwhile. */
-static void batch_end(struct gpubuf_client *client)
-{
-    if (!client)
-        return;
-    gb_send_releases(client);
-    gb_leave(client);
-}
-
-void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
-{
-    struct gpubuf_client *client = NULL; /* locked */
-    for (size_t i = 0; i < count; i++) {
-        struct gb_lease *lease = objects[i] ? unreference(objects[i]) : NULL;
-        if (!lease)
-            continue;
-        if (gb_is_forked(lease->client)) {
-            lease_free(lease);
-            continue;
-        }
-        if (lease->client != client) {
-            batch_end(client);
-            client = lease->client;
-            gb_client_retain(client);
-            pthread_mutex_lock(&client->lock);
-            (void)gb_poll_gpus(client);
-        }
-        lease_end(lease);
-    }
-    batch_end(client);
-}
-
-void gpubuf_release(struct gpubuf_object *object)
-{
-    gpubuf_release_many(&object, 1);
 }
 
 /* ---- where it lies ---- */

@@ -55,11 +55,13 @@ struct gb_lease {
 /* Puts a lease that has been filled in among the client's, which it counts; with the client's lock
    held. */
 void gb_lease_add(struct gb_lease *lease);
-/* Ends one that was not put there: lets its segments go, and frees it. */
+/* Ends one that nobody refers to any more; the daemon is to be told. With the lock held. */
+void gb_lease_end(struct gb_lease *lease);
+/* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its lock may
+   be held for ever, and what a lease waits for is not the child's to give back. */
+void gb_lease_free(struct gb_lease *lease);
+/* Ends one that was not put among the client's: lets its segments go, and frees it. */
 void gb_lease_discard(struct gb_lease *lease);
-
-/* As gpubuf_release, with the lock held. */
-void gb_object_drop(struct gpubuf_object *object);
 
 /*
  * Sees to it that the daemon is told of what was released: at once, or, where releases follow on one

@@ -2,12 +2,13 @@
 #include <string.h>
 
 #include "client/lib/objects/grants.h"
-#include "client/lib/objects/object.h"
+#include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
+#include "proto/layout.h"
 
 #define TRIES_MAX                                                                                  \
     4 /* in a row that bring nothing, where the daemon says that a message is full \

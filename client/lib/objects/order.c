@@ -8,6 +8,7 @@
 #include "client/lib/memory/gpu_event.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/ready.h"
+#include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/output.h"

@@ -8,6 +8,7 @@
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/ready.h"
+#include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"

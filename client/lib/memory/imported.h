@@ -1,0 +1,31 @@
+/* A segment as it is mapped in this process. */
+#ifndef GB_LIB_IMPORTED_H
+#define GB_LIB_IMPORTED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/handle.h"
+
+/* What tells one piece of memory from another, so that a segment's number alone is not trusted: a
+   memfd's inode; of a GPU's memory, whose descriptors all name one file, which GPU and, where there
+   is one, the legacy handle. */
+struct gb_memory_identity {
+    uint64_t device, file;
+};
+
+struct gb_gpu;
+
+struct gb_imported {
+    enum gb_handle_kind kind;
+    void *address;
+    uint64_t bytes;
+    bool writable;
+    int fd;                  /* of memory that is written here; else -1 */
+    _Atomic uint8_t *filled; /* of which granules have been written once; NULL where fd is -1 */
+    struct gb_gpu *gpu;      /* NULL: host memory */
+    uint64_t allocation;     /* cuda_fd: the driver's handle */
+    bool own;                /* cuda_ipc: registered by this very process, so never opened */
+};
+
+#endif
