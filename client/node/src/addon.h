@@ -16,6 +16,7 @@
 #define GB_NODE_ADDON_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,9 +26,24 @@
 
 #include "gpubuf.h"
 
-struct gb_node_client;
+struct gb_watching;
 struct gb_completion;
 struct gb_window;
+
+struct gb_node_client {
+    struct gb_addon *addon;
+    struct gpubuf_client *client; /* NULL once closed */
+    double id;                    /* what JavaScript knows it by when it is lost */
+    size_t index;
+    struct gb_watching *watches; /* under the addon's lock */
+    uv_poll_t poll;
+    int events; /* what is polled for; 0: not at all */
+    bool referenced;
+    bool gathered;           /* requests may wait to be sent */
+    _Atomic size_t expected; /* requests under way */
+    unsigned look_misses;    /* how often in a row looking for an answer was in vain */
+    unsigned look_pause;     /* how often not to look before looking again */
+};
 
 struct gb_addon {
     napi_env env;

@@ -3,25 +3,6 @@
 #define GB_NODE_CLIENT_H
 
 #include "client/node/src/addon.h"
-#include <stdatomic.h>
-
-struct gb_watching;
-
-struct gb_node_client {
-    struct gb_addon *addon;
-    struct gpubuf_client *client; /* NULL once closed */
-    double id;                    /* what JavaScript knows it by when it is lost */
-    size_t index;
-    struct gb_watching *watches; /* under the addon's lock */
-    uv_poll_t poll;
-    int events; /* what is polled for; 0: not at all */
-    bool referenced;
-    bool gathered;           /* requests may wait to be sent */
-    _Atomic size_t expected; /* requests under way */
-    unsigned look_misses;    /* how often in a row looking for an answer was in vain */
-    unsigned look_pause;     /* how often not to look before looking again */
-};
-
 struct gb_node_client *gb_client_at(struct gb_addon *addon, napi_value value);
 /* To be called after whatever may have queued output: it is sent before the loop waits. */
 void gb_client_poll(struct gb_node_client *client);

@@ -2,7 +2,7 @@
 #ifndef GB_NODE_WATCHING_H
 #define GB_NODE_WATCHING_H
 
-#include "client/node/src/client.h"
+#include "client/node/src/addon.h"
 
 /* Belongs to the node client: until unwatch(), or until it is closed. */
 struct gb_watching {
