@@ -11,12 +11,12 @@ import time
 import weakref
 from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _convert, _core, _errors, _nodes
-from ._objects import DATA, MASK, Array, Bytes, Column, Table, handle_of
+from . import _convert, _core, _errors, _nodes, cuda
+from ._layout import DATA, HOST, MASK
+from ._objects import Array, Bytes, Column, Table
 
 EVICT = {"spill": 0, "drop": 1, "keep": 2}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
-HOST = _nodes.HOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,14 +174,10 @@ def place_of(plan: _convert.Plan, device: Optional[str]) -> Optional[str]:
     """The device to put it on: the one that was asked for, else where the value is if that is a GPU."""
     if device is not None or plan.device is None:
         return device
-    from . import cuda
-
     return cuda.Device(plan.device).uuid
 
 
 def wait_for(stream: int, device: Optional[int]) -> None:
-    from . import cuda
-
     cuda.Stream.of(stream, device or 0).synchronize()
 
 
@@ -191,8 +187,6 @@ def wait_for_streams(plan: _convert.Plan, stream: Optional[int]) -> None:
     for one in streams:
         wait_for(one, plan.device)
     for event, ordinal in plan.events:
-        from . import cuda
-
         cuda.wait_for_event(event, ordinal)
 
 
@@ -424,7 +418,7 @@ class Client(_core.Client):
         TypeError, ValueError: the value cannot be published; the sentence names the column and says what
         to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
-        on = None if stream is None else handle_of(stream)
+        on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
         opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout)
         if plan.kind == "bytes":
@@ -483,7 +477,7 @@ class Client(_core.Client):
         Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: its elements do not
         lie as a layout can say, or it is several batches; put() copies it.
         """
-        on = None if stream is None else handle_of(stream)
+        on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
         wait_for_streams(plan, on)
         layout, parts = memory_of(plan)

@@ -10,10 +10,13 @@ import itertools
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _gpu, _nodes
-from ._gpu import NUMPY_UNITS, CudaArray, is_on_gpu
-from ._lists import at_column, list_source
-from ._objects import CPU, CUDA, DATA, MASK, Array, Bytes, Column, Held, Table
+from . import _core, _gpu, _nodes, cuda
+from ._cuda_array import CudaArray
+from ._gpu import is_on_gpu
+from ._layout import (
+    ARRAY, BYTES, COLUMN, CPU, CUDA, DATA, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
+)
+from ._lists import list_source
 
 ADVICE = (
     "Things that can be put: NumPy arrays, anything with DLPack, Arrow, the buffer protocol or "
@@ -106,7 +109,7 @@ class Plan:
 def plan(value: Any, stream: Optional[int] = None) -> Plan:
     """What a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
     module = type(value).__module__.partition(".")[0]
-    if isinstance(value, Held):
+    if isinstance(value, _core.Object):
         return _plan_held(value)
     if module == "pandas":
         return _plan_pandas(value)
@@ -160,16 +163,16 @@ def _is_plain_bytes(value: Any) -> bool:
     )
 
 
-def _plan_held(value: Held) -> Plan:
-    if isinstance(value, Bytes) and value._ordinal < 0:
+def _plan_held(value: Any) -> Plan:
+    if value.kind == BYTES and value._ordinal < 0:
         whole: Any = value
         return Plan("bytes", value, buffer=memoryview(whole))
-    if isinstance(value, (Table, Column)) and value._ordinal < 0:
-        return Plan("arrow", value, source=_capsules(value), table=isinstance(value, Table))
-    if isinstance(value, Table):
+    if value.kind in (TABLE, COLUMN) and value._ordinal < 0:
+        return Plan("arrow", value, source=_capsules(value), table=value.kind == TABLE)
+    if value.kind == TABLE:
         schema, array = value.__arrow_c_device_array__()
         return _plan_source(value, (schema, [array]))
-    if isinstance(value, Column):
+    if value.kind == COLUMN:
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
     made = _plan_view(value._view(), value)
     if value._has_mask and value._null_count != 0:
@@ -386,15 +389,15 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> Tuple[Any, ...]:
 # ---- columns ----
 
 
-def _capsules(held: Held) -> Tuple[Any, ...]:
+def _capsules(held: Any) -> Tuple[Any, ...]:
     schema, array = held.__arrow_c_array__()
     return schema, [array]
 
 
 def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
     """Structs are tables where what they come from has columns; a column of structs has not."""
-    if isinstance(value, Held):
-        return isinstance(value, Table)
+    if isinstance(value, _core.Object):
+        return value.kind == TABLE
     if hasattr(value, "column_names") or hasattr(value, "num_columns"):
         return True
     if type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch", "RecordBatchReader"):
@@ -409,8 +412,8 @@ def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
 def column_source(value: Any, where: str) -> Tuple[Any, ...]:
     """The source of anything that can be a column of a table."""
     module = type(value).__module__.partition(".")[0]
-    if isinstance(value, (Column, Array)):
-        if isinstance(value, Array):
+    if kind_of(value) in (COLUMN, ARRAY):
+        if value.kind == ARRAY:
             return _numpy_source(_numpy().asarray(value.to_numpy(masked=value._has_mask)), where)
         return _capsules(value)
     if module == "pandas":
@@ -483,7 +486,7 @@ def _plan_list(value: Any) -> Plan:
     """A list of record batches is a table, any other a column."""
     names = ("__arrow_c_array__", "__arrow_c_device_array__")
     if value and all(any(hasattr(item, name) for name in names) for item in value):
-        if not any(isinstance(item, Held) for item in value):
+        if not any(isinstance(item, _core.Object) for item in value):
             return _plan_batches(value)
     return Plan("arrow", value, source=list_source(list(value), ""), table=False)
 
@@ -573,8 +576,6 @@ def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
 
 
 def _plan_cuda(value: Any) -> Plan:
-    from . import cuda
-
     array = CudaArray(value)
     if array.mask is not None:
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
@@ -646,7 +647,7 @@ def share_array(made: Plan) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
 def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     """Copies values into an unsealed array, column or bytes."""
     view = target._view()
-    at = (target._offset if isinstance(target, Column) else 0) + offset
+    at = (target._offset if target.kind == COLUMN else 0) + offset
     keep: Any
     if is_on_gpu(values):
         there = CudaArray(values)
@@ -654,8 +655,6 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
             raise ValueError("the values are not contiguous: copy them first")
         dtype, pointer, count, keep = there.dtype, there.pointer, there.nbytes, there
         if there.stream is not None and there.stream != stream:
-            from . import cuda
-
             cuda.Stream.of(there.stream).synchronize()
     elif hasattr(values, "__array_interface__"):
         array, dtype = _native(_numpy().ascontiguousarray(values), "")
@@ -670,7 +669,7 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
         dtype, pointer, count, keep = plan_.dtype, source.pointer, source.nbytes, plan_
         if isinstance(values, (bytes, bytearray)):
             dtype = view.dtype
-    if dtype != view.dtype and not (dtype == "uint8" and isinstance(target, Bytes)):
+    if dtype != view.dtype and not (dtype == "uint8" and target.kind == BYTES):
         if dtype.partition("[")[0] != view.dtype.partition("[")[0] or "," not in view.dtype:
             raise TypeError(f"it holds {view.dtype}, the values are {dtype}: convert them")
     if offset < 0 or offset * view.itemsize + count > view.nbytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import _core, _gpu, _nodes
-from ._objects import DATA, MASK, OFFSETS, Table, Validity
+from . import _core, _gpu, _nodes, _values, cuda
+from ._buffers import Validity
+from ._layout import COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
 
 Buffers = Dict[Tuple[Tuple[int, ...], int], bytearray]
 
@@ -16,6 +17,7 @@ class Fetched:
 
     def __init__(self, spec: Tuple[Any, ...], path: Tuple[int, ...], buffers: Buffers):
         self._column_name, self.dtype, self._length, _, self._null_count, self._has_mask = spec[:6]
+        self.kind = COLUMN
         self._spec, self._path, self._buffers = spec, path, buffers
         self.name = self._column_name or ""
         self._offset, self._ordinal = 0, -1
@@ -66,8 +68,6 @@ class Fetched:
                            children=children, keep=self)
 
     def tolist(self) -> List[Any]:
-        from . import _values
-
         return _values.to_list(self)
 
 
@@ -101,12 +101,10 @@ def _gather(pieces: List[_nodes.Piece]) -> Fetched:
     allocate(spec, ())
     for path, which, at, address, count, keep in building.copies:
         target = buffers[path, which]
-        device = keep.device if isinstance(keep, _nodes.Node) else _nodes.HOST
-        if device == _nodes.HOST:
+        device = keep.device if isinstance(keep, _nodes.Node) else HOST
+        if device == HOST:
             target[at : at + count] = ctypes.string_at(address, count)
         else:
-            from . import cuda
-
             target[at : at + count] = cuda.read_bytes(address, count, device)
     return Fetched(spec, (), buffers)
 
@@ -116,18 +114,42 @@ def fetch(column: Any) -> Fetched:
     found = _gpu.column_on_gpu(column, "")
     assert found is not None
     for event, ordinal in found.events:
-        from . import cuda
-
         cuda.wait_for_event(event, ordinal)
     fetched = _gather(found.pieces)
     fetched.name, fetched._column_name = column.name, column._column_name
     return fetched
 
 
+def copy_to_host(held: Any, stream: Any) -> Any:
+    """A new NumPy array, from wherever it is; with a stream the copy is queued there."""
+    import numpy
+
+    try:
+        view = held._view()
+    except BufferError:  # strings, bits, nested columns
+        if stream is not None:
+            raise
+        there = held if held._ordinal < 0 else fetch(held)
+        array = _values.plain(there)
+        return _values.objects_array(_values.to_list(there)) if array is None else array
+    array = numpy.empty(view.nbytes, dtype="u1")
+    address, count = _core.address(array)
+    at = held._offset * view.itemsize if held.kind == COLUMN else 0
+    if count:
+        if stream is not None:
+            held._wait_ready(int(stream))
+        else:
+            held._wait_ready(0)
+        held._read(DATA, at, address, count, 0 if stream is None else int(stream))
+    if view.typestr:
+        return array.view(view.typestr).reshape(view.shape)
+    return array.view(f"V{view.itemsize}").reshape(view.shape)
+
+
 def to_list(held: Any) -> List[Any]:
     """tolist() of anything but Bytes, wherever it is."""
     if held._ordinal < 0:
         return list(held.tolist())
-    if isinstance(held, Table):
+    if held.kind == TABLE:
         return [dict(zip(held.names, row)) for row in zip(*(fetch(column).tolist() for column in held))]
     return fetch(held).tolist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
-from ._lists import at_column
+from ._layout import at_column
 
 INDEX = "__index__"
 

@@ -1,19 +1,17 @@
-"""Values on GPUs: `__cuda_array_interface__`, and the columns of cuDF and what is like it."""
+"""Values on GPUs as columns: arrays, and the columns of cuDF and what is like it."""
 
 from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import _core
-from ._lists import at_column
-from ._nodes import HOST, Node, Piece, pieces_of, whole
-from ._objects import CPU, CUDA, DATA, MASK, OFFSETS, Array, Held, Table
-
-NUMPY_UNITS = ("s", "ms", "us", "ns")
+from . import _core, cuda
+from ._cuda_array import CudaArray
+from ._layout import ARRAY, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
+from ._nodes import Node, Piece, pieces_of, whole
 
 
 def is_on_gpu(value: Any) -> bool:
-    if isinstance(value, Held):
+    if isinstance(value, _core.Object):
         return value._ordinal >= 0
     try:
         return value.__cuda_array_interface__ is not None
@@ -21,82 +19,20 @@ def is_on_gpu(value: Any) -> bool:
         return False
 
 
-CUDA_DTYPES = {
-    "b1": "bool8", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8",
-    "u2": "uint16", "u4": "uint32", "u8": "uint64", "f2": "float16", "f4": "float32",
-    "f8": "float64", "c8": "complex64", "c16": "complex128",
-}
-
-
-class CudaArray:
-    """What a `__cuda_array_interface__` says, checked. Shapes in elements, strides in bytes."""
-
-    def __init__(self, value: Any, where: str = ""):
-        self.keep = value
-        try:
-            interface = value.__cuda_array_interface__
-            typestr: str = interface["typestr"]
-            self.shape = tuple(int(extent) for extent in interface["shape"])
-            self.pointer = int(interface["data"][0] or 0)
-            self.stream = interface.get("stream")
-            self.mask = interface.get("mask")
-            strides = interface.get("strides")
-            self.strides = None if strides is None else tuple(int(s) for s in strides)
-            if self.strides is not None and len(self.strides) != len(self.shape):
-                raise ValueError("as many strides as extents are needed")
-        except Exception as error:
-            raise TypeError(
-                f"{at_column(where)}its __cuda_array_interface__ cannot be used: {error!r}"
-            ) from None
-        kind, rest = typestr[1:2], typestr[1:]
-        if typestr[:1] == ">" and rest not in ("b1", "i1", "u1"):
-            raise TypeError(f"{at_column(where)}big-endian elements ({typestr}) cannot be put")
-        if kind in "Mm" and "[" in rest and rest[3:-1] in NUMPY_UNITS:
-            self.dtype = f"{'timestamp' if kind == 'M' else 'duration'}[{rest[3:-1]}]"
-            self.itemsize = 8
-        elif rest in CUDA_DTYPES:
-            self.dtype = CUDA_DTYPES[rest]
-            self.itemsize = int(rest[1:])
-        elif rest == "V2" and str(getattr(value, "dtype", "")).endswith("bfloat16"):
-            self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
-        else:
-            raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
-        if self.stream == 0:
-            raise ValueError(f"{at_column(where)}__cuda_array_interface__ gives stream 0, which is ambiguous")
-        if self.strides is not None and self._is_c_order():
-            self.strides = None
-
-    def _is_c_order(self) -> bool:
-        step = self.itemsize
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides or ())):
-            if extent != 1 and stride != step:
-                return False
-            step *= extent
-        return True
-
-    @property
-    def nbytes(self) -> int:
-        count = self.itemsize
-        for extent in self.shape:
-            count *= extent
-        return count
-
-    def node(self, where: str) -> Node:
-        """As a column."""
-        if len(self.shape) != 1:
-            raise ValueError(f"{at_column(where)}a column has one axis, not {len(self.shape)}")
-        if self.strides is not None:
-            raise ValueError(f"{at_column(where)}it is not contiguous: copy it first")
-        rows, mask, device = self.shape[0], 0, 0
-        if self.mask is not None:
-            mask = bitmap_of(self.mask, rows, where)
-        if self.pointer:
-            from . import cuda
-
-            found = cuda.pointer_device(self.pointer)
-            device = HOST if found is None else found
-        return Node(self.dtype, rows, null_count=-1 if mask else 0, device=device, data=self.pointer,
-                    mask=mask, keep=self)
+def node_of(array: CudaArray, where: str) -> Node:
+    """As a column."""
+    if len(array.shape) != 1:
+        raise ValueError(f"{at_column(where)}a column has one axis, not {len(array.shape)}")
+    if array.strides is not None:
+        raise ValueError(f"{at_column(where)}it is not contiguous: copy it first")
+    rows, mask, device = array.shape[0], 0, 0
+    if array.mask is not None:
+        mask = bitmap_of(array.mask, rows, where)
+    if array.pointer:
+        found = cuda.pointer_device(array.pointer)
+        device = HOST if found is None else found
+    return Node(array.dtype, rows, null_count=-1 if mask else 0, device=device, data=array.pointer,
+                mask=mask, keep=array)
 
 
 def bitmap_of(mask: Any, rows: int, where: str) -> int:
@@ -169,20 +105,20 @@ def is_gpu_source(source: Tuple[Any, ...]) -> bool:
     return any(_core.array_device(capsule)[0] != CPU for capsule in source[1])
 
 
-def _of_held(value: Held) -> Found:
+def _of_held(value: Any) -> Found:
     """What this package has opened."""
-    if isinstance(value, Table) or value._child_count:
+    if value.kind == TABLE or value._child_count:
         schema, array = value.__arrow_c_device_array__()
         return of_capsules((schema, [array]), value)
     value._wait_ready(0)
     buffers = [value._buffer(which) for which in (DATA, MASK, OFFSETS)]
-    if isinstance(value, Array):
+    if value.kind == ARRAY:
         if value.ndim != 1:
             raise ValueError(f"{value.name!r} has {value.ndim} axes, a column has one")
         buffers[0] = value._view()
     data, mask, offsets = (0 if buffer is None else buffer.pointer for buffer in buffers)
     at = value._offset
-    if isinstance(value, Array):  # whose data begin at its first element
+    if value.kind == ARRAY:  # whose data begin at its first element
         data -= at * value._view().itemsize
     node = Node(value.dtype, value._length, offset=at, null_count=value._null_count,
                 device=value._ordinal, data=data, mask=mask, offsets=offsets, keep=value)
@@ -207,13 +143,13 @@ def _of_cudf(value: Any, where: str) -> Found:
 
 def column_on_gpu(value: Any, where: str) -> Optional[Found]:
     """Any one column that is on a GPU; None: it is not there."""
-    if isinstance(value, Held):
+    if isinstance(value, _core.Object):
         return _of_held(value) if value._ordinal >= 0 else None
     if hasattr(value, "to_pylibcudf"):
         return _of_cudf(value, where)
     if is_on_gpu(value):
         array = CudaArray(value, where)
-        found = Found([whole(array.node(where))])
+        found = Found([whole(node_of(array, where))])
         found.streams = [] if array.stream is None else [array.stream]
         return found
     if hasattr(value, "__arrow_c_device_array__") or hasattr(value, "__arrow_c_device_stream__"):

@@ -8,11 +8,7 @@ import math
 import struct
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ._values import EPOCH
-
-
-def at_column(where: str) -> str:
-    return f"column {where!r}: " if where else ""
+from ._layout import EPOCH, at_column
 
 
 def _is_missing(value: Any) -> bool:

@@ -10,12 +10,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _core
-from ._lists import at_column
-from ._objects import CPU, CUDA, DATA, MASK, OFFSETS
+from . import _core, cuda
+from ._layout import COLUMN, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
 
-KIND_COLUMN, KIND_TABLE = 2, 3
-HOST = -1
 FORMATS = {
     "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
     "I": "uint32", "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
@@ -94,8 +91,6 @@ class Node:
         """Bytes of one of its buffers."""
         if self.device == HOST:
             return bytearray(ctypes.string_at(address, count))
-        from . import cuda
-
         return cuda.read_bytes(address, count, self.device, stream)
 
     def offset_at(self, i: int, stream: int) -> int:
@@ -266,11 +261,11 @@ class Building:
                 raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
             specs.append(self._column(pieces, name, (i,)))
         top = (None, "struct", rows, 0, 0, False, 0, tuple(specs), None)
-        return (KIND_TABLE, 0, None, (), False, top)
+        return (TABLE, 0, None, (), False, top)
 
     def column(self, pieces: List[Piece]) -> Tuple[Any, ...]:
         """The layout of a column."""
-        return (KIND_COLUMN, 0, None, (), False, self._column(pieces, None, ()))
+        return (COLUMN, 0, None, (), False, self._column(pieces, None, ()))
 
     def _column(self, pieces: List[Piece], name: Optional[str], path: Tuple[int, ...]) -> Tuple[Any, ...]:
         node = pieces[0].node

@@ -1,27 +1,16 @@
-"""What a client hands out: Array, Column, Table, Bytes, and the Buffers that they lie over."""
+"""What a client hands out: Array, Column, Table, Bytes."""
 
 from __future__ import annotations
 
 import operator
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from . import _core
+from . import _convert, _core, _fetch, _repr, _values
+from ._buffers import Buffer, Validity, cuda_interface, dlpack
+from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
+from .cuda import handle_or_zero
 
 _Self = TypeVar("_Self", bound="Held")
-
-DATA, MASK, OFFSETS = 0, 1, 2
-CPU, CUDA = 1, 2
-
-
-def handle_of(stream: Any) -> int:
-    """A CUDA stream's handle: of a number, of CuPy's, PyTorch's, numba's, cuda.core's or ours; None: 0."""
-    if stream is None:
-        return 0
-    if isinstance(stream, int):
-        return stream
-    from . import cuda
-
-    return cuda.handle_of(stream)
 
 
 class _HostOnly:
@@ -43,144 +32,6 @@ def _refuse_keywords(keywords: Dict[str, Any]) -> None:
     for key, value in keywords.items():
         if value is not None:
             raise NotImplementedError(f"{key}={value!r} is not supported")
-
-
-def _dlpack(
-    view: Any, owner: Any, stream: Optional[int], max_version: Optional[Tuple[int, int]],
-    dl_device: Optional[Tuple[int, int]], copy: Optional[bool],
-) -> Any:
-    """`__dlpack__` of a Buffer, on behalf of what `owner` is (None: nothing to wait for)."""
-    versioned = max_version is not None and tuple(max_version) >= (1, 0)
-    device = view.device
-    if dl_device is not None and tuple(dl_device) != device:
-        if tuple(dl_device) != (CPU, 0) or copy is False:
-            raise BufferError(f"it is on DLPack device {device}, not {tuple(dl_device)}")
-        copy = True
-    if device[0] == CPU:
-        if stream is not None and not copy:
-            raise BufferError("it is on the host, where there are no streams: stream must be None")
-        if copy:
-            return _core.from_memory(bytearray(view), view.dtype, view.shape).dlpack(versioned, True)
-        return view.dlpack(versioned, False)
-    if copy:
-        if dl_device is None or tuple(dl_device) == device:
-            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
-        host = bytearray(view.nbytes)
-        address, count = _core.address(host)
-        owner._read(DATA, 0, address, count, 0)
-        return _core.from_memory(host, view.dtype, view.shape).dlpack(versioned, True)
-    if stream == 0:
-        raise BufferError("stream 0 is ambiguous: say 1 (legacy) or 2 (per thread)")
-    if owner is not None and stream != -1:
-        owner._wait_ready(1 if stream is None else operator.index(stream))
-    return view.dlpack(versioned, False)
-
-
-def _cuda_interface(view: Any) -> Dict[str, Any]:
-    if view.device[0] != CUDA:
-        raise AttributeError("__cuda_array_interface__: it is on the host")
-    if not view.typestr:
-        raise AttributeError(f"__cuda_array_interface__: NumPy has no type for {view.dtype}")
-    return {
-        "shape": view.shape,
-        "typestr": view.typestr,
-        "data": (view.pointer if view.nbytes else 0, view.readonly),
-        "strides": None if view.contiguous else view.strides,
-        "stream": None,
-        "version": 3,
-    }
-
-
-class Buffer(_core.View):
-    """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
-
-    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. Holds what
-    it is a part of.
-    """
-
-    __slots__ = ("__weakref__",)
-
-    def __len__(self) -> int:
-        return self.shape[0] if self.shape else 0
-
-    @property
-    def __cuda_array_interface__(self) -> Dict[str, Any]:
-        return _cuda_interface(self)
-
-    def __dlpack__(
-        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
-        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
-    ) -> Any:
-        if copy and self.device[0] != CPU:
-            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
-        return _dlpack(self, None, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> Tuple[int, int]:
-        return self.device
-
-    def to_numpy(self) -> Any:
-        """A NumPy array over the memory; nothing is copied. Host only."""
-        from . import _values
-
-        return _values.buffer_to_numpy(self)
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        from . import _values
-
-        return _values.as_asked(self.to_numpy(), dtype, copy, True)
-
-    def tobytes(self) -> bytes:
-        """A copy of its bytes. Host only."""
-        return bytes(self)
-
-    def __repr__(self) -> str:
-        where = "host" if self.device[0] == CPU else f"cuda:{self.device[1]}"
-        return f"<gpubufd.Buffer {self.dtype} {self.shape} on {where} at {self.pointer:#x}>"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Buffer cannot be pickled: send the object's name, and open it there")
-
-
-class Validity:
-    """Where the nulls are: a bitmap in Arrow's format, least significant bit first, 1 = valid.
-
-    `bits` is the whole bitmap as a Buffer of uint8; element i's bit is bit `offset + i` of it.
-    """
-
-    __slots__ = ("bits", "offset", "length", "_shape")
-
-    def __init__(self, bits: Buffer, offset: int, length: int, shape: Tuple[int, ...]):
-        self.bits = bits
-        self.offset = offset
-        self.length = length
-        self._shape = shape
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, i: int) -> bool:
-        i = operator.index(i)
-        if i < 0:
-            i += self.length
-        if not 0 <= i < self.length:
-            raise IndexError(f"there are {self.length} elements")
-        bit = self.offset + i
-        bits: Any = self.bits
-        return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
-
-    def to_numpy(self) -> Any:
-        """A new array of bool, True where the element is valid. Host only."""
-        from . import _values
-
-        return _values.bits_to_numpy(self.bits, self.offset, self.length).reshape(self._shape)
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        from . import _values
-
-        return _values.as_asked(self.to_numpy(), dtype, copy, False)
-
-    def __repr__(self) -> str:
-        return f"<gpubufd.Validity of {self.length} elements, from bit {self.offset}>"
 
 
 class Held(_core.Object):
@@ -207,11 +58,11 @@ class Held(_core.Object):
 
         Costs nothing on the host, or if it was there when it was opened.
         """
-        self._wait_ready(handle_of(stream))
+        self._wait_ready(handle_or_zero(stream))
 
     def release_on(self, stream: Any) -> None:
         """Releases it once the work queued on a CUDA stream so far is done."""
-        self._release_on(handle_of(stream))
+        self._release_on(handle_or_zero(stream))
 
     def close(self) -> None:
         """The same as release()."""
@@ -229,13 +80,9 @@ class Held(_core.Object):
         )
 
     def __repr__(self) -> str:
-        from . import _repr
-
         return _repr.text(self)
 
     def _repr_html_(self) -> str:
-        from . import _repr
-
         return _repr.html(self)
 
     # ---- slicing ----
@@ -343,7 +190,7 @@ class _Sequence(Held):
     def _no_nulls(self, what: str) -> None:
         if self._has_mask and self._null_count != 0:
             raise BufferError(
-                f"{_what(self)} has nulls, which {what} has no place for: "
+                f"{called(self)} has nulls, which {what} has no place for: "
                 "use .values and .validity, or Arrow"
             )
 
@@ -352,7 +199,7 @@ class _Sequence(Held):
         if self._ordinal < 0:
             raise AttributeError("__cuda_array_interface__: it is on the host")
         try:
-            interface = _cuda_interface(self._view())
+            interface = cuda_interface(self._view())
         except BufferError as error:
             raise AttributeError(f"__cuda_array_interface__: {error}") from None
         self._wait_ready(0)
@@ -367,14 +214,12 @@ class _Sequence(Held):
         BufferError: there are nulls, or it is of strings or of a type that DLPack has not.
         """
         self._no_nulls("DLPack")
-        return _dlpack(self._view(), self, stream, max_version, dl_device, copy)
+        return dlpack(self._view(), self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return (CPU, 0) if self._ordinal < 0 else (CUDA, self._ordinal)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        from . import _values
-
         if self._ordinal >= 0:
             raise TypeError("it is on a GPU: copy_to_host() makes a NumPy array of it")
         array = self.to_numpy()
@@ -387,14 +232,10 @@ class _Sequence(Held):
         value to put for them, or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and
         nested columns become an array of Python objects, with None for nulls.
         """
-        from . import _values
-
         return _values.to_numpy(self, fill, masked)
 
     def tolist(self) -> List[Any]:
         """A list of Python values, None for nulls. Host only."""
-        from . import _values
-
         return _values.to_list(self)
 
     to_pylist = tolist
@@ -406,9 +247,7 @@ class _Sequence(Held):
         before the stream is done. What is behind a null is copied as it is. Strings and nested columns
         become an array of Python objects, with None for nulls; with a stream they are a BufferError.
         """
-        from . import _values
-
-        return _values.copy_to_host(self, None if stream is None else handle_of(stream))
+        return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
 
     def to_cupy(self) -> Any:
         """A CuPy array over the same memory. GPU only."""
@@ -449,8 +288,6 @@ class _Sequence(Held):
 
     def to_pandas(self) -> Any:
         """A pandas Series; numbers without nulls lie over the same memory."""
-        from . import _values
-
         return _values.to_series(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -464,9 +301,7 @@ class _Sequence(Held):
         From NumPy or the buffer protocol, or from GPU memory (`__cuda_array_interface__`). With a
         `stream` the copy is queued, and `values` must stay until it is done.
         """
-        from . import _convert
-
-        _convert.write(self, values, offset, None if stream is None else handle_of(stream))
+        _convert.write(self, values, offset, None if stream is None else handle_or_zero(stream))
 
     def seal(self, null_count: Optional[int] = None, *, stream: Any = None) -> None:
         """Publishes what was created. Afterwards it is as if it had been opened by get().
@@ -474,7 +309,7 @@ class _Sequence(Held):
         With a CUDA `stream`: without waiting for the work queued there; readers' streams do.
         """
         counts = None if null_count is None else (null_count,)
-        self._seal(counts, handle_of(stream))
+        self._seal(counts, handle_or_zero(stream))
 
 
 class Array(_Sequence):
@@ -519,8 +354,6 @@ class Array(_Sequence):
         if self._dtype_head() in ("timestamp", "duration") and self._ordinal < 0:
             view = memoryview(self._view())
             if view.nbytes and self.ndim == 1:
-                from . import _values
-
                 if _values.has_nat(self._view()):
                     raise ValueError(
                         "the array has NaT, which Arrow would take for a time: publish it as a "
@@ -698,8 +531,6 @@ class Table(Held):
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame; numbers without nulls lie over the same memory until they are changed."""
-        from . import _values
-
         return _values.to_frame(self)
 
     def to_numpy(self) -> Dict[str, Any]:
@@ -726,7 +557,7 @@ class Table(Held):
     def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
         """Publishes what was created; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
-        self._seal(counts, handle_of(stream))
+        self._seal(counts, handle_or_zero(stream))
 
 
 def _index(key: Any, count: int) -> int:
@@ -743,11 +574,4 @@ def _bytes_of(column: Any) -> int:
     return sum(b.nbytes for b in own if b is not None) + sum(_bytes_of(c) for c in column.children)
 
 
-def _what(held: Any) -> str:
-    """For messages: which column of what."""
-    column = held._column_name
-    return f"column {column!r} of {held.name!r}" if column else repr(held.name)
-
-
 _core.set_kinds(Bytes, Array, Column, Table)
-_core.set_view_class(Buffer)

@@ -7,7 +7,7 @@ import math
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _fetch
-from ._objects import Array, Bytes, Column, Table
+from ._layout import ARRAY, BYTES, TABLE
 
 ROWS = 5  # shown at each end
 COLUMNS = 12
@@ -42,16 +42,16 @@ def _title(held: Any) -> str:
     name = repr(held.name)
     if held._column_name:
         name += f"[{held._column_name!r}]"
-    if isinstance(held, Table):
+    if held.kind == TABLE:
         many = "" if held._child_count == 1 else "s"
         what = f"{len(held):,} rows × {held._child_count} column{many}"
-    elif isinstance(held, Bytes):
+    elif held.kind == BYTES:
         what = _size(held._length)
-    elif isinstance(held, Array):
+    elif held.kind == ARRAY:
         what = f"{held.dtype} {held.shape}"
     else:
         what = f"{held.dtype} × {held._length:,}"
-    nulls = 0 if isinstance(held, Table) else held._null_count
+    nulls = 0 if held.kind == TABLE else held._null_count
     state = "" if held.version else ", not sealed"
     extra = "" if not nulls else ", nulls" if nulls < 0 else f", {nulls:,} null"
     return f"gpubufd.{kind} {name}: {what}{extra}, on {_where(held)}{state}"
@@ -77,17 +77,17 @@ def text(held: Any) -> str:
     if held.released:
         return f"<gpubufd.{type(held).__name__}, released>"
     title = _title(held)
-    if isinstance(held, Bytes) or not held._length or not held.version:
-        names = "\n  " + ", ".join(held.names[:COLUMNS]) if isinstance(held, Table) else ""
+    if held.kind == BYTES or not held._length or not held.version:
+        names = "\n  " + ", ".join(held.names[:COLUMNS]) if held.kind == TABLE else ""
         return f"<{title}>{names}"
-    if isinstance(held, Table):
+    if held.kind == TABLE:
         return f"<{title}>\n" + _grid(held)
-    if isinstance(held, Array) and held.ndim != 1:
+    if held.kind == ARRAY and held.ndim != 1:
         return f"<{title}>{_matrix(held)}"
     return f"<{title}>\n  [" + ", ".join(_cells(held)) + "]"
 
 
-def _matrix(held: Array) -> str:
+def _matrix(held: Any) -> str:
     """An array of other than one axis, as NumPy shows it; of a large one on a GPU nothing."""
     try:
         if held._ordinal < 0:
@@ -97,16 +97,16 @@ def _matrix(held: Array) -> str:
         return ""
 
 
-def _shown(table: Table) -> List[Optional[Column]]:
+def _shown(table: Any) -> List[Any]:
     """The columns to be shown, None for those that are left out."""
-    columns: List[Optional[Column]] = list(table)
+    columns: List[Any] = list(table)
     if len(columns) <= COLUMNS:
         return columns
     half = COLUMNS // 2
     return columns[:half] + [None] + columns[-half:]
 
 
-def _grid(table: Table) -> str:
+def _grid(table: Any) -> str:
     blocks = []
     for column in _shown(table):
         if column is None:
@@ -230,14 +230,14 @@ def html(held: Any) -> str:
     if held.released:
         return _html.escape(text(held))
     title = f"<p><b>{_html.escape(_title(held))}</b></p>"
-    if isinstance(held, Bytes) or not held.version:
+    if held.kind == BYTES or not held.version:
         return title
-    if isinstance(held, Array) and held.ndim != 1:
+    if held.kind == ARRAY and held.ndim != 1:
         return f"{title}<pre>{_html.escape(_matrix(held)[1:])}</pre>"
     heads: List[str] = []
     plots: List[str] = []
     bodies: List[List[str]] = []
-    for column in _shown(held) if isinstance(held, Table) else [held]:
+    for column in _shown(held) if held.kind == TABLE else [held]:
         if column is None:
             heads.append(_cell("th", "…", ""))
             plots.append(_cell("td", "", ""))

@@ -8,11 +8,9 @@ import re
 import struct
 from typing import Any, List
 
-from . import _core
-from ._objects import DATA, OFFSETS, Array, Bytes, Column, _what
+from ._layout import ARRAY, BYTES, DATA, EPOCH, OFFSETS, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-EPOCH = datetime.datetime(1970, 1, 1)
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NAT = -(2**63)
 
@@ -30,7 +28,7 @@ def arguments(dtype: str) -> List[Any]:
 
 def _host(held: Any) -> None:
     if held._ordinal >= 0:
-        raise TypeError(f"{_what(held)} is on a GPU: use copy_to_host()")
+        raise TypeError(f"{called(held)} is on a GPU: use copy_to_host()")
 
 
 # ---- NumPy ----
@@ -83,7 +81,7 @@ def has_nat(buffer: Any) -> bool:
         return NAT in memoryview(buffer).tolist()
 
 
-def _plain(column: Any) -> Any:
+def plain(column: Any) -> Any:
     """The column's elements as an array that takes no notice of nulls; None: not in one piece."""
     import numpy
 
@@ -105,11 +103,11 @@ def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
     import numpy
 
     _host(held)
-    array = _plain(held)
+    array = plain(held)
     if array is None:
         if fill is not None or masked:
-            raise TypeError(f"{_what(held)}: fill and masked are for numbers and times")
-        return _objects_array(held.tolist())
+            raise TypeError(f"{called(held)}: fill and masked are for numbers and times")
+        return objects_array(held.tolist())
     if not held._has_mask or held._null_count == 0:
         return _masked(array, numpy.ma.nomask) if masked else array
     nulls = ~held.validity.to_numpy()
@@ -122,7 +120,7 @@ def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
             fill = numpy.array("NaT", dtype=array.dtype)
         else:
             raise ValueError(
-                f"{_what(held)} has {int(nulls.sum())} nulls, for which NumPy's {array.dtype} has no "
+                f"{called(held)} has {int(nulls.sum())} nulls, for which NumPy's {array.dtype} has no "
                 "value: pass fill=…, or masked=True, or use .values and .validity"
             )
     array = array.copy()
@@ -137,40 +135,13 @@ def _masked(array: Any, nulls: Any) -> Any:
     return make(array, mask=nulls)
 
 
-def _objects_array(values: List[Any]) -> Any:
+def objects_array(values: List[Any]) -> Any:
     import numpy
 
     array = numpy.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         array[i] = value
     return array
-
-
-def copy_to_host(held: Any, stream: Any) -> Any:
-    import numpy
-
-    try:
-        view = held._view()
-    except BufferError:
-        if stream is not None:
-            raise
-        from . import _fetch  # strings, bits, nested columns
-
-        there = held if held._ordinal < 0 else _fetch.fetch(held)
-        array = _plain(there)
-        return _objects_array(to_list(there)) if array is None else array
-    array = numpy.empty(view.nbytes, dtype="u1")
-    address, count = _core.address(array)
-    at = held._offset * view.itemsize if isinstance(held, Column) else 0
-    if count:
-        if stream is not None:
-            held._wait_ready(int(stream))
-        else:
-            held._wait_ready(0)
-        held._read(DATA, at, address, count, 0 if stream is None else int(stream))
-    if view.typestr:
-        return array.view(view.typestr).reshape(view.shape)
-    return array.view(f"V{view.itemsize}").reshape(view.shape)
 
 
 # ---- Python values ----
@@ -348,7 +319,7 @@ def _column_list(column: Any) -> List[Any]:
 
 def to_list(held: Any) -> List[Any]:
     _host(held)
-    if isinstance(held, (Array, Bytes)) and not held._has_mask:
+    if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
         meaning = _meaning(held.dtype)
         if meaning is None and view.format not in ("Zf", "Zd", "e") and view.dtype != "bfloat16":
@@ -357,7 +328,7 @@ def to_list(held: Any) -> List[Any]:
             return held.to_numpy().tolist()
         numbers = _number_list(view)
         return [meaning(v) for v in numbers] if meaning else numbers
-    if isinstance(held, Array):
+    if held.kind == ARRAY:
         if held.ndim != 1:
             return held.to_numpy(masked=True).tolist()
         values, meaning = _number_list(held._view()), _meaning(held.dtype)
@@ -389,8 +360,8 @@ def to_series(held: Any) -> Any:
 
     _host(held)
     name = held._column_name
-    if isinstance(held, Array) and held.ndim != 1:
-        raise TypeError(f"{_what(held)} has {held.ndim} axes, a pandas Series has one")
+    if held.kind == ARRAY and held.ndim != 1:
+        raise TypeError(f"{called(held)} has {held.ndim} axes, a pandas Series has one")
     dtype, kind = held.dtype, head(held.dtype)
     nulls = held._has_mask and held._null_count != 0
     if kind == "dictionary":
@@ -404,10 +375,10 @@ def to_series(held: Any) -> Any:
         naive = pandas.Series(_pandas_times(held), name=name)
         return naive.dt.tz_localize("UTC").dt.tz_convert(_pandas_zone(arguments(dtype)[1]))
     if nulls and dtype in INTEGERS:
-        array = pandas.arrays.IntegerArray(_plain(held).copy(), ~held.validity.to_numpy())
+        array = pandas.arrays.IntegerArray(plain(held).copy(), ~held.validity.to_numpy())
         return pandas.Series(array, name=name)
     if nulls and kind in ("bool", "bool8"):
-        array = pandas.arrays.BooleanArray(_plain(held).copy(), ~held.validity.to_numpy())
+        array = pandas.arrays.BooleanArray(plain(held).copy(), ~held.validity.to_numpy())
         return pandas.Series(array, name=name)
     if kind in ("timestamp", "date32", "date64", "duration"):
         return pandas.Series(_pandas_times(held), name=name)
@@ -426,7 +397,7 @@ def _pandas_times(held: Any) -> Any:
     converted = array.astype(f"{kind}8[ns]")
     if (converted.astype(array.dtype) != array)[~numpy.isnat(array)].any():
         raise ValueError(
-            f"{_what(held)} has times that pandas {pandas.__version__}, which counts nanoseconds, has no room "
+            f"{called(held)} has times that pandas {pandas.__version__}, which counts nanoseconds, has no room "
             "for: use to_numpy()"
         )
     return converted
@@ -448,5 +419,3 @@ def to_frame(table: Any) -> Any:
 def _host_table(table: Any) -> None:
     if table._ordinal >= 0:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf()")
-
-

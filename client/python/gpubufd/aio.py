@@ -20,9 +20,9 @@ import weakref
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from typing import Union
 
-from . import _client, _convert, _core, _errors, _nodes
+from . import _client, _convert, _core, _errors, _nodes, cuda
 from ._client import Event, Info
-from ._objects import handle_of
+from ._layout import HOST
 
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 
@@ -190,7 +190,7 @@ class Client:
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
     ) -> None:
         """Publishes a copy of a value; see gpubufd.Client.put."""
-        on = None if stream is None else handle_of(stream)
+        on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
         await self._settle(plan, on)
         opts = _client.options(
@@ -214,8 +214,6 @@ class Client:
         """Waits for what the value is being made on."""
         if not (plan.streams or plan.events or stream is not None):
             return
-        from . import cuda
-
         device = plan.device or 0
         streams = set(plan.streams) if stream is None else {stream, *plan.streams}
         waiting = [cuda.Stream.of(one, device).record() for one in streams]
@@ -226,9 +224,7 @@ class Client:
     async def _fill(self, made: Any, plan: _convert.Plan, copies: Iterable[_nodes.Copy]) -> None:
         """Makes the copies, on a stream of its own where a GPU can make them by itself."""
         queue = None
-        if plan.device is not None and made._ordinal in (_nodes.HOST, plan.device):
-            from . import cuda
-
+        if plan.device is not None and made._ordinal in (HOST, plan.device):
             if plan.device not in self._copying:
                 self._copying[plan.device] = cuda.Stream(plan.device)
             queue = self._copying[plan.device]
@@ -259,7 +255,7 @@ class Client:
         ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
     ) -> None:
         """Publishes GPU memory of the caller's own without copying it; see gpubufd.Client.share_mine."""
-        on = None if stream is None else handle_of(stream)
+        on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
         await self._settle(plan, on)
         layout, parts = _client.memory_of(plan)

@@ -22,7 +22,7 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
-from ._gpu import CudaArray
+from ._cuda_array import CudaArray
 from ._errors import DeviceError, Error, Unsupported, make
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
@@ -265,6 +265,11 @@ def handle_of(stream: Any) -> int:
             value = getattr(stream, name)
             return int(getattr(value, "value", value) or 0)
     return int(stream)
+
+
+def handle_or_zero(stream: Any) -> int:
+    """As handle_of(), but None is 0: no stream. What the package's `stream` arguments mean."""
+    return 0 if stream is None else handle_of(stream)
 
 
 class Stream(_Owned):

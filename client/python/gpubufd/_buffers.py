@@ -1,0 +1,142 @@
+"""Memory of objects: the Buffers that they lie over, where their nulls are, DLPack."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Dict, Optional, Tuple
+
+from . import _core, _values
+from ._layout import CPU, CUDA, DATA
+
+
+def dlpack(
+    view: Any, owner: Any, stream: Optional[int], max_version: Optional[Tuple[int, int]],
+    dl_device: Optional[Tuple[int, int]], copy: Optional[bool],
+) -> Any:
+    """`__dlpack__` of a Buffer, on behalf of what `owner` is (None: nothing to wait for)."""
+    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    device = view.device
+    if dl_device is not None and tuple(dl_device) != device:
+        if tuple(dl_device) != (CPU, 0) or copy is False:
+            raise BufferError(f"it is on DLPack device {device}, not {tuple(dl_device)}")
+        copy = True
+    if device[0] == CPU:
+        if stream is not None and not copy:
+            raise BufferError("it is on the host, where there are no streams: stream must be None")
+        if copy:
+            return _core.from_memory(bytearray(view), view.dtype, view.shape).dlpack(versioned, True)
+        return view.dlpack(versioned, False)
+    if copy:
+        if dl_device is None or tuple(dl_device) == device:
+            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+        host = bytearray(view.nbytes)
+        address, count = _core.address(host)
+        owner._read(DATA, 0, address, count, 0)
+        return _core.from_memory(host, view.dtype, view.shape).dlpack(versioned, True)
+    if stream == 0:
+        raise BufferError("stream 0 is ambiguous: say 1 (legacy) or 2 (per thread)")
+    if owner is not None and stream != -1:
+        owner._wait_ready(1 if stream is None else operator.index(stream))
+    return view.dlpack(versioned, False)
+
+
+def cuda_interface(view: Any) -> Dict[str, Any]:
+    if view.device[0] != CUDA:
+        raise AttributeError("__cuda_array_interface__: it is on the host")
+    if not view.typestr:
+        raise AttributeError(f"__cuda_array_interface__: NumPy has no type for {view.dtype}")
+    return {
+        "shape": view.shape,
+        "typestr": view.typestr,
+        "data": (view.pointer if view.nbytes else 0, view.readonly),
+        "strides": None if view.contiguous else view.strides,
+        "stream": None,
+        "version": 3,
+    }
+
+
+class Buffer(_core.View):
+    """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
+
+    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. Holds what
+    it is a part of.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        return cuda_interface(self)
+
+    def __dlpack__(
+        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+    ) -> Any:
+        if copy and self.device[0] != CPU:
+            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+        return dlpack(self, None, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.device
+
+    def to_numpy(self) -> Any:
+        """A NumPy array over the memory; nothing is copied. Host only."""
+        return _values.buffer_to_numpy(self)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        return _values.as_asked(self.to_numpy(), dtype, copy, True)
+
+    def tobytes(self) -> bytes:
+        """A copy of its bytes. Host only."""
+        return bytes(self)
+
+    def __repr__(self) -> str:
+        where = "host" if self.device[0] == CPU else f"cuda:{self.device[1]}"
+        return f"<gpubufd.Buffer {self.dtype} {self.shape} on {where} at {self.pointer:#x}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Buffer cannot be pickled: send the object's name, and open it there")
+
+
+class Validity:
+    """Where the nulls are: a bitmap in Arrow's format, least significant bit first, 1 = valid.
+
+    `bits` is the whole bitmap as a Buffer of uint8; element i's bit is bit `offset + i` of it.
+    """
+
+    __slots__ = ("bits", "offset", "length", "_shape")
+
+    def __init__(self, bits: Buffer, offset: int, length: int, shape: Tuple[int, ...]):
+        self.bits = bits
+        self.offset = offset
+        self.length = length
+        self._shape = shape
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, i: int) -> bool:
+        i = operator.index(i)
+        if i < 0:
+            i += self.length
+        if not 0 <= i < self.length:
+            raise IndexError(f"there are {self.length} elements")
+        bit = self.offset + i
+        bits: Any = self.bits
+        return bool(memoryview(bits)[bit >> 3] >> (bit & 7) & 1)
+
+    def to_numpy(self) -> Any:
+        """A new array of bool, True where the element is valid. Host only."""
+        return _values.bits_to_numpy(self.bits, self.offset, self.length).reshape(self._shape)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        return _values.as_asked(self.to_numpy(), dtype, copy, False)
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.Validity of {self.length} elements, from bit {self.offset}>"
+
+
+_core.set_view_class(Buffer)
