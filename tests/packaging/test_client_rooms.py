@@ -1,0 +1,235 @@
+"""Calls go downwards: in the library, the command line and the bindings nothing imports what is above it.
+
+A part is a folder, and a list of floors from the ground up; a floor is a name and the files that stand
+on it. A file may name files of its own floor, as long as no circle comes of it, and of floors below. All
+of a part's files stand somewhere. docs/ARCHITECTURE.md says what is on each floor.
+"""
+
+import ast
+import fnmatch
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(os.environ.get("GPUBUF_ROOT", pathlib.Path(__file__).resolve().parents[2]))
+BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build"))
+
+PARTS = {
+    "client/lib": [
+        ("base", "base/*"),
+        ("memory", "memory/*"),
+        ("wire", "wire/*"),
+        ("objects", "objects/*"),
+        ("session", "session/*"),
+    ],
+    "client/gpubufctl": [
+        ("text", "format term line grid parse user_name json_print screen"),
+        ("data", "file npy series csv_table csv_write"),
+        ("frame", "cli"),
+        ("subjects", "put put_* view memory memory_json top_view doctor doctor_*"),
+        ("commands", "commands cmd_*"),
+        ("program", "main"),
+    ],
+    "client/node/src": [
+        ("environment", "addon"),
+        ("values", "values table completion"),
+        ("turns", "deliver watching client turn"),
+        ("methods", "request create object memory copy"),
+        ("module", "module"),
+    ],
+    "client/node/lib": [
+        ("ground", "native errors dtypes"),
+        ("data", "to-arrow from-arrow raw requests"),
+        ("objects", "objects"),
+        ("client", "watch client"),
+        ("package", "index serve"),
+    ],
+    "client/python/src": [
+        ("core", "core pybuffer dlpack"),
+        ("connection", "link"),
+        ("elements", "element bits concat"),
+        ("objects", "object options pending view"),
+        ("arrow", "arrow arrow_stream"),
+        ("types", "async client object_type"),
+        ("module", "module"),
+    ],
+    "client/python/gpubufd": [
+        ("words", "_layout _errors"),
+        ("values", "_values _lists _cuda_array _frames"),
+        ("driver", "cuda"),
+        ("columns", "_nodes _buffers _gpu"),
+        ("conversion", "_fetch _convert _repr"),
+        ("objects", "_objects"),
+        ("client", "_client aio"),
+        ("dask", "_dask_places _dask_partitions dask"),
+        ("package", "__init__"),
+    ],
+}
+# What else of this repository those in C may name.
+OTHERS = {
+    "client/lib": ("include/", "proto/"),
+    "client/gpubufctl": ("include/", "proto/"),
+    "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
+    "client/python/src": ("include/",),
+}
+SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
+
+
+def rooms(part):
+    """Each file of a part without its suffix, so that a source and its header are one, and its floor."""
+    found = {}
+    for path in sorted((ROOT / part).rglob("*")):
+        if path.suffix in SUFFIXES:
+            stem = str(path.relative_to(ROOT / part).with_suffix(""))
+            floors = [
+                number for number, (_, patterns) in enumerate(PARTS[part])
+                if any(fnmatch.fnmatch(stem, pattern) for pattern in patterns.split())
+            ]
+            # Of two patterns that fit, that of a single file is meant.
+            named = [number for number in floors if stem in PARTS[part][number][1].split()]
+            found[stem] = named or floors
+    return found
+
+
+def read_c(path):
+    for name in re.findall(r'^\s*#\s*include\s+"(.*)"', path.read_text(), re.M):
+        beside = path.parent / name
+        places = [beside, ROOT / name, ROOT / "include" / name]
+        yield next((place for place in places if place.exists()), beside)
+
+
+def read_python(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gpubufd")):
+            module = (node.module or "").removeprefix("gpubufd").strip(".")
+            for name in [module] if module else [alias.name for alias in node.names]:
+                if (path.parent / f"{name}.py").exists():
+                    yield path.parent / f"{name}.py"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                name = alias.name.removeprefix("gpubufd.")
+                if alias.name.startswith("gpubufd.") and (path.parent / f"{name}.py").exists():
+                    yield path.parent / f"{name}.py"
+
+
+def read_javascript(path):
+    for name in re.findall(r"""(?:require\(|from |import\()\s*['"](\.[^'"]*)['"]""", path.read_text()):
+        yield path.parent / name
+
+
+READERS = {".c": read_c, ".h": read_c, ".py": read_python, ".cjs": read_javascript, ".mjs": read_javascript}
+
+
+def imports(part):
+    """(file, what it names), both without suffix; and what is named outside the part."""
+    inside, outside = set(), set()
+    for path in sorted((ROOT / part).rglob("*")):
+        if path.suffix not in SUFFIXES:
+            continue
+        here = str(path.relative_to(ROOT / part).with_suffix(""))
+        for named in READERS[path.suffix](path):
+            named = pathlib.Path(os.path.normpath(named))
+            if named.is_relative_to(ROOT / part):
+                inside.add((here, str(named.relative_to(ROOT / part).with_suffix(""))))
+            else:
+                outside.add((here, os.path.relpath(named, ROOT)))
+    return {(a, b) for a, b in inside if a != b}, outside
+
+
+def calls(part):
+    """The same of the symbols that the compiler's objects define and want."""
+    defines, wants = {}, {}
+    for path in sorted((BUILD / "obj" / part).rglob("*.o")):
+        here = str(path.relative_to(BUILD / "obj" / part).with_suffix(""))
+        if not (ROOT / part / f"{here}.c").exists():
+            continue  # of a file that has gone since
+        listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+        for line in listed.splitlines():
+            *_, letter, symbol = line.split()
+            if letter == "U":
+                wants.setdefault(here, set()).add(symbol)
+            elif letter in "TDBRV" and not symbol.startswith("_"):
+                defines[symbol] = here
+    return {(a, defines[s]) for a, symbols in wants.items() for s in symbols if defines.get(s, a) != a}
+
+
+def running_up(part, arrows):
+    floors = {stem: numbers[0] for stem, numbers in rooms(part).items()}
+    names = [name for name, _ in PARTS[part]]
+    return sorted(
+        f"{a} ({names[floors[a]]}) -> {b} ({names[floors[b]]})" for a, b in arrows if floors[a] < floors[b]
+    )
+
+
+def circle(arrows):
+    """Files in circles, and on the ways between such; [] if there is none."""
+    left = set(arrows)
+    while left:
+        starts, ends = {a for a, _ in left}, {b for _, b in left}
+        kept = {(a, b) for a, b in left if b in starts and a in ends}
+        if kept == left:
+            break
+        left = kept
+    return sorted(f"{a} -> {b}" for a, b in left)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_file_has_one_floor(part):
+    assert {stem: numbers for stem, numbers in rooms(part).items() if len(numbers) != 1} == {}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_pattern_means_a_file(part):
+    stems = rooms(part)
+    patterns = [pattern for _, patterns in PARTS[part] for pattern in patterns.split()]
+    assert [pattern for pattern in patterns if not fnmatch.filter(stems, pattern)] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_imports_what_is_above(part):
+    arrows, _ = imports(part)
+    assert arrows, "nothing was read"
+    assert running_up(part, arrows) == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_files_import_each_other(part):
+    assert circle(imports(part)[0]) == []
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_nothing_else_is_named(part):
+    """Of other parts only what is meant for it."""
+    strays = [(a, b) for a, b in imports(part)[1] if not b.startswith(OTHERS[part])]
+    assert strays == []
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_nothing_calls_what_is_above(part):
+    """A function may be called without an include of its file's header: gpubuf.h declares many."""
+    arrows = calls(part)
+    if not arrows:
+        pytest.skip("this build has no objects of it")
+    assert running_up(part, arrows) == []
+    assert circle(arrows) == []
+
+
+def test_python_imports_itself_at_the_top():
+    """An import in a function would hide a circle, not untie it."""
+    hidden = []
+    for path in sorted((ROOT / "client/python/gpubufd").glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                hidden += [
+                    f"{path.name}:{node.lineno}" for node in ast.walk(function)
+                    if isinstance(node, ast.ImportFrom) and node.level
+                ]
+    assert hidden == []
+
+
+def test_circles_are_found():
+    assert circle([("a", "b"), ("b", "c"), ("c", "d")]) == []
+    assert circle([("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]) == ["b -> c", "c -> b"]
