@@ -1,5 +1,4 @@
 #include "client/lib/objects/wait_ready.h"
-#include "client/lib/wire/call.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "client/lib/memory/gpu_event.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/ready.h"
+#include "client/lib/wire/call.h"
 #include "client/lib/wire/callback.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/report.h"
