@@ -74,7 +74,8 @@ enum gb_layout_form {
 };
 
 /*
- * Reads and validates. Types known, shapes and sizes without overflow (all below 2^52), every
+ * Reads and validates. Types known, shapes and sizes without overflow (all below 2^52, and so is what
+ * all buffers have together), every
  * buffer long enough for offset + length (a mask need not be padded), start aligned to its element
  * (text, fixed_binary, bool and masks: to a byte), the right buffers and children for the type,
  * columns of a table as long as the table, names of columns unique and UTF-8, nesting and number of
@@ -100,6 +101,14 @@ int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,
    layout's column. False if a figure is 2^52 or more; outputs are then untouched. */
 bool gb_column_sizes(const struct gb_column *column, uint64_t *data, uint64_t *mask,
                      uint64_t *offsets);
+
+/*
+ * Sets how many of the column's elements are null, -1 being unknown; 0 where none can be: without a
+ * mask, which a dictionary's indices have. GPUBUF_E_INVALID with `path` in front: more than the length,
+ * or above 0 where none can be. The one rule for what is read and for what `seal` is told.
+ */
+int gb_column_count_nulls(struct gb_column *column, int64_t count, const struct gb_path *path,
+                          struct gb_error *error);
 
 /*
  * Gives every present buffer an offset within one stretch of memory, aligned to GB_BUFFER_ALIGN (0

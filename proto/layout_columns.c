@@ -291,21 +291,24 @@ static bool can_be_null(const struct gb_column *column)
     return column->mask.present;
 }
 
-static int check_null_count(struct gb_layout_reader *reader, const struct gb_path *up,
-                            struct gb_column *column)
+int gb_column_count_nulls(struct gb_column *column, int64_t count, const struct gb_path *path,
+                          struct gb_error *error)
+{
+    if (count > 0 && (uint64_t)count > column->length)
+        return gb_fail_at(error, path, "%lld is more than the length, %llu", (long long)count,
+                          GB_ULL(column->length));
+    if (count > 0 && !can_be_null(column))
+        return gb_fail_at(error, path, "%lld, but there is no mask", (long long)count);
+    column->null_count = can_be_null(column) ? count : 0;
+    return 0;
+}
+
+static int read_null_count(struct gb_layout_reader *reader, int64_t count, const struct gb_path *up,
+                           struct gb_column *column)
 {
     struct gb_path path = {.up = up, .key = "null_count"};
 
-    if (column->null_count > 0 && (uint64_t)column->null_count > column->length)
-        return gb_fail_at(reader->error, &path, "%lld is more than the length, %llu",
-                          (long long)column->null_count, GB_ULL(column->length));
-    if (can_be_null(column))
-        return 0;
-    if (column->null_count > 0)
-        return gb_fail_at(reader->error, &path, "%lld, but there is no mask",
-                          (long long)column->null_count);
-    column->null_count = 0;
-    return 0;
+    return gb_column_count_nulls(column, count, &path, reader->error);
 }
 
 int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
@@ -333,12 +336,11 @@ int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
     column->name = raw.name.text;
     column->length = raw.length;
     column->offset = raw.offset;
-    column->null_count = raw.null_count;
     r = read_column_buffers(reader, &raw, path, column);
     if (r == 0)
         r = read_children(reader, &raw, depth, path, column);
     if (r == 0)
-        r = check_null_count(reader, path, column);
+        r = read_null_count(reader, raw.null_count, path, column);
     if (r == 0 && raw.metadata.text)
         r = read_metadata(reader, raw.metadata, path, column);
     return r;

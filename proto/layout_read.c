@@ -401,6 +401,23 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
                       (size_t)shown(raw.kind) < gb_json_length(raw.kind) ? "…" : "");
 }
 
+static int add_bytes(struct gb_buffer *buffer, void *arg)
+{
+    uint64_t *total = arg;
+
+    return __builtin_add_overflow(*total, buffer->bytes, total) || *total > GB_INTEGER_MAX;
+}
+
+/* Registered buffers may overlap, so that each may be in range and all of them not. */
+static int check_total(struct gb_layout *layout, const struct gb_path *path, struct gb_error *error)
+{
+    uint64_t total = 0;
+
+    if (gb_layout_each(layout, add_bytes, &total) == 0)
+        return 0;
+    return gb_fail_at(error, path, "the buffers have 2^52 bytes or more in all");
+}
+
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
 {
@@ -430,6 +447,8 @@ int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct 
         r = read_table(&reader, value, path, &read);
         break;
     }
+    if (r == 0)
+        r = check_total(&read, path, error);
     if (r == 0)
         *layout = read;
     return r;

@@ -95,7 +95,7 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
         struct gb_path path = {.up = GB_PARAM("null_counts")};
         struct gb_column *column;
         struct gb_string name;
-        int64_t count;
+        int64_t count, former;
 
         if (gb_json_string(key, 0, &path, call->pool, &name, &call->error) < 0)
             return call->error.code;
@@ -103,13 +103,12 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
         column = find_column(layout, columns, &name);
         if (!column)
             return gb_fail_at(&call->error, &path, "there is no such column");
-        if (gb_json_int(item, -1, (int64_t)column->length, &path, &count, &call->error) < 0)
+        former = column->null_count;
+        if (gb_json_int(item, -1, GB_LIMIT(integer), &path, &count, &call->error) < 0 ||
+            gb_column_count_nulls(column, count, &path, &call->error) < 0)
             return call->error.code;
-        if (count > 0 && !column->mask.present && column->dtype.type != GB_TYPE_NULL &&
-            column->dtype.type != GB_TYPE_DICTIONARY)
-            return gb_fail_at(&call->error, &path, "the column has no mask, so no nulls");
-        if (set)
-            column->null_count = count;
+        if (!set)
+            column->null_count = former;
     }
     return 0;
 }

@@ -169,6 +169,25 @@ def test_null_counts(daemon, peer):
     assert [c.get("null_count", 0) for c in columns] == [4, 3, 0]
 
 
+def test_null_counts_of_dictionaries(daemon, peer):
+    """Their nulls are those of their indices: without a mask there are none, whoever says so."""
+    values = {"dtype": "utf8", "length": 2, "data": {"bytes": 10}}
+    for mask, nulls in (({}, 2), (None, 0)):
+        indices = {"dtype": "int8", "length": 3, **({"mask": mask} if mask is not None else {})}
+        layout = column("dictionary", 3, children=[indices, values])
+        lease = peer.create("a", layout, replace=True)["lease"]
+        error = peer.error("invalid", "seal", lease=lease, null_counts={"": 4})
+        assert error.message.startswith("params.null_counts.: 4 is more than the length, 3")
+        if not nulls:
+            error = peer.error("invalid", "seal", lease=lease, null_counts={"": 1})
+            assert error.message.startswith("params.null_counts.: 1, but there is no mask")
+            peer.error("invalid", "create", name="c", layout={**layout, "null_count": 1})
+        peer.call("seal", lease=lease, null_counts={"": nulls or -1})
+        told = daemon.connect().open_object("a").layout
+        assert told.get("null_count", 0) == nulls, "nobody need count where there can be none"
+        peer.call("alias", name="b", of="a", replace=True)
+
+
 def test_buffers_are_aligned_and_apart(peer):
     layout = table(
         1001,

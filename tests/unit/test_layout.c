@@ -406,6 +406,10 @@ static const struct {
      "params.layout.metadata.a: expected a string, found a number"},
     {CREATE, COLUMN "\"int8\",\"length\":1,\"metadata\":{\"a\":\"\",\"b\":\"\",\"\\u0061\":\"\"}}",
      "params.layout.metadata: the key \"a\" is there twice"},
+    {REGISTER,
+     COLUMN "\"int8\",\"length\":0,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":" MAX "},"
+            "\"mask\":{\"handle\":0,\"offset\":0,\"bytes\":1}}",
+     "params.layout: the buffers have 2^52 bytes or more in all"},
     /* tables */
     {CREATE, "{\"kind\":\"table\",\"length\":1}", "params.layout.columns: missing"},
     {CREATE, "{\"kind\":\"table\",\"columns\":[]}", "params.layout.length: missing"},
