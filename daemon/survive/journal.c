@@ -90,8 +90,12 @@ static int read_header(int fd, struct header *header, struct gb_error *error)
                        "start the daemon that wrote it, or a later one, or give its state up",
                        version, GB_JOURNAL_VERSION);
     if (le64toh(header->checksum) != XXH3_64bits(header, offsetof(struct header, checksum)) ||
-        le32toh(header->bytes) != sizeof(*header) || version == 0)
+        le32toh(header->bytes) != sizeof(*header))
         return gb_fail(error, GPUBUF_E_INVALID, "the journal's header is damaged");
+    if (version < GB_JOURNAL_VERSION)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the journal has format version %" PRIu32 ", which is read no more",
+                       version);
     return 0;
 }
 

@@ -10,7 +10,7 @@
  * lies and the journal's instance, so that nothing is taken for a record that was not written there.
  * A record is appended by one write, so that only the last can be incomplete; it is dropped then. A
  * journal with something wrong before its end is refused as a whole: what lacks some of its records
- * might say of memory that it is what it is not.
+ * might say of memory that it is what it is not. (Whether a whole record says what can be is replay.h's.)
  *
  * A journal only grows. When it has become large a new one with the next generation is written from
  * the state as it is, and takes its place once the store has it: of several that are handed over the
@@ -27,7 +27,7 @@
 
 #include "proto/errors.h"
 
-#define GB_JOURNAL_VERSION 1
+#define GB_JOURNAL_VERSION 2
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #ifdef GB_FAILPOINTS

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/log.h"
 #include "daemon/survive/state.h"
 
 #define MODE_BITS 0777u
-#define BYTES_MAX (UINT64_C(1) << 47) /* of a segment, and of all that lies in one */
-
 #define OBJECT_OCTETS 92u /* that an object takes at least */
+
+/* Numbers that a record may have told, and that nobody can read, are passed over. */
+#define PASSED_OVER (UINT64_C(1) << 32)
 
 /* The last record of a segment or a storage. */
 struct record {
@@ -72,11 +74,6 @@ static uint64_t take_ordinal(struct cursor *cursor)
     return take_number(cursor, 8, (uint64_t)GB_LIMIT(integer) - 1);
 }
 
-static uint64_t take_bytes(struct cursor *cursor)
-{
-    return take_number(cursor, 8, BYTES_MAX);
-}
-
 static uint32_t take_id(struct cursor *cursor)
 {
     return (uint32_t)take_number(cursor, 8, UINT32_MAX - 1);
@@ -115,7 +112,7 @@ static struct gb_domain_key take_key(struct cursor *cursor, const struct gb_repl
     return key;
 }
 
-/* ---- records into tables ---- */
+/* ---- records by number ---- */
 
 static struct record *find(const struct gb_hash_table *table, uint64_t number)
 {
@@ -157,6 +154,25 @@ static int enter(struct gb_hash_table *table, struct gb_link *all, uint32_t type
     return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
 }
 
+/* ---- what cannot be believed ---- */
+
+/* One line for each; `name` is an object's, where it can be read. */
+static void disbelieve(struct gb_replay *replay, const char *what, uint64_t number,
+                       const struct gb_replayed_object *object, const char *why)
+{
+    char name[GB_LIMIT(name_bytes) + 1] = "";
+
+    if (object && object->name && object->name_length <= GB_LIMIT(name_bytes)) {
+        memcpy(name, object->name, object->name_length);
+        name[object->name_length] = '\0';
+    }
+    replay->disbelieved++;
+    gb_log(GB_LOG_ERROR, "record not believed", GB_LOG_TEXT("of", what),
+           GB_LOG_NUMBER("number", number), GB_LOG_TEXT("name", name), GB_LOG_TEXT("why", why));
+}
+
+/* ---- records into tables ---- */
+
 static void raise_to(uint64_t *counter, uint64_t to)
 {
     if (to > *counter)
@@ -170,23 +186,37 @@ static void read_counters(struct gb_replay *replay, struct cursor *cursor)
     raise_to(&replay->next_number, take_integer(cursor));
 }
 
+/* Also of what is gone by now: no number is given again. */
+static void pass_numbers(struct gb_replay *replay, uint32_t type, uint64_t number,
+                         struct cursor rest)
+{
+    if (type == GB_RECORD_SEGMENT)
+        raise_to(&replay->next_segment, number + 1);
+    if (type != GB_RECORD_STORAGE && type != GB_RECORD_FLEETING)
+        return;
+    raise_to(&replay->next_number, number + 1);
+    raise_to(&replay->next_version, take_integer(&rest));
+}
+
 static int read_record(const struct gb_journal_record *record, void *arg, struct gb_error *error)
 {
     struct gb_replay *replay = arg;
     struct cursor cursor = {record->data, record->length, false}, rest = cursor;
     uint64_t number = take_ordinal(&rest);
 
-    if (record->type == GB_RECORD_COUNTERS)
+    if (record->type == GB_RECORD_COUNTERS) {
         read_counters(replay, &cursor);
-    if (rest.failed || cursor.failed || (number == 0 && record->type != GB_RECORD_COUNTERS))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "a record of type %" PRIu32 " and %zu octets is none", record->type,
-                       record->length);
-    switch (record->type) {
-    case GB_RECORD_COUNTERS:
+        if (cursor.failed)
+            disbelieve(replay, "counters", 0, NULL, "they are none");
         return 0;
+    }
+    if (rest.failed || number == 0) {
+        disbelieve(replay, "something", number, NULL, "it has no number");
+        return 0;
+    }
+    pass_numbers(replay, record->type, number, rest);
+    switch (record->type) {
     case GB_RECORD_SEGMENT:
-        raise_to(&replay->next_segment, number + 1);
         return enter(&replay->segment_records, &replay->segment_list, record->type, number, &rest,
                      error);
     case GB_RECORD_SEGMENT_GONE:
@@ -194,27 +224,26 @@ static int read_record(const struct gb_journal_record *record, void *arg, struct
         return 0;
     case GB_RECORD_STORAGE:
     case GB_RECORD_FLEETING:
-        raise_to(&replay->next_number, number + 1);
         return enter(&replay->storage_records, &replay->records, record->type, number, &rest,
                      error);
     case GB_RECORD_STORAGE_GONE:
         drop(&replay->storage_records, find(&replay->storage_records, number));
         return 0;
     default:
-        return gb_fail(error, GPUBUF_E_INVALID, "a record of the unknown type %" PRIu32,
-                       record->type);
+        disbelieve(replay, "something", number, NULL, "its type is unknown");
+        return 0;
     }
 }
 
 /* ---- segments ---- */
 
-static bool read_segment(struct gb_replay *replay, const struct record *record)
+static bool read_segment(struct gb_replay *replay, struct gb_replayed_segment *segment,
+                         const struct record *record)
 {
-    struct gb_replayed_segment *segment = &replay->segments[replay->segment_count++];
     struct cursor cursor = {record->bytes, record->length, false};
 
     segment->id = record->number;
-    segment->bytes = take_bytes(&cursor);
+    segment->bytes = take_integer(&cursor);
     segment->kind = (enum gb_segment_kind)take_number(&cursor, 1, GB_SEGMENT_ADOPTED);
     segment->handle = (enum gb_handle_kind)take_number(&cursor, 1, GB_HANDLE_CUDA_FD);
     segment->uid = take_id(&cursor);
@@ -239,12 +268,6 @@ struct gb_replayed_segment *gb_replay_segment(const struct gb_replay *replay, ui
                                                 sizeof(wanted), compare_segments);
 }
 
-static int refuse(const char *what, uint64_t number, struct gb_error *error)
-{
-    return gb_fail(error, GPUBUF_E_INVALID, "what it says of %s %" PRIu64 " cannot be", what,
-                   number);
-}
-
 static int read_segments(struct gb_replay *replay, struct gb_error *error)
 {
     replay->segments = calloc(replay->segment_records.count + 1, sizeof(*replay->segments));
@@ -252,9 +275,11 @@ static int read_segments(struct gb_replay *replay, struct gb_error *error)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     GB_LIST_EACH(&replay->segment_list, link) {
         const struct record *record = GB_CONTAINER(link, struct record, of_all);
+        struct gb_replayed_segment *segment = &replay->segments[replay->segment_count++];
 
-        if (!read_segment(replay, record))
-            return refuse("segment", record->number, error);
+        segment->disbelieved = !read_segment(replay, segment, record);
+        if (segment->disbelieved)
+            disbelieve(replay, "segment", segment->id, NULL, "it is none");
     }
     qsort(replay->segments, replay->segment_count, sizeof(*replay->segments), compare_segments);
     return 0;
@@ -289,18 +314,17 @@ static int check_buffer(struct gb_buffer *buffer, void *arg)
 }
 
 /* Texts are sent as they are, so each has to be what it looks like: one line of JSON. */
-static int check_brief(const char *text, size_t length, struct gb_pool *pool)
+static int check_brief(const char *text, size_t length, struct gb_pool *pool, struct gb_error *why)
 {
     struct gb_json value;
+    int r = memchr(text, '\n', length) ? GPUBUF_E_PARSE
+                                       : gb_json_check(text, length, pool, &value, NULL);
 
-    if (memchr(text, '\n', length))
-        return GPUBUF_E_INVALID;
-    return gb_json_check(text, length, pool, &value, NULL);
+    return r == GPUBUF_E_PARSE ? gb_fail(why, GPUBUF_E_INVALID, "its text is no JSON") : r;
 }
 
-/* 0; 1: it lies where its storage does not; a code. */
 static int check_layout(const struct gb_replayed_storage *storage, const char *text, size_t length,
-                        struct gb_pool *pool)
+                        struct gb_pool *pool, struct gb_error *why)
 {
     struct ground ground = {.storage = storage};
     struct gb_layout layout;
@@ -308,17 +332,17 @@ static int check_layout(const struct gb_replayed_storage *storage, const char *t
     int r;
 
     if (memchr(text, '\n', length))
-        return GPUBUF_E_INVALID;
-    r = gb_layout_parse(text, length, &path, pool, &layout, NULL);
+        return gb_fail(why, GPUBUF_E_INVALID, "its text is no JSON");
+    r = gb_layout_parse(text, length, &path, pool, &layout, why);
     if (r < 0)
         return r;
     gb_layout_each(&layout, check_buffer, &ground);
-    return ground.left;
+    return ground.left ? gb_fail_at(why, &path, "it lies where its storage does not") : 0;
 }
 
-/* 0; 1: its layout lies where its storage does not; GPUBUF_E_INVALID; GPUBUF_E_NO_MEMORY. */
 static int check_text(const struct gb_replayed_storage *storage,
-                      const struct gb_replayed_object *object, struct gb_writer *writer)
+                      const struct gb_replayed_object *object, struct gb_writer *writer,
+                      struct gb_error *why)
 {
     static const char key[] = ",\"layout\":";
     const char *rest = object->text + object->brief_length;
@@ -328,16 +352,17 @@ static int check_text(const struct gb_replayed_storage *storage,
     int r;
 
     if (storage->fleeting ? left > 0 : !has_layout)
-        return GPUBUF_E_INVALID;
+        return gb_fail(why, GPUBUF_E_INVALID,
+                       storage->fleeting ? "it has a layout" : "it has no layout");
     gb_writer_reset(writer);
     gb_write_char(writer, '{');
     gb_write(writer, object->text, object->brief_length);
     gb_write_char(writer, '}');
     if (writer->failed)
         return GPUBUF_E_NO_MEMORY;
-    r = check_brief(writer->data, writer->length, &pool);
+    r = check_brief(writer->data, writer->length, &pool, why);
     if (r == 0 && has_layout)
-        r = check_layout(storage, rest + skip, left - skip, &pool);
+        r = check_layout(storage, rest + skip, left - skip, &pool, why);
     gb_pool_end(&pool);
     return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
@@ -361,34 +386,51 @@ static void read_object(struct gb_replayed_object *object, struct cursor *cursor
     object->text = take_text(cursor, &object->text_length);
 }
 
-static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *storage,
-                        struct cursor *cursor, struct gb_writer *writer)
+static int check_object(const struct gb_replayed_storage *storage,
+                        const struct gb_replayed_object *object, struct gb_writer *writer,
+                        struct gb_error *why)
 {
     const struct gb_path path = {.key = "name"};
+    int r;
 
-    storage->object_count = take_integer(cursor);
-    if (cursor->failed || storage->object_count == 0 ||
-        storage->object_count > cursor->left / OBJECT_OCTETS)
-        return GPUBUF_E_INVALID;
-    storage->objects = calloc(storage->object_count, sizeof(*storage->objects));
+    if (object->version == 0 || object->brief_length > object->text_length ||
+        object->text_length > GB_OBJECT_TEXT_MAX)
+        return gb_fail(why, GPUBUF_E_INVALID, "it has no version, or too long a text");
+    r = gb_name_check(object->name, object->name_length, &path, why);
+    return r < 0 ? r : check_text(storage, object, writer, why);
+}
+
+/* An object that cannot be is left out; the others of its storage are none the worse for it. */
+static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *storage,
+                        struct cursor *cursor, struct gb_writer *writer, struct gb_error *why)
+{
+    uint64_t count = take_integer(cursor);
+
+    if (cursor->failed || count == 0 || count > cursor->left / OBJECT_OCTETS)
+        return gb_fail(why, GPUBUF_E_INVALID, "it has no objects");
+    storage->objects = calloc(count, sizeof(*storage->objects));
     if (!storage->objects)
         return GPUBUF_E_NO_MEMORY;
-    for (uint64_t i = 0; i < storage->object_count; i++) {
-        struct gb_replayed_object *object = &storage->objects[i];
+    while (count-- > 0) {
+        struct gb_replayed_object *object = &storage->objects[storage->object_count];
         int r;
 
         read_object(object, cursor);
-        if (cursor->failed || object->version == 0 || object->brief_length > object->text_length ||
-            object->text_length > GB_OBJECT_TEXT_MAX ||
-            gb_name_check(object->name, object->name_length, &path, NULL) < 0)
-            return GPUBUF_E_INVALID;
+        if (cursor->failed)
+            return gb_fail(why, GPUBUF_E_INVALID, "an object of it is none");
         raise_to(&replay->next_version, object->version + 1);
-        r = check_text(storage, object, writer);
-        if (r < 0)
+        r = check_object(storage, object, writer, why);
+        if (r == GPUBUF_E_NO_MEMORY)
             return r;
-        storage->lost |= r > 0;
+        if (r == 0) {
+            storage->object_count++;
+            continue;
+        }
+        disbelieve(replay, "object", object->version, object, why->message);
+        replay->lost += object->named;
+        storage->amended = true;
     }
-    return cursor->left == 0 ? 0 : GPUBUF_E_INVALID;
+    return cursor->left == 0 ? 0 : gb_fail(why, GPUBUF_E_INVALID, "something follows it");
 }
 
 /* ---- storages ---- */
@@ -401,13 +443,13 @@ static bool read_placements(struct gb_replay *replay, struct gb_replayed_storage
         const struct gb_replayed_segment *segment;
 
         place->segment = take_integer(cursor);
-        place->offset = take_bytes(cursor);
-        place->bytes = take_bytes(cursor);
+        place->offset = take_integer(cursor);
+        place->bytes = take_integer(cursor);
         segment = gb_replay_segment(replay, place->segment);
         if (cursor->failed)
             return false;
-        storage->lost |= !segment;
-        if (segment &&
+        storage->lost |= !segment || segment->disbelieved;
+        if (segment && !segment->disbelieved &&
             (place->offset > segment->bytes || place->bytes > segment->bytes - place->offset ||
              storage->adopted != (segment->kind == GB_SEGMENT_ADOPTED) ||
              segment->key.device != storage->key.device ||
@@ -418,7 +460,9 @@ static bool read_placements(struct gb_replay *replay, struct gb_replayed_storage
     return true;
 }
 
-static bool read_copies(struct gb_replayed_storage *storage, struct cursor *cursor)
+/* One that cannot be is left out. */
+static bool read_copies(struct gb_replay *replay, struct gb_replayed_storage *storage,
+                        struct cursor *cursor)
 {
     for (int i = 0; i < GB_TIERS; i++) {
         struct gb_replayed_copy *copy = &storage->copies[i];
@@ -426,48 +470,63 @@ static bool read_copies(struct gb_replayed_storage *storage, struct cursor *curs
         copy->there = take_bool(cursor);
         if (!copy->there)
             continue;
-        copy->bytes = take_bytes(cursor);
+        copy->bytes = take_integer(cursor);
         copy->where = take_integer(cursor);
-        if (copy->bytes != storage->size || copy->bytes == 0)
-            return false;
+        if (cursor->failed || (copy->bytes == storage->size && copy->bytes > 0))
+            continue;
+        disbelieve(replay, "copy", storage->number, NULL, "it is not as large as its storage");
+        copy->there = false;
+        storage->amended = true;
     }
     return !cursor->failed;
 }
 
 static int read_durable(struct gb_replay *replay, struct gb_replayed_storage *storage,
-                        struct cursor *cursor)
+                        struct cursor *cursor, struct gb_error *why)
 {
     storage->uid = take_id(cursor);
     storage->key = take_key(cursor, replay);
     storage->adopted = take_bool(cursor);
     storage->resident = take_bool(cursor);
-    storage->charged = take_bytes(cursor);
-    storage->size = take_bytes(cursor);
+    storage->charged = take_integer(cursor);
+    storage->size = take_integer(cursor);
     storage->placement_count = (unsigned)take_number(cursor, 1, GB_LIMIT(fds));
     storage->placements = calloc(storage->placement_count + 1u, sizeof(*storage->placements));
     if (!storage->placements)
         return GPUBUF_E_NO_MEMORY;
     storage->lost = !storage->key.device;
+    if (!read_placements(replay, storage, cursor))
+        return gb_fail(why, GPUBUF_E_INVALID, "its place cannot be");
+    if (!read_copies(replay, storage, cursor))
+        return gb_fail(why, GPUBUF_E_INVALID, "it ends too early");
     /* What goes with the daemon has no such record; what is brought back is the daemon's own. */
-    if (!read_placements(replay, storage, cursor) || !read_copies(storage, cursor) ||
-        (storage->resident ? storage->key.share == GB_SHARE_IPC
-                           : storage->adopted || storage->placement_count > 0))
-        return GPUBUF_E_INVALID;
+    if (storage->resident ? storage->key.share == GB_SHARE_IPC
+                          : storage->adopted || storage->placement_count > 0)
+        return gb_fail(why, GPUBUF_E_INVALID, "it cannot be where it is said to be");
     return 0;
 }
 
-static int read_storage(struct gb_replay *replay, const struct record *record,
-                        struct gb_writer *writer)
+static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *storage,
+                        const struct record *record, struct gb_writer *writer, struct gb_error *why)
 {
-    struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];
     struct cursor cursor = {record->bytes, record->length, false};
     int r = 0;
 
     storage->number = record->number;
     storage->fleeting = record->type == GB_RECORD_FLEETING;
+    (void)take_integer(&cursor); /* the next version, which has been seen to */
     if (!storage->fleeting)
-        r = read_durable(replay, storage, &cursor);
-    return r < 0 ? r : read_objects(replay, storage, &cursor, writer);
+        r = read_durable(replay, storage, &cursor, why);
+    return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
+}
+
+/* What is wrong as a whole takes its objects along: nobody can tell where they lie. */
+static void give_up(struct gb_replay *replay, struct gb_replayed_storage *storage, const char *why)
+{
+    disbelieve(replay, "storage", storage->number,
+               storage->object_count > 0 ? storage->objects : NULL, why);
+    replay->lost += storage->object_count > 0 ? storage->object_count : 1;
+    storage->object_count = 0;
 }
 
 static int read_storages(struct gb_replay *replay, struct gb_error *error)
@@ -480,15 +539,26 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     gb_writer_init(&writer, 0);
     GB_LIST_EACH(&replay->records, link) {
-        const struct record *record = GB_CONTAINER(link, struct record, of_all);
+        struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];
+        struct gb_error why = {.code = 0};
 
-        if (r == 0)
-            r = read_storage(replay, record, &writer);
-        if (r == GPUBUF_E_INVALID && !*error->message)
-            (void)refuse("storage", record->number, error);
+        r = read_storage(replay, storage, GB_CONTAINER(link, struct record, of_all), &writer, &why);
+        if (r == GPUBUF_E_NO_MEMORY)
+            break;
+        if (r < 0)
+            give_up(replay, storage, why.message);
+        storage->disbelieved = storage->object_count == 0;
+        storage->lost |= storage->disbelieved;
     }
     gb_writer_end(&writer);
-    return r == GPUBUF_E_NO_MEMORY ? gb_fail(error, r, "out of memory") : r;
+    return r == GPUBUF_E_NO_MEMORY ? gb_fail(error, r, "out of memory") : 0;
+}
+
+/* A record that nobody could read may have told of any number. */
+static void pass_over(uint64_t *counter)
+{
+    if (*counter < (uint64_t)GB_LIMIT(integer) / 2)
+        *counter += PASSED_OVER;
 }
 
 /* ---- all of it ---- */
@@ -507,6 +577,11 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
         r = read_segments(replay, error);
     if (r == 0)
         r = read_storages(replay, error);
+    if (r == 0 && replay->disbelieved > 0) {
+        pass_over(&replay->next_segment);
+        pass_over(&replay->next_version);
+        pass_over(&replay->next_number);
+    }
     return r;
 }
 

@@ -1,8 +1,9 @@
 /*
  * What an earlier daemon's journal says, read and checked, before anything is made of it: the last word
- * on each segment and storage, with the storage's objects. What cannot be what a daemon has written has
- * the whole refused. Whether the memory is there, and free where it is said to lie, is for restore.c to
- * see.
+ * on each segment and storage, with the storage's objects. What no daemon can have written is not believed:
+ * it has a line in the log and costs what it is about (a segment what lies in it, a storage its objects,
+ * an object or a copy itself), and nothing else. Whether the memory is there, and free where it is said
+ * to lie, is for restore.c to see.
  *
  * The loop's thread, at its beginning.
  */
@@ -18,6 +19,7 @@ struct gb_replayed_segment {
     enum gb_handle_kind handle;
     uid_t uid;
     struct gb_domain_key key;   /* its device is NULL where it is served no more */
+    bool disbelieved;
     bool wanted;                /* a storage lies in it */
     bool taken;                 /* as a whole, by a storage */
     struct gb_segment *segment; /* once it is there */
@@ -55,7 +57,9 @@ struct gb_replayed_storage {
     uint64_t charged, size;
     struct gb_domain_key key; /* as above */
     bool adopted, resident;
-    bool lost; /* an object of it has no place; its device is served no more */
+    bool disbelieved; /* it has no object that could be */
+    bool lost;        /* that, or it has no place, or its device is served no more */
+    bool amended;     /* an object or a copy was left out */
     unsigned placement_count;
     struct gb_replayed_placement *placements;
     struct gb_replayed_copy copies[GB_TIERS];
@@ -74,12 +78,14 @@ struct gb_replay {
     struct gb_replayed_segment *segments; /* by id */
     size_t segment_count;
     struct gb_replayed_storage *storages;
-    size_t storage_count;
+    size_t storage_count; /* in the order in which they were last written */
+    uint64_t disbelieved; /* records, objects and copies */
+    uint64_t lost;        /* objects by that, as far as they can be counted */
 };
 
 /*
- * Opens the journal, which takes `fd` over on success. GPUBUF_E_INVALID: what it says cannot be;
- * GPUBUF_E_NO_MEMORY and the others of gb_journal_open(). The caller ends both the replay and, where
+ * Opens the journal, which takes `fd` over on success. GPUBUF_E_NO_MEMORY, and the failures of
+ * gb_journal_open(). The caller ends both the replay and, where
  * its descriptor is not -1, the journal, also after a failure.
  */
 int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,

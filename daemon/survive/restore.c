@@ -2,7 +2,7 @@
  * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been read
  * and checked (replay.h): segments get their descriptors, storages their places, objects their names. An
  * object whose memory is not there (a descriptor or a device is missing, another lies there) is lost, and
- * told in the log; nothing else suffers. Then the journal says what there is again, and no more: what was
+ * told in the log, as is one whose record is not believed; nothing else suffers. Then the journal says what there is again, and no more: what was
  * lost once does not come again when what was in its way is gone, so a successor that finds the same
  * restores the same.
  */
@@ -24,7 +24,6 @@ struct restoring {
     uint64_t now_ms;
     int64_t wall_ms;
     struct gb_replay replay;
-    struct gb_replayed_storage **copied;
     size_t object_room;
 };
 
@@ -87,7 +86,9 @@ static void restore_segment(struct restoring *restoring, struct gb_replayed_segm
         close(fd);
     if (replayed->segment)
         return;
-    if (!replayed->key.device)
+    if (replayed->disbelieved) /* which has been told */
+        ;
+    else if (!replayed->key.device)
         log_lost(replayed, "its device is not served any more");
     else if (replayed->wanted)
         log_lost(replayed, fd < 0 ? "its descriptor was not handed over" : why.message);
@@ -110,19 +111,49 @@ static void restore_segments(struct restoring *restoring)
 
 /* ---- places ---- */
 
+/* Where something is said to lie: a placement of a storage in a segment, a copy of one in a tier. */
 struct place {
     struct gb_replayed_storage *storage;
-    struct gb_replayed_placement *placement;
+    struct gb_replayed_placement *placement; /* NULL: a copy */
+    uint64_t segment, offset, end;
+    bool beaten;
 };
 
+/* Storages are compared by their own places: they are in the order in which they were recorded. */
 static int compare_places(const void *a, const void *b)
 {
     const struct place *left = a, *right = b;
-    int r = compare(left->placement->segment, right->placement->segment);
+    int r = compare(left->segment, right->segment);
 
     if (r == 0)
-        r = compare(left->placement->offset, right->placement->offset);
-    return r ? r : compare(left->storage->number, right->storage->number);
+        r = compare(left->offset, right->offset);
+    return r ? r : (left->storage > right->storage) - (left->storage < right->storage);
+}
+
+/* Sorts them. Of two that lie in one place the one that was recorded later is what is there. */
+static void settle_places(struct place *places, size_t count)
+{
+    struct place *last = NULL;
+
+    qsort(places, count, sizeof(*places), compare_places);
+    for (size_t i = 0; i < count; i++) {
+        struct place *place = &places[i];
+
+        if (last && last->segment == place->segment && place->offset < last->end) {
+            place->beaten = place->storage <= last->storage;
+            last->beaten = !place->beaten;
+        }
+        if (!place->beaten)
+            last = place;
+    }
+}
+
+/* Rounded up as memory is handed out; what has no bytes takes a place nonetheless. */
+static uint64_t end_of(uint64_t offset, uint64_t bytes)
+{
+    uint64_t unit = GB_ARENA_GRANULE;
+
+    return offset + (bytes ? (bytes + unit - 1) / unit * unit : unit);
 }
 
 static bool take_place(struct restoring *restoring, const struct place *place,
@@ -147,8 +178,20 @@ static bool take_place(struct restoring *restoring, const struct place *place,
                          placement->bytes, &placement->range) == 0;
 }
 
-/* In the order of their offsets, so that each is found where the last one ends; of two that lie in one
-   place the first has it, whatever was recorded last. */
+static struct place place_of(const struct gb_replay *replay, struct gb_replayed_storage *storage,
+                             unsigned i)
+{
+    struct gb_replayed_placement *placement = &storage->placements[i];
+    bool whole = gb_replay_segment(replay, placement->segment)->kind != GB_SEGMENT_SHARED;
+
+    return (struct place){.storage = storage,
+                          .placement = placement,
+                          .segment = placement->segment,
+                          .offset = whole ? 0 : placement->offset,
+                          .end = whole ? UINT64_MAX : end_of(placement->offset, placement->bytes)};
+}
+
+/* In the order of their offsets, so that each is found where the last one ends. */
 static int take_places(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
@@ -165,11 +208,11 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
         struct gb_replayed_storage *replayed = &replay->storages[i];
 
         for (unsigned j = 0; !replayed->lost && j < replayed->placement_count; j++)
-            places[count++] = (struct place){replayed, &replayed->placements[j]};
+            places[count++] = place_of(replay, replayed, j);
     }
-    qsort(places, count, sizeof(*places), compare_places);
+    settle_places(places, count);
     for (size_t i = 0; i < count; i++) {
-        if (!take_place(restoring, &places[i], before))
+        if (places[i].beaten || !take_place(restoring, &places[i], before))
             places[i].storage->lost = true;
         else if (places[i].placement->range)
             before = &places[i];
@@ -179,14 +222,6 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
 }
 
 /* ---- copies ---- */
-
-static int compare_copies(const void *a, const void *b)
-{
-    const struct gb_replayed_storage *const *left = a, *const *right = b;
-    int r = compare((*left)->copies[GB_TIER_HOST].where, (*right)->copies[GB_TIER_HOST].where);
-
-    return r ? r : compare((*left)->number, (*right)->number);
-}
 
 static void restore_copy(struct restoring *restoring, struct gb_replayed_storage *replayed,
                          enum gb_tier_kind kind, const struct gb_copy *after)
@@ -218,32 +253,45 @@ static bool restore_tier(struct restoring *restoring)
     return true;
 }
 
-static int restore_copies(struct restoring *restoring, struct gb_error *error)
+/* Those of one tier, whose places are file numbers where it is the disk. */
+static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind,
+                             struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
-    bool host = restore_tier(restoring);
+    struct place *places = calloc(replay->storage_count + 1, sizeof(*places));
     const struct gb_copy *after = NULL;
     size_t count = 0;
 
-    restoring->copied =
-        calloc(restoring->replay.storage_count + 1, sizeof(struct gb_replayed_storage *));
-    if (!restoring->copied)
+    if (!places)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
+        const struct gb_replayed_copy *copy = &replayed->copies[kind];
 
-        if (replayed->storage && replayed->copies[GB_TIER_DISK].there)
-            restore_copy(restoring, replayed, GB_TIER_DISK, NULL);
-        if (replayed->storage && replayed->copies[GB_TIER_HOST].there && host)
-            restoring->copied[count++] = replayed;
+        if (replayed->storage && copy->there)
+            places[count++] = (struct place){
+                .storage = replayed,
+                .offset = copy->where,
+                .end = kind == GB_TIER_DISK ? copy->where + 1 : end_of(copy->where, copy->bytes)};
     }
-    qsort(restoring->copied, count, sizeof(struct gb_replayed_storage *), compare_copies);
+    settle_places(places, count);
     for (size_t i = 0; i < count; i++) {
-        restore_copy(restoring, restoring->copied[i], GB_TIER_HOST, after);
-        if (restoring->copied[i]->copies[GB_TIER_HOST].copy)
-            after = restoring->copied[i]->copies[GB_TIER_HOST].copy;
+        if (places[i].beaten)
+            continue;
+        restore_copy(restoring, places[i].storage, kind, after);
+        if (places[i].storage->copies[kind].copy)
+            after = places[i].storage->copies[kind].copy;
     }
+    free(places);
     return 0;
+}
+
+static int restore_copies(struct restoring *restoring, struct gb_error *error)
+{
+    bool host = restore_tier(restoring);
+    int r = restore_copies_in(restoring, GB_TIER_DISK, error);
+
+    return r == 0 && host ? restore_copies_in(restoring, GB_TIER_HOST, error) : r;
 }
 
 /* ---- storages ---- */
@@ -497,6 +545,8 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
     const struct gb_replayed_object *object = replayed->objects;
 
+    if (replayed->amended)
+        return false;
     for (int i = 0; i < GB_TIERS; i++)
         if (replayed->copies[i].there && !replayed->storage->copies[i])
             return false;
@@ -510,7 +560,7 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 static bool is_on_disk_only(const struct gb_state *state,
                             const struct gb_replayed_storage *replayed)
 {
-    return !replayed->storage && !replayed->resident && replayed->copies[GB_TIER_DISK].there &&
+    return !replayed->storage && !replayed->disbelieved && !replayed->resident && replayed->copies[GB_TIER_DISK].there &&
            !state->spill->tiers[GB_TIER_DISK].capacity;
 }
 
@@ -523,8 +573,11 @@ static void note_storages(struct restoring *restoring)
     for (size_t i = 0; i < restoring->replay.storage_count; i++) {
         const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
 
-        if (replayed->fleeting || is_on_disk_only(state, replayed)) /* its record is needed yet */
-            continue;
+        bool on_disk_only = is_on_disk_only(state, replayed);
+
+        state->disbelieved = state->disbelieved && !on_disk_only;
+        if ((replayed->fleeting && !replayed->disbelieved) || on_disk_only)
+            continue; /* its record is needed yet */
         if (!replayed->storage)
             gb_state_storage_gone(state, replayed->number);
         else if (!is_as_recorded(replayed))
@@ -553,6 +606,8 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     if (r < 0)
         return r;
     gb_state_attach(state);
+    state->lost += replay->lost;
+    state->disbelieved = replay->disbelieved > 0;
     note_storages(restoring);
     gb_store_clear(restoring->store); /* segments of which everything was lost */
     close_blocks(restoring);
@@ -577,7 +632,6 @@ int gb_state_restore(struct gb_state *state, int fd, uint64_t now_ms, struct gb_
     if (r == 0)
         r = rebuild(&restoring, error);
     gb_replay_end(&restoring.replay);
-    free((void *)restoring.copied);
     if (r < 0)
         return r;
     state->grace_until = now_ms + state->grace_ms;

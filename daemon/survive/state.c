@@ -229,6 +229,7 @@ static void write_fleeting(struct gb_state *state, struct gb_journal *journal,
 
     gb_writer_reset(writer);
     put_u64(writer, storage->number);
+    put_u64(writer, state->registry->next_version);
     put_u64(writer, count_named(storage));
     GB_LIST_EACH(&storage->objects, link) {
         const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
@@ -246,6 +247,7 @@ static void write_durable(struct gb_state *state, struct gb_journal *journal,
 
     gb_writer_reset(writer);
     put_u64(writer, storage->number);
+    put_u64(writer, state->registry->next_version);
     put_u64(writer, storage->user->uid);
     put_key(writer, storage->device, &storage->key);
     put_u8(writer, storage->adopted);
@@ -302,8 +304,13 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     const struct gb_memory *memory = &segment->memory;
     char name[24];
 
-    if (state->failed || !is_kept_memory(memory))
+    if (state->failed)
         return;
+    if (!is_kept_memory(memory)) {
+        if (made) /* its number, at least, is not given again */
+            write_counters(state, &state->journal);
+        return;
+    }
     if (!made) {
         gb_state_segment_gone(state, segment->id);
         return;
@@ -570,8 +577,10 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
     }
     /* What was withdrawn is in the present journal only. */
     if (state->notify && !state->failed && state->withdrawn_count == 0 &&
-        gb_journal_is_large(&state->journal))
+        (state->disbelieved || gb_journal_is_large(&state->journal))) {
         write_anew(state, state->journal.instance, state->journal.generation + 1);
+        state->disbelieved = false;
+    }
     return over;
 }
 

@@ -44,6 +44,7 @@ struct gb_state {
     uint64_t next_number;
     struct gb_writer writer; /* of the record at hand */
     bool failed;             /* the journal is given up */
+    bool disbelieved;        /* something in the journal: it is written anew when it may be */
     bool tier_restored;      /* the host tier's memory is the one that was handed over */
 
     struct gb_holder grace;     /* of the leases for those who have not come yet */

@@ -4,8 +4,10 @@
  *
  * The input: how many descriptors; each is three bytes, the segment that it is said to be (0: the host
  * tier, 255: something else), what it is, and its size in steps of 64 KiB. Then records, each a byte for
- * its type, two for its length, and its payload.
- * Whatever it says, the daemon begins; its accounts add up, and do so when the grace period is over; it
+ * its type, two for its length, and its payload. After them come those of a good storage with two objects,
+ * whose numbers (of the storage and its segment) the input cannot have.
+ * Whatever it says, the daemon begins and has the good objects; its accounts add up, and do so when the grace
+ * period is over; it
  * says nothing that is not JSON; the next one has the same, to the last place and name, and so has the
  * one after it that begins with a journal that was written anew; and nothing is left behind.
  */
@@ -21,6 +23,7 @@
 #include "tests/unit/is_json.h"
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
+#define GOOD 4000 /* the number of a storage and of its segment */
 
 struct input {
     const uint8_t *data;
@@ -75,6 +78,137 @@ static void keep_descriptors(struct input *input, struct gb_notify *manager)
     }
 }
 
+/* ---- what must never be lost ---- */
+
+static void put(struct gb_writer *writer, uint64_t value, unsigned octets)
+{
+    for (unsigned i = 0; i < octets; i++)
+        gb_write_char(writer, (char)(value >> 8 * i));
+}
+
+static void put_text(struct gb_writer *writer, const char *text)
+{
+    put(writer, strlen(text), 8);
+    gb_write(writer, text, strlen(text));
+}
+
+/* Host memory, shared by descriptor, of uid 0, gid 0 and mode 0600. */
+static void put_key(struct gb_writer *writer)
+{
+    put_text(writer, "host");
+    put(writer, GB_SHARE_FD, 1);
+    put(writer, 0, 8);
+    put(writer, 0, 8);
+    put(writer, 0600, 8);
+}
+
+static void append(struct gb_journal *journal, unsigned type, struct gb_writer *writer)
+{
+    struct gb_error error;
+
+    DEMAND(!writer->failed);
+    DEMAND(gb_journal_append(journal, type, writer->data, writer->length, &error) == 0);
+    gb_writer_reset(writer);
+}
+
+static void put_good_object(struct gb_writer *writer, const char *name, uint64_t version)
+{
+    char brief[64], text[256];
+
+    snprintf(brief, sizeof(brief), "\"name\":\"%s\",\"version\":%u", name, (unsigned)version);
+    snprintf(text, sizeof(text),
+             "%s,\"layout\":{\"kind\":\"bytes\",\"bytes\":8,\"data\":{\"segment\":%d,\"offset\":256,"
+             "\"bytes\":8}}",
+             brief, GOOD);
+    put(writer, version, 8);
+    put(writer, 1, 1); /* named */
+    put(writer, 0, 1);
+    put(writer, GB_EVICT_SPILL, 1);
+    put(writer, 0, 1);
+    put(writer, 0, 8); /* uid, gid, mode, bytes, created, ttl, expires */
+    put(writer, 0, 8);
+    put(writer, 0600, 8);
+    put(writer, 8, 8);
+    put(writer, 1, 8);
+    put(writer, 0, 8);
+    put(writer, 0, 8);
+    put_text(writer, name);
+    put(writer, strlen(brief), 8);
+    put_text(writer, text);
+}
+
+static void append_good(struct gb_journal *journal)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    put(&writer, GOOD, 8);
+    put(&writer, 65536, 8);
+    put(&writer, GB_SEGMENT_SHARED, 1);
+    put(&writer, GB_HANDLE_MEMFD, 1);
+    put(&writer, 0, 8);
+    put_key(&writer);
+    append(journal, GB_RECORD_SEGMENT, &writer);
+
+    put(&writer, GOOD, 8);
+    put(&writer, 1, 8); /* the next version */
+    put(&writer, 0, 8);
+    put_key(&writer);
+    put(&writer, 0, 1); /* not adopted, but resident */
+    put(&writer, 1, 1);
+    put(&writer, 256, 8); /* charged; size */
+    put(&writer, 8, 8);
+    put(&writer, 1, 1);
+    put(&writer, GOOD, 8);
+    put(&writer, 256, 8);
+    put(&writer, 256, 8);
+    put(&writer, 0, 1); /* no copies */
+    put(&writer, 0, 1);
+    put(&writer, 2, 8);
+    put_good_object(&writer, "good", 71);
+    put_good_object(&writer, "good/alias", 72);
+    append(journal, GB_RECORD_STORAGE, &writer);
+    gb_writer_end(&writer);
+}
+
+static void keep_good_descriptor(struct gb_notify *manager)
+{
+    int fd = make_descriptor(0, 65536);
+    char name[24];
+
+    gb_state_segment_name(GOOD, name);
+    DEMAND(fd >= 0 && gb_notify_store(manager, name, fd) == 0);
+    close(fd);
+}
+
+static void check_good(const struct gb_server *server)
+{
+    unsigned found = 0;
+
+    for (size_t i = 0; i < server->state.object_count; i++) {
+        const struct gb_object *object = server->state.objects[i];
+        const struct gb_storage *storage = object->storage;
+
+        if (storage->number != GOOD)
+            continue;
+        DEMAND(object->version == (strcmp(object->name, "good") == 0 ? 71 : 72));
+        DEMAND(storage->placements[0].segment->id == GOOD && storage->placements[0].offset == 256);
+        found++;
+    }
+    DEMAND(found == 2);
+}
+
+/* ---- the input's ---- */
+
+static bool is_good(const uint8_t *payload, size_t length)
+{
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < 8 && length >= 8; i++)
+        number |= (uint64_t)payload[i] << 8 * i;
+    return number == GOOD;
+}
+
 static void keep_journal(struct input *input, struct gb_notify *manager)
 {
     struct gb_journal journal;
@@ -88,10 +222,12 @@ static void keep_journal(struct input *input, struct gb_notify *manager)
         length |= (size_t)take(input) << 8;
         if (length > input->size)
             length = input->size;
-        DEMAND(gb_journal_append(&journal, type, input->data, length, &error) == 0);
+        DEMAND((type != GB_RECORD_COUNTERS && is_good(input->data, length)) ||
+               gb_journal_append(&journal, type, input->data, length, &error) == 0);
         input->data += length;
         input->size -= length;
     }
+    append_good(&journal);
     DEMAND(gb_notify_store(manager, "journal-1", journal.fd) == 0);
     gb_journal_end(&journal);
 }
@@ -201,6 +337,7 @@ static void begin(struct inside *inside, struct gb_notify *notify)
     gb_notify_drop(notify);
     inside_check(inside);
     check_texts(server);
+    check_good(server);
 }
 
 /* The next daemon takes over what there is, and has just that. */
@@ -245,6 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t fds = open_fds();
 
     keep_descriptors(&input, &manager);
+    keep_good_descriptor(&manager);
     keep_journal(&input, &manager);
     inside_make(&inside, options);
     DEMAND(rmdir(inside.directory) == 0);

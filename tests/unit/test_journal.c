@@ -239,7 +239,7 @@ static void test_versions(void **state)
                      GPUBUF_E_UNSUPPORTED);
     assert_int_equal(gb_journal_peek(journal.fd, &generation, &error), GPUBUF_E_UNSUPPORTED);
     assert_int_equal(generation, 3);
-    assert_non_null(strstr(error.message, "version 2"));
+    assert_non_null(strstr(error.message, "version 3"));
     assert_int_equal(count, 0);
     gb_journal_end(&journal);
     assert_int_equal(gb_journal_new(&journal, "0011", 1, &error), GPUBUF_E_INVALID);
