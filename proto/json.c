@@ -337,18 +337,23 @@ static inline int decode_string(struct gb_json value, struct gb_pool *pool, stru
 
     if (!text)
         return GPUBUF_E_NO_MEMORY;
-    if (value.token->escaped)
+    if (value.token->escaped) {
         length = unescape(first, first + length, text);
-    else
+        if (memchr(text, '\0', length))
+            return GPUBUF_E_INVALID; /* \u0000: texts end at a NUL */
+    } else {
         memcpy(text, first, length);
+    }
     text[length] = '\0';
     *out = (struct gb_string){text, length};
     return 0;
 }
 
-static int fail_memory(struct gb_error *error)
+static int fail_decode(struct gb_error *error, const struct gb_path *path, int r)
 {
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
+    if (r == GPUBUF_E_INVALID)
+        return gb_fail_at(error, path, "\\u0000 is not accepted in a string");
+    return gb_fail(error, r, "%s", gb_error_text(r));
 }
 
 int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
@@ -357,8 +362,9 @@ int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
     if (!is_type(value, GB_JSON_STRING))
         return fail_type(error, path, "a string", value);
     struct gb_string string;
-    if (decode_string(value, pool, &string) < 0)
-        return fail_memory(error);
+    int r = decode_string(value, pool, &string);
+    if (r < 0)
+        return fail_decode(error, path, r);
     if (max > 0 && string.length > max)
         return gb_fail_at(error, path, "expected a string of at most %zu bytes, found %zu", max,
                           string.length);
@@ -449,12 +455,14 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
 static int find_unusual(const struct reader *reader, struct gb_json key, size_t *index)
 {
     struct gb_string name;
+    int r;
 
     *index = reader->count;
     if (!key.token->escaped && reader->unknown == GB_UNKNOWN_IGNORE)
         return 0;
-    if (decode_string(key, reader->pool, &name) < 0)
-        return fail_memory(reader->error);
+    r = decode_string(key, reader->pool, &name);
+    if (r < 0)
+        return fail_decode(reader->error, reader->path, r);
     if (key.token->escaped)
         *index = find_field(reader, 0, name.text, '\0');
     if (*index < reader->count || reader->unknown == GB_UNKNOWN_IGNORE)

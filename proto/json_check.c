@@ -107,8 +107,6 @@ static const char *check_escape(struct checker *checker, const char *p)
     long unit = code_unit(p + 1, end);
     if (unit < 0)
         return refuse(checker, p, "expected four hexadecimal digits after \\u");
-    if (unit == 0)
-        return refuse(checker, p, "\\u0000 is not accepted in a string");
     if (unit < 0xd800 || unit > 0xdfff)
         return p + 6;
     if (unit <= 0xdbff && end - p >= 8 && p[6] == '\\') {

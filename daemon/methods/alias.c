@@ -60,8 +60,10 @@ struct aliased {
 static int find_source(struct gb_call *call, const struct alias_params *params,
                        struct aliased *aliased)
 {
-    int r = gb_call_find(call, &params->of, &aliased->source);
+    int r = gb_name_check(params->of.text, params->of.length, GB_PARAM("of"), &call->error);
 
+    if (r == 0)
+        r = gb_call_find(call, &params->of, &aliased->source);
     if (r < 0)
         return r;
     r = gb_call_mode(call, &params->mode, aliased->source->mode, &aliased->mode);

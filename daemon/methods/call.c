@@ -42,6 +42,8 @@ int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_o
 {
     struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
 
+    if (!object && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
+        return call->error.code; /* there will never be one */
     if (!object || !gb_session_may_read(call->session, object))
         return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
                                  "there is no object \"%s\", or none that you may open",
@@ -127,6 +129,14 @@ int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
         return gb_fail(&call->error, GPUBUF_E_DEVICE, "the device %s is lost", device->id);
     call->error = making->error;
     return making->code;
+}
+
+int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                 struct gb_string *name)
+{
+    int r = gb_json_string(item, 0, path, call->pool, name, &call->error);
+
+    return r < 0 ? r : gb_name_check(name->text, name->length, path, &call->error);
 }
 
 int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,

@@ -86,6 +86,9 @@ int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb
 /* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
    out. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
+/* Reads a name in an array that is at `path`. */
+int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                 struct gb_string *name);
 /* Reads the array of strings that the parameter `key` is; into the pool. */
 int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
                     struct gb_string **strings, size_t *count);

@@ -129,11 +129,15 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
     };
 
+    struct gb_path name = {.up = path, .key = "name"};
+    int r;
+
     memset(wanted, 0, sizeof(*wanted));
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    return gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
-                        &call->error);
+    r = gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+                     &call->error);
+    return r < 0 ? r : gb_name_check(wanted->name.text, wanted->name.length, &name, &call->error);
 }
 
 /* All of `resume`, before anything of it is granted: what is refused has changed nothing. */

@@ -36,7 +36,7 @@ static int delete_one(struct gb_call *call, const struct gb_string *name, uint64
 static int delete_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
     struct gb_string name;
-    int r = gb_json_string(item, 0, path, call->pool, &name, &call->error);
+    int r = gb_call_name(call, item, path, &name);
 
     return r < 0 ? r : delete_one(call, &name, 0);
 }

@@ -41,7 +41,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     int r = gb_call_find(call, name, &object);
 
     if (r < 0) {
-        metrics->misses += !call->wait; /* one that waited has been counted */
+        metrics->misses += r == GPUBUF_E_NOT_FOUND && !call->wait; /* one that waited has been counted */
         return r;
     }
     metrics->hits += !call->wait;
@@ -246,6 +246,18 @@ static int end_answer(struct gb_call *call, const struct gb_segments *segments)
     return GB_DONE;
 }
 
+/* One that can never be there is a mistake in the request, not something to wait for. */
+static int check_names(struct gb_call *call, const struct gb_string *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct gb_path path = {.up = GB_PARAM("names"), .index = i};
+
+        if (gb_name_check(names[i].text, names[i].length, &path, &call->error) < 0)
+            return call->error.code;
+    }
+    return 0;
+}
+
 static int open_names(struct gb_call *call, const struct open_params *params, bool all)
 {
     struct gb_segments segments = {.count = 0};
@@ -253,6 +265,8 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     size_t count = 0;
     int r = gb_call_strings(call, params->names, "names", &names, &count);
 
+    if (r == 0)
+        r = check_names(call, names, count);
     if (r < 0)
         return r;
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {

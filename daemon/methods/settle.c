@@ -56,6 +56,10 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
                                    NULL, &call->error)
                     : gb_fail_at(&call->error, &path, "expected an object");
 
+        if (r == 0) {
+            struct gb_path name = {.up = &path, .key = "name"};
+            r = gb_name_check(settled.name.text, settled.name.length, &name, &call->error);
+        }
         if (r < 0)
             return r;
         object = find_produced(call, &settled);

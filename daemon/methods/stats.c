@@ -20,11 +20,11 @@ static void write_totals(struct gb_call *call)
                     server->instance);
     gb_write_format(call->writer,
                     "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
-                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%zu,\"mappings\":%zu,"
+                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"mappings\":%zu,"
                     "\"segments\":%zu,\"events\":%" PRIu64,
                     gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
                     gb_names_count(&server->registry.names), server->registry.objects,
-                    server->registry.leases.count, server->store.mappings.count,
+                    gb_registry_lease_count(&server->registry), server->store.mappings.count,
                     server->store.segments.count, server->events);
 }
 

@@ -104,9 +104,12 @@ static bool write_mapped(struct gb_call *call)
 static int handle_leases(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct leases_params *params = p;
+    const struct gb_string *name = &params->name;
     bool truncated;
 
     (void)present;
+    if (name->text && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
+        return call->error.code;
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
     truncated = write_all_leases(call, params);
@@ -211,7 +214,7 @@ static void write_others(struct answer *answer, const char *kind, uint64_t other
 static void write_reasons(struct answer *answer)
 {
     const struct gb_storage *storage = answer->storage;
-    uint64_t leases = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
+    uint64_t leases = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
 
     answer->separator = "";
     if (storage->size == 0 && begin_reason(answer, "empty"))
@@ -231,13 +234,15 @@ static void write_reasons(struct answer *answer)
             if (object->unsettled)
                 write_name_reason(answer, "unsettled", object);
         } else {
-            leases += object->lease_count;
+            leases += gb_object_lease_count(object);
+            kept += object->kept_count;
             pins += object->pinned;
             keeps += keep;
             unsettled += object->unsettled;
         }
     }
     write_others(answer, "leased", leases);
+    write_others(answer, "grace", kept);
     write_others(answer, "pinned", pins);
     write_others(answer, "keep", keeps);
     write_others(answer, "unsettled", unsettled);

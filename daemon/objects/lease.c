@@ -6,6 +6,7 @@
 
 void gb_holder_init(struct gb_holder *holder)
 {
+    holder->keeps = false;
     gb_list_init(&holder->leases);
     holder->count = 0;
     memset(holder->bytes, 0, sizeof(holder->bytes));
@@ -41,6 +42,8 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     gb_list_append(&holder->leases, &lease->of_holder);
     holder->count++;
     holder->bytes[object->storage->device->index] += object->bytes;
+    object->kept_count += holder->keeps;
+    registry->kept_count += holder->keeps;
     gb_object_hold(object, now_ms);
     return lease;
 }
@@ -91,6 +94,8 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     gb_hash_remove(&registry->leases, &lease->link);
     lease->holder->count--;
     lease->holder->bytes[object->storage->device->index] -= object->bytes;
+    object->kept_count -= lease->holder->keeps;
+    registry->kept_count -= lease->holder->keeps;
     gb_unsealed_free(lease->unsealed);
     free(lease);
     gb_object_drop(registry, object);

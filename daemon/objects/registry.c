@@ -208,7 +208,7 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     GB_WRITE_LITERAL(writer, ",\"tier\":\"");
     gb_write_text(writer, gb_object_tier(object));
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
-    gb_write_uint(writer, object->lease_count);
+    gb_write_uint(writer, gb_object_lease_count(object));
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->ready)
         gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
@@ -247,6 +247,16 @@ static void end_hold(struct gb_storage *storage)
         storage->device->passed -= storage->bytes;
         storage->passed = false;
     }
+}
+
+uint64_t gb_registry_lease_count(const struct gb_registry *registry)
+{
+    return registry->leases.count - registry->kept_count;
+}
+
+uint64_t gb_object_lease_count(const struct gb_object *object)
+{
+    return object->lease_count - object->kept_count;
 }
 
 void gb_object_hold(struct gb_object *object, uint64_t now_ms)

@@ -33,7 +33,7 @@ struct gb_object {
     struct gb_link of_storage;
     struct gb_storage *storage;
     struct gb_link leases;
-    uint64_t lease_count;
+    uint64_t lease_count, kept_count; /* all; those of a holder that only keeps */
     uint64_t version; /* 0 while unsealed */
     uint64_t bytes;   /* of its buffers */
     struct gb_user *owner;
@@ -64,6 +64,7 @@ struct gb_registry {
     struct gb_store *store;
     struct gb_names names;
     struct gb_hash_table leases;
+    uint64_t kept_count; /* of them: those of a holder that only keeps */
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
     uint64_t objects;
@@ -151,6 +152,10 @@ void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
 /* Deletes what has outlived its time. */
 void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
+
+/* Leases as they are told: those that somebody holds. */
+uint64_t gb_registry_lease_count(const struct gb_registry *registry);
+uint64_t gb_object_lease_count(const struct gb_object *object);
 
 /* ---- for lease.c ---- */
 

@@ -223,7 +223,7 @@ static void write_totals(const struct gb_server *server, struct gb_writer *write
     single(writer, "gpubufd_objects", "gauge", "Objects that have a name.",
            gb_names_count(&server->registry.names));
     single(writer, "gpubufd_leases", "gauge", "Leases of all sessions.",
-           server->registry.leases.count);
+           gb_registry_lease_count(&server->registry));
     single(writer, "gpubufd_sessions", "gauge", "Sessions.", server->session_count);
     single(writer, "gpubufd_sessions_started_total", "counter", "Sessions that began.",
            server->sessions_total);

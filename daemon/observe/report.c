@@ -97,8 +97,8 @@ void gb_report_stats(struct gb_server *server, struct gb_writer *writer)
     }
     GB_WRITE_LITERAL(writer, "],");
     gb_tiers_write_figures(writer, server->spill.tiers);
-    gb_write_format(writer, ",\"sessions\":%" PRIu64 ",\"leases\":%zu,\"objects\":%zu}",
-                    server->session_count, server->registry.leases.count,
+    gb_write_format(writer, ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%zu}",
+                    server->session_count, gb_registry_lease_count(&server->registry),
                     gb_names_count(&server->registry.names));
 }
 
@@ -158,8 +158,8 @@ static void write_tail(struct gb_server *server, struct gb_query *query)
     GB_WRITE_LITERAL(&query->writer, "],\n");
     gb_tiers_write_figures(&query->writer, server->spill.tiers);
     gb_write_format(&query->writer,
-                    ",\n\"objects\":%zu,\"leases\":%zu,\"private_objects\":%" PRIu64 "}\n",
-                    gb_names_count(&server->registry.names), server->registry.leases.count,
+                    ",\n\"objects\":%zu,\"leases\":%" PRIu64 ",\"private_objects\":%" PRIu64 "}\n",
+                    gb_names_count(&server->registry.names), gb_registry_lease_count(&server->registry),
                     server->registry.private_names);
 }
 
@@ -238,7 +238,7 @@ static void write_row(struct gb_server *server, struct gb_writer *writer,
     for (int shift = 6; shift >= 0; shift -= 3)
         gb_write_char(writer, (char)('0' + (object->mode >> shift & 7)));
     GB_WRITE_LITERAL(writer, "\",");
-    gb_write_uint(writer, object->lease_count);
+    gb_write_uint(writer, gb_object_lease_count(object));
     gb_write_text(writer, object->pinned ? ",true,\"" : ",false,\"");
     gb_write_text(writer, gb_evict_name(object->evict));
     GB_WRITE_LITERAL(writer, "\",");

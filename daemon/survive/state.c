@@ -493,6 +493,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     registry->now_ms = now_ms; /* no turn has been yet, and records count from it */
     gb_list_init(&state->storages);
     gb_holder_init(&state->grace);
+    state->grace.keeps = true;
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
     if (!notify || notify->socket < 0)
         return 0;

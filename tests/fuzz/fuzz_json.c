@@ -129,9 +129,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rc == 0) {
         DEMAND(value.text >= text && value.text + gb_json_length(value) <= text + size);
         const char *end;
+        bool nul = memmem(text, size, "\\u0000", 6) != NULL; /* here cJSON goes its own way */
         cJSON *oracle = cJSON_ParseWithLengthOpts(text, size, &end, 0);
-        DEMAND(oracle != NULL);
-        compare(value, oracle, &pool);
+        DEMAND(oracle != NULL || nul);
+        if (!nul)
+            compare(value, oracle, &pool);
         cJSON_Delete(oracle);
         read_table(value, GB_UNKNOWN_REFUSE, &pool);
         read_table(value, GB_UNKNOWN_IGNORE, &pool);

@@ -45,7 +45,6 @@ NOT_JSON = {
     "True": b'{"id":True}',
     "bad escape": b'{"id":"\\x41"}',
     "short unicode escape": b'{"id":"\\u12"}',
-    "escaped NUL": b'{"id":"\\u0000"}',
     "lone high surrogate": b'{"id":"\\ud800"}',
     "lone low surrogate": b'{"id":"\\udc00"}',
     "control character": b'{"id":"\x01"}',
@@ -74,6 +73,28 @@ def test_not_json(shared_peer, line):
     assert shared_peer.call("stats")
 
 
+def test_an_escaped_nul(shared_peer):
+    """It is JSON, and in no string of ours: the request knows its answer."""
+    for method, params, place in (
+            ("open", {"name": "a\0b"}, "params.name"),
+            ("open", {"names": ["a", "\0"], "wait_ms": 60000}, "params.names[1]"),
+            ("stat", {"name": "\0"}, "params.name"),
+            ("delete", {"names": ["\0"]}, "params.names[0]"),
+            ("watch", {"prefix": "\0"}, "params.prefix"),
+            ("hello", {"protocol": 1, "client": "a\0"}, "params.client"),
+            ("create", {"name": "a", "layout": {"kind": "bytes\0", "bytes": 1}}, "params.layout.kind"),
+            ("create", {"name": "a", "layout": {"kind": "column", "dtype": "int8", "length": 1,
+                                                "metadata": {"k": "\0"}}}, "params.layout.metadata.k"),
+            ("create", {"name": "a", "layout": {"kind": "column", "dtype": "int8", "length": 1,
+                                                "metadata": {"k\0": "v"}}}, "params.layout.metadata"),
+            ("stat", {"name": "a", "name\0": 1}, "params")):
+        error = shared_peer.error("invalid", method, **params)
+        assert error.message.startswith(f"{place}: \\u0000 is not accepted"), error.message
+    shared_peer.send_raw(b'{"jsonrpc":"2.0","id":7,"method":"stats","x\\u0000":1}\n')
+    reply = shared_peer.recv_message()
+    assert reply["id"] == 7 and reply["error"]["code"] == -32602
+
+
 NOT_A_REQUEST = {
     "null": "null",
     "number": "17",
@@ -94,6 +115,8 @@ NOT_A_REQUEST = {
     "id fraction": request(id=1.5),
     "id of 65 bytes": request(id="x" * 65),
     "id past 2^52": request(id=1 << 53),
+    "id with a NUL": request(id="a\0"),
+    "method with a NUL": request(method="stats\0"),
 }
 
 

@@ -181,12 +181,16 @@ def test_what_is_kept_for_those_who_may_come(supervised):
     daemon.connect().put("a")
     daemon.crash()
     peer = daemon.connect()
+    assert peer.call("stat", name="a")["object"]["leases"] == 0
+    assert peer.call("list")["objects"][0]["leases"] == 0
+    assert peer.call("stats")["leases"] == 0
     told = peer.call("why", name="a")
     assert told["reasons"] == [{"kind": "grace", "name": "a"}] and told["evictable"] is False
     assert peer.call("leases", name="a")["leases"] == []
     lease = peer.call("open", name="a")["lease"]
     kinds = [(r["kind"], r.get("lease")) for r in peer.call("why", name="a")["reasons"]]
     assert sorted(kinds) == [("grace", None), ("leased", lease)]
+    assert peer.call("stat", name="a")["object"]["leases"] == peer.call("stats")["leases"] == 1
     peer.call("release", lease=lease)
     wait_until(lambda: peer.call("why", name="a")["evictable"])
 

@@ -1,0 +1,73 @@
+"""Names that no object can have: refused at once, wherever a name is asked for."""
+
+import time
+
+import pytest
+
+from peer import bytes_layout
+
+IMPOSSIBLE = {
+    "empty": "",
+    "too long": "x" * 256,
+    "too long in bytes": "ä" * 128,
+    "control character": "a\n",
+    "NUL": "a\0",
+    "DEL": "\x7f",
+    "C1": "a\x85",
+    "first slash": "/a",
+    "last slash": "a/",
+    "empty part": "a//b",
+}
+LAYOUT = bytes_layout(1)
+SLICE = {"offset": 0, "length": 1}
+CALLS = {
+    "create": ("name", lambda n: ("create", {"name": n, "layout": LAYOUT})),
+    "register": ("name", lambda n: ("register", {"name": n, "layout": LAYOUT, "handles": [{}]})),
+    "alias": ("name", lambda n: ("alias", {"name": n, "of": "a"})),
+    "alias of": ("of", lambda n: ("alias", {"name": "b", "of": n})),
+    "alias of, sliced": ("of", lambda n: ("alias", {"name": "b", "of": n, "slice": SLICE})),
+    "open": ("name", lambda n: ("open", {"name": n})),
+    "open, waiting": ("name", lambda n: ("open", {"name": n, "wait_ms": 600000})),
+    "open version": ("name", lambda n: ("open", {"name": n, "version": 1})),
+    "open names": ("names[1]", lambda n: ("open", {"names": ["a", n]})),
+    "open names, waiting": ("names[2]", lambda n: ("open", {"names": ["a", "none", n],
+                                                           "wait_ms": 600000})),
+    "stat": ("name", lambda n: ("stat", {"name": n})),
+    "why": ("name", lambda n: ("why", {"name": n})),
+    "leases": ("name", lambda n: ("leases", {"name": n})),
+    "delete": ("name", lambda n: ("delete", {"name": n})),
+    "delete names": ("names[0]", lambda n: ("delete", {"names": [n, "none"]})),
+    "pin": ("name", lambda n: ("pin", {"name": n})),
+    "unpin": ("name", lambda n: ("unpin", {"name": n})),
+    "spill": ("name", lambda n: ("spill", {"name": n})),
+    "restore": ("name", lambda n: ("restore", {"name": n, "wait_ms": 600000})),
+    "settle": ("objects[0].name", lambda n: ("settle", {"objects": [{"name": n, "version": 1}]})),
+    "resume": ("resume.objects[0].name", lambda n: ("hello", {"protocol": 1, "resume": {
+        "instance": "x", "objects": [{"name": n, "version": 1}]}})),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_impossible(shared_daemon, shared_peer, call, name):
+    place, make = call
+    method, params = make(name)
+    shared_peer.put("a", b"x", replace=True)
+    error = shared_peer.error("invalid", method, **params)
+    assert error.message.startswith(f"params.{place}: "), error.message
+
+
+def test_a_name_that_may_come_is_waited_for(peer):
+    """What differs is whether it can ever be there."""
+    began = time.monotonic()
+    peer.error("timeout", "open", name="a/b", wait_ms=50)
+    assert time.monotonic() - began >= 0.05
+    peer.error("not_found", "open", name="a/b")
+
+
+def test_prefixes_are_no_names(peer):
+    """They are the beginning of one, or of none."""
+    peer.put("a/b")
+    assert [o["name"] for o in peer.call("list", prefix="a/")["objects"]] == ["a/b"]
+    assert peer.call("list", prefix="/")["objects"] == []
+    assert peer.call("watch", prefix="a/")
