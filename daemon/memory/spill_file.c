@@ -18,19 +18,21 @@
 #include "daemon/base/lock.h"
 #include "daemon/base/log.h"
 
-#define VERSION 1
+#define VERSION 2
+#define INSTANCE_BYTES 32
 #define SUFFIX ".spill"
 #define LOCK "gpubufd.lock"
 #define NAME_BYTES (16 + sizeof(SUFFIX))
 
 struct gb_spill_dir {
     int fd, lock_fd;
+    char instance[INSTANCE_BYTES];
     char path[];
 };
 
 struct gb_spill_file {
     struct gb_spill_dir *dir;
-    uint64_t id;
+    uint64_t id, storage;
     int fd;
     bool writing; /* not a file yet */
     uint64_t bytes, done;
@@ -41,8 +43,12 @@ struct gb_spill_file {
 struct header {
     char magic[8];
     uint32_t version, zero;
-    uint64_t bytes, content, self;
+    uint64_t bytes, content, storage, file;
+    char instance[INSTANCE_BYTES];
+    uint64_t self;
 };
+
+_Static_assert(sizeof(struct header) == 88, "the header is 88 octets, then zeros");
 
 static const char magic[8] = "gpubufsp";
 
@@ -51,6 +57,11 @@ static const char magic[8] = "gpubufsp";
 static bool is_ours(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0;
+}
+
+void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance)
+{
+    memcpy(dir->instance, instance, INSTANCE_BYTES);
 }
 
 void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
@@ -141,8 +152,8 @@ static int damaged(struct gb_error *error, const struct gb_spill_file *file, con
                    how);
 }
 
-static int file_new(struct gb_spill_dir *dir, uint64_t id, int flags, struct gb_spill_file **out,
-                    struct gb_error *error)
+static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int flags,
+                    struct gb_spill_file **out, struct gb_error *error)
 {
     struct gb_spill_file *file = calloc(1, sizeof(*file));
     char name[NAME_BYTES];
@@ -157,6 +168,7 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, int flags, struct gb_
     XXH3_64bits_reset(file->state);
     file->dir = dir;
     file->id = id;
+    file->storage = storage;
     file_name(id, name);
     /* What somebody has put there may be a pipe, which nobody is to wait for. */
     file->fd = openat(dir->fd, name, flags | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -169,10 +181,10 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, int flags, struct gb_
     return 0;
 }
 
-int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, struct gb_spill_file **out,
-                         struct gb_error *error)
+int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, uint64_t storage,
+                         struct gb_spill_file **out, struct gb_error *error)
 {
-    int r = file_new(dir, id, O_RDWR | O_CREAT | O_EXCL, out, error);
+    int r = file_new(dir, id, storage, O_RDWR | O_CREAT | O_EXCL, out, error);
 
     if (r == 0)
         (*out)->writing = true;
@@ -225,10 +237,13 @@ int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error)
         .version = htole32(VERSION),
         .bytes = htole64(file->done),
         .content = htole64(XXH3_64bits_digest(file->state)),
+        .storage = htole64(file->storage),
+        .file = htole64(file->id),
     };
     int r;
 
     memcpy(header.magic, magic, sizeof(magic));
+    memcpy(header.instance, file->dir->instance, INSTANCE_BYTES);
     header.self = htole64(header_checksum(&header));
     r = write_at(file, (const char *)&header, sizeof(header), 0, error);
     if (r == 0)
@@ -272,22 +287,37 @@ static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_er
         return damaged(error, file, "has no valid header");
     if (le32toh(header.version) != VERSION)
         return damaged(error, file, "is of another version");
+    if (memcmp(header.instance, file->dir->instance, INSTANCE_BYTES) != 0 ||
+        le64toh(header.storage) != file->storage || le64toh(header.file) != file->id)
+        return damaged(error, file, "is another object's, or of an earlier time");
     if (le64toh(header.bytes) != bytes)
         return damaged(error, file, "does not hold the bytes that it should");
     file->expected = le64toh(header.content);
     return 0;
 }
 
-int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t bytes,
+/* Opening and reading what is no file, a pipe say, might never end. */
+static int check_kind(const struct gb_spill_file *file, struct gb_error *error)
+{
+    struct stat status;
+
+    if (fstat(file->fd, &status) < 0)
+        return file_failure(error, file, "fstat of");
+    return S_ISREG(status.st_mode) ? 0 : damaged(error, file, "is no file any more");
+}
+
+int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, uint64_t bytes,
                        struct gb_spill_file **out, struct gb_error *error)
 {
     struct gb_spill_file *file;
-    int r = file_new(dir, id, O_RDONLY, &file, error);
+    int r = file_new(dir, id, storage, O_RDONLY | O_NONBLOCK, &file, error);
 
     if (r < 0)
         return r;
     file->bytes = bytes;
-    r = check_header(file, bytes, error);
+    r = check_kind(file, error);
+    if (r == 0)
+        r = check_header(file, bytes, error);
     if (r < 0) {
         gb_spill_file_close(file);
         return r;

@@ -1,11 +1,15 @@
 /*
  * Files of the disk tier: one for each copy, in a directory that one daemon has for itself. A file
- * begins with a header, which is written last: how many bytes follow, and their checksum (XXH3, 64
- * bits). What does not match is not given out.
+ * begins with a header, which is written last: how many bytes follow, their checksum (XXH3, 64 bits), and
+ * whose they are. What does not match is not given out, be it a whole file of another storage, or of an
+ * earlier time: numbers of storages are used once as long as the instance is the same, and a sealed
+ * storage's content never changes.
  *
  *   0  "gpubufsp"   8  version, 32 bits   12  0, 32 bits
  *  16  bytes of content, 64 bits          24  XXH3 of the content, 64 bits
- *  32  XXH3 of what is before, 64 bits    then zeros up to 4096, where the content begins
+ *  32  the storage's number, 64 bits      40  the file's, 64 bits
+ *  48  the daemon's instance, 32 octets   80  XXH3 of what is before, 64 bits
+ *  88  zeros up to 4096, where the content begins
  *
  * All little-endian. Functions on files may block, and run on any thread, one at a time for a file.
  */
@@ -27,21 +31,23 @@ struct gb_spill_file;
 int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
 /* The descriptor of its lock, which stays the directory's. */
 int gb_spill_dir_lock(const struct gb_spill_dir *dir);
+/* Whose files they are, from now on: 32 octets. None is created or opened before. */
+void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance);
 /* Removes the files that an earlier daemon left, but for those that are wanted. */
 void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
                         void *arg);
 void gb_spill_dir_close(struct gb_spill_dir *dir); /* NULL is fine */
 
 /* A new file; of one that fails or is given up nothing is left after its close. */
-int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, struct gb_spill_file **file,
-                         struct gb_error *error);
+int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, uint64_t storage,
+                         struct gb_spill_file **file, struct gb_error *error);
 int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t bytes,
                         struct gb_error *error);
 /* All is written: only now the file is one. */
 int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error);
 
-/* An existing one, that has to hold so many bytes. */
-int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t bytes,
+/* An existing one, that has to hold so many bytes of that storage. */
+int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, uint64_t bytes,
                        struct gb_spill_file **file, struct gb_error *error);
 int gb_spill_file_read(struct gb_spill_file *file, void *data, uint64_t bytes,
                        struct gb_error *error);

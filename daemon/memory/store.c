@@ -715,7 +715,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
 
         if (segment) {
             gb_storage_place_in(storage, segment, NULL);
-            storage->size += segment->bytes;
+            storage->size = gb_content_next(storage->size) + segment->bytes;
             continue;
         }
         gb_memory_discard(key->device, &memories[i]);

@@ -61,6 +61,13 @@ struct gb_segment {
     struct gb_link mappings;      /* sessions that map it */
 };
 
+/* Where in the content of registered memory the next handle's begins, behind `bytes` of those before it:
+   buffers are to be aligned there as well. */
+static inline uint64_t gb_content_next(uint64_t bytes)
+{
+    return (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
+}
+
 /* One stretch of a storage. */
 struct gb_placement {
     struct gb_segment *segment;

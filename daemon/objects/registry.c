@@ -510,7 +510,7 @@ static int relocate_buffer(struct gb_buffer *buffer, void *arg)
             buffer->segment = 0;
             return 0;
         }
-        before += placement->segment->bytes;
+        before = gb_content_next(before + placement->segment->bytes);
     }
     return 0; /* it has no bytes, and is in no segment */
 }

@@ -529,8 +529,10 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
                            server->devices, server->device_count, server->config->grace_ms,
                            server->instance, gb_now_ms(), error);
-    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
+    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir) {
+        gb_spill_dir_set_instance(server->spill.tiers[GB_TIER_DISK].dir, server->instance);
         gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+    }
     GB_FAILPOINT(CLEAN_DONE);
     if (r == 0)
         r = start_observers(server, error);

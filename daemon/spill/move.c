@@ -1,5 +1,6 @@
 #include "daemon/spill/move.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 #include "daemon/base/clock.h"
@@ -11,6 +12,7 @@ struct pieces {
     const struct gb_storage *storage;
     unsigned at;
     uint64_t done; /* of the piece at hand */
+    uint64_t all;  /* of the content */
 };
 
 /* A placement of registered memory is a whole segment, another one holds all of the content. */
@@ -19,17 +21,34 @@ static uint64_t piece_bytes(const struct gb_storage *storage, unsigned at)
     return storage->adopted ? storage->placements[at].segment->bytes : storage->size;
 }
 
+/* What is between two pieces of registered memory, of `bytes` at most; it is only copied out. */
+static uint64_t pass_gap(struct pieces *pieces, void *own, uint64_t bytes)
+{
+    uint64_t gap = gb_content_next(pieces->all) - pieces->all;
+
+    if (pieces->at == 0 || pieces->done > 0 || gap == 0)
+        return 0;
+    if (bytes > gap)
+        bytes = gap;
+    memset(own, 0, bytes);
+    pieces->all += bytes;
+    return bytes;
+}
+
 /* Begins to copy the next `bytes` at most; how many that were, 0 at the end, or a negative code. */
 static int64_t copy_piece(struct pieces *pieces, enum gb_direction direction, void *own,
                           uint64_t bytes, struct gb_error *error)
 {
     const struct gb_storage *storage = pieces->storage;
     const struct gb_placement *placement;
-    uint64_t rest;
+    uint64_t rest, gap;
     int r;
 
     if (pieces->at == storage->placement_count)
         return 0;
+    gap = pass_gap(pieces, own, bytes);
+    if (gap > 0)
+        return (int64_t)gap;
     placement = &storage->placements[pieces->at];
     rest = piece_bytes(storage, pieces->at) - pieces->done;
     if (bytes > rest)
@@ -40,6 +59,7 @@ static int64_t copy_piece(struct pieces *pieces, enum gb_direction direction, vo
     if (r < 0)
         return r;
     pieces->done += bytes;
+    pieces->all += bytes;
     if (bytes == rest) {
         pieces->at++;
         pieces->done = 0;
@@ -193,7 +213,7 @@ static int copy_from_file(struct gb_move *move)
 
     if (!memory)
         return GPUBUF_E_NO_MEMORY;
-    r = gb_spill_file_open(copy->tier->dir, copy->file, copy->bytes, &file, &move->error);
+    r = gb_spill_file_open(copy->tier->dir, copy->file, copy->owner, copy->bytes, &file, &move->error);
     if (r < 0) {
         move->tier_failed = true;
         return r;
@@ -237,7 +257,7 @@ static int copy_to_file(struct gb_move *move)
 
     if (!move->from && !(memory = stage(move->storage->device, GB_OUT, &move->error)))
         return GPUBUF_E_NO_MEMORY;
-    r = gb_spill_file_create(copy->tier->dir, copy->file, &file, &move->error);
+    r = gb_spill_file_create(copy->tier->dir, copy->file, copy->owner, &file, &move->error);
     if (r < 0) {
         move->tier_failed = true;
         return r;

@@ -338,8 +338,10 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
         struct gb_copy *needless;
         enum begun begun;
 
-        if (r == 0)
+        if (r == 0) {
+            (*copy)->owner = storage->number;
             return BEGUN;
+        }
         if (r < 0)
             return SHORT;
         if (tier->going > 0)

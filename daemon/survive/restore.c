@@ -232,6 +232,7 @@ static void restore_copy(struct restoring *restoring, struct gb_replayed_storage
     if (!tier->capacity ||
         gb_copy_restore(tier, replayed->storage, copy->bytes, copy->where, after, &copy->copy) < 0)
         return;
+    copy->copy->owner = replayed->number;
     replayed->storage->copies[kind] = copy->copy;
 }
 

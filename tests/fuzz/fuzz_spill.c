@@ -21,7 +21,10 @@
 #include "daemon/memory/spill_file.h"
 #include "demand.h"
 
-enum { HEADER = 40, MOST = 1 << 16, ID = 7 };
+enum { HEADER = 88, SELF = 80, MOST = 1 << 16, ID = 7, STORAGE = 11 };
+
+#define INSTANCE "00112233445566778899aabbccddeeff"
+
 
 static struct gb_spill_dir *dir;
 static char path[PATH_MAX], name[PATH_MAX + 32];
@@ -48,6 +51,7 @@ static void begin_once(void)
     snprintf(name, sizeof(name), "%s/%016x.spill", path, ID);
     atexit(remove_all);
     DEMAND(gb_spill_dir_open(path, &dir, &error) == 0);
+    gb_spill_dir_set_instance(dir, INSTANCE);
 }
 
 /* The file as it is, for the model and for the reader. */
@@ -70,21 +74,26 @@ static uint64_t field(size_t at, size_t bytes)
     return le64toh(value);
 }
 
-/* Fields of the input's, and a checksum that is right. */
+/* Fields of the input's, and a checksum that is right. The file's content is whose the input says: where it
+   says nothing, or 0, the one's that is asked for. */
 static void make_header(const uint8_t *data, size_t size)
 {
     memset(file.bytes, 0, GB_SPILL_HEADER_BYTES);
     memcpy(file.bytes, "gpubufsp", 8);
-    put_field(8, size > 0 ? data[0] : 1, 4);
+    put_field(8, size > 0 ? data[0] : 2, 4);
     put_field(16, size > 1 ? data[1] : 0, 8);
     if (size > 9)
         memcpy(file.bytes + 24, data + 2, 8);
-    put_field(32, XXH3_64bits(file.bytes, 32), 8);
+    put_field(32, STORAGE + (size > 10 ? data[10] & 1u : 0u), 8);
+    put_field(40, ID + (size > 10 ? data[10] >> 1 & 1u : 0u), 8);
+    memcpy(file.bytes + 48, INSTANCE, 32);
+    file.bytes[79] ^= size > 10 ? data[10] >> 2 & 1 : 0;
     if (size > 10)
         memcpy(file.bytes + GB_SPILL_HEADER_BYTES, data + 10, size - 10);
     file.length = GB_SPILL_HEADER_BYTES + (size > 10 ? size - 10 : 0);
     if (size > 2 && size < 10) /* the right one */
         put_field(24, XXH3_64bits(file.bytes + GB_SPILL_HEADER_BYTES, 0), 8);
+    put_field(SELF, XXH3_64bits(file.bytes, SELF), 8);
 }
 
 /* Written by the code itself, half of the input in pieces; the other half is damage. */
@@ -96,7 +105,7 @@ static void make_written(const uint8_t *data, size_t size, size_t piece)
     ssize_t n;
     int fd;
 
-    DEMAND(gb_spill_file_create(dir, ID, &out, &error) == 0);
+    DEMAND(gb_spill_file_create(dir, ID, STORAGE, &out, &error) == 0);
     for (size_t at = 0; at < half; at += piece)
         DEMAND(gb_spill_file_write(out, data + at, half - at < piece ? half - at : piece, &error) ==
                0);
@@ -113,7 +122,7 @@ static void make_written(const uint8_t *data, size_t size, size_t piece)
     DEMAND(memcmp(file.bytes + GB_SPILL_HEADER_BYTES, data, half) == 0);
     for (size_t i = half; i + 2 <= size; i += 2) {
         /* Of the header, of the content, or of what is between them. */
-        size_t at = data[i] < 48 ? data[i] : GB_SPILL_HEADER_BYTES - 64 + data[i];
+        size_t at = data[i] < 96 ? data[i] : GB_SPILL_HEADER_BYTES - 64 + data[i];
 
         if (at >= file.length)
             continue;
@@ -136,8 +145,9 @@ static void write_file(void)
 static bool opens(uint64_t wanted)
 {
     return file.length >= HEADER && memcmp(file.bytes, "gpubufsp", 8) == 0 &&
-           field(32, 8) == XXH3_64bits(file.bytes, 32) && field(8, 4) == 1 &&
-           field(16, 8) == wanted;
+           field(SELF, 8) == XXH3_64bits(file.bytes, SELF) && field(8, 4) == 2 &&
+           field(32, 8) == STORAGE && field(40, 8) == ID &&
+           memcmp(file.bytes + 48, INSTANCE, 32) == 0 && field(16, 8) == wanted;
 }
 
 static bool has(uint64_t wanted)
@@ -150,7 +160,7 @@ static void check(uint64_t wanted, size_t piece)
 {
     struct gb_spill_file *in = NULL;
     struct gb_error error = {0};
-    int r = gb_spill_file_open(dir, ID, wanted, &in, &error);
+    int r = gb_spill_file_open(dir, ID, STORAGE, wanted, &in, &error);
 
     DEMAND((r == 0) == opens(wanted) && (r == 0 || error.message[0]));
     if (r < 0)

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 
@@ -457,7 +458,9 @@ def test_a_writers_flags_are_its_own(start):
 # ---- when they fail ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone", "header", "empty", "pipe", "directory"])
+@pytest.mark.parametrize(
+    "how", ["flipped", "cut", "gone", "header", "empty", "another's", "pipe", "directory"]
+)
 # RELIABILITY.md: The disk
 def test_a_file_that_is_not_what_was_written(start, how):
     tiered = start(host=None)
@@ -467,7 +470,7 @@ def test_a_file_that_is_not_what_was_written(start, how):
     tiered.put("b")
     tiered.peer.call("spill", name="a")
     tiered.peer.call("spill", name="b")
-    path = os.path.join(tiered.directory, tiered.files()[0])
+    path, other = (os.path.join(tiered.directory, file) for file in tiered.files())
     with open(path, "r+b") as file:
         if how == "flipped":
             file.seek(4096 + 5 * MIB)
@@ -481,6 +484,8 @@ def test_a_file_that_is_not_what_was_written(start, how):
             file.write(b"\xff")
         elif how == "empty":
             file.truncate(0)
+    if how == "another's":  # whole, of the same size, and not what it should be
+        shutil.copy(other, path)
     if how in ("gone", "pipe", "directory"):
         os.unlink(path)
     if how == "pipe":  # which nobody ever writes to
