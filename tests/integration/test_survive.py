@@ -6,12 +6,13 @@ import signal
 import struct
 import subprocess
 import time
+from random import Random
 
 import device
 import pytest
 from conftest import GPUBUFD, Daemon
 from manager import Manager, handed_over
-from peer import DEADLINE, Peer, bytes_layout
+from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
 
 MIB = 1 << 20
 
@@ -216,6 +217,93 @@ def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, dire
     assert peer.names() == ["b"]
     assert peer.open_object("b").read() == b"b" * 3 * MIB
     peer.error("not_found", "open", name="a")
+
+
+def test_a_file_of_an_earlier_time(supervised, directory):
+    """Whole, of the same size, of the same name: but it was another object's, before the crash."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    daemon = supervised("--tier", f"disk:64M:{place}")
+    peer = daemon.connect()
+    peer.put("a", b"a" * 3 * MIB)
+    peer.call("spill", name="a", tier="disk")
+    (file,) = [f for f in os.listdir(place) if f.endswith(".spill")]
+    shutil.copy(os.path.join(place, file), os.path.join(directory, "earlier"))
+    peer.call("delete", name="a")
+    wait_until(lambda: file not in os.listdir(place))
+    daemon.crash()
+    peer = daemon.connect()
+    for name in "bc":
+        with daemon.connect() as producer:
+            producer.put(name, name.encode() * 3 * MIB)
+        peer.call("spill", name=name, tier="disk")
+    assert file in os.listdir(place), "the name is given again"
+    shutil.copy(os.path.join(directory, "earlier"), os.path.join(place, file))
+    error = peer.error("device", "open", name="b")
+    assert "is another object's, or of an earlier time" in error.message
+    assert peer.open_object("c").read() == b"c" * 3 * MIB
+
+
+def test_a_number_is_used_once(supervised):
+    """Also one whose object is gone by the time of the crash: seal, delete, kill -9, seal."""
+    daemon = supervised()
+    peer = daemon.connect()
+    kept = peer.put("kept")
+    told, segments = [kept], set()
+    for crash in range(3):
+        gone = peer.put("x", bytes([crash]) * 100)
+        segments.add(peer.open_object("x").layout["data"]["segment"])
+        aliases = [peer.call("alias", name=f"alias/{i}", of="kept")["version"] for i in range(3)]
+        peer.call("delete", names=["x", "alias/0", "alias/1", "alias/2"])
+        assert min(gone, *aliases) > max(told)
+        told += [gone, *aliases]
+        daemon.crash()
+        peer = daemon.connect()
+        assert peer.error("not_found", "open", name="x", version=gone)
+        new = peer.put("x", replace=True)
+        assert new > max(told)
+        told.append(new)
+        peer.call("delete", name="x")
+    assert len(set(told)) == len(told)
+    assert len(segments) == 3, "a segment's number means one segment"
+    assert peer.call("stat", name="kept")["object"]["version"] == kept
+
+
+def test_numbers_over_many_kills(supervised):
+    """Whatever was going on: of all numbers that anybody was told none is told twice."""
+    daemon = supervised("--grace", "1")
+    random, told = Random(7), {}
+    for _ in range(int(os.environ.get("GPUBUF_TEST_PROGRAMS", 12))):
+        peer, asked = daemon.connect(), {}
+        for i in range(random.randint(1, 60)):
+            name, of = (f"n/{random.randrange(8)}" for _ in range(2))
+            if random.random() < 0.6:
+                lease = peer.call("create", name=name, layout=bytes_layout(random.randrange(99)),
+                                  replace=True)["lease"]
+                asked[peer.request("seal", lease=lease, release=True)] = name
+            elif random.random() < 0.5:
+                asked[peer.request("alias", name=name, of=of, replace=True)] = name
+            else:
+                asked[peer.request("delete", name=name)] = None
+        before = daemon.child
+        os.kill(before, signal.SIGKILL)
+        for ident, name in asked.items():
+            try:
+                answer = peer.reply(ident)
+            except RpcError:
+                continue
+            except (Closed, ConnectionError):
+                break
+            if name:
+                assert answer["version"] not in told, (answer["version"], name)
+                told[answer["version"]] = name
+        peer.close()
+        daemon.wait_for_another(before)
+    with daemon.connect() as peer:
+        for name in peer.names():
+            version = peer.call("stat", name=name)["object"]["version"]
+            assert told.get(version, name) == name
+        assert peer.put("last") > max(told)
 
 
 def withdrawn_or_not(peer, **params):

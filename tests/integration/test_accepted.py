@@ -1,0 +1,311 @@
+"""What is accepted survives: every layout that create, seal, register and alias take is there after
+kill -9, word for word; and what the daemon that takes over would refuse is refused at the beginning.
+
+`GPUBUF_TEST_PROGRAMS=1000` tries more than the few of a usual run."""
+
+import fcntl
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import device
+from device import ROOT
+from peer import RpcError, bytes_layout, column, table
+from test_survive import supervised  # noqa: F401, a fixture
+
+EXAMPLES = int(os.environ.get("GPUBUF_TEST_PROGRAMS", 12))
+LAYOUTS = 24  # in an example, which is one crash
+DTYPES = json.loads((ROOT / "proto/protocol.json").read_text(encoding="utf-8"))["dtypes"]
+PARAMS = {"fixed_binary": "(3)", "fixed_list": "(2)", "decimal128": "(10,2)", "time32": "[ms]",
+          "time64": "[us]", "timestamp": "[ns,Europe/Vienna]", "duration": "[s]"}
+INDICES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+TEXTS = ["", "a", "\"\\\n\t", "ä€😀", "\x01\x7f\u0085\u202e", "a/b", "name", "x" * 200]
+MEMORY = 1 << 17
+
+
+def spelled(dtype):
+    name = dtype["name"].partition("(")[0].partition("[")[0]
+    return name + PARAMS.get(name, "")
+
+
+FLAT = [spelled(d) for d in DTYPES if d["children"] == 0]
+ELEMENTS = [spelled(d) for d in DTYPES if d["array"]]
+MASKED = {spelled(d) for d in DTYPES if d["mask"]}
+TEXT = {"utf8", "binary", "large_utf8", "large_binary"}
+
+
+def null_count(random, length, possible):
+    """Mostly what can be."""
+    if random.random() < 0.05:
+        return random.choice([length + 1, 1])
+    return random.choice([-1, 0, length, random.randint(0, length)]) if possible else random.choice([-1, 0])
+
+
+def of_children(random, dtype, needed, depth):
+    some = random.randint(0, 40)
+    if dtype in ("list", "large_list"):
+        return [a_column(random, some, depth)]
+    if dtype == "fixed_list(2)":
+        return [a_column(random, 2 * needed + random.choice([0, 0, 3]), depth)]
+    if dtype == "dictionary":
+        indices = a_column(random, needed + random.choice([0, 0, 5]), depth, INDICES)
+        return [indices, a_column(random, some, depth)]
+    return [{"name": name, **a_column(random, needed + random.choice([0, 0, 7]), depth)}
+            for name in random.sample(TEXTS, random.randint(0, 3))]
+
+
+def a_column(random, length, depth=1, dtypes=None):
+    nested = [] if depth > 4 else ["list", "large_list", "fixed_list(2)", "struct", "dictionary"] * 3
+    dtype = random.choice(dtypes or FLAT + nested)
+    made = {"dtype": dtype, "length": length}
+    if random.random() < 0.3:
+        made["offset"] = random.randint(1, 70)
+    needed = length + made.get("offset", 0)
+    if dtype in MASKED and random.random() < 0.5:
+        made["mask"] = {} if random.random() < 0.8 else {"bytes": needed // 8 + 1 + random.randint(0, 99)}
+    if dtype in TEXT:
+        made["data"] = {"bytes": random.randint(0, 100)}
+    if dtype in nested:
+        made["children"] = of_children(random, dtype, needed, depth + 1)
+    can_be_null = "mask" in made or dtype == "null" or (
+        dtype == "dictionary" and "mask" in made["children"][0])
+    if random.random() < 0.4:
+        made["null_count"] = null_count(random, length, can_be_null)
+    if random.random() < 0.2:
+        made["metadata"] = {key: random.choice(TEXTS) for key in random.sample(TEXTS, 2)}
+    return made
+
+
+def a_layout(random):
+    length = random.choice([0, 0, 1, 2, 7, 8, 9, 63, 64, 65, 200])
+    kind = random.choice(["bytes", "array", "column", "column", "table", "table"])
+    if kind == "bytes":
+        return bytes_layout(length)
+    if kind == "array":
+        shape = [random.choice([0, 1, 2, 3, 5]) for _ in range(random.choice([0, 1, 2, 3, 6]))]
+        made = {"kind": kind, "dtype": random.choice(ELEMENTS), "shape": shape}
+        return {**made, "mask": {}} if random.random() < 0.4 else made
+    if kind == "column":
+        return {"kind": kind, **a_column(random, length)}
+    return {"kind": kind, "length": length, "columns": [
+        {"name": name, **a_column(random, length)}
+        for name in random.sample(TEXTS, random.randint(0, 4))]}
+
+
+def counts(random, layout):
+    """Of what `seal` is told: mostly, but not always, what can be."""
+    if layout["kind"] == "column":
+        return {"": null_count(random, layout["length"], True)} if random.random() < 0.5 else {}
+    return {c["name"]: null_count(random, layout["length"], True)
+            for c in layout.get("columns", []) if random.random() < 0.3}
+
+
+def replaced(value, change):
+    """The layout, with its buffers changed."""
+    if isinstance(value, list):
+        return [replaced(one, change) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"segment", "offset", "bytes"}:
+        return change(value)
+    return {key: one if key == "metadata" else replaced(one, change) for key, one in value.items()}
+
+
+def first_offset(layout):
+    found = []
+    replaced(layout, lambda buffer: found.append(buffer) or buffer)
+    return min((b["offset"] for b in found if b["bytes"]), default=0)
+
+
+class Accepted:
+    """A session that makes objects of all kinds, and knows which were accepted."""
+
+    def __init__(self, peer):
+        self.peer, self.random, self.tried, self.names = peer, None, 0, []
+        self.memory = []
+
+    def tries(self, method, fds=(), **params):
+        self.tried += 1
+        name = f"{method}/{self.tried}"
+        try:
+            self.peer.call(method, fds=fds, name=name, **params)
+        except RpcError as error:
+            assert error.kind in ("invalid", "limit", "no_space"), error
+            return None
+        self.names.append(name)
+        return name
+
+    def create(self, layout):
+        self.tried += 1
+        name = f"create/{self.tried}"
+        try:
+            lease = self.peer.create(name, layout, mode="0644")
+        except RpcError as error:
+            assert error.kind in ("invalid", "limit", "no_space"), error
+            return None
+        for told in (counts(self.random, layout), {}):
+            try:
+                self.peer.call("seal", lease=lease["lease"], release=True, null_counts=told)
+                break
+            except RpcError as error:
+                assert error.kind == "invalid" and told, error
+        self.names.append(name)
+        return name
+
+    def register(self, name):
+        """The layout that `name` has, over memory of our own: in one piece or in two."""
+        layout = self.peer.call("stat", name=name)["object"]["layout"]
+        base = first_offset(layout) // 256 * 256
+        pieces = self.random.choice([1, 2])
+        odd = self.random.choice([0, 0, 1, 100])
+        layout = replaced(layout, lambda buffer: {
+            "handle": self.random.randrange(pieces), "bytes": buffer["bytes"],
+            "offset": buffer["offset"] - base if buffer["bytes"] else 0})
+        fds = [sealed(MEMORY) for _ in range(pieces)]
+        handles = [{"kind": "memfd", "fd": i, "device": "host", "bytes": MEMORY - odd}
+                   for i in range(pieces)]
+        try:
+            return self.tries("register", fds=fds, layout=layout, handles=handles, mode="0604")
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def alias(self, name):
+        layout = self.peer.call("stat", name=name)["object"]["layout"]
+        params = {}
+        if layout["kind"] == "table" and self.random.random() < 0.5:
+            names = [c["name"] for c in layout["columns"]]
+            params["columns"] = self.random.sample(names, self.random.randint(0, len(names)))
+        extent = {"bytes": lambda: layout["bytes"], "array": lambda: (layout["shape"] or [0])[0]}.get(
+            layout["kind"], lambda: layout["length"])()
+        if self.random.random() < 0.8:
+            offset = self.random.randint(0, extent)
+            params["slice"] = {"offset": offset, "length": self.random.choice(
+                [0, extent - offset, self.random.randint(0, extent - offset)])}
+        return self.tries("alias", of=name, **params)
+
+    def step(self):
+        """One layout in every way."""
+        name = self.create(a_layout(self.random))
+        if name and not device.ON_GPU and self.random.random() < 0.5:
+            name = self.register(name) or name
+        for _ in range(self.random.randint(0, 3)):
+            name = name and self.alias(name) or name
+        if name and self.random.random() < 0.3:
+            try:
+                self.peer.call("spill", name=name)
+            except RpcError as error:
+                assert error.kind in ("unsupported", "invalid", "busy", "no_space"), error
+
+
+def sealed(size):
+    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
+
+
+def texts(peer, names):
+    """Each object as `stat` tells it, member by member, but for how long ago it was used."""
+    told = {}
+    for name in names:
+        members = peer.call("stat", name=name)["object"]
+        members.pop("idle_ms")
+        told[name] = json.dumps(members)
+    return told
+
+
+def survives(daemon, made):
+    peer = made.peer
+    before = texts(peer, made.names)
+    assert sorted(made.names) == peer.names()
+    daemon.crash()
+    peer = daemon.connect()
+    assert peer.names() == sorted(made.names)
+    after = texts(peer, made.names)
+    assert after == before
+    for name in made.names:  # also what was below comes back, and reads as it should
+        opened = peer.call("open", name=name)
+        peer.call("release", lease=opened["lease"])
+    assert "not believed" not in daemon.stderr() and "lost=0" in daemon.stderr()
+    return peer
+
+
+@pytest.fixture
+def tiered(supervised, directory):  # noqa: F811
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    return supervised("--tier", f"disk:1G:{place}", "--grace", "1",  # each crash closes what there was
+                      device="cuda:0:512M" if device.ON_GPU else "host:512M")
+
+
+def test_every_accepted_layout(tiered):
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
+              suppress_health_check=list(HealthCheck))
+    @given(st.randoms(use_true_random=True))
+    def run(random):
+        made = Accepted(tiered.connect())
+        made.random = random
+        if made.peer.names():
+            made.peer.call("delete", names=made.peer.names())
+        for _ in range(LAYOUTS):
+            made.step()
+        survives(tiered, made)
+
+    run()
+
+
+INT8 = {"dtype": "int8", "length": 3}
+ODD = {
+    "dictionary of no mask, counted": (column("dictionary", 3, children=[INT8, INT8]), {"": 1}),
+    "dictionary with a mask, counted": (
+        column("dictionary", 3, children=[{**INT8, "mask": {}}, INT8]), {"": 3}),
+    "dictionary of dictionaries": (column("dictionary", 3, children=[
+        {**INT8, "mask": {}},
+        {"dtype": "dictionary", "length": 3, "null_count": -1, "children": [INT8, INT8]}]), {"": 2}),
+    "dictionary whose values have the mask": (
+        column("dictionary", 3, children=[INT8, {**INT8, "mask": {}}]), {"": 1}),
+    "nothing but nulls": (column("null", 1 << 51, null_count=1 << 51), {"": 5}),
+    "no columns": (table(1 << 51), {}),
+    "no rows": (table(0, a={"dtype": "utf8", "data": {"bytes": 0}}), {"a": 0}),
+    "no fields": (column("struct", 3, mask={}), {"": 3}),
+    "far away": ({"kind": "array", "dtype": "int8", "shape": [0, 1 << 51]}, {}),
+    "32 axes": ({"kind": "array", "dtype": "bfloat16", "shape": [1] * 32, "mask": {}}, {}),
+    "no axis": ({"kind": "array", "dtype": "complex128", "shape": []}, {}),
+    "twelve deep": (None, {}),
+    "4096 columns": (table(1, **{f"{i}": {"dtype": "bool", "mask": {}} for i in range(4096)}),
+                     {"7": 1, "9": 0, "11": -1}),
+    "all that can be said": (table(1, **{f"{i}\x01": {"dtype": "null", "metadata": {
+        "\"\\" * 20 + str(k): "\u2028" * 100 for k in range(200)}} for i in range(3)}), {}),
+}
+
+
+def test_odd_layouts(tiered):
+    """By hand: each once as it is, and narrowed to nothing and to all."""
+    made = Accepted(tiered.connect())
+    deep = INT8
+    for _ in range(11):
+        deep = {"dtype": "fixed_list(1)", "length": 3, "mask": {}, "children": [deep]}
+    refused = set()
+    for what, (layout, told) in ODD.items():
+        layout = layout or {"kind": "column", **deep}
+        lease = made.peer.create(what, layout)["lease"]
+        try:
+            made.peer.call("seal", lease=lease, release=True, null_counts=told)
+        except RpcError as error:
+            assert error.kind == "invalid"
+            refused.add(what)
+            made.peer.call("seal", lease=lease, release=True)
+        made.names.append(what)
+        if layout.get("shape") == []:
+            continue
+        extent = layout["shape"][0] if "shape" in layout else layout["length"]
+        for length in {0, extent}:
+            made.names.append(f"{what}, {length}")
+            made.peer.call("alias", name=made.names[-1], of=what,
+                           slice={"offset": extent - length, "length": length})
+    assert refused == {"dictionary of no mask, counted", "dictionary whose values have the mask"}
+    survives(tiered, made)
