@@ -59,7 +59,7 @@ struct gb_copy {
     bool whole;                 /* all of the content is there */
     struct gb_range *range;     /* host */
     uint64_t file;              /* disk */
-    uint64_t owner;             /* the storage's number, which a file tells; 0: it has none. The caller's
+    uint64_t owner; /* the storage's number, which a file tells; 0: it has none. The caller's
                                    of gb_copy_new() and gb_copy_restore() to set */
 };
 

@@ -41,7 +41,8 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     int r = gb_call_find(call, name, &object);
 
     if (r < 0) {
-        metrics->misses += r == GPUBUF_E_NOT_FOUND && !call->wait; /* one that waited has been counted */
+        metrics->misses +=
+            r == GPUBUF_E_NOT_FOUND && !call->wait; /* one that waited has been counted */
         return r;
     }
     metrics->hits += !call->wait;

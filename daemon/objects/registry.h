@@ -34,8 +34,8 @@ struct gb_object {
     struct gb_storage *storage;
     struct gb_link leases;
     uint64_t lease_count, kept_count; /* all; those of a holder that only keeps */
-    uint64_t version; /* 0 while unsealed */
-    uint64_t bytes;   /* of its buffers */
+    uint64_t version;                 /* 0 while unsealed */
+    uint64_t bytes;                   /* of its buffers */
     struct gb_user *owner;
     gid_t gid;
     unsigned mode;
@@ -64,7 +64,7 @@ struct gb_registry {
     struct gb_store *store;
     struct gb_names names;
     struct gb_hash_table leases;
-    uint64_t kept_count; /* of them: those of a holder that only keeps */
+    uint64_t kept_count;           /* of them: those of a holder that only keeps */
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
     uint64_t objects;

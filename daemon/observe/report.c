@@ -159,8 +159,8 @@ static void write_tail(struct gb_server *server, struct gb_query *query)
     gb_tiers_write_figures(&query->writer, server->spill.tiers);
     gb_write_format(&query->writer,
                     ",\n\"objects\":%zu,\"leases\":%" PRIu64 ",\"private_objects\":%" PRIu64 "}\n",
-                    gb_names_count(&server->registry.names), gb_registry_lease_count(&server->registry),
-                    server->registry.private_names);
+                    gb_names_count(&server->registry.names),
+                    gb_registry_lease_count(&server->registry), server->registry.private_names);
 }
 
 static void step_snapshot(struct gb_server *server, struct gb_query *query)

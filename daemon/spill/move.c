@@ -213,7 +213,8 @@ static int copy_from_file(struct gb_move *move)
 
     if (!memory)
         return GPUBUF_E_NO_MEMORY;
-    r = gb_spill_file_open(copy->tier->dir, copy->file, copy->owner, copy->bytes, &file, &move->error);
+    r = gb_spill_file_open(copy->tier->dir, copy->file, copy->owner, copy->bytes, &file,
+                           &move->error);
     if (r < 0) {
         move->tier_failed = true;
         return r;

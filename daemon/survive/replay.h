@@ -18,7 +18,7 @@ struct gb_replayed_segment {
     enum gb_segment_kind kind;
     enum gb_handle_kind handle;
     uid_t uid;
-    struct gb_domain_key key;   /* its device is NULL where it is served no more */
+    struct gb_domain_key key; /* its device is NULL where it is served no more */
     bool disbelieved;
     bool wanted;                /* a storage lies in it */
     bool taken;                 /* as a whole, by a storage */

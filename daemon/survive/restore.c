@@ -561,8 +561,8 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 static bool is_on_disk_only(const struct gb_state *state,
                             const struct gb_replayed_storage *replayed)
 {
-    return !replayed->storage && !replayed->disbelieved && !replayed->resident && replayed->copies[GB_TIER_DISK].there &&
-           !state->spill->tiers[GB_TIER_DISK].capacity;
+    return !replayed->storage && !replayed->disbelieved && !replayed->resident &&
+           replayed->copies[GB_TIER_DISK].there && !state->spill->tiers[GB_TIER_DISK].capacity;
 }
 
 /* Has the journal say of what was lost, and of what is not as it says, that it is so. */

@@ -116,10 +116,11 @@ static void put_good_object(struct gb_writer *writer, const char *name, uint64_t
     char brief[64], text[256];
 
     snprintf(brief, sizeof(brief), "\"name\":\"%s\",\"version\":%u", name, (unsigned)version);
-    snprintf(text, sizeof(text),
-             "%s,\"layout\":{\"kind\":\"bytes\",\"bytes\":8,\"data\":{\"segment\":%d,\"offset\":256,"
-             "\"bytes\":8}}",
-             brief, GOOD);
+    snprintf(
+        text, sizeof(text),
+        "%s,\"layout\":{\"kind\":\"bytes\",\"bytes\":8,\"data\":{\"segment\":%d,\"offset\":256,"
+        "\"bytes\":8}}",
+        brief, GOOD);
     put(writer, version, 8);
     put(writer, 1, 1); /* named */
     put(writer, 0, 1);

@@ -25,7 +25,6 @@ enum { HEADER = 88, SELF = 80, MOST = 1 << 16, ID = 7, STORAGE = 11 };
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
 
-
 static struct gb_spill_dir *dir;
 static char path[PATH_MAX], name[PATH_MAX + 32];
 
