@@ -120,6 +120,22 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
     return object;
 }
 
+/* They are one record of the journal, written with each change of one of them. */
+static int check_text(struct gb_call *call, const struct gb_object *object)
+{
+    uint64_t total = 0;
+
+    GB_LIST_EACH(&object->storage->objects, link) {
+        const struct gb_object *other = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        total += other->text_length + other->name_length;
+    }
+    if (total <= GB_LIMIT(alias_text))
+        return 0;
+    return gb_fail_limit(&call->error, "alias_text", GB_LIMIT(alias_text),
+                         "bytes of what is told of an object and all its aliases");
+}
+
 static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct alias_params *params = p;
@@ -138,6 +154,8 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     if (r == 0) {
         r = gb_object_render(object, &aliased.writer, call->server->registry.next_version,
                              &call->error);
+        if (r == 0)
+            r = check_text(call, object);
         r = gb_object_publish(call, object, r, params->replace);
     }
     gb_writer_end(&aliased.writer);

@@ -244,6 +244,33 @@ def test_a_file_of_an_earlier_time(supervised, directory):
     assert peer.open_object("c").read() == b"c" * 3 * MIB
 
 
+def test_aliases_without_end(supervised):
+    """An object and its aliases are one record: more of them than it may have are refused, and nobody
+    else loses anything."""
+    daemon = supervised("--grace", "1")
+    peer = daemon.connect()
+    peer.put("other", b"o")
+    metadata = {str(k): "x" * 200 for k in range(200)}
+    layout = {"kind": "table", "length": 1, "columns": [
+        {"name": str(i), "dtype": "null", "length": 1, "metadata": metadata} for i in range(20)]}
+    peer.call("seal", lease=peer.create("a", layout)["lease"], release=True)
+    error, count = None, 0
+    while not error and count < 100:
+        try:
+            peer.call("alias", name=f"alias/{count}", of="a")
+            count += 1
+        except RpcError as e:
+            error = e
+    assert error.kind == "limit" and error.data["limit"] == "alias_text"
+    assert count >= 7
+    peer.call("delete", name="alias/0")
+    peer.call("alias", name="again", of="a")
+    names = peer.names()
+    daemon.crash()
+    assert daemon.connect().names() == names
+    assert "given up" not in daemon.stderr()
+
+
 def test_a_number_is_used_once(supervised):
     """Also one whose object is gone by the time of the crash: seal, delete, kill -9, seal."""
     daemon = supervised()
