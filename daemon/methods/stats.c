@@ -20,7 +20,8 @@ static void write_totals(struct gb_call *call)
                     server->instance);
     gb_write_format(call->writer,
                     "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
-                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"mappings\":%zu,"
+                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
+                    ",\"mappings\":%zu,"
                     "\"segments\":%zu,\"events\":%" PRIu64,
                     gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
                     gb_names_count(&server->registry.names), server->registry.objects,

@@ -372,6 +372,7 @@ static void write_anew(struct gb_state *state)
     DEMAND(!state->failed && state->journal.generation == generation + 1);
 }
 
+/* RELIABILITY.md: The daemon ends */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -242,6 +242,7 @@ def tiered(supervised, directory):  # noqa: F811
                       device="cuda:0:512M" if device.ON_GPU else "host:512M")
 
 
+# RELIABILITY.md: The daemon ends
 def test_every_accepted_layout(tiered):
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))
@@ -283,6 +284,7 @@ ODD = {
 }
 
 
+# RELIABILITY.md: The daemon ends
 def test_odd_layouts(tiered):
     """By hand: each once as it is, and narrowed to nothing and to all."""
     made = Accepted(tiered.connect())

@@ -145,6 +145,7 @@ def test_nothing_wrong(damaged):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+# RELIABILITY.md: The daemon ends
 def test_each_record_in_turn(damaged, damage):
     """It is told, it costs what it is about, and the next daemon does not meet it again."""
     found = set()
@@ -158,6 +159,7 @@ def test_each_record_in_turn(damaged, damage):
         assert found == set(damaged.names), "each of them was hit once"
 
 
+# RELIABILITY.md: The daemon ends
 def test_an_alias_alone(damaged):
     """The storage stays, and its other names."""
     for i, (kind, payload) in enumerate(damaged.records):
@@ -170,6 +172,7 @@ def test_an_alias_alone(damaged):
     assert False, "no such record"
 
 
+# RELIABILITY.md: The daemon ends
 def test_two_in_one_place(damaged):
     """The one that was recorded later is what is there."""
     gone = [i for i, (kind, _) in enumerate(damaged.records) if kind == STORAGE_GONE]

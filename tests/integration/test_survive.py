@@ -176,6 +176,7 @@ def test_leases_are_resumed(supervised):
         "resumed"] != [None], "kept for others who may still come"
 
 
+# RELIABILITY.md: The daemon ends
 def test_what_is_kept_for_those_who_may_come(supervised):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
     daemon = supervised("--grace", "3000")
@@ -219,6 +220,7 @@ def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, dire
     peer.error("not_found", "open", name="a")
 
 
+# RELIABILITY.md: The disk
 def test_a_file_of_an_earlier_time(supervised, directory):
     """Whole, of the same size, of the same name: but it was another object's, before the crash."""
     place = os.path.join(directory, "tier")
@@ -244,6 +246,7 @@ def test_a_file_of_an_earlier_time(supervised, directory):
     assert peer.open_object("c").read() == b"c" * 3 * MIB
 
 
+# RELIABILITY.md: The daemon ends
 def test_aliases_without_end(supervised):
     """An object and its aliases are one record: more of them than it may have are refused, and nobody
     else loses anything."""
@@ -271,6 +274,7 @@ def test_aliases_without_end(supervised):
     assert "given up" not in daemon.stderr()
 
 
+# RELIABILITY.md: The daemon ends
 def test_a_number_is_used_once(supervised):
     """Also one whose object is gone by the time of the crash: seal, delete, kill -9, seal."""
     daemon = supervised()
@@ -296,6 +300,7 @@ def test_a_number_is_used_once(supervised):
     assert peer.call("stat", name="kept")["object"]["version"] == kept
 
 
+# RELIABILITY.md: The daemon ends
 def test_numbers_over_many_kills(supervised):
     """Whatever was going on: of all numbers that anybody was told none is told twice."""
     daemon = supervised("--grace", "1")
