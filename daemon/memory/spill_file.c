@@ -274,12 +274,8 @@ static int read_at(struct gb_spill_file *file, char *data, uint64_t bytes, uint6
 static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_error *error)
 {
     struct header header;
-    struct stat st;
-    int r;
+    int r = read_at(file, (char *)&header, sizeof(header), 0, error);
 
-    if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return damaged(error, file, "is no file");
-    r = read_at(file, (char *)&header, sizeof(header), 0, error);
     if (r < 0)
         return r;
     if (memcmp(header.magic, magic, sizeof(magic)) != 0 ||

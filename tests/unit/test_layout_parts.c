@@ -61,9 +61,10 @@ static void test_measure(void **state)
 
 static void test_measure_overflow(void **state)
 {
-    struct gb_layout layout = read_good(
-        TABLE "{\"name\":\"a\",\"dtype\":\"binary\",\"length\":4,\"data\":{\"bytes\":" MAX "}}]}",
-        CREATE);
+    /* As they are the buffers fit; where each begins at a multiple of 64 they do not. */
+    struct gb_layout layout = read_good(TABLE "{\"name\":\"a\",\"dtype\":\"binary\",\"length\":4,"
+                                              "\"data\":{\"bytes\":4503599627370455}}]}",
+                                        CREATE);
     struct gb_error error;
     uint64_t total = 7;
 
