@@ -23,6 +23,7 @@ GB_COMMAND(watch);
 GB_COMMAND(events);
 GB_COMMAND(stats);
 GB_COMMAND(trim);
+GB_COMMAND(ping);
 int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);

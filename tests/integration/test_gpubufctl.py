@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import stat as stat_module
 import struct
 import subprocess
@@ -391,7 +392,7 @@ def test_stats_trim_describe_call(ctl):
 # ---- the frame ---------------------------------------------------------------------------------
 
 COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias",
-            "why", "ps", "top", "watch", "events", "stats", "trim", "doctor", "call", "describe",
+            "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call", "describe",
             "completion")
 
 
@@ -412,7 +413,7 @@ def test_usage(ctl):
     for words in [(), ("nosuch",), ("--nosuch",), ("ls", "--nosuch"), ("ls", "-x"), ("ls", "a", "b"),
                   ("put",), ("put", "a"), ("get",), ("rm",), ("get", "a", "-o"),
                   ("--color", "pink", "ls"), ("ls", "--long=yes"), ("completion", "fish"),
-                  ("--socket",)]:
+                  ("--socket",), ("ping", "x"), ("ping", "--wait", "soon")]:
         assert "--help" in ctl.fails(USAGE, *words)
     assert "\x1b" not in ctl.fails(USAGE, "\x1b[31mred")
 
@@ -420,9 +421,35 @@ def test_usage(ctl):
 def test_no_daemon(ctl, tmp_path):
     nowhere = str(tmp_path / "nobody")
     for words in [("ls",), ("stat", "a"), ("show", "a"), ("get", "a"), ("rm", "a"), ("ps",),
-                  ("watch",), ("stats",), ("put", "a", "/dev/null"), ("call", "list")]:
+                  ("watch",), ("stats",), ("ping",), ("ping", "--wait", "50ms"), ("put", "a", "/dev/null"), ("call", "list")]:
         assert nowhere in ctl.fails(NO_DAEMON, "--socket", nowhere, *words)
         assert nowhere in ctl.fails(NO_DAEMON, *words, "--socket", nowhere)
+
+
+def test_ping(ctl):
+    assert re.fullmatch(r"gpubufd \d+\.\d+\.\d+ answers\n", ctl("ping"))
+    assert ctl("ping") == ctl("ping", "--wait", "5s") == ctl("ping", "-w", "0")
+    assert ctl.json("ping") == {"server": ctl.json("stats")["server"]}
+
+
+def test_ping_waits(ctl, tmp_path):
+    """For a socket that is not there, for one that nobody listens on, and for an answer."""
+    path = str(tmp_path / "later")
+    words = [str(GPUBUFCTL), "ping", "--socket", path, "--wait", f"{DEADLINE}s"]
+    process = subprocess.Popen(words, env=ctl.env, stdout=subprocess.PIPE)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(path)
+        ctl.fails(NO_DAEMON, "--socket", path, "ping")
+        silent.listen()
+        sentence = ctl.fails(NO_DAEMON, "--socket", path, "ping", "--wait", "100ms")
+        assert "not answered in time" in sentence
+        for _ in range(2):  # the one that waits, and the one that no longer does
+            silent.accept()[0].close()
+    os.unlink(path)
+    assert process.poll() is None
+    os.symlink(ctl.path, path)
+    assert process.communicate(timeout=DEADLINE)[0] == ctl("ping").encode()
+    assert process.returncode == OK
 
 
 def test_closed_pipe_and_full_disk(ctl):

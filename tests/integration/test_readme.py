@@ -4,7 +4,6 @@ and the documents link to is there."""
 import itertools
 import os
 import re
-import shlex
 import subprocess
 
 import pytest
@@ -19,35 +18,23 @@ def blocks(kind):
     return re.findall(rf"^```{kind}\n(.*?)^```", TEXT, re.M | re.S)
 
 
-def session():
-    """(command, output) for each command of the console block."""
-    (block,) = blocks("console")
-    steps = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            steps.append((line[2:], []))
-        else:
-            steps[-1][1].append(line + "\n")
-    return [(command, "".join(output)) for command, output in steps]
-
-
 def run(daemon, command, **options):
     return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=DEADLINE,
                           check=False, env={**os.environ, "GPUBUFD_SOCKET": daemon.path}, **options)
 
 
 @pytest.mark.host_only("the session starts a daemon for host memory")
-def test_session(daemon):
-    played = 0
-    for command, output in session():
-        words = shlex.split(command)
-        if words[0] != "gpubufctl":
-            assert words[0] in ("export", "gpubufd", "kill")  # the test's own daemon is used
-            continue
-        done = run(daemon, [str(BUILD / "bin" / words[0]), *words[1:]])
-        assert (done.stdout, done.stderr, done.returncode) == (output, "", 0), command
-        played += 1
-    assert played == 4
+def test_session(tmp_path):
+    """As it is when pasted, in one go, into a shell: its daemon included."""
+    (block,) = blocks("console")
+    block = block.replace("/tmp/gpubufd-demo.sock", str(tmp_path / "s"))
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    output = [line + "\n" for line in block.splitlines() if not line.startswith("$ ")]
+    assert len(commands) == 8 and str(tmp_path) in commands[0]
+    done = subprocess.run(["bash"], input="\n".join([*commands, "wait"]), cwd=ROOT, text=True,
+                          capture_output=True, timeout=DEADLINE, check=False,
+                          env={**os.environ, "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"})
+    assert (done.stdout, done.stderr, done.returncode) == ("".join(output), "", 0)
 
 
 @pytest.mark.host_only("the session starts a daemon for host memory")

@@ -1,0 +1,96 @@
+/* gpubufctl ping: whether a daemon answers; with --wait, as soon as one does. */
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "commands.h"
+#include "json_print.h"
+#include "parse.h"
+#include "term.h"
+
+#define ANSWER_MS 5000 /* for one that hangs, where no --wait says otherwise */
+#define PAUSE_MS 20    /* between two tries: nobody tells when a daemon begins to listen */
+
+enum { WAIT };
+
+const struct gb_cli_option gb_ping_options[] = {
+    {"wait", 'w', "TIME", "wait so long for a daemon to answer: 500ms, 10s, 5m", NULL,
+     GB_COMPLETE_NONE},
+    {0},
+};
+
+static int left_ms(uint64_t end)
+{
+    uint64_t now = gb_term_clock_ms();
+    uint64_t left = end > now ? end - now : 1;
+
+    return left < INT_MAX ? (int)left : INT_MAX;
+}
+
+/* Connects, and asks a question that no daemon takes time for. 0, or the library's error. */
+static int try_once(struct gb_cli *cli, uint64_t end, char **stats)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = cli->socket,
+        .client_name = "gpubufctl",
+        .timeout_ms = left_ms(end),
+        .resume_ms = GPUBUF_NO_RESUME,
+    };
+
+    int code = gpubuf_connect(&cli->client, &options);
+    return code == 0 ? gpubuf_call(cli->client, "stats", NULL, left_ms(end), stats) : code;
+}
+
+/* What passes by itself while a daemon starts, or while another takes its place. */
+static bool passes(int code)
+{
+    return code == GPUBUF_E_CONNECT || code == GPUBUF_E_CLOSED;
+}
+
+static void print_answer(const struct gb_cli *cli, const char *text)
+{
+    cJSON *stats = gb_cjson_parse(text);
+    const char *server = gb_cjson_string_of(stats, "server", "a daemon");
+
+    if (cli->json) {
+        cJSON *answer = cJSON_CreateObject();
+        cJSON_AddStringToObject(answer, "server", server);
+        gb_cjson_print(answer, true);
+        cJSON_Delete(answer);
+    } else {
+        printf("%s answers\n", server);
+    }
+    cJSON_Delete(stats);
+}
+
+int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
+    struct gb_error error;
+    int64_t wait_ms = 0;
+    char *stats = NULL;
+
+    if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &wait_ms, &error) != 0)
+        return gb_cli_usage(cli, "--wait: %s", error.message);
+    uint64_t now = gb_term_clock_ms(), give_up = now + (uint64_t)wait_ms;
+    uint64_t end = wait_ms > 0 ? give_up : now + ANSWER_MS;
+
+    int code = try_once(cli, end, &stats);
+    while (passes(code) && gb_term_clock_ms() < give_up) {
+        gpubuf_disconnect(cli->client);
+        cli->client = NULL;
+        (void)nanosleep(&pause, NULL);
+        code = try_once(cli, end, &stats);
+    }
+    if (code == 0) {
+        print_answer(cli, stats);
+        gpubuf_free(stats);
+        return GB_STATUS_OK;
+    }
+    /* Whether nobody listens or somebody does not answer in time: there is no daemon to speak to. */
+    bool none = passes(code) || code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_PROTOCOL;
+    const char *sentence = gpubuf_errmsg(cli->client);
+    return gb_cli_fail(none ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",
+                       sentence[0] ? sentence : gpubuf_strerror(code));
+}
