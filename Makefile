@@ -133,7 +133,8 @@ HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
-PAGE := $(wildcard daemon/observe/page/*)
+# Beside what is served lies package.json, which tells Node that the tests' imports are ES modules.
+PAGE := $(filter-out %/package.json,$(wildcard daemon/observe/page/*))
 PROTOCOL := $(B)/obj/gen/protocol_json.o $(B)/obj/gen/page.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
