@@ -485,7 +485,7 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
-	$(RUN_TESTS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed
+	$(RUN_TESTS) --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
 
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
@@ -543,7 +543,11 @@ gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OU
 
 # ---- packages ----
 
-.PHONY: check-packages check-systemd check-hardening
+.PHONY: check-bare check-packages check-systemd check-hardening
+WHO ?= root
+check-bare: ## the README's two commands on a bare machine, in a chroot (root); WHO=user SUITE=trixie
+	@tests/packaging/check-bare --as $(WHO) $(if $(SUITE),--suite $(SUITE))
+
 check-packages: ## build Debian packages of what is committed; install, use and purge them in a chroot (root)
 	@tests/packaging/check-packages
 

@@ -155,6 +155,13 @@ class Daemon:
             time.sleep(0.001)
         return True
 
+    def settled_fds(self):
+        """fds() with one session, when those before it have ended: their ends are seen a little later."""
+        end = time.monotonic() + DEADLINE
+        while self.fds()["socket"] != self.baseline["socket"] and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.fds()
+
     def _baseline(self):
         with Peer(self.path) as peer:
             peer.call("stats")

@@ -119,7 +119,7 @@ def test_register(daemon_factory, gpu, switch, function, code):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:{code}@{switch.path}"})
     peer = daemon.connect()
     fds = [gpu.create(2 * MIB, b"mine") for _ in range(2)]
-    used, before = gpu.used(), daemon.fds()
+    used, before = gpu.used(), daemon.settled_fds()
     params = {"layout": {**bytes_layout(4), "data": {"handle": 1, "offset": 0, "bytes": 4}},
               "handles": [{"kind": "cuda_fd", "fd": i, "bytes": 2 * MIB, "device": ID}
                           for i in range(2)]}
@@ -141,7 +141,7 @@ def test_the_second_of_two_handles(daemon_factory, gpu):
     fds = [gpu.create(2 * MIB) for _ in range(2)]
     handles = [{"kind": "cuda_fd", "fd": i, "bytes": 2 * MIB, "device": ID} for i in range(2)]
     layout = {**bytes_layout(4), "data": {"handle": 0, "offset": 0, "bytes": 4}}
-    before = daemon.fds()
+    before = daemon.settled_fds()
     error = peer.error("device", "register", name="r", fds=fds, layout=layout, handles=handles)
     assert error.message.startswith("params.handles[1]: "), error.message
     assert daemon.comes_to(lambda fds: fds == before)

@@ -129,7 +129,7 @@ def test_it_evicts(peer, memory):
 
 
 def refused_fd(daemon, peer, gpu, fd, handle=None, words=(), **params):
-    before, used = daemon.fds(), gpu.used()
+    before, used = daemon.settled_fds(), gpu.used()
     error = peer.error("invalid", "register", fds=[fd], name="r",
                        **{"layout": layout(), "handles": [handle or fd_handle()], **params})
     assert error.message.startswith("params.handles[0]"), error.message
@@ -177,8 +177,7 @@ def test_what_is_no_memory_of_a_gpu(daemon, peer, gpu, directory):
 
 def test_one_of_several_is_bad(daemon, peer, gpu, memory):
     """All or none."""
-    peer.call("stats")  # the daemon has accepted it
-    before = daemon.fds()
+    before = daemon.settled_fds()
     good, bad = memory(), memory(ordinal=1)
     error = peer.error("invalid", "register", fds=[good, bad], name="r", layout=layout(),
                        handles=[fd_handle(), fd_handle(fd=1)])

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
 import re
 import resource
+import shutil
 import socket
 import subprocess
 
@@ -313,8 +315,14 @@ def test_doctor_of_few_descriptors(tiered):
 def test_doctor_of_somebody_who_may_not_connect(tiered):
     os.chmod(tiered.path, 0o600)
     os.chmod(tiered.daemon.directory, 0o755)
-    done = subprocess.run([str(GPUBUFCTL), "--json", "doctor"], env=tiered.env, user=1001, group=1001,
-                          extra_groups=[], timeout=DEADLINE, stdout=subprocess.PIPE, check=False)
+    # A copy of it: he need not be able to enter the checkout.
+    copy = pathlib.Path(tiered.daemon.directory, "copy")
+    for file in [GPUBUFCTL, *GPUBUFCTL.parent.parent.glob("lib/libgpubuf.so*")]:
+        (copy / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy / file.parent.name)
+    done = subprocess.run([copy / "bin" / GPUBUFCTL.name, "--json", "doctor"], env=tiered.env, user=1001,
+                          group=1001, extra_groups=[], timeout=DEADLINE, stdout=subprocess.PIPE,
+                          check=False)
     assert done.returncode == FAILED
     (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["part"] == "socket"]
     assert "you may not connect" in finding["text"] and "--mode" in finding["advice"]

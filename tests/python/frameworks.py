@@ -54,6 +54,15 @@ def need(name):
         raise Skip(f"{name} is not here: {error}") from None
 
 
+def need_numba():
+    """numba.cuda with the compiler that it wants, or Skip: Debian's package comes without one."""
+    mend_numba()
+    numba_cuda = need("numba.cuda")
+    if not need("numba.cuda.cudadrv.nvvm").is_available():
+        raise Skip("numba has no nvvm to compile with")
+    return numba_cuda
+
+
 def equal(found, expected):
     if list(found) != list(expected):
         raise AssertionError(f"found {list(found)[:10]}, expected {list(expected)[:10]}")
@@ -309,8 +318,7 @@ def strides_shared(client, device):
 @check("a numba kernel takes a column", on="gpu")
 def numba_kernel(client, device):
     need("numpy")
-    mend_numba()
-    numba_cuda = need("numba.cuda")
+    numba_cuda = need_numba()
 
     @numba_cuda.jit
     def double(source, target):
@@ -330,8 +338,7 @@ def numba_kernel(client, device):
 @check("numba: slices and streams; what it made is put, strided and shared", on="gpu")
 def numba_both_ways(client, device):
     numpy = need("numpy")
-    mend_numba()
-    numba_cuda = need("numba.cuda")
+    numba_cuda = need_numba()
     stream = numba_cuda.stream()
     values = numpy.arange(60, dtype="f4").reshape(6, 10)
     made = numba_cuda.to_device(values, stream=stream)
@@ -653,7 +660,7 @@ def endings(client, device):
 def example_notebook(client, device):
     need("numpy")
     if device != "host":
-        need("numba")
+        need_numba()
     out = child(os.path.join(ROOT, "examples", "python", "notebook.py"), "--device", device, mended=True)
     assert "times as fast" in out
     print(textwrap.indent(out.strip(), "    "))

@@ -389,8 +389,10 @@ static void test_too_many_fds(void **state)
 static void test_no_room_for_fds(void **state)
 {
     (void)state;
-    if (getenv("GPUBUF_WRAPPER"))
-        skip(); /* valgrind does not put the limit into force */
+    if (getenv("GPUBUF_WRAPPER")) {
+        print_message("skipped: valgrind does not put the limit of descriptors into force\n");
+        skip();
+    }
     struct pair pair;
     char buffer[8];
     pair_begin(&pair, 0);
