@@ -37,14 +37,17 @@ on_gpu = place != "host"
 # %% [markdown]
 # ## Something to do with a column
 #
-# On a GPU a numba kernel that adds it up; on the host, and where numba is missing, NumPy's sum.
+# On a GPU a numba kernel that adds it up; on the host, and where numba or its compiler is missing, NumPy's sum.
 
 # %%
 cuda: Any = None
 if on_gpu:
     try:
         import numba.cuda
+        from numba.cuda.cudadrv import nvvm
 
+        if not nvvm.is_available():
+            raise ImportError("numba has no compiler for GPUs here")
         cuda = numba.cuda
     except ImportError:
         import gpubufd.cuda
