@@ -319,7 +319,9 @@ def test_doctor_of_somebody_who_may_not_connect(tiered):
     copy = pathlib.Path(tiered.daemon.directory, "copy")
     for file in [GPUBUFCTL, *GPUBUFCTL.parent.parent.glob("lib/libgpubuf.so*")]:
         (copy / file.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copy / file.parent.name)
+        os.chmod(shutil.copy(file, copy / file.parent.name), 0o755)
+        os.chmod(copy / file.parent.name, 0o755)
+    os.chmod(copy, 0o755)
     done = subprocess.run([copy / "bin" / GPUBUFCTL.name, "--json", "doctor"], env=tiered.env, user=1001,
                           group=1001, extra_groups=[], timeout=DEADLINE, stdout=subprocess.PIPE,
                           check=False)
