@@ -3,6 +3,7 @@
 import mmap
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 
@@ -18,6 +19,8 @@ class Shim:
     """The settings that one process, or several, follow from the moment they are made."""
 
     def __init__(self, directory):
+        # Copied to where there are no blanks, which part the names in LD_PRELOAD.
+        self.library = shutil.copy(LIBRARY, directory)
         self.path = pathlib.Path(directory) / "shim"
         self.path.write_bytes(bytes(4096))
         with open(self.path, "r+b") as file:
@@ -26,7 +29,7 @@ class Shim:
     def environment(self, alarm_us=0):
         """For the process. A program with sanitizers wants to be asked to bear with the order."""
         options = os.environ.get("ASAN_OPTIONS", "")
-        env = {"LD_PRELOAD": str(LIBRARY), "GPUBUF_SHIM": str(self.path),
+        env = {"LD_PRELOAD": str(self.library), "GPUBUF_SHIM": str(self.path),
                "ASAN_OPTIONS": f"{options}:verify_asan_link_order=0".lstrip(":")}
         if alarm_us:
             env["GPUBUF_SHIM_ALARM"] = str(alarm_us)
