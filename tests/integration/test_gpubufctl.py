@@ -554,7 +554,7 @@ def test_completion(ctl):
 
     def complete(*words):
         lines = "\n".join([
-            f"PATH={BUILD / 'bin'}:$PATH",
+            f"PATH='{BUILD / 'bin'}':$PATH",
             f"source {script}",
             'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()',
             '_gpubufctl; printf "%s\\n" "${COMPREPLY[@]}"',
