@@ -467,6 +467,7 @@ def poll(condition):
     return True
 
 
+@pytest.mark.host_only("ten seconds of the same clock")
 def test_half_a_request_does_not_stay(served):
     """Ten seconds, by a clock; what is tested is a clock."""
     connection = Connection(served.port)

@@ -115,6 +115,7 @@ def test_whole_after_a_clean_end(daemon_factory, directory):
     assert requests(events, "seal")
 
 
+@pytest.mark.host_only("its daemons have host memory")
 def test_readable_after_a_kill(directory):
     """At moments that nobody chose, in the middle of many requests."""
     from peer import Peer
