@@ -18,7 +18,7 @@ def load(path):
     """The array, of which the end may be missing: as viewers read it."""
     with open(path) as file:
         text = file.read()
-    text = text.rstrip()
+    text = text.rstrip() or "["  # nothing has been written yet
     if not text.endswith("]"):
         text = text.removesuffix(",") + "]"
     return json.loads(text)
