@@ -54,7 +54,7 @@ static int answer_create(struct gb_call *call, const struct gb_lease *lease)
 
 static int check_unsealed(struct gb_call *call)
 {
-    const struct gb_limits *limits = &call->server->config->limits;
+    const struct gb_limits *limits = call->server->limits;
 
     if (call->session->holder.count >= limits->session_leases)
         return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,

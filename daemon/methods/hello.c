@@ -6,7 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/call.h"
-#include "daemon/observe/trace.h"
+#include "daemon/serve/observer.h"
 
 struct hello_params {
     uint64_t protocol;
@@ -54,7 +54,7 @@ static void write_devices(struct gb_call *call)
 static void write_limits(struct gb_call *call)
 {
     const struct gb_quota *quota = call->session->user->quota;
-    struct gb_limits own = call->server->config->limits, *limits = &own;
+    struct gb_limits own = *call->server->limits, *limits = &own;
     const char *separator = "";
 
     own.user_sessions = quota->sessions;
@@ -190,7 +190,7 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
                 gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
             lies_there(object, wanted) &&
-            call->session->holder.count < call->server->config->limits.session_leases)
+            call->session->holder.count < call->server->limits->session_leases)
             lease = resume_lease(call, object);
         if (i > 0)
             gb_write_char(list, ',');
@@ -244,7 +244,8 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
         return r;
     if (params->resume.text)
         grant_resumed(call, &resume, list);
-    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
+    if (server->observer)
+        server->observer->session(server->observer, call->session);
     gb_call_begin_result(call);
     gb_write_format(call->writer,
                     "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",

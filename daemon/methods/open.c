@@ -34,7 +34,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
-    const struct gb_limits *limits = &call->server->config->limits;
+    const struct gb_limits *limits = call->server->limits;
     uint64_t version = params->version;
     struct gb_object *object;
     struct gb_metrics *metrics = &call->server->metrics;

@@ -207,7 +207,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
 static int put_aside(struct gb_call *call, const struct gb_string *names, size_t count,
                      uint64_t until_ms)
 {
-    const struct gb_limits *limits = &call->server->config->limits;
+    const struct gb_limits *limits = call->server->limits;
 
     if (call->wait) {
         gb_wait_until(call->wait, until_ms);

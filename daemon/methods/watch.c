@@ -226,7 +226,7 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     const struct watch_params *params = p;
     struct gb_session *session = call->session;
     struct gb_server *server = call->server;
-    const struct gb_limits *limits = &server->config->limits;
+    const struct gb_limits *limits = server->limits;
     struct gb_watch *watch;
     unsigned bits = 0;
 

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/probes.h"
 #include "daemon/observe/report.h"
-#include "daemon/serve/server.h"
 
 #define BATCH_BYTES (64u << 10) /* then it is handed over, in the middle of a turn too */
 
@@ -36,28 +34,6 @@ static bool anybody_listens(const struct gb_events *events)
     return false;
 }
 
-bool gb_object_is_public(const struct gb_object *object)
-{
-    return object->mode & 4;
-}
-
-void gb_placements_write(struct gb_writer *writer, const struct gb_object *object)
-{
-    const struct gb_storage *storage = object->storage;
-
-    gb_write_char(writer, '[');
-    for (unsigned i = 0; i < storage->placement_count; i++) {
-        gb_write_text(writer, i > 0 ? ",[" : "[");
-        gb_write_uint(writer, storage->placements[i].segment->id);
-        gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].offset);
-        gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].bytes);
-        gb_write_char(writer, ']');
-    }
-    gb_write_char(writer, ']');
-}
-
 /* What is in the writer goes into the batch, from `json` on as JSON. */
 static void add(struct gb_events *events, unsigned audience, size_t json)
 {
@@ -71,12 +47,12 @@ static void add(struct gb_events *events, unsigned audience, size_t json)
                      writer->length - json);
 }
 
-static void write_head(struct gb_events *events, const char *kind)
+static void write_head(struct gb_events *events, uint64_t seq, const char *kind)
 {
     struct gb_writer *writer = &events->writer;
 
     GB_WRITE_LITERAL(writer, "{\"seq\":");
-    gb_write_uint(writer, events->seq);
+    gb_write_uint(writer, seq);
     GB_WRITE_LITERAL(writer, ",\"time_ms\":");
     gb_write_int(writer, gb_wall_ms());
     GB_WRITE_LITERAL(writer, ",\"kind\":\"");
@@ -84,7 +60,8 @@ static void write_head(struct gb_events *events, const char *kind)
     GB_WRITE_LITERAL(writer, "\",");
 }
 
-static void add_whole(struct gb_events *events, const char *kind, const struct gb_object *object)
+static void add_whole(struct gb_events *events, uint64_t seq, const char *kind,
+                      const struct gb_object *object)
 {
     struct gb_writer *writer = &events->writer;
     size_t json;
@@ -94,7 +71,7 @@ static void add_whole(struct gb_events *events, const char *kind, const struct g
     gb_write_char(writer, ' ');
     gb_write(writer, object->name, object->name_length);
     json = writer->length;
-    write_head(events, kind);
+    write_head(events, seq, kind);
     GB_WRITE_LITERAL(writer, "\"object\":");
     gb_object_write(writer, object, false);
     GB_WRITE_LITERAL(writer, ",\"placements\":");
@@ -106,7 +83,8 @@ static void add_whole(struct gb_events *events, const char *kind, const struct g
 }
 
 /* What everybody may know of an object that is private: that something happened, and where. */
-static void add_private(struct gb_events *events, const char *kind, const struct gb_object *object)
+static void add_private(struct gb_events *events, uint64_t seq, const char *kind,
+                        const struct gb_object *object)
 {
     struct gb_writer *writer = &events->writer;
     size_t json;
@@ -115,29 +93,27 @@ static void add_private(struct gb_events *events, const char *kind, const struct
     gb_write_text(writer, kind);
     gb_write_char(writer, ' ');
     json = writer->length;
-    write_head(events, kind);
+    write_head(events, seq, kind);
     gb_write_format(writer, "\"private\":true,\"device\":\"%s\"}", object->storage->device->id);
     add(events, GB_AUDIENCE_PUBLIC, json);
 }
 
-void gb_events_note(struct gb_events *events, enum gb_event event, const struct gb_object *object)
+void gb_events_note(struct gb_events *events, uint64_t seq, enum gb_event event,
+                    const struct gb_object *object)
 {
     const char *kind = gb_event_kind(event);
 
-    events->seq++;
-    GB_PROBE3(event, kind, &object->name[0], events->seq);
     if (!anybody_listens(events))
         return;
-    add_whole(events, kind, object);
+    add_whole(events, seq, kind, object);
     if (!gb_object_is_public(object))
-        add_private(events, kind, object);
+        add_private(events, seq, kind, object);
     if (events->batch && events->batch->length >= BATCH_BYTES)
         gb_events_flush(events);
 }
 
-void gb_events_tick(struct gb_server *server)
+void gb_events_tick(struct gb_events *events, struct gb_server *server)
 {
-    struct gb_events *events = &server->event_feed;
     struct gb_writer *writer = &events->writer;
     size_t json;
 

@@ -13,7 +13,9 @@
 
 #include "daemon/base/address.h"
 #include "daemon/base/log.h"
+#include "daemon/config.h"
 #include "daemon/observe/http_server.h"
+#include "daemon/observe/publisher.h"
 #include "daemon/serve/server.h"
 
 #define BACKLOG 64
@@ -51,12 +53,16 @@ void gb_http_ask(struct gb_http *http, struct gb_query *query)
 static void on_wanted(uv_async_t *handle)
 {
     struct gb_http *http = handle->data;
+    struct gb_observe_counts counts = {0};
     bool more;
     struct gb_query *query = take(http, &http->queries, &more);
 
     if (!query)
         return;
-    gb_query_step(http->server, query);
+    gb_http_counts(http, &counts.http);
+    if (http->publisher)
+        gb_publisher_counts(http->publisher, &counts.publisher);
+    gb_query_step(http->server, query, &counts);
     uv_mutex_lock(&http->lock);
     gb_list_append(&http->answers, &query->link);
     uv_mutex_unlock(&http->lock);
@@ -295,7 +301,8 @@ static int start(struct gb_http *http, struct gb_error *error)
     return 0;
 }
 
-int gb_http_new(struct gb_server *server, struct gb_http **out, struct gb_error *error)
+int gb_http_new(struct gb_server *server, struct gb_publisher *publisher, struct gb_http **out,
+                struct gb_error *error)
 {
     struct gb_http *http = calloc(1, sizeof(*http));
 
@@ -309,8 +316,9 @@ int gb_http_new(struct gb_server *server, struct gb_http **out, struct gb_error 
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     }
     http->server = server;
+    http->publisher = publisher;
     http->names = (const char *const *)server->config->http_names;
-    http->most_peers = server->config->limits.http_connections;
+    http->most_peers = server->limits->http_connections;
     gb_list_init(&http->queries);
     gb_list_init(&http->answers);
     gb_list_init(&http->peers);

@@ -10,15 +10,19 @@
 #ifndef GB_HTTP_H
 #define GB_HTTP_H
 
+#include "daemon/observe/counts.h"
 #include "daemon/observe/feed.h"
 #include "proto/errors.h"
 
-struct gb_server;
 struct gb_http;
+struct gb_publisher;
+struct gb_server;
 
 /* Binds where the configuration says and starts the thread. A failure is a sentence for the person who
-   started us. The loop's thread, as all below. */
-int gb_http_new(struct gb_server *server, struct gb_http **http, struct gb_error *error);
+   started us. The metrics tell of `publisher`, too (NULL: there is none), which is the caller's. The
+   loop's thread, as all below. */
+int gb_http_new(struct gb_server *server, struct gb_publisher *publisher, struct gb_http **http,
+                struct gb_error *error);
 /* Ends the thread and every connection; no query is under way afterwards. NULL is fine. */
 void gb_http_stop(struct gb_http *http);
 /* After the loop has closed its handles. NULL is fine. */
@@ -27,12 +31,6 @@ void gb_http_free(struct gb_http *http);
 /* Where events are to be put. */
 struct gb_outlet *gb_http_outlet(struct gb_http *http);
 
-struct gb_http_counts {
-    uint64_t connections, live; /* now */
-    uint64_t connections_total, refused_total;
-    uint64_t requests[4]; /* by the status' first digit: 2xx … 5xx */
-    uint64_t dropped;     /* events for the page that were not sent */
-};
 /* Any thread. */
 void gb_http_counts(struct gb_http *http, struct gb_http_counts *counts);
 

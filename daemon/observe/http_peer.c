@@ -103,10 +103,8 @@ void gb_peers_free(struct gb_http *http)
     GB_LIST_EACH(&http->peers, link) {
         struct gb_peer *peer = GB_CONTAINER(link, struct gb_peer, of_http);
 
-        if (peer->has_more || peer->asking) {
-            peer->query.cancelled = true;
-            gb_query_step(http->server, &peer->query);
-        }
+        if (peer->has_more || peer->asking)
+            gb_query_cancel(&peer->query);
         peer_free(peer);
     }
 }

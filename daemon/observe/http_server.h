@@ -13,6 +13,7 @@
 struct gb_http {
     /* Set before the thread starts. */
     struct gb_server *server; /* looked into on the loop's thread only */
+    struct gb_publisher *publisher;
     const char *const *names; /* hosts that we are known as besides addresses; ended by NULL */
     char *token;              /* NULL: none is asked for */
     size_t token_length;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/observe/counts.h"
 #include "daemon/serve/server.h"
 
 static void family(struct gb_writer *writer, const char *name, const char *type, const char *help)
@@ -294,49 +295,47 @@ static void write_times(const struct gb_server *server, struct gb_writer *writer
     }
 }
 
-static void write_observers(const struct gb_server *server, struct gb_writer *writer)
+static void write_observers(const struct gb_server *server, const struct gb_observe_counts *counts,
+                            struct gb_writer *writer)
 {
     static const char *const classes[] = {"2xx", "3xx", "4xx", "5xx"};
-    struct gb_http_counts http = {0};
-    struct gb_publisher_counts publisher = {0};
+    const struct gb_http_counts *http = &counts->http;
+    const struct gb_publisher_counts *publisher = &counts->publisher;
 
-    if (server->http)
-        gb_http_counts(server->http, &http);
-    if (server->publisher)
-        gb_publisher_counts(server->publisher, &publisher);
     single(writer, "gpubufd_events_total", "counter", "Events: objects that came, went or moved.",
-           server->event_feed.seq);
+           server->seq);
     family(writer, "gpubufd_events_dropped_total", "counter",
            "Events that were not sent since a reader was too slow.");
     gb_write_format(writer,
                     "gpubufd_events_dropped_total{outlet=\"http\"} %" PRIu64
                     "\ngpubufd_events_dropped_total{outlet=\"nng\"} %" PRIu64 "\n",
-                    http.dropped, publisher.dropped);
+                    http->dropped, publisher->dropped);
     single(writer, "gpubufd_event_subscribers", "gauge", "Subscribers to events by NNG.",
-           publisher.subscribers);
+           publisher->subscribers);
     single(writer, "gpubufd_events_published_total", "counter",
-           "Messages sent, counted for each subscriber.", publisher.sent);
+           "Messages sent, counted for each subscriber.", publisher->sent);
     single(writer, "gpubufd_http_connections", "gauge", "Connections to the HTTP server.",
-           http.connections);
+           http->connections);
     single(writer, "gpubufd_http_live_connections", "gauge", "Of them, those that get events.",
-           http.live);
+           http->live);
     single(writer, "gpubufd_http_connections_accepted_total", "counter",
-           "Connections to the HTTP server that began.", http.connections_total);
+           "Connections to the HTTP server that began.", http->connections_total);
     single(writer, "gpubufd_http_connections_refused_total", "counter",
-           "Connections that were refused since there were too many.", http.refused_total);
+           "Connections that were refused since there were too many.", http->refused_total);
     family(writer, "gpubufd_http_responses_total", "counter",
            "Replies of the HTTP server, by the class of their status.");
     for (unsigned i = 0; i < 4; i++)
         gb_write_format(writer, "gpubufd_http_responses_total{code=\"%s\"} %" PRIu64 "\n",
-                        classes[i], http.requests[i]);
+                        classes[i], http->requests[i]);
 }
 
-void gb_prometheus_write(struct gb_server *server, struct gb_writer *writer)
+void gb_prometheus_write(struct gb_server *server, const struct gb_observe_counts *counts,
+                         struct gb_writer *writer)
 {
     write_totals(server, writer);
     write_devices(server, writer);
     write_tiers(server, writer);
     write_results(server, writer);
     write_times(server, writer);
-    write_observers(server, writer);
+    write_observers(server, counts, writer);
 }

@@ -5,10 +5,12 @@
 #ifndef GB_PROMETHEUS_H
 #define GB_PROMETHEUS_H
 
+struct gb_observe_counts;
 struct gb_server;
 struct gb_writer;
 
 /* All of it: one text, without anything that grows with objects or sessions. */
-void gb_prometheus_write(struct gb_server *server, struct gb_writer *writer);
+void gb_prometheus_write(struct gb_server *server, const struct gb_observe_counts *counts,
+                         struct gb_writer *writer);
 
 #endif

@@ -10,6 +10,7 @@
 #ifndef GB_PUBLISHER_H
 #define GB_PUBLISHER_H
 
+#include "daemon/observe/counts.h"
 #include "daemon/observe/feed.h"
 #include "proto/errors.h"
 
@@ -28,10 +29,6 @@ void gb_publisher_end(struct gb_publisher *publisher);
 
 struct gb_outlet *gb_publisher_outlet(struct gb_publisher *publisher);
 
-struct gb_publisher_counts {
-    uint64_t subscribers;   /* now */
-    uint64_t sent, dropped; /* messages, counted for each subscriber */
-};
 /* Any thread. */
 void gb_publisher_counts(struct gb_publisher *publisher, struct gb_publisher_counts *counts);
 

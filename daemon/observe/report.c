@@ -5,7 +5,6 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
-#include "daemon/observe/events.h"
 #include "daemon/observe/prometheus.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/session.h"
@@ -35,10 +34,32 @@ static bool slice_is_full(struct slice *slice, const struct gb_writer *writer)
 
 /* ---- parts ---- */
 
+bool gb_object_is_public(const struct gb_object *object)
+{
+    return object->mode & 4;
+}
+
+void gb_placements_write(struct gb_writer *writer, const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    gb_write_char(writer, '[');
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        gb_write_text(writer, i > 0 ? ",[" : "[");
+        gb_write_uint(writer, storage->placements[i].segment->id);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].offset);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].bytes);
+        gb_write_char(writer, ']');
+    }
+    gb_write_char(writer, ']');
+}
+
 static void write_heading(struct gb_server *server, struct gb_writer *writer)
 {
     GB_WRITE_LITERAL(writer, "{\"seq\":");
-    gb_write_uint(writer, server->event_feed.seq);
+    gb_write_uint(writer, server->seq);
     gb_write_format(writer, ",\"now_ms\":%" PRIi64 ",\"instance\":\"%s\",\"version\":\"%s\"",
                     gb_wall_ms(), server->instance, GPUBUF_VERSION);
 }
@@ -297,17 +318,23 @@ static void step_objects(struct gb_server *server, struct gb_query *query)
 
 /* ---- */
 
-void gb_query_step(struct gb_server *server, struct gb_query *query)
+void gb_query_cancel(struct gb_query *query)
+{
+    gb_walk_end(&query->walk);
+    query->done = true;
+}
+
+void gb_query_step(struct gb_server *server, struct gb_query *query,
+                   const struct gb_observe_counts *counts)
 {
     if (query->cancelled) {
-        gb_walk_end(&query->walk);
-        query->done = true;
+        gb_query_cancel(query);
         return;
     }
     gb_sessions_give_back(server, UINT64_MAX); /* who has ended holds nothing */
     switch (query->kind) {
     case GB_QUERY_METRICS:
-        gb_prometheus_write(server, &query->writer);
+        gb_prometheus_write(server, counts, &query->writer);
         query->done = true;
         break;
     case GB_QUERY_STATS:

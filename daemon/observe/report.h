@@ -11,6 +11,8 @@
 #include "proto/json.h"
 #include "proto/limits.h"
 
+struct gb_object;
+struct gb_observe_counts;
 struct gb_server;
 
 enum gb_query_kind { GB_QUERY_METRICS, GB_QUERY_STATS, GB_QUERY_SNAPSHOT, GB_QUERY_OBJECTS };
@@ -39,9 +41,17 @@ struct gb_query {
 };
 
 /* Appends the next slice to the query's writer, which was reset. Takes under a millisecond. */
-void gb_query_step(struct gb_server *server, struct gb_query *query);
+void gb_query_step(struct gb_server *server, struct gb_query *query,
+                   const struct gb_observe_counts *counts);
+/* Gives up what it holds of the server's. */
+void gb_query_cancel(struct gb_query *query);
 
 /* The figures of the moment as one object, as the live feed has them every second. */
 void gb_report_stats(struct gb_server *server, struct gb_writer *writer);
+
+/* Whether everybody may open the object, so that everybody may know of it. */
+bool gb_object_is_public(const struct gb_object *object);
+/* [[segment,offset,bytes],…]: where the object lies. */
+void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 
 #endif

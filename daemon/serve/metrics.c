@@ -22,10 +22,9 @@ const char *const gb_metrics_limit_names[GB_METRICS_LIMITS] = {
 #undef LIMIT_NAME
 };
 
-bool gb_metrics_init(struct gb_metrics *metrics, size_t methods, bool timed)
+bool gb_metrics_init(struct gb_metrics *metrics, size_t methods)
 {
     memset(metrics, 0, sizeof(*metrics));
-    metrics->timed = timed;
     metrics->methods = calloc(methods + 1, sizeof(*metrics->methods));
     return metrics->methods;
 }

@@ -36,7 +36,7 @@ struct gb_method_metrics {
 };
 
 struct gb_metrics {
-    bool timed;                        /* somebody may ask how long requests take */
+    bool timed;                        /* the observer asks how long requests take */
     uint64_t begun_ns;                 /* when the request at hand began to be served */
     struct gb_method_metrics *methods; /* one a method, and one for what is none */
     uint64_t hits, misses;             /* names that were asked for by `open`, there or not */
@@ -55,7 +55,7 @@ extern const struct gb_metrics_error {
 extern const char *const gb_metrics_limit_names[GB_METRICS_LIMITS];
 
 /* For so many methods. False if memory is out. */
-bool gb_metrics_init(struct gb_metrics *metrics, size_t methods, bool timed);
+bool gb_metrics_init(struct gb_metrics *metrics, size_t methods);
 void gb_metrics_end(struct gb_metrics *metrics);
 
 /* Requests are served from now on, until the one that is noted next. */

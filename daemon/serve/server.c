@@ -14,11 +14,12 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
-#include "daemon/observe/trace.h"
+#include "daemon/base/probes.h"
+#include "daemon/config.h"
 #include "daemon/serve/departure.h"
+#include "daemon/serve/observer.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
-#define TICK_MS 1000
 
 /* ---- time ---- */
 
@@ -116,13 +117,6 @@ static void serve_next(struct gb_link *list)
     gb_session_serve(session);
 }
 
-static void on_gathered(uv_timer_t *handle)
-{
-    struct gb_server *server = handle->data;
-
-    gb_events_flush(&server->event_feed);
-}
-
 /* All that are ready once, then of the busy ones as many as there is time for. */
 static void serve_sessions(struct gb_server *server)
 {
@@ -167,10 +161,8 @@ static void serve(struct gb_server *server)
         flush_dirty(server, GB_SESSION_SEND_BYTES);
     } while (gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
-    if (gb_events_turn(&server->event_feed, server->registry.now_ms) &&
-        !uv_is_active((uv_handle_t *)&server->gather))
-        uv_timer_start(&server->gather, on_gathered, GB_EVENTS_GATHER_MS, 0);
-    gb_trace_flush(server->trace);
+    if (server->observer)
+        server->observer->turn(server->observer);
 }
 
 static void on_check(uv_check_t *handle)
@@ -232,7 +224,10 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
     struct gb_server *server = arg;
 
     server->service->event(server, event, object);
-    gb_events_note(&server->event_feed, event, object);
+    server->seq++;
+    GB_PROBE3(event, gb_event_kind(event), &object->name[0], server->seq);
+    if (server->observer)
+        server->observer->event(server->observer, event, object);
 }
 
 struct gb_device *gb_server_device(const struct gb_server *server, const char *id)
@@ -272,12 +267,6 @@ static void on_drop(void *arg, struct gb_user *user, int fd)
 static void on_moved(void *arg, struct gb_storage *storage)
 {
     gb_waits_moved(arg, storage);
-}
-
-static void on_copied(void *arg, const struct gb_moved *moved)
-{
-    gb_trace_move(arg, moved->what, moved->device->id, gb_tier_name(moved->tier), moved->bytes,
-                  uv_hrtime() - moved->ns, moved->ns);
 }
 
 static int make_devices(struct gb_server *server, struct gb_error *error)
@@ -338,12 +327,12 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
 
     memset(server, 0, sizeof(*server));
     server->config = config;
+    server->limits = &config->limits;
     server->service = service;
     server->ends_fd = server->spare_fd = -1;
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
     server->retire_at = UINT64_MAX;
-    gb_events_init(&server->event_feed);
     gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
@@ -366,7 +355,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->store.drop_arg = server;
     server->counts = calloc(service->count, sizeof(*server->counts));
     if (!make_desk(&server->desk) || !server->counts ||
-        !gb_metrics_init(&server->metrics, service->count, config->http || config->trace))
+        !gb_metrics_init(&server->metrics, service->count))
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     r = make_devices(server, error);
     if (r < 0)
@@ -437,14 +426,6 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
     return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
 }
 
-static void on_tick(uv_timer_t *handle)
-{
-    struct gb_server *server = handle->data;
-
-    gb_events_tick(server);
-    gb_trace_flush(server->trace);
-}
-
 /* Those who knew our predecessor see by a leap in the numbers that they have missed something: no
    daemon has had as many events as there were microseconds. */
 static void go_on_counting(struct gb_server *server)
@@ -452,40 +433,7 @@ static void go_on_counting(struct gb_server *server)
     if (server->state.grace_until == 0)
         return;
     server->metrics.crashes_survived = 1;
-    server->event_feed.seq = (uint64_t)gb_wall_ms() * 1000;
-}
-
-/* What looks at us from outside, as far as it is asked for. */
-static int start_observers(struct gb_server *server, struct gb_error *error)
-{
-    int r = 0;
-
-    go_on_counting(server);
-
-    if (server->config->trace) {
-        r = gb_trace_new(server->config->trace, &server->trace, error);
-        server->spill.on_copied = on_copied;
-        server->spill.on_copied_arg = server->trace;
-    }
-    if (r == 0 && server->config->http) {
-        r = gb_http_new(server, &server->http, error);
-        if (r == 0)
-            gb_events_attach(&server->event_feed, gb_http_outlet(server->http));
-    }
-    if (r == 0 && server->config->event_count > 0) {
-        r = gb_publisher_new(server->config->events, server->config->event_count,
-                             &server->publisher, error);
-        if (r == 0)
-            gb_events_attach(&server->event_feed, gb_publisher_outlet(server->publisher));
-    }
-    if (r == 0 && (server->event_feed.outlet_count > 0 || server->trace)) {
-        uv_timer_init(server->loop, &server->gather);
-        server->gather.data = server;
-        uv_timer_init(server->loop, &server->tick);
-        server->tick.data = server;
-        uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS);
-    }
-    return r;
+    server->seq = (uint64_t)gb_wall_ms() * 1000;
 }
 
 /* Whether a file of the disk tier holds a copy that was restored. */
@@ -535,18 +483,20 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     }
     GB_FAILPOINT(CLEAN_DONE);
     if (r == 0)
-        r = start_observers(server, error);
-    if (r < 0)
-        return r;
+        go_on_counting(server);
+    return r;
+}
+
+/* ---- running and ending ---- */
+
+static void say_listening(const struct gb_server *server)
+{
     gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
            GB_LOG_TEXT("instance", server->instance), GB_LOG_NUMBER("pid", getpid()));
     for (unsigned i = 0; i < server->device_count; i++)
         gb_log(GB_LOG_INFO, "device", GB_LOG_TEXT("id", server->devices[i]->id),
                GB_LOG_NUMBER("capacity", server->devices[i]->capacity));
-    return 0;
 }
-
-/* ---- running and ending ---- */
 
 static void say_shutdown(struct gb_server *server, bool resume)
 {
@@ -583,6 +533,7 @@ bool gb_server_run(struct gb_server *server)
 {
     bool resume;
 
+    say_listening(server);
     if (server->notify)
         gb_heartbeat_begin(&server->heartbeat, server, server->notify);
     uv_run(server->loop, UV_RUN_DEFAULT);
@@ -629,17 +580,11 @@ static void end_store(struct gb_server *server)
 
 void gb_server_end(struct gb_server *server)
 {
-    gb_http_stop(server->http);
-    gb_events_flush(&server->event_feed); /* the last words of sessions that ended */
     end_store(server);
     if (server->loop) {
         uv_walk(server->loop, close_handle, NULL);
         uv_run(server->loop, UV_RUN_DEFAULT);
     }
-    gb_http_free(server->http);
-    gb_publisher_end(server->publisher);
-    gb_trace_end(server->trace);
-    gb_events_end(&server->event_feed);
     gb_listener_close(&server->listener);
     gb_deadlines_end(&server->timers);
     if (server->ends_fd >= 0)

@@ -16,11 +16,7 @@
 
 #include "daemon/base/listener.h"
 #include "daemon/base/timer.h"
-#include "daemon/config.h"
 #include "daemon/objects/registry.h"
-#include "daemon/observe/events.h"
-#include "daemon/observe/http.h"
-#include "daemon/observe/publisher.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/heartbeat.h"
 #include "daemon/serve/metrics.h"
@@ -31,8 +27,9 @@
 
 #define GB_SCRATCH_BYTES 65536
 
+struct gb_config;
+struct gb_observer;
 struct gb_session;
-struct gb_method;
 
 /* Scratch of the message at hand. */
 struct gb_desk {
@@ -47,6 +44,7 @@ struct gb_method_count {
 
 struct gb_server {
     const struct gb_config *config;
+    const struct gb_limits *limits; /* of the configuration */
     const struct gb_service *service;
     uv_loop_t *loop;
     char instance[33];        /* random, lowercase hex: this run of the daemon */
@@ -92,12 +90,8 @@ struct gb_server {
     uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 
     uint64_t started_ms;
-    struct gb_events event_feed;
-    struct gb_http *http;           /* NULL: not served */
-    struct gb_publisher *publisher; /* NULL: nothing is published */
-    struct gb_trace *trace;         /* NULL: nobody asks */
-    uv_timer_t gather;              /* of events, until they are handed over */
-    uv_timer_t tick;                /* of figures for those who listen */
+    struct gb_observer *observer; /* the caller's; NULL: nobody looks on */
+    uint64_t seq;                 /* the number of the last event */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */
     struct gb_metrics metrics;

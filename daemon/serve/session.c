@@ -8,8 +8,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
-#include "daemon/observe/trace.h"
 #include "daemon/serve/departure.h"
+#include "daemon/serve/observer.h"
 
 static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
 
@@ -80,7 +80,7 @@ static void half_line_over(struct gb_timer *timer)
    which little is kept, or no more than before, does not pay for others. */
 static const char *charge(struct gb_session *session)
 {
-    const struct gb_limits *limits = &session->server->config->limits;
+    const struct gb_limits *limits = session->server->limits;
     struct gb_user *user = session->user;
     const struct gb_frame *in = &session->conn.in;
     uint64_t bytes = in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
@@ -138,7 +138,7 @@ static int turn_away(struct gb_session *session, const struct gb_error *error)
 static int admit(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    const struct gb_limits *limits = &server->config->limits;
+    const struct gb_limits *limits = server->limits;
     struct gb_error error;
     uid_t uid;
 
@@ -237,7 +237,8 @@ int gb_session_new(struct gb_server *server, int fd)
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
-    gb_trace_session(server->trace, session->id, session->pid, NULL);
+    if (server->observer)
+        server->observer->session(server->observer, session);
     return 0;
 }
 
@@ -294,7 +295,7 @@ static void note_queued(struct gb_session *session, int r)
 
     if (r < 0) {
         doom(session, "out of memory");
-    } else if (gb_conn_output_bytes(&session->conn) > server->config->limits.output_bytes) {
+    } else if (gb_conn_output_bytes(&session->conn) > server->limits->output_bytes) {
         gb_metrics_limit(&server->metrics, "output_bytes");
         doom(session, "it does not read what it is sent");
     } else if (charge(session)) {
@@ -409,13 +410,13 @@ static void watch_half_line(struct gb_session *session)
         gb_timer_cancel(&server->timers, &session->half_line);
     else if (!session->half_line.deadline.place &&
              !gb_timer_set(&server->timers, &session->half_line,
-                           gb_now_ms() + server->config->limits.half_line_ms))
+                           gb_now_ms() + server->limits->half_line_ms))
         gb_session_end(session, "out of memory");
 }
 
 static bool is_behind_with_closing(const struct gb_session *session)
 {
-    return gb_closer_is_behind(session->user, session->server->config->limits.held_fds);
+    return gb_closer_is_behind(session->user, session->server->limits->held_fds);
 }
 
 /* Receives a piece, and more only if that was quick: of many small messages each takes time, and while

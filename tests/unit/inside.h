@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/config.h"
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
 #include "daemon/objects/lease.h"
