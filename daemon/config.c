@@ -10,6 +10,7 @@
 
 #include "daemon/base/address.h"
 #include "daemon/base/size.h"
+#include "daemon/memory/device_kinds.h"
 #include "daemon/memory/quota.h"
 
 /* Of a tier: a segment. */

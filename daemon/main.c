@@ -9,7 +9,8 @@
 #include "daemon/config.h"
 #include "daemon/methods/methods.h"
 #include "daemon/observe/observe.h"
-#include "daemon/serve/server.h"
+#include "daemon/serve/closer.h"
+#include "daemon/serve/loop.h"
 #include "daemon/supervise.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };

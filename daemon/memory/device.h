@@ -136,13 +136,6 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
 /* The kinds: device_host.c, device_cuda.c. */
 extern const struct gb_device_ops gb_device_host, gb_device_cuda;
 
-/* How long the id at the beginning of a spec is: up to its size, or all of it. */
-size_t gb_device_id_length(const char *text);
-/* Whether any kind has devices of that id. */
-bool gb_device_is_known(const char *id);
-/* Appends the devices that a spec means: as the kind's `open`. */
-int gb_device_open(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
-                   struct gb_error *error);
 /* For a kind's `open`: the budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID with
    the spec and what is wrong: more than there is, or less than a segment. */
 int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
@@ -151,6 +144,9 @@ int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, u
 uint64_t gb_device_host_memory(void);
 /* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
 bool gb_device_cuda_lost(const char *cuda_error);
+
+/* The device of a request's `device` ("host", "GPU-…"; NULL: the first one); NULL if there is none. */
+struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned count, const char *id);
 
 void gb_device_free(struct gb_device *device); /* NULL is fine */
 

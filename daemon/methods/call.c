@@ -111,7 +111,7 @@ int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_ev
 
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device)
 {
-    *device = gb_server_device(call->server, text->text);
+    *device = gb_device_find(call->server->devices, call->server->device_count, text->text);
     if (*device)
         return 0;
     return gb_fail_at(&call->error, GB_PARAM("device"),

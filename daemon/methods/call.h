@@ -8,6 +8,7 @@
 
 #include "daemon/objects/lease.h"
 #include "daemon/serve/session.h"
+#include "daemon/serve/wait.h"
 
 /* A request at work. */
 struct gb_call {

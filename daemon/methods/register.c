@@ -55,7 +55,8 @@ static int read_handles(struct gb_call *call, struct gb_json array, struct gb_de
             r = handle_fd(call, handle, &path, &seen, &adoptions[*count].fd);
         if (r < 0)
             return r;
-        if (gb_server_device(call->server, handle->device) != device)
+        if (gb_device_find(call->server->devices, call->server->device_count, handle->device) !=
+            device)
             return gb_fail_at(&call->error, &path, "device: \"%.64s\" is not the object's, %s",
                               handle->device, device->id);
         if (handle->kind != adoptions[0].handle.kind)

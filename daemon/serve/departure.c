@@ -6,6 +6,8 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/walk.h"
+#include "daemon/serve/closer.h"
+#include "daemon/serve/wait.h"
 
 /* ---- the end ---- */
 

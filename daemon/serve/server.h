@@ -1,32 +1,25 @@
 /*
- * The daemon as a whole: the loop, the socket it listens on, the sessions, and what they share. All
- * of it belongs to the loop's thread.
- *
- * One turn of the loop: libuv polls; the callbacks only note which sessions have something to read
- * or room to write; then, before the loop polls again, serve() receives from each once and answers.
- * Who sends more than can be served in a slice of time goes on in later turns, behind those who do not.
- * Between receiving from a session and serving what was received it looks whether another session
- * has ended, and ends that one first: a request is never served while a lease is held by somebody
- * who was gone when it was sent (docs/PROTOCOL.md, rule 1).
+ * What serving shares: the loop, the socket that the daemon listens on, the sessions, the store and
+ * the registry. loop.c makes it, runs it and ends it. All of it belongs to the loop's thread.
  */
 #ifndef GB_SERVER_H
 #define GB_SERVER_H
 
 #include <uv.h>
 
+#include "daemon/base/hash.h"
 #include "daemon/base/listener.h"
 #include "daemon/base/timer.h"
 #include "daemon/objects/registry.h"
-#include "daemon/serve/closer.h"
-#include "daemon/serve/heartbeat.h"
 #include "daemon/serve/metrics.h"
 #include "daemon/serve/service.h"
-#include "daemon/serve/wait.h"
 #include "daemon/spill/spill.h"
+#include "daemon/survive/heartbeat.h"
 #include "daemon/survive/state.h"
 
 #define GB_SCRATCH_BYTES 65536
 
+struct gb_closer;
 struct gb_config;
 struct gb_observer;
 struct gb_session;
@@ -36,6 +29,13 @@ struct gb_desk {
     struct gb_pool pool;
     struct gb_writer writer, list_writer;
     char *scratch, *end_scratch; /* received bytes; of a session whose peer has hung up */
+};
+
+/* What wait.c keeps for all requests that wait. */
+struct gb_waits {
+    struct gb_hash_table names; /* of struct gb_awaited */
+    struct gb_link woken;       /* waits to be tried at the end of the turn */
+    uint64_t made;              /* so far */
 };
 
 struct gb_method_count {
@@ -96,21 +96,5 @@ struct gb_server {
     struct gb_method_count *counts; /* one a method */
     struct gb_metrics metrics;
 };
-
-/* Makes the devices. The server keeps `config` and `service`. Whoever has a service manager or a closer sets
-   `notify` and `closer` after this. */
-int gb_server_init(struct gb_server *server, const struct gb_config *config,
-                   const struct gb_service *service, struct gb_error *error);
-/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
-int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
-/* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends
-   every session and removes the socket. True: to be started again. */
-bool gb_server_run(struct gb_server *server);
-/* Frees everything; fine after any of the above failed. */
-void gb_server_end(struct gb_server *server);
-
-/* The device of a request's `device` ("host", "GPU-…"; NULL: the default); NULL if there is none.
- */
-struct gb_device *gb_server_device(const struct gb_server *server, const char *id);
 
 #endif

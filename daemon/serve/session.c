@@ -8,6 +8,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/observer.h"
 

@@ -16,8 +16,6 @@
 #ifndef GB_WAIT_H
 #define GB_WAIT_H
 
-#include "daemon/base/hash.h"
-#include "daemon/base/list.h"
 #include "daemon/memory/device.h"
 #include "daemon/memory/store.h"
 #include "proto/json.h"
@@ -26,13 +24,8 @@ struct gb_server;
 struct gb_session;
 struct gb_object;
 
-struct gb_waits {
-    struct gb_hash_table names; /* of struct gb_awaited */
-    struct gb_link woken;       /* waits to be tried at the end of the turn */
-    uint64_t made;              /* so far */
-};
-
 struct gb_wait;
+struct gb_waits; /* server.h */
 
 /* Puts a request aside. `names` (`count` may be 0) are those whose appearance wakes it; copied. The
    descriptors are taken over. `since_ms` is when it was first tried. 0 or GPUBUF_E_NO_MEMORY. */

@@ -23,6 +23,7 @@
 #include "daemon/methods/methods.h"
 #include "daemon/objects/lease.h"
 #include "daemon/serve/departure.h"
+#include "daemon/serve/loop.h"
 #include "descriptors.h"
 
 struct inside {

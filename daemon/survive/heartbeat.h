@@ -10,22 +10,25 @@
 
 #include <uv.h>
 
+#include "daemon/memory/device.h"
 #include "daemon/survive/notify.h"
 
-struct gb_server;
-
 struct gb_heartbeat {
-    struct gb_server *server;
+    /* What it tells of; set by the caller before it begins. */
+    struct gb_device *const *devices;
+    unsigned device_count;
+    const uint64_t *session_count;
+
     struct gb_notify *notify;
     uv_timer_t timer;
     bool hanging;     /* told once each time */
     char status[160]; /* what was told last */
 };
 
-/* Says that the server is ready, and beats from then on. Without a manager this does nothing. */
-void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server,
-                        struct gb_notify *notify);
-/* Says that the server stops; that may take its time. The timer goes with the loop. */
+/* Says that the daemon is ready, listening on that socket, and beats from then on. */
+void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
+                        const char *socket);
+/* Says that the daemon stops; that may take its time. The timer goes with the loop. */
 void gb_heartbeat_stop(struct gb_heartbeat *heartbeat);
 
 #endif

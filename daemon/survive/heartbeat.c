@@ -1,4 +1,4 @@
-#include "daemon/serve/heartbeat.h"
+#include "daemon/survive/heartbeat.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
-#include "daemon/serve/server.h"
+#include "daemon/memory/mover.h"
 
 #define READY_WAIT_MS 5000
 
@@ -27,30 +27,27 @@ static uint64_t stuck_ms(const struct gb_device *device)
 /* The first device whose driver has not come back for too long; NULL: none. */
 static struct gb_device *hanging_device(const struct gb_heartbeat *heartbeat, uint64_t *busy_ms)
 {
-    const struct gb_server *server = heartbeat->server;
-
-    for (unsigned i = 0; i < server->device_count; i++) {
-        *busy_ms = stuck_ms(server->devices[i]);
+    for (unsigned i = 0; i < heartbeat->device_count; i++) {
+        *busy_ms = stuck_ms(heartbeat->devices[i]);
         if (*busy_ms > heartbeat->notify->watchdog_ms)
-            return server->devices[i];
+            return heartbeat->devices[i];
     }
     return NULL;
 }
 
 static void tell_status(struct gb_heartbeat *heartbeat)
 {
-    const struct gb_server *server = heartbeat->server;
     uint64_t objects = 0, used = 0, capacity = 0;
     char status[sizeof(heartbeat->status)];
 
-    for (unsigned i = 0; i < server->device_count; i++) {
-        capacity += server->devices[i]->capacity;
-        used += server->devices[i]->used;
-        objects += server->devices[i]->objects;
+    for (unsigned i = 0; i < heartbeat->device_count; i++) {
+        capacity += heartbeat->devices[i]->capacity;
+        used += heartbeat->devices[i]->used;
+        objects += heartbeat->devices[i]->objects;
     }
     snprintf(status, sizeof(status),
              "%" PRIu64 " objects, %" PRIu64 " sessions, %" PRIu64 " of %" PRIu64 " MiB used",
-             objects, server->session_count, used >> 20, capacity >> 20);
+             objects, *heartbeat->session_count, used >> 20, capacity >> 20);
     if (strcmp(status, heartbeat->status) == 0)
         return;
     if (gb_notify_status(heartbeat->notify, "%s", status) == 0)
@@ -88,18 +85,17 @@ static int tell_ready(struct gb_notify *notify)
     return r;
 }
 
-void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_server *server,
-                        struct gb_notify *notify)
+void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
+                        const char *socket)
 {
     uint64_t interval = notify->watchdog_ms / 3; /* one may be lost */
 
     gb_notify_drop(notify); /* what it handed over and nobody knows */
     GB_FAILPOINT(DROP_DONE);
-    heartbeat->server = server;
     heartbeat->notify = notify;
-    uv_timer_init(server->loop, &heartbeat->timer);
+    uv_timer_init(loop, &heartbeat->timer);
     heartbeat->timer.data = heartbeat;
-    (void)gb_notify_status(notify, "listening on %s", server->listener.path);
+    (void)gb_notify_status(notify, "listening on %s", socket);
     if (tell_ready(notify) != 0)
         gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
     GB_FAILPOINT(READY_DONE);

@@ -1,4 +1,4 @@
-#include "daemon/serve/server.h"
+#include "daemon/serve/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,11 @@
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
 #include "daemon/config.h"
+#include "daemon/memory/device_kinds.h"
+#include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/observer.h"
+#include "daemon/serve/wait.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 
@@ -230,17 +233,6 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
         server->observer->event(server->observer, event, object);
 }
 
-struct gb_device *gb_server_device(const struct gb_server *server, const char *id)
-{
-    if (!id)
-        return server->devices[0];
-    for (unsigned i = 0; i < server->device_count; i++)
-        if (*id &&
-            (strcmp(server->devices[i]->id, id) == 0 || strcmp(server->devices[i]->alias, id) == 0))
-            return server->devices[i];
-    return NULL;
-}
-
 /* Asks a session to give back a segment that is to go. */
 static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
 {
@@ -332,6 +324,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->ends_fd = server->spare_fd = -1;
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
+    server->heartbeat.devices = server->devices;
+    server->heartbeat.session_count = &server->session_count;
     server->retire_at = UINT64_MAX;
     gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
@@ -360,6 +354,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     r = make_devices(server, error);
     if (r < 0)
         return r;
+    server->heartbeat.device_count = server->device_count;
     r = gb_spill_init(&server->spill, &server->registry, &config->spill, server->devices,
                       server->device_count, error);
     if (r < 0)
@@ -535,7 +530,7 @@ bool gb_server_run(struct gb_server *server)
 
     say_listening(server);
     if (server->notify)
-        gb_heartbeat_begin(&server->heartbeat, server, server->notify);
+        gb_heartbeat_begin(&server->heartbeat, server->notify, server->loop, server->listener.path);
     uv_run(server->loop, UV_RUN_DEFAULT);
     if (server->notify)
         gb_heartbeat_stop(&server->heartbeat);
