@@ -21,8 +21,8 @@ static int refuse(const struct gb_error *error)
     return EXIT_NOT_STARTED;
 }
 
-/* Messages of up to a mebibyte come and go: what they took is not given back to the system each time, and
-   taken again page by page. */
+/* Messages of up to a mebibyte come and go: what they took is not given back to the system each
+   time, and taken again page by page. */
 static void keep_memory(void)
 {
     mallopt(M_MMAP_THRESHOLD, 4 << 20);

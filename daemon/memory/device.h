@@ -48,14 +48,14 @@ struct gb_device_ops {
 
     const char *kind; /* "host", "cuda" */
     bool numbered;    /* a spec may say which by a second word: "cuda:0" */
-    /* Its memory is the machine's own: no copy in host memory would spare any, there are no events to
-       wait for, and it has no uuid. */
+    /* Its memory is the machine's own: no copy in host memory would spare any, there are no events
+       to wait for, and it has no uuid. */
     bool is_host;
     /* Whether the id of a spec means devices of this kind. */
     bool (*is_meant)(const char *id);
-    /* Appends the devices that a spec means to `devices`, which holds *count of at most GB_DEVICES. A
-       failure is a sentence for the person who started us; devices appended before it are the caller's
-       to free. */
+    /* Appends the devices that a spec means to `devices`, which holds *count of at most GB_DEVICES.
+       A failure is a sentence for the person who started us; devices appended before it are the
+       caller's to free. */
     int (*open)(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
                 struct gb_error *error);
 
@@ -70,8 +70,9 @@ struct gb_device_ops {
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
-    /* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is taken
-       over on success. `kind` is that of the handles it had. GPUBUF_E_INVALID; GPUBUF_E_DEVICE. */
+    /* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is
+       taken over on success. `kind` is that of the handles it had. GPUBUF_E_INVALID;
+       GPUBUF_E_DEVICE. */
     int (*restore)(const struct gb_device *device, enum gb_handle_kind kind, int fd, uint64_t bytes,
                    struct gb_memory *memory, struct gb_error *error);
 
@@ -136,8 +137,8 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
 /* The kinds: device_host.c, device_cuda.c. */
 extern const struct gb_device_ops gb_device_host, gb_device_cuda;
 
-/* For a kind's `open`: the budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID with
-   the spec and what is wrong: more than there is, or less than a segment. */
+/* For a kind's `open`: the budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID
+   with the spec and what is wrong: more than there is, or less than a segment. */
 int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
                             struct gb_error *error);
 /* What the machine has. */
@@ -145,7 +146,7 @@ uint64_t gb_device_host_memory(void);
 /* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
 bool gb_device_cuda_lost(const char *cuda_error);
 
-/* The device of a request's `device` ("host", "GPU-…"; NULL: the first one); NULL if there is none. */
+/* The device of a request's `device` ("host", "GPU-…"; NULL: the first); NULL if there is none. */
 struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned count, const char *id);
 
 void gb_device_free(struct gb_device *device); /* NULL is fine */

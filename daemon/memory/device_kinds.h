@@ -1,6 +1,6 @@
 /*
- * Which kinds of devices there are: the one place that knows them all. A device itself and what a kind
- * has to do are in device.h.
+ * Which kinds of devices there are: the one place that knows them all. A device itself and what a
+ * kind has to do are in device.h.
  */
 #ifndef GB_DEVICE_KINDS_H
 #define GB_DEVICE_KINDS_H

@@ -1,7 +1,8 @@
 /*
- * Events for those who are no session: operators' tools, the page. Every event has a number, which the
- * server gives whether anybody listens or not. What is to be told is rendered on the loop's thread, gathered in a batch,
- * and handed to the outlets every few milliseconds; whatever becomes of it there costs the loop nothing.
+ * Events for those who are no session: operators' tools, the page. Every event has a number, which
+ * the server gives whether anybody listens or not. What is to be told is rendered on the loop's
+ * thread, gathered in a batch, and handed to the outlets every few milliseconds; whatever becomes
+ * of it there costs the loop nothing.
  */
 #ifndef GB_EVENTS_H
 #define GB_EVENTS_H
@@ -33,8 +34,9 @@ void gb_events_note(struct gb_events *events, uint64_t seq, enum gb_event event,
 void gb_events_tick(struct gb_events *events, struct gb_server *server);
 /* Hands over what has been noted. */
 void gb_events_flush(struct gb_events *events);
-/* The end of a turn: hands over what has been noted if that is due. If it is not, true: the caller is to
-   call gb_events_flush in GB_EVENTS_GATHER_MS. Waking another thread costs more than a dozen events. */
+/* The end of a turn: hands over what has been noted if that is due. If it is not, true: the caller
+   is to call gb_events_flush in GB_EVENTS_GATHER_MS. Waking another thread costs more than a dozen
+   events. */
 bool gb_events_turn(struct gb_events *events, uint64_t now_ms);
 #define GB_EVENTS_GATHER_MS 2
 

@@ -1,7 +1,7 @@
 /*
- * All that looks on from outside, as far as the configuration asks for it: the feed of events and its
- * outlets (HTTP, NNG's subscribers), the trace, and their timers. The server tells it what happens
- * through serve/observer.h; only main.c names it. The loop's thread.
+ * All that looks on from outside, as far as the configuration asks for it: the feed of events and
+ * its outlets (HTTP, NNG's subscribers), the trace, and their timers. The server tells it what
+ * happens through serve/observer.h; only main.c names it. The loop's thread.
  */
 #ifndef GB_OBSERVE_H
 #define GB_OBSERVE_H
@@ -28,8 +28,8 @@ struct gb_observe {
     uv_timer_t tick;                /* of figures for those who listen */
 };
 
-/* When the server listens and before it runs. A failure is a sentence for the person who started us;
-   to be stopped and ended then too. */
+/* When the server listens and before it runs. A failure is a sentence for the person who started
+   us; to be stopped and ended then too. */
 int gb_observe_begin(struct gb_observe *observe, struct gb_server *server, struct gb_error *error);
 /* Before the server ends: nobody looks into it from now on. */
 void gb_observe_stop(struct gb_observe *observe);

@@ -1,8 +1,8 @@
 /*
  * What the daemon says of itself to those who look at it from outside: the JSON of the HTTP API, in
  * slices, so that an answer about a million objects never holds up a request. A *query* is made by
- * another thread, goes to the loop's thread for each slice, and comes back with the slice; in between
- * it belongs to whoever has it, and nobody else looks at it.
+ * another thread, goes to the loop's thread for each slice, and comes back with the slice; in
+ * between it belongs to whoever has it, and nobody else looks at it.
  */
 #ifndef GB_REPORT_H
 #define GB_REPORT_H

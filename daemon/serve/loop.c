@@ -77,7 +77,7 @@ static void on_prepare(uv_prepare_t *handle)
     server->timer_at = at;
 }
 
-/* Segments that nobody has used for long go back; without a look at the clock where none is empty. */
+/* Segments that nobody has used for long go back. Where none is empty the clock is not asked. */
 static void retire_idle(struct gb_server *server)
 {
     server->retire_at = gb_list_empty(&server->store.empties)

@@ -1,5 +1,6 @@
 /*
- * The daemon from its beginning to its end, and what it does in a turn of its loop. The loop's thread.
+ * The daemon from its beginning to its end, and what it does in a turn of its loop. The loop's
+ * thread.
  *
  * One turn: libuv polls; the callbacks only note which sessions have something to read or room to
  * write; then, before the loop polls again, serve() receives from each once and answers. A session
@@ -19,7 +20,8 @@
    after this, where there are any. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    const struct gb_service *service, struct gb_error *error);
-/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a sentence for the person who started us. */
+/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a
+   sentence for the person who started us. */
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
 /* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends
    every session and removes the socket. True: to be started again. */

@@ -1,7 +1,7 @@
 /*
- * Whoever looks on, as the server is told of it: so serving and the methods know neither HTTP nor
- * traces by name. The server has one observer at most (server->observer; NULL: nobody looks on), set
- * before the loop runs. The loop's thread calls; none of these may block.
+ * The observer of a server: it looks on and is told what happens, so that serving and the methods
+ * know neither HTTP nor traces by name. A server has one at most (server->observer; NULL: nobody
+ * looks on), set before the loop runs. The loop's thread calls; none of these may block.
  */
 #ifndef GB_OBSERVER_H
 #define GB_OBSERVER_H

@@ -144,7 +144,7 @@ def test_circles():
         if named.is_relative_to(ROOT / PART) and stem_of(path) != stem_of(named):
             arrows.add((stem_of(path), stem_of(named)))
     large = [group for group in circles(arrows) if len(group) > MOST_IN_A_CIRCLE]
-    assert not large, f"more than {MOST_IN_A_CIRCLE} files know each other: {large}. Have one of them handed what it needs"
+    assert not large, f"more than {MOST_IN_A_CIRCLE} files know each other: {large}. Hand one of them what it needs"
 
 
 def test_circles_are_found():
