@@ -122,7 +122,7 @@ def test_readable_after_a_kill(directory):
     from test_http import flood
 
     for round_ in range(12):
-        path = os.path.join(directory, "s")
+        path = os.path.join(directory, f"s{round_}")
         trace = os.path.join(directory, f"trace{round_}")
         process = subprocess.Popen([BUILD / "bin/gpubufd", "--socket", path, "--trace", trace,
                                     "--device", "host:64M"], stderr=subprocess.DEVNULL)
