@@ -284,5 +284,7 @@ unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, un
 uint64_t gb_store_largest_shared(const struct gb_device *device);
 uint64_t gb_device_retained(const struct gb_device *device);
 uint64_t gb_device_free_bytes(const struct gb_device *device);
+/* Whether so many bytes could have room if everything left the device that may leave it. */
+bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes);
 
 #endif

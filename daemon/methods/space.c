@@ -61,17 +61,6 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
 
 /* ---- making room ---- */
 
-/* Whether letting all leave that may could make room at all: if not, nothing leaves in vain. */
-static bool may_fit(const struct gb_device *device, uint64_t bytes)
-{
-    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
-    uint64_t unit = device->granularity;
-
-    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
-        bytes = (bytes + unit - 1) / unit * unit;
-    return stays <= device->capacity && bytes <= device->capacity - stays;
-}
-
 /* Bytes that will be free soon without more leaving. */
 static uint64_t coming(const struct gb_device *device)
 {
@@ -98,7 +87,7 @@ static bool make_room(struct gb_call *call, struct gb_device *device)
     uint64_t soon = coming(device);
     enum gb_room room;
 
-    if (soon >= call->shortfall || !may_fit(device, call->need))
+    if (soon >= call->shortfall || !gb_device_may_fit(device, call->need))
         return false;
     room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon, &demand,
                               &call->error);

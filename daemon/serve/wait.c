@@ -382,28 +382,39 @@ static void try_made(struct gb_device *device)
             try_wait(wait_of(link));
 }
 
-/* Goes on with a device's round, or begins one. */
+/* Whether it is of no use to try a request now: it needs more than there can be, or it would pass an
+   older one that would be the later for that (`waiting`; NULL: none). */
+static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wait,
+                        const struct gb_wait *waiting)
+{
+    if (wait->waits_for != FOR_SPACE)
+        return false;
+    if (waiting && !lets_pass(device, waiting, wait->need))
+        return true;
+    /* One whose room was on its way has to be told if that did not come. */
+    return !wait->comes && !device->lost && !gb_device_may_fit(device, wait->need);
+}
+
+/* Goes on with a device's round, or begins one: also when space has changed since, or a younger request
+   would take what an older one could have now. */
 static void run_device(struct gb_device *device, uint64_t until)
 {
     const struct gb_wait *waiting = NULL; /* the hardest to pass of those so far */
 
-    if (device->tried == 0)
-        device->space_changed = false;
+    if (device->space_changed)
+        device->tried = 0;
+    device->space_changed = false;
     try_made(device);
     GB_LIST_EACH(&device->waits, link) {
         struct gb_wait *wait = wait_of(link);
-        bool blocked =
-            wait->waits_for == FOR_SPACE && waiting && !lets_pass(device, waiting, wait->need);
 
-        if (blocked) {
+        if (is_hopeless(device, wait, waiting)) {
             claim(wait, GB_TIERS); /* it is not tried, so it must be in nobody's way */
-            continue;
-        }
-        if (wait->claim.serial > device->tried) {
+        } else if (wait->claim.serial > device->tried) {
             device->tried = wait->claim.serial;
             if (try_wait(wait))
                 wait = NULL;
-            if (uv_hrtime() >= until)
+            if (device->space_changed || uv_hrtime() >= until)
                 return;
         }
         if (wait && wait->device == device && wait->waits_for == FOR_SPACE)
