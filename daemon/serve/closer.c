@@ -99,6 +99,7 @@ int gb_closer_new(struct gb_closer **out, struct gb_error *error)
     } else {
         for (unsigned i = 0; i < GB_CLOSER_LOCKS; i++)
             closer->sweep->locks[i] = -1;
+        closer->sweep->listener = -1;
         if (!make_pipes(closer) || !start_processes(closer))
             r = gb_fail_errno(error, "cannot start the closer's processes");
     }
@@ -224,6 +225,12 @@ void gb_closer_unlocks(struct gb_closer *closer, int lock_fd)
     while (i < GB_CLOSER_LOCKS - 1 && closer->sweep->locks[i] >= 0)
         i++;
     closer->sweep->locks[i] = lock_fd;
+}
+
+void gb_closer_shuts(struct gb_closer *closer, int listener_fd)
+{
+    if (closer)
+        closer->sweep->listener = listener_fd;
 }
 
 int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop)

@@ -35,6 +35,9 @@ int gb_closer_new(struct gb_closer **closer, struct gb_error *error);
 int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop);
 /* A lock of the daemon's (-1: none) that is given up for it if it is killed. */
 void gb_closer_unlocks(struct gb_closer *closer, int lock_fd);
+/* A socket that only the daemon listens on: if the daemon is killed it is shut down at once, so that
+   nobody connects to a socket that is merely still open. */
+void gb_closer_shuts(struct gb_closer *closer, int listener_fd);
 
 /* Takes over a descriptor that somebody sent. `user`: who is charged until it is closed; NULL: nobody.
    `closer` NULL: closes at once, as for a test. Never blocks otherwise. */
@@ -62,6 +65,7 @@ struct gb_closing {
 /* What is the sweeper's to know, in memory that it shares with the daemon. */
 struct gb_sweep {
     _Atomic int locks[GB_CLOSER_LOCKS]; /* -1: none */
+    _Atomic int listener;               /* -1: none */
 };
 
 _Noreturn void gb_closer_run(pid_t daemon, int closings_fd, int closed_fd);

@@ -128,6 +128,8 @@ void gb_sweeper_run(pid_t daemon, const struct gb_sweep *sweep)
     do {
         sigwait(&death, &number);
     } while (getppid() == daemon);
+    if (sweep->listener >= 0)
+        shutdown(sweep->listener, SHUT_RDWR);
     sweep_all(HANG_UP);
     sweep_all(CLOSE);
     for (unsigned i = 0; i < GB_CLOSER_LOCKS; i++)

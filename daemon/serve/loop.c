@@ -461,6 +461,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (gb_closer_start(server->closer, loop) < 0)
         return gb_fail_errno(error, "cannot poll the closer");
     gb_closer_unlocks(server->closer, server->listener.lock_fd);
+    if (server->listener.lock_fd >= 0) /* else somebody else listens, too */
+        gb_closer_shuts(server->closer, server->listener.fd);
     if (server->spill.tiers[GB_TIER_DISK].dir)
         gb_closer_unlocks(server->closer, gb_spill_dir_lock(server->spill.tiers[GB_TIER_DISK].dir));
     r = start_handles(server, error);

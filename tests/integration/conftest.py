@@ -5,6 +5,7 @@ tests run against a plain build and against one with sanitizers. GPUBUF_TEST_DEV
 a GPU that is not there: device.py.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -86,11 +87,15 @@ class Daemon:
         self.baseline = self._baseline()
 
     def _wait_for_listening(self):
+        """Whoever was killed at this path may listen a moment longer than there is a process."""
         end = time.monotonic() + DEADLINE
         while True:
             try:
-                Peer(self.path).close()
-                return
+                with contextlib.closing(Peer(self.path)) as peer:
+                    listener, _, _ = peer.credentials()
+                if os.path.exists(f"/proc/{listener}"):
+                    return
+                raise ConnectionRefusedError("the listener is dead")
             except OSError:
                 if self.process.poll() is not None:
                     raise AssertionError(

@@ -118,6 +118,12 @@ class Peer:
         self.receive_fds = receive_fds
         self.longest = 0  # bytes of the longest line received
 
+    def credentials(self):
+        """The pid, uid and gid of the process that listens, as it was when it began to."""
+        return struct.unpack(
+            "iII", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+
     # ---- sending -------------------------------------------------------------------------
 
     def send_raw(self, data, fds=()):
