@@ -228,6 +228,10 @@ class Model:
             self.lose(oldest, "evicted")
         return True
 
+    def stays(self):
+        """Bytes that are on the device whatever leaves."""
+        return self.used() - sum(s.occupied for s in self.evictable())
+
     def find_room(self, key, size, occupied):
         """Room for so many bytes in a domain, or Refused."""
         if size > self.capacity:
@@ -239,7 +243,7 @@ class Model:
             return
         if occupied == 0:
             return
-        stays = self.used() - sum(s.occupied for s in self.evictable())
+        stays = self.stays()
         while True:
             if (key, occupied) in self.spares:
                 self.spares.remove((key, occupied))
@@ -380,6 +384,8 @@ class Model:
         wait = self.waiting
         if wait is None:
             return None
+        if self.predict and self.stays() + wait.version.storage.size > self.capacity:
+            return None  # it is not even tried: nothing, spares included, goes in vain
         try:
             self.place_new(wait.version, late=True)
         except Refused:
