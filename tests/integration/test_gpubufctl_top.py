@@ -3,6 +3,7 @@
 pyte, a terminal of somebody else's making, reads what is written to a pty.
 """
 
+import codecs
 import fcntl
 import os
 import pty
@@ -70,6 +71,7 @@ class Top:
             self.pid = int(file.read())
         self.child = child  # kept, so that the terminal can be asked after the end
         self.text = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def resize(self, columns, rows, tell=True):
         self.screen = pyte.Screen(columns, rows)
@@ -82,7 +84,7 @@ class Top:
         """What has been written, if anything comes in time."""
         if not select.select([self.parent], [], [], timeout)[0]:
             return
-        got = os.read(self.parent, 65536).decode(errors="replace")
+        got = self.decoder.decode(os.read(self.parent, 65536))  # which may end within a character
         self.text += got
         self.stream.feed(got)
 

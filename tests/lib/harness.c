@@ -182,11 +182,28 @@ int stop_daemon(void **state)
     return status == 0 ? 0 : -1;
 }
 
+/* A connection that was made last, so that it is the last of all to be hung up. */
+static int connect_last(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket_path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* The processes that close descriptors for the daemon share its sockets, and outlive it for a moment: it
+   is dead for its clients when they have hung up. */
 void kill_daemon(void)
 {
+    struct pollfd last = {.fd = connect_last(), .events = POLLRDHUP};
+
     kill(daemon_pid, SIGKILL);
     waitpid(daemon_pid, NULL, 0);
     daemon_pid = 0;
+    assert_int_equal(poll(&last, 1, 10000), 1);
+    close(last.fd);
 }
 
 struct gpubuf_client *connect_with(const struct gpubuf_connect_options *given)
