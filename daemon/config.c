@@ -191,9 +191,9 @@ static int set_watermarks(struct gb_config *config, const char *value, struct gb
 static bool is_fixed_limit(const char *name)
 {
     static const char *const fixed[] = {
-        "line_bytes", "depth",   "fds",          "pending_fds", "name_bytes",
-        "names",      "columns", "layout_depth", "ndim",        "metadata_pairs",
-        "alias_text", "wait_ms", "list",         "integer",
+        "line_bytes", "request_bytes", "depth",   "fds",          "pending_fds", "name_bytes",
+        "names",      "ids",           "columns", "layout_depth", "ndim",        "metadata_pairs",
+        "alias_text", "wait_ms",       "list",    "integer",
     };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)

@@ -243,7 +243,7 @@ GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            struct gpubuf_object **object);
 
 /*
- * Opens `count` objects at once (any number; more than 4096 take several requests). objects[i] is
+ * Opens `count` objects at once (any number; more than 256 take several requests). objects[i] is
  * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
  * NULL). With a wait_ms each request waits until all of its objects exist; `version` must be 0.
  * Returns how many were opened, or a negative code if the request as a whole failed and nothing is

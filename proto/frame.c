@@ -94,6 +94,28 @@ int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length)
     return 1;
 }
 
+char *gb_frame_keep_line(struct gb_frame *frame, const char *line, size_t length)
+{
+    size_t rest = frame->partial_length - frame->partial_start;
+    char *kept = line == frame->partial && length >= GB_LONG_BYTES / 4 ? frame->partial : NULL;
+    char *copy = malloc(kept ? rest + 1 : length + 1);
+
+    if (!copy)
+        return NULL;
+    if (!kept) {
+        memcpy(copy, line, length);
+        return copy;
+    }
+    memcpy(copy, frame->partial + frame->partial_start, rest);
+    frame->partial = copy;
+    frame->partial_length = rest;
+    frame->partial_capacity = rest + 1;
+    frame->partial_start = frame->partial_scanned = 0;
+    if (rest == 0)
+        drop_partial(frame);
+    return kept;
+}
+
 bool gb_frame_has_line(const struct gb_frame *frame)
 {
     size_t kept = frame->partial_length - frame->partial_start;

@@ -36,6 +36,11 @@ void gb_frame_begin(struct gb_frame *frame, char *bytes, size_t length);
  * the stream cannot be read on.
  */
 int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length);
+/*
+ * Makes the line that gb_frame_next returned last the caller's: malloc'ed, or NULL if memory is
+ * out. A long one is handed over rather than copied.
+ */
+char *gb_frame_keep_line(struct gb_frame *frame, const char *line, size_t length);
 /* Whether a whole line is left, or, as it cannot be read on, one that is too long. */
 bool gb_frame_has_line(const struct gb_frame *frame);
 /* Keeps what is left of the input, whole lines too, for later. 0 or GPUBUF_E_NO_MEMORY (then the

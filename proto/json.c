@@ -26,19 +26,17 @@ static inline bool is_type(struct gb_json value, enum gb_json_type type)
     return value.text && gb_json_type(value) == type;
 }
 
-static inline struct gb_json_walk walk_of(struct gb_json container, struct gb_pool *pool)
+static inline struct gb_json_walk walk_of(struct gb_json container)
 {
     const struct gb_json_token *token = container.token;
 
     if (!is_type(container, GB_JSON_OBJECT) && !is_type(container, GB_JSON_ARRAY))
-        return (struct gb_json_walk){NULL};
+        return (struct gb_json_walk){.line = NULL};
     return (struct gb_json_walk){
         .line = container.text - token->start,
         .next = token + 1,
         .end = token + token->span,
         .members = token->type == GB_JSON_OBJECT,
-        .pause_at = token->start + GB_POOL_PAUSE_BYTES,
-        .pool = pool,
     };
 }
 
@@ -51,10 +49,6 @@ static inline bool next_of(struct gb_json_walk *walk, struct gb_json *key, struc
 {
     if (walk->next == walk->end)
         return false;
-    if (walk->next->start > walk->pause_at) {
-        walk->pause_at = walk->next->start + GB_POOL_PAUSE_BYTES;
-        gb_pool_pause(walk->pool);
-    }
     *key = (struct gb_json){NULL, NULL};
     if (walk->members) {
         *key = at_token(walk);
@@ -65,9 +59,9 @@ static inline bool next_of(struct gb_json_walk *walk, struct gb_json *key, struc
     return true;
 }
 
-struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool)
+struct gb_json_walk gb_json_walk(struct gb_json container)
 {
-    return walk_of(container, pool);
+    return walk_of(container);
 }
 
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item)
@@ -77,9 +71,9 @@ bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json
     return next_of(walk, key ? key : &unused, item);
 }
 
-size_t gb_json_count(struct gb_json container, struct gb_pool *pool)
+size_t gb_json_count(struct gb_json container)
 {
-    struct gb_json_walk walk = walk_of(container, pool);
+    struct gb_json_walk walk = walk_of(container);
     struct gb_json key, item;
     size_t count = 0;
 
@@ -404,12 +398,12 @@ static inline size_t find_field(const struct reader *reader, size_t first, const
 }
 
 static int read_array(struct gb_json value, size_t max, const struct gb_path *path,
-                      struct gb_pool *pool, struct gb_json *out, struct gb_error *error)
+                      struct gb_json *out, struct gb_error *error)
 {
     if (!is_type(value, GB_JSON_ARRAY))
         return fail_type(error, path, "an array", value);
     /* Each takes a token at least. */
-    if (max > 0 && value.token->span > max && gb_json_count(value, pool) > max)
+    if (max > 0 && value.token->span > max && gb_json_count(value) > max)
         return gb_fail_at(error, path, "expected at most %zu elements", max);
     *out = value;
     return 0;
@@ -438,7 +432,7 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
     case GB_FIELD_STRING:
         return gb_json_string(value, (size_t)field->max, &here, reader->pool, out, reader->error);
     case GB_FIELD_ARRAY:
-        return read_array(value, (size_t)field->max, &here, reader->pool, out, reader->error);
+        return read_array(value, (size_t)field->max, &here, out, reader->error);
     case GB_FIELD_OBJECT:
         if (!is_type(value, GB_JSON_OBJECT))
             return fail_type(reader->error, &here, "an object", value);
@@ -508,7 +502,7 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
                  void *out, uint64_t *present, struct gb_error *error)
 {
     struct reader reader = {fields, count, unknown, path, pool, out, 0, error};
-    struct gb_json_walk walk = walk_of(object, pool);
+    struct gb_json_walk walk = walk_of(object);
     struct gb_json key, item;
     size_t likely = 0; /* members mostly come in the table's order */
     int r = 0;

@@ -56,8 +56,7 @@ struct gb_json {
 /*
  * Checks a whole line and writes its tape into the pool. On success *value is its value. Else
  * GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's
- * name"; or GPUBUF_E_NO_MEMORY. While it passes over a long text it lets others have their turn
- * (pool.h). The tape takes at most six bytes for each of the text.
+ * name"; or GPUBUF_E_NO_MEMORY. The tape takes at most six bytes for each of the text.
  */
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error);
@@ -78,21 +77,18 @@ const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number
 bool gb_json_is(struct gb_json value, const char *text);
 
 /* Walks the members of an object or the elements of an array:
-       struct gb_json_walk walk = gb_json_walk(value, pool);
+       struct gb_json_walk walk = gb_json_walk(value);
        while (gb_json_next(&walk, &key, &item)) …
-   `key` (may be NULL) is the member's name, a string; absent in arrays. In a long container it lets
-   others have their turn (pool.h; NULL: nobody waits). */
+   `key` (may be NULL) is the member's name, a string; absent in arrays. */
 struct gb_json_walk {
     const char *line; /* its first byte */
     const struct gb_json_token *next, *end;
     bool members;
-    uint32_t pause_at;
-    struct gb_pool *pool;
 };
-struct gb_json_walk gb_json_walk(struct gb_json container, struct gb_pool *pool);
+struct gb_json_walk gb_json_walk(struct gb_json container);
 bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json *item);
 /* Members or elements. */
-size_t gb_json_count(struct gb_json container, struct gb_pool *pool);
+size_t gb_json_count(struct gb_json container);
 
 /* ---- where we are, for messages ---- */
 

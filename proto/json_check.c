@@ -13,8 +13,6 @@
 struct checker {
     const char *text, *end;
     struct gb_json_token *next; /* the tape's end so far */
-    struct gb_pool *pool;
-    size_t pause_at; /* when it has come past this byte */
     /* Where and why the check failed. */
     const char *at;
     const char *reason;
@@ -26,15 +24,6 @@ static const char *refuse(struct checker *checker, const char *at, const char *r
     checker->at = at;
     checker->reason = reason;
     return NULL;
-}
-
-/* Lets others have their turn (pool.h) once the check has come so far. */
-static inline void pause_past(struct checker *checker, const char *p)
-{
-    if ((size_t)(p - checker->text) < checker->pause_at)
-        return;
-    gb_pool_pause(checker->pool);
-    checker->pause_at = (size_t)(p - checker->text) + GB_POOL_PAUSE_BYTES;
 }
 
 /* ---- the tape ---- */
@@ -133,7 +122,6 @@ static const char *check_special(struct checker *checker, const char *p,
                                  struct gb_json_token *token)
 {
     do {
-        pause_past(checker, p);
         if (p == checker->end)
             return refuse(checker, p, "the string is not closed");
         if (*p == '"')
@@ -296,7 +284,6 @@ static const char *check_container(struct checker *checker, const char *p)
 
 static const char *check_value(struct checker *checker, const char *p)
 {
-    pause_past(checker, p);
     if (p == checker->end)
         return refuse(checker, p, "expected a value");
     switch (*p) {
@@ -342,7 +329,7 @@ static size_t most_tokens(size_t length)
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error)
 {
-    struct checker checker = {.text = text, .end = text + length, .pool = pool};
+    struct checker checker = {.text = text, .end = text + length};
     size_t room = most_tokens(length) * sizeof(struct gb_json_token);
     struct gb_json_token *tape;
 
@@ -352,7 +339,6 @@ int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct 
     if (!tape)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
     checker.next = tape;
-    checker.pause_at = GB_POOL_PAUSE_BYTES;
     if (!check_text(&checker))
         return gb_fail(error, GPUBUF_E_PARSE, "byte %zu: %s", (size_t)(checker.at - text),
                        checker.reason);

@@ -153,10 +153,9 @@ int gb_layout_select(struct gb_layout *layout, const struct gb_string *names, si
                      const struct gb_path *path, struct gb_pool *pool, struct gb_error *error);
 
 /* Writes the layout as replies have it; for CREATE without places (the form that requests take).
-   Members that have their default value are left out. Where there are many columns it pauses (pool.h;
-   NULL: it does not). */
+   Members that have their default value are left out. */
 void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
-                     enum gb_layout_form form, struct gb_pool *pool);
+                     enum gb_layout_form form);
 
 /* Whether a name of an object is well-formed: 0, else GPUBUF_E_INVALID and what is wrong. */
 int gb_name_check(const char *name, size_t length, const struct gb_path *path,

@@ -68,11 +68,10 @@ struct hashed_name {
     size_t index;
 };
 
-static int compare_hashed(const void *a, const void *b, void *pool)
+static int compare_hashed(const void *a, const void *b)
 {
     const struct hashed_name *left = a, *right = b;
 
-    gb_pool_compared(pool);
     if (left->hash != right->hash)
         return left->hash < right->hash ? -1 : 1;
     return strcmp(left->name, right->name);
@@ -109,9 +108,9 @@ static int find_twice(struct gb_layout_reader *reader, const char *const *first,
         const char *name = *(const char *const *)(const void *)((const char *)first + i * stride);
         names[i] = (struct hashed_name){hash_name(name), name, i};
     }
-    qsort_r(names, count, sizeof(*names), compare_hashed, reader->pool);
+    qsort(names, count, sizeof(*names), compare_hashed);
     for (size_t i = 1; i < count; i++) {
-        if (compare_hashed(&names[i - 1], &names[i], reader->pool) == 0) {
+        if (compare_hashed(&names[i - 1], &names[i]) == 0) {
             size_t a = names[i - 1].index, b = names[i].index;
             *twice = a > b ? a : b;
             break;
@@ -140,8 +139,8 @@ static int read_metadata(struct gb_layout_reader *reader, struct gb_json value,
                          const struct gb_path *up, struct gb_column *column)
 {
     struct gb_path path = {.up = up, .key = "metadata"};
-    size_t count = gb_json_count(value, reader->pool), twice;
-    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
+    size_t count = gb_json_count(value), twice;
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     struct gb_pair *pairs;
 
@@ -183,8 +182,8 @@ int gb_layout_read_columns(struct gb_layout_reader *reader, struct gb_json value
                            enum gb_column_place place, unsigned depth, const struct gb_path *path,
                            struct gb_column *parent)
 {
-    size_t count = gb_json_count(value, reader->pool);
-    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
+    size_t count = gb_json_count(value);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     struct gb_column *columns;
 

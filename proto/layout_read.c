@@ -176,8 +176,8 @@ static int read_shape(struct gb_layout_reader *reader, struct gb_json value,
                       const struct gb_path *up, struct gb_layout *layout)
 {
     struct gb_path path = {.up = up, .key = "shape"};
-    size_t count = gb_json_count(value, reader->pool);
-    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
+    size_t count = gb_json_count(value);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
 
     if (count > GB_LIMIT(ndim)) {
@@ -226,14 +226,14 @@ static int read_strides(struct gb_layout_reader *reader, struct gb_json value, u
                         const struct gb_path *up, struct gb_layout *layout)
 {
     struct gb_path path = {.up = up, .key = "strides"};
-    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     int64_t given[GB_LIMIT(ndim)];
     bool empty = layout->column.length == 0;
 
-    if (gb_json_count(value, reader->pool) != layout->ndim)
-        return gb_fail_at(reader->error, &path, "%zu strides for %u axes",
-                          gb_json_count(value, reader->pool), layout->ndim);
+    if (gb_json_count(value) != layout->ndim)
+        return gb_fail_at(reader->error, &path, "%zu strides for %u axes", gb_json_count(value),
+                          layout->ndim);
     for (unsigned i = 0; gb_json_next(&walk, &key, &item); i++) {
         struct gb_path step = {.up = &path, .index = i};
         uint64_t stride = 0;
@@ -377,7 +377,7 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
     static const char *const kinds[] = {"bytes", "array", "column", "table"};
     struct gb_path path = {.up = up, .key = "kind"};
     struct gb_raw_layout raw = {.kind = {NULL, 0}};
-    struct gb_json_walk walk = gb_json_walk(value, reader->pool);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key;
     struct gb_string text = {NULL, 0};
     int r = 0;

@@ -1,7 +1,5 @@
 #include "layout.h"
 
-#define PAUSE_COLUMNS 16 /* before each so many */
-
 static void write_buffer(struct gb_writer *writer, const char *member, size_t length,
                          const struct gb_buffer *buffer, enum gb_layout_form form)
 {
@@ -53,11 +51,11 @@ static void write_metadata(struct gb_writer *writer, const struct gb_column *col
 }
 
 static void write_columns(struct gb_writer *writer, const struct gb_column *columns, uint32_t count,
-                          enum gb_layout_form form, struct gb_pool *pool);
+                          enum gb_layout_form form);
 
 /* The members of a column, the first without a comma. */
 static void write_column(struct gb_writer *writer, const struct gb_column *column,
-                         enum gb_layout_form form, struct gb_pool *pool)
+                         enum gb_layout_form form)
 {
     write_dtype(writer, &column->dtype);
     GB_WRITE_LITERAL(writer, ",\"length\":");
@@ -75,19 +73,17 @@ static void write_column(struct gb_writer *writer, const struct gb_column *colum
     WRITE_BUFFER(writer, column, offsets, form);
     if (column->child_count > 0) {
         GB_WRITE_LITERAL(writer, ",\"children\":");
-        write_columns(writer, column->children, column->child_count, form, pool);
+        write_columns(writer, column->children, column->child_count, form);
     }
     if (column->metadata_count > 0)
         write_metadata(writer, column);
 }
 
 static void write_columns(struct gb_writer *writer, const struct gb_column *columns, uint32_t count,
-                          enum gb_layout_form form, struct gb_pool *pool)
+                          enum gb_layout_form form)
 {
     gb_write_char(writer, '[');
     for (uint32_t i = 0; i < count; i++) {
-        if (i % PAUSE_COLUMNS == 0)
-            gb_pool_pause(pool);
         if (i > 0)
             gb_write_char(writer, ',');
         gb_write_char(writer, '{');
@@ -96,7 +92,7 @@ static void write_columns(struct gb_writer *writer, const struct gb_column *colu
             gb_write_cstring(writer, columns[i].name);
             gb_write_char(writer, ',');
         }
-        write_column(writer, &columns[i], form, pool);
+        write_column(writer, &columns[i], form);
         gb_write_char(writer, '}');
     }
     gb_write_char(writer, ']');
@@ -133,7 +129,7 @@ static void write_array(struct gb_writer *writer, const struct gb_layout *layout
 }
 
 void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
-                     enum gb_layout_form form, struct gb_pool *pool)
+                     enum gb_layout_form form)
 {
     const struct gb_column *column = &layout->column;
 
@@ -149,13 +145,13 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
         break;
     case GB_KIND_COLUMN:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"column\",");
-        write_column(writer, column, form, pool);
+        write_column(writer, column, form);
         break;
     case GB_KIND_TABLE:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"table\",\"length\":");
         gb_write_uint(writer, column->length);
         GB_WRITE_LITERAL(writer, ",\"columns\":");
-        write_columns(writer, column->children, column->child_count, form, pool);
+        write_columns(writer, column->children, column->child_count, form);
         break;
     }
     gb_write_char(writer, '}');

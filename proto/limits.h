@@ -7,11 +7,13 @@
 
 #define GB_LIMIT_MAP(X)                                                                            \
     X(line_bytes, 1048576, "bytes in one message, newline included")                               \
+    X(request_bytes, 65536, "bytes in a request that brings no layout, newline included")          \
     X(depth, 32, "levels of nesting in one message")                                               \
     X(fds, 16, "descriptors with one message")                                                     \
     X(pending_fds, 64, "descriptors received and not yet taken by a message")                      \
     X(name_bytes, 255, "bytes in a name")                                                          \
-    X(names, 4096, "names in one request")                                                         \
+    X(names, 256, "names in one request")                                                          \
+    X(ids, 1024, "leases or segments in one request")                                              \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
     X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \

@@ -12,16 +12,7 @@ struct gb_pool_chunk;
 struct gb_pool {
     struct gb_pool_chunk *chunks; /* newest first */
     char *next, *end;             /* free room in the newest */
-    /* Called now and then by whoever reads a long text into the pool, so that others need not wait for
-       the end of it; NULL: nobody waits. A reset forgets it. */
-    void (*pause)(void *arg);
-    void *pause_arg;
-    unsigned comparisons; /* of who sorts */
 };
-
-/* After each so many bytes of text, and comparisons while sorting. */
-#define GB_POOL_PAUSE_BYTES 4096
-#define GB_POOL_PAUSE_COMPARISONS 256
 
 /* A zeroed struct gb_pool is an empty pool. */
 /* Makes an empty pool that first hands out `memory`, which stays the caller's and must outlive what
@@ -40,19 +31,5 @@ char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length);
 void gb_pool_reset(struct gb_pool *pool);
 /* Frees everything; the pool is empty and usable again. */
 void gb_pool_end(struct gb_pool *pool);
-
-/* Lets others have their turn. `pool` may be NULL. */
-static inline void gb_pool_pause(struct gb_pool *pool)
-{
-    if (pool && pool->pause)
-        pool->pause(pool->pause_arg);
-}
-
-/* To be called at every comparison of a long sort: pauses now and then. */
-static inline void gb_pool_compared(struct gb_pool *pool)
-{
-    if (++pool->comparisons % GB_POOL_PAUSE_COMPARISONS == 0)
-        gb_pool_pause(pool);
-}
 
 #endif

@@ -46,6 +46,17 @@ static inline void gb_list_remove(struct gb_link *link)
     link->prev = link->next = link;
 }
 
+/* Moves all of `from` to the end of `to`. */
+static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
+{
+    while (!gb_list_empty(from)) {
+        struct gb_link *link = from->next;
+
+        gb_list_remove(link);
+        gb_list_append(to, link);
+    }
+}
+
 /* Walks a list whose current element may be removed meanwhile, but not the next one. */
 #define GB_LIST_EACH(head, link)                                                                   \
     for (struct gb_link *link = (head)->next, *link##_next = link->next; link != (head);           \

@@ -59,6 +59,7 @@ void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping)
     struct gb_segment *segment = mapping->segment;
 
     mapping->mapper->bytes -= segment->bytes;
+    gb_walks_leave(&store->walks, &mapping->of_mapper);
     gb_list_remove(&mapping->of_mapper);
     gb_list_remove(&mapping->of_segment);
     gb_hash_remove(&store->mappings, &mapping->link);

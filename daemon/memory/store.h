@@ -135,7 +135,7 @@ struct gb_store {
     struct gb_hash_table domains, segments, mappings;
     struct gb_link empties; /* empty segments that are kept, oldest first */
     struct gb_link making;  /* struct gb_making_job: segments on their way */
-    struct gb_link walks;   /* struct gb_walk: over devices' lists of segments */
+    struct gb_link walks;   /* struct gb_walk: over devices' segments, and mappings */
     uint64_t next_segment;
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     /* Told when a mapper should unmap a segment. */

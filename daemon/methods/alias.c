@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/methods/object.h"
+#include "daemon/methods/task.h"
 
 struct alias_params {
     struct gb_string name, of, mode;
@@ -23,82 +24,86 @@ struct slice_params {
     uint64_t offset, length;
 };
 
-static int narrow_rows(struct gb_call *call, struct gb_json value, struct gb_layout *layout)
+static int narrow_rows(struct gb_json value, struct gb_pool *pool, struct gb_layout *layout,
+                       struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct slice_params, offset, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct slice_params, length, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     };
     struct slice_params slice = {0};
-    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("slice"), call->pool, &slice,
-                         NULL, &call->error);
+    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("slice"), pool, &slice, NULL,
+                         error);
 
     if (r < 0)
         return r;
-    return gb_layout_slice(layout, slice.offset, slice.length, GB_PARAM("slice"), &call->error);
+    return gb_layout_slice(layout, slice.offset, slice.length, GB_PARAM("slice"), error);
 }
 
-static int narrow_columns(struct gb_call *call, struct gb_json array, struct gb_layout *layout)
+static int narrow_columns(struct gb_json array, struct gb_pool *pool, struct gb_layout *layout,
+                          struct gb_error *error)
 {
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r = gb_call_strings(call, array, "columns", &names, &count);
+    int r = gb_strings_read(array, "columns", pool, &names, &count, error);
 
     if (r < 0)
         return r;
-    return gb_layout_select(layout, names, count, GB_PARAM("columns"), call->pool, &call->error);
+    return gb_layout_select(layout, names, count, GB_PARAM("columns"), pool, error);
 }
 
-/* What an alias is made of: its source, the text of that one's layout, and of its own. */
-struct aliased {
-    struct gb_object *source;
+/* What an alias is made of: its source, the layout that its source had and the one that it has. */
+struct aliasing {
+    uint64_t version;
+    char *text; /* of the source's layout, in the pool */
+    size_t length;
     struct gb_layout layout;
-    struct gb_writer writer;
-    unsigned mode;
 };
 
 static int find_source(struct gb_call *call, const struct alias_params *params,
-                       struct aliased *aliased)
+                       struct gb_object **source, unsigned *mode)
 {
     int r = gb_name_check(params->of.text, params->of.length, GB_PARAM("of"), &call->error);
 
     if (r == 0)
-        r = gb_call_find(call, &params->of, &aliased->source);
+        r = gb_call_find(call, &params->of, source);
     if (r < 0)
         return r;
-    r = gb_call_mode(call, &params->mode, aliased->source->mode, &aliased->mode);
+    r = gb_call_mode(call, &params->mode, (*source)->mode, mode);
     /* Who opens the alias is given the source's segments, which others of its domain share: nobody
        may get there who could not open the source. */
-    if (r == 0 && (aliased->mode & ~aliased->source->mode))
+    if (r == 0 && (*mode & ~(*source)->mode))
         r = gb_call_fail_name(call, GPUBUF_E_DENIED, &params->of,
                               "mode %04o gives more than the %04o of \"%s\"; an alias may only "
                               "narrow it",
-                              aliased->mode, aliased->source->mode, params->of.text);
+                              *mode, (*source)->mode, params->of.text);
     return r;
 }
 
-static int narrow(struct gb_call *call, const struct alias_params *params, struct aliased *aliased)
+/* Reads the source's layout, narrows and writes it, whichever thread that is. */
+static int narrow(const struct alias_params *params, struct aliasing *aliasing,
+                  struct gb_pool *pool, struct gb_writer *text, struct gb_error *error)
 {
-    int r = gb_object_layout(aliased->source, GB_PARAM("of"), call->pool, &aliased->layout,
-                             &call->error);
+    struct gb_layout *layout = &aliasing->layout;
+    int r = gb_layout_parse(aliasing->text, aliasing->length, GB_PARAM("of"), pool, layout, error);
 
     if (r == 0 && params->columns.text)
-        r = narrow_columns(call, params->columns, &aliased->layout);
+        r = narrow_columns(params->columns, pool, layout, error);
     if (r == 0 && params->slice.text)
-        r = narrow_rows(call, params->slice, &aliased->layout);
-    gb_writer_reset(&aliased->writer);
+        r = narrow_rows(params->slice, pool, layout, error);
+    gb_writer_reset(text);
     if (r == 0)
-        gb_layout_write(&aliased->writer, &aliased->layout, GB_LAYOUT_REPLY, call->pool);
+        gb_layout_write(text, layout, GB_LAYOUT_REPLY);
     return r;
 }
 
 /* The object, not rendered. */
 static struct gb_object *make_alias(struct gb_call *call, const struct alias_params *params,
-                                    struct aliased *aliased)
+                                    struct gb_object *source, unsigned mode,
+                                    struct gb_layout *layout)
 {
-    struct gb_object *source = aliased->source;
-    struct gb_object *object = gb_object_make(call, &params->name, gb_storage_ref(source->storage),
-                                              &aliased->layout, aliased->mode);
+    struct gb_object *object =
+        gb_object_make(call, &params->name, gb_storage_ref(source->storage), layout, mode);
 
     if (!object)
         return NULL;
@@ -136,31 +141,99 @@ static int check_text(struct gb_call *call, const struct gb_object *object)
                          "bytes of what is told of an object and all its aliases");
 }
 
+static int finish(struct gb_call *call, const struct alias_params *params, struct gb_object *source,
+                  unsigned mode, struct aliasing *aliasing, const struct gb_writer *text,
+                  struct gb_writer *room)
+{
+    struct gb_object *object = make_alias(call, params, source, mode, &aliasing->layout);
+    int r;
+
+    if (!object)
+        return call->error.code;
+    r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
+    if (r == 0)
+        r = check_text(call, object);
+    return gb_object_publish(call, object, r, params->replace);
+}
+
+static int copy_source(struct gb_call *call, const struct gb_object *source,
+                       struct aliasing *aliasing)
+{
+    aliasing->version = source->version;
+    aliasing->text = gb_object_copy_layout(source, call->pool, &aliasing->length);
+    return aliasing->text ? 0 : gb_call_no_memory(call);
+}
+
+static void work(struct gb_task *task)
+{
+    task->r = narrow(task->message.params, task->state, &task->pool, &task->layout, &task->error);
+    gb_task_make_room(task);
+}
+
+/* Whether it is the version that was read, and still lies there. */
+static bool is_same(const struct gb_object *source, const struct aliasing *aliasing)
+{
+    return source->version == aliasing->version &&
+           gb_object_has_layout(source, aliasing->text, aliasing->length);
+}
+
+/* The worker has read and written the layouts. */
+static int end_alias(struct gb_call *call, void *state)
+{
+    const struct alias_params *params = call->message->params;
+    struct gb_task *task = call->task;
+    struct aliasing *aliasing = state;
+    struct gb_object *source;
+    unsigned mode;
+    int r = gb_object_check_name(call, &params->name, params->replace);
+
+    if (r == 0)
+        r = find_source(call, params, &source, &mode);
+    if (r < 0)
+        return r;
+    if (!is_same(source, aliasing)) {
+        r = copy_source(call, source, aliasing);
+        return r < 0 ? r : gb_call_go_on(call, work, end_alias, aliasing);
+    }
+    if (task->r < 0) {
+        call->error = task->error;
+        return task->r;
+    }
+    return finish(call, params, source, mode, aliasing, &task->layout, &task->text);
+}
+
 static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct alias_params *params = p;
-    struct aliased aliased = {.mode = 0};
-    struct gb_object *object = NULL;
+    struct aliasing *aliasing;
+    struct gb_object *source = NULL;
+    struct gb_writer text, room;
+    unsigned mode = 0;
     int r = gb_object_check_name(call, &params->name, params->replace);
 
     (void)present;
-    gb_writer_init(&aliased.writer, 0);
     if (r == 0)
-        r = find_source(call, params, &aliased);
+        r = find_source(call, params, &source, &mode);
+    if (r < 0)
+        return r;
+    if (!call->task && source->text_length > GB_TASK_BYTES)
+        return gb_call_as_task(call);
+    aliasing = gb_pool_calloc(call->pool, 1, sizeof(*aliasing));
+    if (!aliasing)
+        return gb_call_no_memory(call);
+    r = copy_source(call, source, aliasing);
+    if (r < 0)
+        return r;
+    if (call->task)
+        return gb_call_go_on(call, work, end_alias, aliasing);
+    gb_writer_init(&text, 0);
+    gb_writer_init(&room, 0);
+    r = narrow(params, aliasing, call->pool, &text, &call->error);
     if (r == 0)
-        r = narrow(call, params, &aliased);
-    if (r == 0 && !(object = make_alias(call, params, &aliased)))
-        r = call->error.code;
-    if (r == 0) {
-        r = gb_object_render(object, &aliased.writer, call->server->registry.next_version,
-                             &call->error);
-        if (r == 0)
-            r = check_text(call, object);
-        r = gb_object_publish(call, object, r, params->replace);
-    }
-    gb_writer_end(&aliased.writer);
+        r = finish(call, params, source, mode, aliasing, &text, &room);
+    gb_writer_end(&text);
     return r;
 }
 
 const struct gb_method gb_method_alias = {
-    GB_METHOD_ROW("alias", 0, alias_fields, handle_alias, struct alias_params)};
+    GB_METHOD_ROW("alias", GB_METHOD_LONG, alias_fields, handle_alias, struct alias_params)};

@@ -10,6 +10,22 @@
 #include "daemon/serve/session.h"
 #include "daemon/serve/wait.h"
 
+struct gb_task;
+struct gb_unsealed;
+
+/* A request as it was read, by whichever thread. */
+struct gb_message {
+    const char *line; /* the text */
+    size_t length;
+    struct gb_rpc_request request;
+    const struct gb_method *method; /* NULL: there is none */
+    size_t index;                   /* of the method */
+    const void *params;             /* the method's struct, in the pool */
+    uint64_t present;
+    int r, params_r; /* why it is no request, or its params are wrong; 0: it is, they are not */
+    struct gb_error error; /* says so */
+};
+
 /* A request at work. */
 struct gb_call {
     struct gb_server *server;
@@ -17,14 +33,14 @@ struct gb_call {
     const struct gb_method *method;
     size_t index;        /* of the method */
     struct gb_string id; /* as the message spells it */
-    struct gb_json params_text;
     struct gb_pool *pool;
     struct gb_writer *writer; /* empty; a result is written here */
     struct gb_wait *wait;     /* the request has waited before; NULL on the first try */
     bool last_try;            /* its time is up: answer now */
-    const char *line;         /* the whole message: kept if the request must wait */
-    size_t line_length;
-    int *fds; /* that came with it; taken ones are set to -1, the rest is closed after */
+    struct gb_task *task;     /* if it does not end in one turn; see task.h */
+    const struct gb_message *message;
+    uint64_t since_ns; /* when it came, if it waited or was a task; 0: now */
+    int *fds;          /* that came with it; taken ones are set to -1, the rest is closed after */
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
@@ -38,14 +54,17 @@ struct gb_call {
 };
 
 enum gb_outcome {
-    GB_DONE = 0,  /* the writer holds the reply, or nothing if it was a notification */
-    GB_WAITS = 1, /* the request was put aside */
+    GB_DONE = 0,    /* the writer holds the reply, or nothing if it was a notification */
+    GB_WAITS = 1,   /* the request was put aside */
+    GB_GOES_ON = 2, /* it is a task: see task.h */
 };
 
 enum gb_method_flags {
     GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
     GB_METHOD_FDS = 2,   /* may bring descriptors */
     GB_METHOD_APART = 4, /* asks nothing that depends on leases of others */
+    GB_METHOD_LONG =
+        8, /* may be longer than request_bytes: it brings a layout, or what is said of one */
 };
 
 struct gb_method {
@@ -56,6 +75,9 @@ struct gb_method {
     /* An outcome, or a negative code with call->error filled in. `params` is the row's struct. */
     int (*handle)(struct gb_call *call, const void *params, uint64_t present);
     size_t params_size; /* of that struct; it starts as zeros */
+    /* Reads the layout that a message brings; any thread. 0 or a code with the error. */
+    int (*read)(const struct gb_message *message, struct gb_unsealed **unsealed,
+                struct gb_error *error);
 };
 
 #define GB_METHOD_ROW(name_, flags_, fields_, handle_, struct_)                                    \
@@ -90,9 +112,9 @@ int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
 /* Reads a name in an array that is at `path`. */
 int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
                  struct gb_string *name);
-/* Reads the array of strings that the parameter `key` is; into the pool. */
-int gb_call_strings(struct gb_call *call, struct gb_json array, const char *key,
-                    struct gb_string **strings, size_t *count);
+/* Reads the array of strings that the parameter `key` is; into the pool, by any thread. */
+int gb_strings_read(struct gb_json array, const char *key, struct gb_pool *pool,
+                    struct gb_string **strings, size_t *count, struct gb_error *error);
 /* Does to each element of the array that the parameter `key` is what it can, and answers with what was
    wrong with the first of the others; an empty result if nothing was. */
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,

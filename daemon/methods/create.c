@@ -3,6 +3,7 @@
 #include "daemon/methods/object.h"
 #include "daemon/methods/reply.h"
 #include "daemon/methods/space.h"
+#include "daemon/methods/task.h"
 
 static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -66,22 +67,22 @@ static int check_unsealed(struct gb_call *call)
 }
 
 /* The object with its write lease, over storage whose reference it takes in any case; the lease
-   takes `unsealed` on success. */
+   takes `unsealed` on success. `text` is the layout as it is written. */
 static struct gb_lease *begin_object(struct gb_call *call, const struct gb_create_params *params,
                                      const struct gb_creation *creation, struct gb_storage *storage,
-                                     struct gb_unsealed *unsealed)
+                                     struct gb_unsealed *unsealed, const struct gb_writer *text,
+                                     struct gb_writer *room)
 {
     struct gb_registry *registry = &call->server->registry;
-    struct gb_object *object;
     struct gb_lease *lease = NULL;
+    struct gb_object *object =
+        gb_object_make(call, &params->name, storage, &unsealed->layout, creation->key.mode);
 
-    place_layout(&unsealed->layout, storage);
-    object = gb_object_make(call, &params->name, storage, &unsealed->layout, creation->key.mode);
     if (!object)
         return NULL;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    if (gb_creation_render(call, object, &unsealed->layout, 0) == 0 &&
+    if (gb_object_render(object, text, 0, room, &call->error) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);
     if (!lease) {
@@ -93,31 +94,19 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     return lease;
 }
 
-static int create(struct gb_call *call, const struct gb_create_params *params,
-                  struct gb_unsealed **unsealed)
+/* Takes the storage and the layout in any case. */
+static int finish(struct gb_call *call, const struct gb_create_params *params,
+                  const struct gb_creation *creation, struct gb_storage *storage,
+                  struct gb_unsealed *unsealed, const struct gb_writer *text,
+                  struct gb_writer *room)
 {
-    struct gb_creation creation;
-    struct gb_storage *storage;
-    struct gb_lease *lease;
-    int r = gb_creation_check(call, params, &creation);
+    struct gb_lease *lease = begin_object(call, params, creation, storage, unsealed, text, room);
+    int r;
 
-    if (r == 0)
-        r = gb_layout_read(params->layout, GB_LAYOUT_CREATE, GB_PARAM("layout"), &(*unsealed)->pool,
-                           &(*unsealed)->layout, &call->error);
-    if (r == 0)
-        r = gb_layout_measure(&(*unsealed)->layout, &creation.total, &call->error);
-    if (r == 0)
-        r = check_unsealed(call);
-    if (r == 0)
-        r = gb_call_place(call, &creation.key, creation.total, &storage);
-    if (r > 0)
-        return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
-    if (r < 0)
-        return r;
-    lease = begin_object(call, params, &creation, storage, *unsealed);
-    if (!lease)
+    if (!lease) {
+        gb_unsealed_free(unsealed);
         return call->error.code;
-    *unsealed = NULL;
+    }
     r = answer_create(call, lease);
     if (r < 0) {
         call->session->unsealed--;
@@ -126,19 +115,81 @@ static int create(struct gb_call *call, const struct gb_create_params *params,
     return r;
 }
 
-static int handle_create(struct gb_call *call, const void *p, uint64_t present)
+/* The worker has written the layout. */
+static int end_create(struct gb_call *call, void *state)
 {
-    const struct gb_create_params *params = p;
-    struct gb_unsealed *unsealed = gb_unsealed_new(params->replace);
+    const struct gb_creation *creation = state;
+    struct gb_task *task = call->task;
+    struct gb_storage *storage = task->storage;
+    struct gb_unsealed *unsealed = task->unsealed;
+    int r = gb_call_check_lost(call, creation->key.device);
+
+    if (r == 0)
+        r = check_unsealed(call);
+    if (r < 0)
+        return r;
+    task->storage = NULL;
+    task->unsealed = NULL;
+    return finish(call, call->message->params, creation, storage, unsealed, &task->layout,
+                  &task->text);
+}
+
+/* Takes the storage and the layout in any case, but for a layout that is the task's. */
+static int begin(struct gb_call *call, const struct gb_create_params *params,
+                 const struct gb_creation *creation, struct gb_storage *storage,
+                 struct gb_unsealed *unsealed)
+{
+    struct gb_creation *kept;
+    struct gb_writer text, room;
     int r;
 
-    (void)present;
-    if (!unsealed)
-        return gb_call_no_memory(call);
-    r = create(call, params, &unsealed);
-    gb_unsealed_free(unsealed);
+    place_layout(&unsealed->layout, storage);
+    if (call->task) {
+        call->task->storage = storage;
+        kept = gb_pool_alloc(call->pool, sizeof(*kept));
+        if (!kept)
+            return gb_call_no_memory(call);
+        *kept = *creation;
+        return gb_call_go_on(call, gb_creation_write, end_create, kept);
+    }
+    gb_writer_init(&text, 0);
+    gb_writer_init(&room, 0);
+    gb_layout_write(&text, &unsealed->layout, GB_LAYOUT_REPLY);
+    r = finish(call, params, creation, storage, unsealed, &text, &room);
+    gb_writer_end(&text);
     return r;
 }
 
+static int handle_create(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct gb_create_params *params = p;
+    struct gb_unsealed *unsealed = NULL;
+    struct gb_creation creation;
+    struct gb_storage *storage;
+    int r = gb_creation_check(call, params, &creation);
+
+    (void)present;
+    if (r == 0)
+        r = gb_creation_layout(call, GB_LAYOUT_CREATE, &unsealed);
+    if (r == 0)
+        r = gb_layout_measure(&unsealed->layout, &creation.total, &call->error);
+    if (r == 0)
+        r = check_unsealed(call);
+    if (r == 0)
+        r = gb_call_place(call, &creation.key, creation.total, &storage);
+    if (r == 0)
+        return begin(call, params, &creation, storage, unsealed);
+    if (!call->task)
+        gb_unsealed_free(unsealed);
+    return r < 0 ? r : gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+}
+
+static int read_create(const struct gb_message *message, struct gb_unsealed **unsealed,
+                       struct gb_error *error)
+{
+    return gb_creation_read(message, GB_LAYOUT_CREATE, unsealed, error);
+}
+
 const struct gb_method gb_method_create = {
-    GB_METHOD_ROW("create", 0, create_fields, handle_create, struct gb_create_params)};
+    GB_METHOD_ROW("create", GB_METHOD_LONG, create_fields, handle_create, struct gb_create_params),
+    .read = read_create};

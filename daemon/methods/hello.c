@@ -86,37 +86,13 @@ static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *obj
     return lease;
 }
 
-struct first_buffer {
-    uint64_t segment, offset;
-    bool found;
-};
-
-static int take_first(struct gb_buffer *buffer, void *arg)
-{
-    struct first_buffer *first = arg;
-
-    if (buffer->bytes == 0 || first->found)
-        return 0;
-    *first = (struct first_buffer){buffer->segment, buffer->offset, true};
-    return 0;
-}
-
 /* Whether the object still lies where the client has mapped it: it may have left its device in
    between, and have come back elsewhere. */
 static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
 {
-    struct first_buffer first = {0};
-    struct gb_layout layout;
-    struct gb_pool pool = {0};
-
-    if (!object->storage->resident)
-        return false;
-    if (!wanted->segment)
-        return true;
-    if (gb_object_layout(object, &gb_params_path, &pool, &layout, NULL) == 0)
-        gb_layout_each(&layout, take_first, &first);
-    gb_pool_end(&pool);
-    return first.segment == wanted->segment && first.offset == wanted->offset;
+    return object->storage->resident &&
+           (!wanted->segment ||
+            (object->first_segment == wanted->segment && object->first_offset == wanted->offset));
 }
 
 static int read_resumed(struct gb_call *call, struct gb_json item, const struct gb_path *path,
@@ -145,7 +121,8 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
-        GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0,
+                 GB_LIMIT(names)),
     };
     struct gb_path objects_path = {.up = GB_PARAM("resume"), .key = "objects"};
     struct resume_params params = {0};
@@ -157,12 +134,11 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
     if (r < 0)
         return r;
     resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
-    resume->objects = gb_pool_alloc(call->pool, (gb_json_count(params.objects, call->pool) + 1) *
-                                                    sizeof(*resume->objects));
+    resume->objects =
+        gb_pool_alloc(call->pool, (gb_json_count(params.objects) + 1) * sizeof(*resume->objects));
     if (!resume->objects)
         return gb_call_no_memory(call);
-    for (walk = gb_json_walk(params.objects, call->pool); gb_json_next(&walk, NULL, &item);
-         resume->count++) {
+    for (walk = gb_json_walk(params.objects); gb_json_next(&walk, NULL, &item); resume->count++) {
         struct gb_path path = {.up = &objects_path, .index = resume->count};
 
         r = read_resumed(call, item, &path, &resume->objects[resume->count]);

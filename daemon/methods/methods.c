@@ -5,7 +5,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
-#include "daemon/methods/call.h"
+#include "daemon/methods/task.h"
 #include "daemon/methods/watch.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/observer.h"
@@ -55,34 +55,52 @@ static void close_fds(int *fds, unsigned count)
             close(fds[i]);
 }
 
-/* Decodes the parameters and lets the method answer: an outcome, or a code with call->error set. */
+void gb_message_read(struct gb_message *message, const char *line, size_t length,
+                     struct gb_pool *pool)
+{
+    const struct gb_method *method;
+    void *params;
+
+    *message = (struct gb_message){.line = line, .length = length};
+    message->r = gb_rpc_read_request(line, length, pool, &message->request, &message->error);
+    if (message->r < 0)
+        return;
+    message->index = find_method(&message->request.method);
+    if (message->index == METHOD_COUNT) {
+        message->r = gb_fail(&message->error, GPUBUF_E_METHOD, "there is no method \"%.64s\"",
+                             message->request.method.text);
+        return;
+    }
+    message->method = method = methods[message->index];
+    params = gb_pool_calloc(pool, 1, method->params_size);
+    message->params = params;
+    if (!params)
+        message->params_r =
+            gb_fail(&message->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    else if (length >= GB_LIMIT(request_bytes) && !(method->flags & GB_METHOD_LONG))
+        message->params_r = gb_fail_limit(&message->error, "request_bytes", GB_LIMIT(request_bytes),
+                                          "bytes in a request that brings no layout");
+    else
+        message->params_r = gb_json_read(message->request.params, method->fields,
+                                         method->field_count, GB_UNKNOWN_REFUSE, &gb_params_path,
+                                         pool, params, &message->present, &message->error);
+}
+
+/* Lets the method answer: an outcome, or a code with call->error set. */
 static int handle(struct gb_call *call)
 {
     const struct gb_method *method = call->method;
-    uint64_t present = 0;
-    void *params;
 
     if ((method->flags & GB_METHOD_ADMIN) && !gb_session_is_admin(call->session))
         return gb_fail(&call->error, GPUBUF_E_DENIED, "%s is for root and the daemon's own user",
                        method->name);
     if (call->fd_count > 0 && !(method->flags & GB_METHOD_FDS))
         return gb_fail(&call->error, GPUBUF_E_INVALID, "%s takes no descriptors", method->name);
-    params = gb_pool_calloc(call->pool, 1, method->params_size);
-    if (!params)
-        return gb_call_no_memory(call);
-    if (call->params_text.text) {
-        int r =
-            gb_json_read(call->params_text, method->fields, method->field_count, GB_UNKNOWN_REFUSE,
-                         &gb_params_path, call->pool, params, &present, &call->error);
-        if (r < 0)
-            return r;
+    if (call->message->params_r < 0) {
+        call->error = call->message->error;
+        return call->message->params_r;
     }
-    if (!(method->flags & GB_METHOD_APART))
-        gb_sessions_give_back(call->server, UINT64_MAX);
-    for (size_t i = 0; i < method->field_count; i++)
-        if ((method->fields[i].flags & GB_FIELD_REQUIRED) && !(present & (uint64_t)1 << i))
-            return gb_fail_at(&call->error, GB_PARAM(method->fields[i].name), "missing");
-    return method->handle(call, params, present);
+    return method->handle(call, call->message->params, call->message->present);
 }
 
 /* Counts the request as answered, with how long it took. */
@@ -92,8 +110,7 @@ static void note(struct gb_call *call, int r)
     struct gb_observer *observer = call->server->observer;
     size_t index = call->method ? call->index : METHOD_COUNT;
     const char *name = call->method ? call->method->name : "unknown";
-    uint64_t waited_since = call->wait ? gb_wait_begun_ns(call->wait) : 0;
-    uint64_t begun_ns, ns;
+    uint64_t waited_since = call->since_ns, begun_ns, ns;
 
     if (r == GPUBUF_E_LIMIT && call->error.limit)
         gb_metrics_limit(metrics, call->error.limit);
@@ -140,111 +157,175 @@ static int run(struct gb_call *call)
 
     gb_writer_reset(call->writer);
     r = handle(call);
-    if (r == GB_WAITS)
-        return GB_WAITS;
+    if (r == GB_WAITS || r == GB_GOES_ON)
+        return r;
     answer(call, r);
     return GB_DONE;
 }
 
-static void call_init(struct gb_call *call, struct gb_session *session, const char *line,
-                      size_t length)
+/* `task`: NULL: it is none. */
+static void call_init(struct gb_call *call, struct gb_session *session,
+                      const struct gb_message *message, struct gb_task *task)
 {
     struct gb_server *server = session->server;
 
     memset(call, 0, offsetof(struct gb_call, error));
     call->server = server;
     call->session = session;
-    call->pool = &server->desk.pool;
+    call->message = message;
+    call->task = task;
+    call->since_ns = task ? task->since_ns : 0;
+    call->pool = task ? &task->pool : &server->desk.pool;
     call->writer = &server->desk.writer;
-    call->line = line;
-    call->line_length = length;
-    gb_pool_reset(call->pool);
+    call->id = message->request.id;
+    call->method = message->method;
+    call->index = message->index;
 }
 
 /*
  * The descriptors that the message says it brings. When it cannot be told how many a broken line
  * brought, and some are there, they are out of step with the messages for good.
  */
-static int take_fds(struct gb_call *call, const struct gb_rpc_request *request, int read, int *fds)
+static int take_fds(struct gb_call *call, int *fds)
 {
+    const struct gb_message *message = call->message;
     struct gb_frame *frame = &call->session->conn.in;
+    uint64_t count = message->request.fds;
 
-    if (read < 0 && frame->fd_count > 0 && request->fds == 0)
+    if (message->r < 0 && message->r != GPUBUF_E_METHOD && frame->fd_count > 0 && count == 0)
         return GPUBUF_E_PROTOCOL;
-    if (request->fds == 0)
+    if (count == 0)
         return 0;
-    if (request->fds > GB_LIMIT(fds) || gb_frame_take_fds(frame, fds, (unsigned)request->fds) < 0)
+    if (count > GB_LIMIT(fds) || gb_frame_take_fds(frame, fds, (unsigned)count) < 0)
         return GPUBUF_E_PROTOCOL;
     call->fds = fds;
-    call->fd_count = (unsigned)request->fds;
+    call->fd_count = (unsigned)count;
     return 0;
+}
+
+/* An outcome; negative: the connection must be closed. */
+static int serve_message(struct gb_call *call)
+{
+    const struct gb_message *message = call->message;
+    int fds[GB_LIMIT(fds)];
+    int r = GB_DONE;
+
+    if (message->r == GPUBUF_E_NO_MEMORY && !call->id.text)
+        return message->r; /* nobody would know what an answer is to */
+    if (take_fds(call, fds) < 0) {
+        gb_fail(&call->error, GPUBUF_E_REQUEST,
+                "the message does not bring the descriptors that it should; the session ends");
+        answer(call, GPUBUF_E_REQUEST);
+        return GPUBUF_E_PROTOCOL;
+    }
+    if (message->r == 0) {
+        call->server->counts[call->index].calls++;
+        r = run(call);
+        if (r == GB_GOES_ON && !call->task)
+            call->server->counts[call->index].calls--; /* it begins anew, as a task */
+        if (call->method != &gb_method_hello)
+            call->session->greeted = true; /* hello can only come first */
+    } else if (call->id.text || !message->request.method.text) {
+        call->error = message->error;
+        answer(call, message->r);
+    }
+    if (r != GB_WAITS)
+        gb_session_drop_fds(call->session, call->fds, call->fd_count);
+    return r;
+}
+
+/* Whether nothing is left of sessions that have ended which the request could tell. Else it is a
+   task until then: some of that goes back in each turn. */
+static bool has_settled(struct gb_server *server, const struct gb_message *message)
+{
+    return message->r < 0 || (message->method->flags & GB_METHOD_APART) ||
+           gb_list_empty(&server->leaving);
 }
 
 static int serve(struct gb_session *session, const char *line, size_t length)
 {
-    struct gb_rpc_request request = {0};
+    struct gb_pool *pool = &session->server->desk.pool;
+    struct gb_message message;
     struct gb_call call;
-    int fds[GB_LIMIT(fds)];
     int r;
 
-    call_init(&call, session, line, length);
-    r = gb_rpc_read_request(line, length, call.pool, &request, &call.error);
-    if (r == GPUBUF_E_NO_MEMORY && !request.id.text)
-        return r; /* nobody would know what an answer is to */
-    call.id = request.id;
-    call.params_text = request.params;
-    if (take_fds(&call, &request, r, fds) < 0) {
-        gb_fail(&call.error, GPUBUF_E_REQUEST,
-                "the message does not bring the descriptors that it should; the session ends");
-        answer(&call, GPUBUF_E_REQUEST);
-        return GPUBUF_E_PROTOCOL;
-    }
-    if (r == 0 && (call.index = find_method(&request.method)) < METHOD_COUNT) {
-        call.method = methods[call.index];
-        session->server->counts[call.index].calls++;
-        r = run(&call);
-        if (call.method != &gb_method_hello)
-            session->greeted = true; /* hello can only come first */
-    } else {
-        if (r == 0)
-            r = gb_fail(&call.error, GPUBUF_E_METHOD, "there is no method \"%.64s\"",
-                        request.method.text);
-        if (request.id.text || !request.method.text)
-            answer(&call, r);
-    }
-    if (r != GB_WAITS)
-        gb_session_drop_fds(session, call.fds, call.fd_count);
-    return 0;
+    if (length > GB_TASK_BYTES)
+        return gb_task_read(session, line, length);
+    gb_pool_reset(pool);
+    gb_message_read(&message, line, length, pool);
+    if (!has_settled(session->server, &message) &&
+        !gb_sessions_give_back(session->server, uv_hrtime() + session->server->slice_ns / 2))
+        return gb_task_read(session, line, length);
+    call_init(&call, session, &message, NULL);
+    r = serve_message(&call);
+    return r < 0 ? r : 0;
 }
 
 static bool retry(struct gb_wait *wait, bool last_try)
 {
     struct gb_session *session = gb_wait_session(wait);
-    struct gb_rpc_request request = {0};
+    struct gb_pool *pool = &session->server->desk.pool;
+    struct gb_task *task = gb_wait_task(wait);
+    struct gb_message message;
     struct gb_call call;
     const char *line;
     size_t length;
+    int r;
 
-    line = gb_wait_line(wait, &length);
-    call_init(&call, session, line, length);
+    gb_sessions_give_back(session->server, UINT64_MAX);
+    if (!task) {
+        line = gb_wait_line(wait, &length);
+        gb_pool_reset(pool);
+        gb_message_read(&message, line, length, pool);
+    }
+    call_init(&call, session, task ? &task->message : &message, task);
     call.wait = wait;
     call.last_try = last_try;
+    call.since_ns = gb_wait_begun_ns(wait);
     call.fds = gb_wait_fds(wait, &call.fd_count);
-    if (gb_rpc_read_request(line, length, call.pool, &request, &call.error) < 0) {
+    if (call.message->r < 0) {
         /* It was readable once, so memory is out. Whose request it was cannot be told. */
         call.writer->failed = true;
         gb_session_send(session, call.writer, NULL, 0);
         gb_wait_end(wait);
         return true;
     }
-    call.id = request.id;
-    call.params_text = request.params;
-    call.index = find_method(&request.method);
-    call.method = methods[call.index];
-    if (run(&call) == GB_WAITS)
+    r = run(&call);
+    if (r == GB_WAITS)
         return false;
+    if (r == GB_GOES_ON)
+        gb_wait_keep_task(wait, NULL); /* it is the worker's now */
     gb_wait_end(wait);
     return true;
+}
+
+int gb_methods_go_on(struct gb_task *task)
+{
+    struct gb_call call;
+    int r;
+
+    call_init(&call, task->session, &task->message, task);
+    if (!task->go_on && !has_settled(task->server, &task->message)) {
+        gb_task_ready(task);
+        return 0;
+    }
+    if (!task->go_on) {
+        r = serve_message(&call);
+    } else {
+        if (task->answer.capacity > 0)
+            call.writer = &task->answer;
+        else
+            gb_writer_reset(call.writer);
+        r = task->go_on(&call, task->state);
+        if (r != GB_GOES_ON) {
+            answer(&call, r);
+            r = GB_DONE;
+        }
+    }
+    if (r == GB_WAITS || r == GB_GOES_ON)
+        return 0;
+    gb_task_free(task);
+    return r;
 }
 
 const struct gb_service gb_methods = {
@@ -252,6 +333,9 @@ const struct gb_service gb_methods = {
     .name = method_name,
     .serve = serve,
     .retry = retry,
+    .go_on = gb_tasks_run,
+    .end_tasks = gb_tasks_end_session,
+    .end_task = gb_task_free,
     .event = gb_watches_event,
     .tell_more = gb_watches_pump,
     .end_watches = gb_watches_end_session,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/methods/task.h"
 
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
 {
@@ -60,6 +61,44 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
     return r;
 }
 
+int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
+                     struct gb_unsealed **out, struct gb_error *error)
+{
+    const struct gb_create_params *params = message->params;
+    struct gb_unsealed *unsealed = gb_unsealed_new(params->replace);
+    int r;
+
+    if (!unsealed)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    r = gb_layout_read(params->layout, form, GB_PARAM("layout"), &unsealed->pool, &unsealed->layout,
+                       error);
+    if (r < 0)
+        gb_unsealed_free(unsealed);
+    else
+        *out = unsealed;
+    return r;
+}
+
+int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
+                       struct gb_unsealed **unsealed)
+{
+    const struct gb_task *task = call->task;
+
+    if (!task)
+        return gb_creation_read(call->message, form, unsealed, &call->error);
+    *unsealed = task->unsealed;
+    if (task->r < 0)
+        call->error = task->error;
+    return task->r;
+}
+
+void gb_creation_write(struct gb_task *task)
+{
+    gb_writer_reset(&task->layout);
+    gb_layout_write(&task->layout, &task->unsealed->layout, GB_LAYOUT_REPLY);
+    gb_task_make_room(task);
+}
+
 static int add_bytes(struct gb_buffer *buffer, void *arg)
 {
     *(uint64_t *)arg += buffer->bytes;
@@ -85,6 +124,7 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
     object->mode = mode;
     object->created_ms = gb_wall_ms();
     gb_layout_each(layout, add_bytes, &object->bytes);
+    gb_object_note_place(object, layout);
     return object;
 }
 
@@ -92,19 +132,6 @@ void gb_object_goes_with(struct gb_session *session, struct gb_object *object)
 {
     gb_list_append(&session->produced, &object->of_producer);
     object->producer = session->id;
-}
-
-int gb_creation_render(struct gb_call *call, struct gb_object *object,
-                       const struct gb_layout *layout, uint64_t version)
-{
-    struct gb_writer writer;
-    int r;
-
-    gb_writer_init(&writer, 0);
-    gb_layout_write(&writer, layout, GB_LAYOUT_REPLY, call->pool);
-    r = gb_object_render(object, &writer, version, &call->error);
-    gb_writer_end(&writer);
-    return r;
 }
 
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace)

@@ -28,8 +28,8 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
                                  struct gb_storage *storage, struct gb_layout *layout,
                                  unsigned mode);
 
-/* Names and forgets: for objects that are born sealed and have been rendered (`r`: or why not). Answers
-   with the version. */
+/* Names and forgets: for objects that are born sealed and have been rendered (`r`: or why not).
+   Answers with the version. */
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace);
 
 /* Checks all parameters but the layout and the handles. */
@@ -37,8 +37,14 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
                       struct gb_creation *creation);
 /* The object is withdrawn when the session ends, unless it is settled before. */
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object);
-/* Renders the object with the version that it will get. */
-int gb_creation_render(struct gb_call *call, struct gb_object *object,
-                       const struct gb_layout *layout, uint64_t version);
+/* Reads the layout of a message; any thread. 0 or a code with the error. */
+int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
+                     struct gb_unsealed **unsealed, struct gb_error *error);
+/* The layout of the request: what the worker has read, which its task owns, or, where there is no
+   task, what is read now, which is the caller's. */
+int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
+                       struct gb_unsealed **unsealed);
+/* Writes the task's layout; the worker's. */
+void gb_creation_write(struct gb_task *task);
 
 #endif

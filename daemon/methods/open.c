@@ -264,7 +264,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     struct gb_segments segments = {.count = 0};
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r = gb_call_strings(call, params->names, "names", &names, &count);
+    int r = gb_strings_read(params->names, "names", call->pool, &names, &count, &call->error);
 
     if (r == 0)
         r = check_names(call, names, count);
@@ -310,7 +310,7 @@ struct release_params {
 
 static const struct gb_field release_fields[] = {
     GB_FIELD(struct release_params, lease, GB_FIELD_UINT, 0, 0, 0),
-    GB_FIELD(struct release_params, leases, GB_FIELD_ARRAY, 0, 0, 0),
+    GB_FIELD(struct release_params, leases, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(ids)),
 };
 
 static int release_one(struct gb_call *call, uint64_t id)

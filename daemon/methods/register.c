@@ -3,6 +3,7 @@
 
 #include "daemon/methods/object.h"
 #include "daemon/methods/space.h"
+#include "daemon/methods/task.h"
 
 static const struct gb_field register_fields[] = {
     GB_FIELD(struct gb_create_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -42,7 +43,7 @@ static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
 static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
                         struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
 {
-    struct gb_json_walk walk = gb_json_walk(array, call->pool);
+    struct gb_json_walk walk = gb_json_walk(array);
     uint32_t seen = 0;
     struct gb_json item;
 
@@ -78,6 +79,71 @@ static int put_in_handle(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
+/* Takes the storage in any case. `text` is the layout as it is written. */
+static int finish(struct gb_call *call, const struct gb_create_params *params,
+                  const struct gb_creation *creation, struct gb_storage *storage,
+                  struct gb_unsealed *unsealed, const struct gb_writer *text,
+                  struct gb_writer *room)
+{
+    bool goes_with = storage->share == GB_SHARE_IPC;
+    struct gb_object *object =
+        gb_object_make(call, &params->name, storage, &unsealed->layout, creation->key.mode);
+    int r;
+
+    if (!object)
+        return call->error.code;
+    object->by_session = true;
+    if (goes_with)
+        gb_object_goes_with(call->session, object);
+    object->evict = creation->evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
+    return gb_object_publish(call, object, r, params->replace);
+}
+
+/* The worker has written the layout. */
+static int end_register(struct gb_call *call, void *state)
+{
+    const struct gb_create_params *params = call->message->params;
+    const struct gb_creation *creation = state;
+    struct gb_task *task = call->task;
+    struct gb_storage *storage = task->storage;
+    int r = gb_object_check_name(call, &params->name, params->replace);
+
+    if (r == 0)
+        r = gb_call_check_lost(call, creation->key.device);
+    if (r < 0)
+        return r;
+    task->storage = NULL;
+    return finish(call, params, creation, storage, task->unsealed, &task->layout, &task->text);
+}
+
+/* Takes the storage in any case. */
+static int begin(struct gb_call *call, const struct gb_create_params *params,
+                 const struct gb_creation *creation, struct gb_storage *storage,
+                 struct gb_unsealed *unsealed)
+{
+    struct gb_creation *kept;
+    struct gb_writer text, room;
+    int r;
+
+    gb_layout_each(&unsealed->layout, put_in_handle, storage);
+    if (call->task) {
+        call->task->storage = storage;
+        kept = gb_pool_alloc(call->pool, sizeof(*kept));
+        if (!kept)
+            return gb_call_no_memory(call);
+        *kept = *creation;
+        return gb_call_go_on(call, gb_creation_write, end_register, kept);
+    }
+    gb_writer_init(&text, 0);
+    gb_writer_init(&room, 0);
+    gb_layout_write(&text, &unsealed->layout, GB_LAYOUT_REPLY);
+    r = finish(call, params, creation, storage, unsealed, &text, &room);
+    gb_writer_end(&text);
+    return r;
+}
+
 static int handle_register(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct gb_create_params *params = p;
@@ -85,37 +151,36 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     uint64_t bytes[GB_LIMIT(fds)];
     unsigned count;
     struct gb_creation creation;
-    struct gb_layout layout;
+    struct gb_unsealed *unsealed = NULL;
     struct gb_storage *storage;
-    struct gb_object *object;
     int r = gb_creation_check(call, params, &creation);
 
     (void)present;
     if (r == 0)
-        r = gb_layout_read(params->layout, GB_LAYOUT_REGISTER, GB_PARAM("layout"), call->pool,
-                           &layout, &call->error);
+        r = gb_creation_layout(call, GB_LAYOUT_REGISTER, &unsealed);
     if (r == 0)
         r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
     if (r == 0)
-        r = gb_layout_check_handles(&layout, bytes, count, GB_PARAM("layout"), &call->error);
+        r = gb_layout_check_handles(&unsealed->layout, bytes, count, GB_PARAM("layout"),
+                                    &call->error);
     if (r == 0)
         r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
-    if (r > 0)
-        return gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
-    if (r < 0)
-        return r;
-    gb_layout_each(&layout, put_in_handle, storage);
-    object = gb_object_make(call, &params->name, storage, &layout, creation.key.mode);
-    if (!object)
-        return call->error.code;
-    object->by_session = true;
-    if (storage->share == GB_SHARE_IPC)
-        gb_object_goes_with(call->session, object);
-    object->evict = creation.evict;
-    object->ttl_ms = (int64_t)params->ttl_ms;
-    r = gb_creation_render(call, object, &layout, call->server->registry.next_version);
-    return gb_object_publish(call, object, r, params->replace);
+    if (r == 0)
+        r = begin(call, params, &creation, storage, unsealed);
+    else if (r > 0)
+        r = gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+    if (!call->task)
+        gb_unsealed_free(unsealed);
+    return r;
 }
 
-const struct gb_method gb_method_register = {GB_METHOD_ROW(
-    "register", GB_METHOD_FDS, register_fields, handle_register, struct gb_create_params)};
+static int read_register(const struct gb_message *message, struct gb_unsealed **unsealed,
+                         struct gb_error *error)
+{
+    return gb_creation_read(message, GB_LAYOUT_REGISTER, unsealed, error);
+}
+
+const struct gb_method gb_method_register = {
+    GB_METHOD_ROW("register", GB_METHOD_FDS | GB_METHOD_LONG, register_fields, handle_register,
+                  struct gb_create_params),
+    .read = read_register};

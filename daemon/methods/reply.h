@@ -26,6 +26,8 @@ int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
 void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
+/* "lease":…,"session":…, …: a lease as it is told to others. */
+void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now);
 /* "lease":…,"object":{…} */
 void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
 /* The whole result that grants one lease. */

@@ -5,6 +5,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/methods/object.h"
+#include "daemon/methods/task.h"
 
 /* ---- seal ---- */
 
@@ -49,24 +50,18 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*left)->name, (*right)->name);
 }
 
-static int sort_names(const void *a, const void *b, void *pool)
-{
-    gb_pool_compared(pool);
-    return compare_names(a, b);
-}
-
-static int sort_columns(struct gb_call *call, struct gb_layout *layout,
-                        struct named_columns *columns)
+static int sort_columns(struct gb_layout *layout, struct gb_pool *pool,
+                        struct named_columns *columns, struct gb_error *error)
 {
     struct gb_column *table = &layout->column;
 
     columns->count = layout->kind == GB_KIND_TABLE ? table->child_count : 0;
-    columns->sorted = gb_pool_alloc(call->pool, columns->count * sizeof(struct gb_column *));
+    columns->sorted = gb_pool_alloc(pool, columns->count * sizeof(struct gb_column *));
     if (!columns->sorted)
-        return gb_call_no_memory(call);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     for (size_t i = 0; i < columns->count; i++)
         columns->sorted[i] = &table->children[i];
-    qsort_r(columns->sorted, columns->count, sizeof(struct gb_column *), sort_names, call->pool);
+    qsort(columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);
     return 0;
 }
 
@@ -85,10 +80,10 @@ static struct gb_column *find_column(struct gb_layout *layout, const struct name
 }
 
 /* Checks every count before it sets one: a seal that fails can be tried again. */
-static int read_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout,
-                            const struct named_columns *columns, bool set)
+static int read_null_counts(struct gb_json object, struct gb_pool *pool, struct gb_layout *layout,
+                            const struct named_columns *columns, bool set, struct gb_error *error)
 {
-    struct gb_json_walk walk = gb_json_walk(object, call->pool);
+    struct gb_json_walk walk = gb_json_walk(object);
     struct gb_json key, item;
 
     while (gb_json_next(&walk, &key, &item)) {
@@ -97,29 +92,34 @@ static int read_null_counts(struct gb_call *call, struct gb_json object, struct 
         struct gb_string name;
         int64_t count, former;
 
-        if (gb_json_string(key, 0, &path, call->pool, &name, &call->error) < 0)
-            return call->error.code;
+        int r = gb_json_string(key, 0, &path, pool, &name, error);
+
+        if (r < 0)
+            return r;
         path.key = name.text;
         column = find_column(layout, columns, &name);
         if (!column)
-            return gb_fail_at(&call->error, &path, "there is no such column");
+            return gb_fail_at(error, &path, "there is no such column");
         former = column->null_count;
-        if (gb_json_int(item, -1, GB_LIMIT(integer), &path, &count, &call->error) < 0 ||
-            gb_column_count_nulls(column, count, &path, &call->error) < 0)
-            return call->error.code;
+        r = gb_json_int(item, -1, GB_LIMIT(integer), &path, &count, error);
+        if (r == 0)
+            r = gb_column_count_nulls(column, count, &path, error);
+        if (r < 0)
+            return r;
         if (!set)
             column->null_count = former;
     }
     return 0;
 }
 
-static int set_null_counts(struct gb_call *call, struct gb_json object, struct gb_layout *layout)
+static int set_null_counts(struct gb_json object, struct gb_pool *pool, struct gb_layout *layout,
+                           struct gb_error *error)
 {
     struct named_columns columns;
-    int r = sort_columns(call, layout, &columns);
+    int r = sort_columns(layout, pool, &columns, error);
 
     for (int set = 0; r == 0 && set < 2; set++)
-        r = read_null_counts(call, object, layout, &columns, set);
+        r = read_null_counts(object, pool, layout, &columns, set, error);
     return r;
 }
 
@@ -132,39 +132,38 @@ static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease *
     return r;
 }
 
-static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
+/* The lease, after all has been checked but the null counts. */
+static int find_sealable(struct gb_call *call, const struct seal_params *params,
+                         struct gb_lease **lease)
 {
-    const struct seal_params *params = p;
-    struct gb_registry *registry = &call->server->registry;
-    struct gb_unsealed *unsealed;
     struct gb_object *object;
-    struct gb_lease *lease;
     struct gb_string name;
-    uint64_t version;
-    char *ready = NULL;
-    int r = find_write_lease(call, params->lease, &lease);
+    int r = find_write_lease(call, params->lease, lease);
 
-    (void)present;
     if (r < 0)
         return r;
-    object = lease->object;
+    object = (*lease)->object;
     if (gb_call_check_lost(call, object->storage->device) < 0)
         return call->error.code;
     if (params->ready.text && object->storage->device->ops->is_host)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
-    unsealed = lease->unsealed;
     name = (struct gb_string){object->name, object->name_length};
-    r = gb_object_check_name(call, &name, unsealed->replace);
-    if (r == 0 && params->null_counts.text)
-        r = set_null_counts(call, params->null_counts, &unsealed->layout);
-    if (r == 0)
-        r = gb_creation_render(call, object, &unsealed->layout, registry->next_version);
-    if (r == 0)
-        r = read_ready(call, &params->ready, &ready);
+    return gb_object_check_name(call, &name, (*lease)->unsealed->replace);
+}
+
+/* Gives the object, which is rendered, its name. */
+static int publish(struct gb_call *call, const struct seal_params *params, struct gb_lease *lease)
+{
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_object *object = lease->object;
+    uint64_t version;
+    char *ready = NULL;
+    int r = read_ready(call, &params->ready, &ready);
+
     if (r < 0)
         return r;
     object->ready = ready;
-    r = gb_registry_publish(registry, object, unsealed->replace, gb_now_ms(), &call->error);
+    r = gb_registry_publish(registry, object, lease->unsealed->replace, gb_now_ms(), &call->error);
     if (r < 0) {
         free(ready);
         object->ready = NULL;
@@ -184,8 +183,90 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     return GB_DONE;
 }
 
+/* Sets the null counts and writes the layout, whichever thread that is. */
+static int count_and_write(struct gb_json counts, struct gb_pool *pool, struct gb_layout *layout,
+                           struct gb_writer *text, struct gb_error *error)
+{
+    int r = set_null_counts(counts, pool, layout, error);
+
+    gb_writer_reset(text);
+    if (r == 0)
+        gb_layout_write(text, layout, GB_LAYOUT_REPLY);
+    return r;
+}
+
+static void work(struct gb_task *task)
+{
+    const struct seal_params *params = task->message.params;
+
+    task->r = count_and_write(params->null_counts, &task->pool, &task->unsealed->layout,
+                              &task->layout, &task->error);
+    gb_task_make_room(task);
+}
+
+/* The worker has written the layout, with the counts. */
+static int end_seal(struct gb_call *call, void *state)
+{
+    const struct seal_params *params = call->message->params;
+    struct gb_task *task = call->task;
+    struct gb_lease *lease = state;
+    int r;
+
+    lease->unsealed = task->unsealed; /* it is there: the session has served nothing meanwhile */
+    task->unsealed = NULL;
+    if (task->r < 0) {
+        call->error = task->error;
+        return task->r;
+    }
+    r = find_sealable(call, params, &lease);
+    if (r == 0)
+        r = gb_object_render(lease->object, &task->layout, call->server->registry.next_version,
+                             &task->text, &call->error);
+    return r < 0 ? r : publish(call, params, lease);
+}
+
+/* With null counts, which the layout is written anew with. */
+static int seal_with_counts(struct gb_call *call, const struct seal_params *params,
+                            struct gb_lease *lease)
+{
+    struct gb_writer text, room;
+    int r;
+
+    if (call->task) {
+        call->task->unsealed = lease->unsealed; /* the worker's, even if the session ends */
+        lease->unsealed = NULL;
+        return gb_call_go_on(call, work, end_seal, lease);
+    }
+    if (lease->object->text_length > GB_TASK_BYTES)
+        return gb_call_as_task(call);
+    gb_writer_init(&text, 0);
+    gb_writer_init(&room, 0);
+    r = count_and_write(params->null_counts, call->pool, &lease->unsealed->layout, &text,
+                        &call->error);
+    if (r == 0)
+        r = gb_object_render(lease->object, &text, call->server->registry.next_version, &room,
+                             &call->error);
+    gb_writer_end(&text);
+    return r < 0 ? r : publish(call, params, lease);
+}
+
+static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct seal_params *params = p;
+    struct gb_lease *lease;
+    int r = find_sealable(call, params, &lease);
+
+    (void)present;
+    if (r < 0)
+        return r;
+    if (params->null_counts.text)
+        return seal_with_counts(call, params, lease);
+    r = gb_object_set_version(lease->object, call->server->registry.next_version, &call->error);
+    return r < 0 ? r : publish(call, params, lease);
+}
+
 const struct gb_method gb_method_seal = {
-    GB_METHOD_ROW("seal", 0, seal_fields, handle_seal, struct seal_params)};
+    GB_METHOD_ROW("seal", GB_METHOD_LONG, seal_fields, handle_seal, struct seal_params)};
 
 /* ---- abort ---- */
 

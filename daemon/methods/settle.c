@@ -8,7 +8,7 @@ struct settle_params {
 };
 
 static const struct gb_field settle_fields[] = {
-    GB_FIELD(struct settle_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct settle_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, GB_LIMIT(names)),
 };
 
 struct settled_object {
@@ -42,7 +42,7 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
         GB_FIELD(struct settled_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
     };
     const struct settle_params *params = p;
-    struct gb_json_walk walk = gb_json_walk(params->objects, call->pool);
+    struct gb_json_walk walk = gb_json_walk(params->objects);
     struct gb_json item;
     uint64_t index = 0;
 

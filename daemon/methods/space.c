@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/methods/task.h"
 #include "daemon/serve/departure.h"
 
 /* Sessions that were asked for a retired segment are given this long to unmap it, even if the
@@ -197,6 +198,8 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
                      uint64_t until_ms)
 {
     const struct gb_limits *limits = call->server->limits;
+    /* A text that was read takes several times its room. */
+    size_t length = call->message->length * (call->task ? 4 : 1);
 
     if (call->wait) {
         gb_wait_until(call->wait, until_ms);
@@ -205,14 +208,17 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     if (call->session->wait_count >= limits->session_waits)
         return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
                              "waiting requests of a session");
-    if (call->session->user->held_bytes + gb_wait_bytes(call->line_length, count) >
-        limits->held_bytes)
+    if (call->session->user->held_bytes + gb_wait_bytes(length, count) > limits->held_bytes)
         return gb_fail_limit(
             &call->error, "held_bytes", (long long)limits->held_bytes,
             "bytes of a user's messages that are not whole, wait, or are not read");
-    if (gb_wait_new(call->session, call->line, call->line_length, call->fds, call->fd_count, names,
-                    count, gb_now_ms(), until_ms, &call->wait) < 0)
+    if (gb_wait_new(call->session, call->task ? NULL : call->message->line, length, call->fds,
+                    call->fd_count, names, count, gb_now_ms(), until_ms, &call->wait) < 0)
         return gb_call_no_memory(call);
+    if (call->task) {
+        gb_task_detach(call->task);
+        gb_wait_keep_task(call->wait, call->task);
+    }
     return GB_WAITS;
 }
 
@@ -370,6 +376,7 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
     if (r == 0)
         r = gb_call_wait_move(call, storage, name);
     if (r == GB_WAITS && gb_wait_hold(call->wait, storage) < 0) {
+        gb_wait_keep_task(call->wait, NULL); /* it answers now */
         gb_wait_end(call->wait);
         call->wait = NULL;
         return gb_call_no_memory(call);

@@ -52,10 +52,14 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     GB_WRITE_LITERAL(writer, "]}");
 }
 
-/* One's own; all, for those who may do everything, as far as there is room. */
+/* So many users are told of. */
+#define USERS_LIMIT 128u
+
+/* One's own; all, for those who may do everything, up to the limit. */
 static void write_users(struct gb_call *call)
 {
     bool all = gb_session_is_admin(call->session), truncated = false;
+    unsigned told = 0;
     const char *separator = "";
 
     GB_WRITE_LITERAL(call->writer, ",\"users\":[");
@@ -64,7 +68,7 @@ static void write_users(struct gb_call *call)
 
         if (!all && user != call->session->user)
             continue;
-        truncated = call->writer->length > GB_ANSWER_ROOM;
+        truncated = told++ == USERS_LIMIT;
         if (truncated)
             break;
         gb_write_text(call->writer, separator);

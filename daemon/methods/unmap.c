@@ -8,7 +8,7 @@ struct unmap_params {
 };
 
 static const struct gb_field unmap_fields[] = {
-    GB_FIELD(struct unmap_params, segments, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct unmap_params, segments, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, GB_LIMIT(ids)),
 };
 
 static int unmap_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)

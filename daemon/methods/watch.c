@@ -201,7 +201,7 @@ static const struct gb_field watch_fields[] = {
 
 static int read_kinds(struct gb_call *call, struct gb_json array, unsigned *bits)
 {
-    struct gb_json_walk walk = gb_json_walk(array, call->pool);
+    struct gb_json_walk walk = gb_json_walk(array);
     struct gb_json item;
     uint64_t index = 0;
 

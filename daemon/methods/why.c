@@ -1,131 +1,15 @@
-/* leases: who holds what. why: what keeps an object where it is, or what leaves before it does. */
+/* why: what keeps an object where it is, or what leaves before it does. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/methods/call.h"
-
-/* ---- leases ---- */
-
-struct leases_params {
-    struct gb_string name;
-};
-
-static const struct gb_field leases_fields[] = {
-    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
-};
-
-static bool wanted(struct gb_call *call, const struct leases_params *params,
-                   const struct gb_object *object)
-{
-    if (params->name.text && (params->name.length != object->name_length ||
-                              memcmp(params->name.text, object->name, object->name_length) != 0))
-        return false;
-    return gb_session_may_read(call->session, object);
-}
-
-/* "session":…, … "client":…: who it is. */
-static void write_session(struct gb_writer *writer, const struct gb_session *session)
-{
-    gb_write_format(writer,
-                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
-                    session->pid, session->user->uid);
-    gb_write_cstring(writer, session->client ? session->client : "");
-}
-
-/* "lease":…,"session":…, …: a lease as it is told to others. */
-static void write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
-{
-    gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
-    write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
-    GB_WRITE_LITERAL(writer, ",\"name\":");
-    gb_write_string(writer, lease->object->name, lease->object->name_length);
-    gb_write_format(writer,
-                    ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64,
-                    lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
-                    now - lease->since_ms);
-}
-
-/* Sessions in the order in which they began. True if there was no room for all. */
-static bool write_all_leases(struct gb_call *call, const struct leases_params *params)
-{
-    struct gb_writer *writer = call->writer;
-    uint64_t now = gb_now_ms();
-    const char *separator = "";
-
-    GB_LIST_EACH(&call->server->sessions, link) {
-        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-
-        GB_LIST_EACH(&session->holder.leases, lease_link) {
-            struct gb_lease *lease = GB_CONTAINER(lease_link, struct gb_lease, of_holder);
-
-            if (!wanted(call, params, lease->object))
-                continue;
-            if (writer->length > GB_ANSWER_ROOM)
-                return true;
-            gb_write_text(writer, separator);
-            separator = ",";
-            gb_write_char(writer, '{');
-            write_holder(writer, lease, now);
-            gb_write_char(writer, '}');
-        }
-    }
-    return false;
-}
-
-static bool write_mapped(struct gb_call *call)
-{
-    struct gb_writer *writer = call->writer;
-    const char *separator = "";
-
-    GB_LIST_EACH(&call->server->sessions, link) {
-        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
-
-        if (session->user != call->session->user && !gb_session_is_admin(call->session))
-            continue;
-        GB_LIST_EACH(&session->mapper.mappings, mapping_link) {
-            struct gb_mapping *mapping = GB_CONTAINER(mapping_link, struct gb_mapping, of_mapper);
-
-            if (writer->length > GB_ANSWER_ROOM + 8192)
-                return true;
-            gb_write_text(writer, separator);
-            gb_write_char(writer, '{');
-            write_session(writer, session);
-            gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
-                            mapping->segment->id, mapping->segment->bytes,
-                            mapping->segment->retiring ? ",\"retiring\":true" : "");
-            separator = ",";
-        }
-    }
-    return false;
-}
-
-static int handle_leases(struct gb_call *call, const void *p, uint64_t present)
-{
-    const struct leases_params *params = p;
-    const struct gb_string *name = &params->name;
-    bool truncated;
-
-    (void)present;
-    if (name->text && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
-        return call->error.code;
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
-    truncated = write_all_leases(call, params);
-    GB_WRITE_LITERAL(call->writer, "],\"mapped\":[");
-    truncated |= write_mapped(call);
-    gb_write_text(call->writer, truncated ? "],\"truncated\":true}" : "]}");
-    return GB_DONE;
-}
-
-const struct gb_method gb_method_leases = {
-    GB_METHOD_ROW("leases", 0, leases_fields, handle_leases, struct leases_params)};
-
-/* ---- why ---- */
+#include "daemon/methods/reply.h"
 
 /* Looking up a place in the order of use ends after so many: the loop has more to do. */
 #define LOOK_LIMIT 8192u
+/* So many reasons are told, so many aliases, and so many are looked at. */
+#define TOLD_LIMIT 128u
+#define ALIASES_LIMIT 1024u
 
 struct why_params {
     struct gb_string name;
@@ -140,6 +24,7 @@ struct answer {
     struct gb_call *call;
     const struct gb_storage *storage;
     const char *separator;
+    unsigned told;
     bool truncated;
 };
 
@@ -148,18 +33,31 @@ static const struct gb_object *object_at(const struct gb_link *link)
     return GB_CONTAINER(link, const struct gb_object, of_storage);
 }
 
-/* Whether the answer has room for another element of its list, which is then begun. */
+static void begin_list(struct answer *answer)
+{
+    answer->separator = "";
+    answer->told = 0;
+}
+
+/* Whether the list is to have another element, which is then begun. */
 static bool begin_item(struct answer *answer)
 {
-    struct gb_writer *writer = answer->call->writer;
-
-    if (writer->length > GB_ANSWER_ROOM) {
+    if (answer->told++ >= TOLD_LIMIT) {
         answer->truncated = true;
         return false;
     }
-    gb_write_text(writer, answer->separator);
+    gb_write_text(answer->call->writer, answer->separator);
     answer->separator = ",";
     return true;
+}
+
+/* Whether the next of the storage's objects is to be looked at, too. */
+static bool may_look(struct answer *answer, unsigned *looked)
+{
+    if ((*looked)++ < ALIASES_LIMIT)
+        return true;
+    answer->truncated = true;
+    return false;
 }
 
 static bool begin_reason(struct answer *answer, const char *kind)
@@ -192,6 +90,8 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
          link = link->next) {
         const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_object);
 
+        if (answer->told > TOLD_LIMIT)
+            return;
         if (lease->holder == grace) { /* no session has it */
             write_name_reason(answer, "grace", object);
             continue;
@@ -199,7 +99,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
         if (!begin_reason(answer, "leased"))
             return;
         gb_write_char(writer, ',');
-        write_holder(writer, lease, now);
+        gb_lease_write_holder(writer, lease, now);
         gb_write_char(writer, '}');
     }
 }
@@ -215,8 +115,9 @@ static void write_reasons(struct answer *answer)
 {
     const struct gb_storage *storage = answer->storage;
     uint64_t leases = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
+    unsigned looked = 0;
 
-    answer->separator = "";
+    begin_list(answer);
     if (storage->size == 0 && begin_reason(answer, "empty"))
         gb_write_char(answer->call->writer, '}');
     GB_LIST_EACH(&storage->objects, link) {
@@ -224,6 +125,8 @@ static void write_reasons(struct answer *answer)
         bool told = gb_session_may_read(answer->call->session, object);
         bool keep = object->named && object->evict == GB_EVICT_KEEP;
 
+        if (!may_look(answer, &looked))
+            return;
         held += object->lease_count + object->pinned + keep + object->unsettled;
         if (told) {
             write_leases(answer, object);
@@ -277,11 +180,14 @@ static void write_before(struct gb_writer *writer, const struct gb_recent *recen
                     all ? "" : ",\"more\":true");
 }
 
-/* Whether it has a name that does not say `drop`. */
+/* Whether it has a name that does not say `drop`, as far as that was looked for. */
 static bool is_wanted(const struct gb_storage *storage)
 {
+    unsigned looked = 0;
+
     GB_LIST_EACH(&storage->objects, link)
-        if (object_at(link)->named && object_at(link)->evict != GB_EVICT_DROP)
+        if (looked++ == ALIASES_LIMIT ||
+            (object_at(link)->named && object_at(link)->evict != GB_EVICT_DROP))
             return true;
     return false;
 }
@@ -323,12 +229,15 @@ static void write_prospect(struct answer *answer)
 static void write_aliases(struct answer *answer, const struct gb_object *of)
 {
     uint64_t others = 0;
+    unsigned looked = 0;
 
-    answer->separator = "";
+    begin_list(answer);
     GB_WRITE_LITERAL(answer->call->writer, ",\"aliases\":[");
     GB_LIST_EACH(&answer->storage->objects, link) {
         const struct gb_object *object = object_at(link);
 
+        if (!may_look(answer, &looked))
+            break;
         if (object == of || !object->named)
             continue;
         if (!gb_session_may_read(answer->call->session, object))

@@ -90,6 +90,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     struct gb_object *object = lease->object;
 
     gb_list_remove(&lease->of_object);
+    gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);
     lease->holder->count--;

@@ -11,6 +11,7 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
     memset(registry, 0, sizeof(*registry));
     registry->store = store;
     registry->next_version = registry->next_lease = 1;
+    gb_list_init(&registry->walks);
 }
 
 void gb_registry_end(struct gb_registry *registry)
@@ -124,20 +125,20 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
 struct text {
     char *text;
     size_t length, brief;
+    struct gb_buffer first; /* of a text that was relocated */
 };
 
-static int render(const struct gb_object *object, const struct gb_writer *layout, uint64_t version,
-                  struct text *text, struct gb_error *error)
+/* `writer` is empty, before and after. */
+static int render(const struct gb_object *object, const char *layout, size_t length,
+                  uint64_t version, struct gb_writer *writer, struct text *text,
+                  struct gb_error *error)
 {
-    struct gb_writer writer;
-
-    gb_writer_init(&writer, 0);
-    write_fixed(&writer, object, version);
-    text->brief = writer.length;
-    GB_WRITE_LITERAL(&writer, ",\"layout\":");
-    gb_write(&writer, layout->data, layout->length);
-    writer.failed |= layout->failed;
-    text->text = gb_writer_take(&writer, &text->length);
+    write_fixed(writer, object, version);
+    text->brief = writer->length;
+    GB_WRITE_LITERAL(writer, ",\"layout\":");
+    gb_write(writer, layout, length);
+    writer->failed |= !layout;
+    text->text = gb_writer_take(writer, &text->length);
     if (!text->text)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     if (text->length <= GB_OBJECT_TEXT_MAX)
@@ -157,10 +158,46 @@ static void set_text(struct gb_object *object, const struct text *text)
 }
 
 int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
-                     struct gb_error *error)
+                     struct gb_writer *room, struct gb_error *error)
 {
     struct text text;
-    int r = render(object, layout, version, &text, error);
+    int r = render(object, layout->failed ? NULL : layout->data, layout->length, version, room,
+                   &text, error);
+
+    if (r == 0)
+        set_text(object, &text);
+    return r;
+}
+
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct gb_buffer *first = arg;
+
+    if (buffer->bytes == 0)
+        return 0;
+    *first = *buffer;
+    return 1;
+}
+
+void gb_object_note_place(struct gb_object *object, struct gb_layout *layout)
+{
+    struct gb_buffer first = {.segment = 0};
+
+    gb_layout_each(layout, take_first, &first);
+    object->first_segment = first.segment;
+    object->first_offset = first.offset;
+}
+
+int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+    struct gb_writer writer;
+    struct text text;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    r = render(object, object->text + skip, object->text_length - skip, version, &writer, &text,
+               error);
 
     if (r == 0)
         set_text(object, &text);
@@ -180,6 +217,21 @@ int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
     struct gb_string text = gb_object_layout_text(object);
 
     return gb_layout_parse(text.text, text.length, path, pool, layout, error);
+}
+
+char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length)
+{
+    struct gb_string text = gb_object_layout_text(object);
+
+    *length = text.length;
+    return gb_pool_strndup(pool, text.text, text.length);
+}
+
+bool gb_object_has_layout(const struct gb_object *object, const char *text, size_t length)
+{
+    struct gb_string has = gb_object_layout_text(object);
+
+    return has.length == length && memcmp(has.text, text, length) == 0;
 }
 
 const char *gb_object_tier(const struct gb_object *object)
@@ -520,15 +572,19 @@ static int relocated_text(const struct gb_object *object, const struct relocatio
 {
     const struct gb_path path = {.key = "layout"};
     struct gb_layout layout;
-    struct gb_writer writer;
+    struct gb_writer writer, room;
     struct gb_pool pool = {0};
     int r = gb_object_layout(object, &path, &pool, &layout, error);
 
     gb_writer_init(&writer, 0);
+    gb_writer_init(&room, 0);
     if (r == 0) {
         gb_layout_each(&layout, relocate_buffer, (void *)relocation);
-        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY, NULL);
-        r = render(object, &writer, object->version, text, error);
+        text->first = (struct gb_buffer){.segment = 0};
+        gb_layout_each(&layout, take_first, &text->first);
+        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY);
+        r = render(object, writer.failed ? NULL : writer.data, writer.length, object->version,
+                   &room, text, error);
     }
     gb_writer_end(&writer);
     gb_pool_end(&pool);
@@ -554,10 +610,15 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
     count = done;
     done = 0;
     GB_LIST_EACH(&storage->objects, link) { /* all of them, or none */
-        if (r == 0)
-            set_text(GB_CONTAINER(link, struct gb_object, of_storage), &texts[done]);
-        else if (done < count)
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (r == 0) {
+            set_text(object, &texts[done]);
+            object->first_segment = texts[done].first.segment;
+            object->first_offset = texts[done].first.offset;
+        } else if (done < count) {
             free(texts[done].text);
+        }
         done++;
     }
     free(texts);

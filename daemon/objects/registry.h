@@ -9,6 +9,7 @@
 
 #include "daemon/base/names.h"
 #include "daemon/base/timer.h"
+#include "daemon/base/walk.h"
 #include "daemon/memory/store.h"
 #include "proto/layout.h"
 #include "proto/limits.h"
@@ -50,6 +51,8 @@ struct gb_object {
     int64_t created_ms, ttl_ms;
     struct gb_deadline deadline; /* of ttl_ms */
 
+    uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
+
     /* What replies say of it and never changes, rendered once: members without braces, up to
        `brief_length` without the layout (lists, events), then `,"layout":{…}`. NULL while unsealed.
      */
@@ -67,6 +70,7 @@ struct gb_registry {
     uint64_t kept_count;           /* of them: those of a holder that only keeps */
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
+    struct gb_link walks; /* struct gb_walk: over leases of a holder */
     uint64_t objects;
     uint64_t private_names; /* of objects that not everybody may open */
     uint64_t now_ms;        /* the time of this turn, set by the server */
@@ -89,15 +93,26 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 /* What an object may be rendered to, so that a reply with it, or several, is one message. */
 #define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
 
-/* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what it
-   will get. GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY. */
+/* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what
+   it will get. The memory of `room`, an empty writer, is used for that. GPUBUF_E_LIMIT,
+   GPUBUF_E_NO_MEMORY. */
 int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
-                     struct gb_error *error);
+                     struct gb_writer *room, struct gb_error *error);
 
-/* The layout of a sealed object, as it was rendered; read back from there. Errors begin with `path`. */
+/* Notes where it lies: `layout` is its layout. */
+void gb_object_note_place(struct gb_object *object, struct gb_layout *layout);
+/* Renders it anew, with the version that it will get and the layout that it has. */
+int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error);
+
+/* The layout of a sealed object, as it was rendered; read back from there. Errors begin with
+   `path`. */
 struct gb_string gb_object_layout_text(const struct gb_object *object);
 int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
                      struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
+/* A copy of its layout's text in the pool; NULL if memory is out. Whether it still has that layout.
+   */
+char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length);
+bool gb_object_has_layout(const struct gb_object *object, const char *text, size_t length);
 
 /* Renders its objects anew when it is about to leave the device, or has come back: all of them or
    none. While it is not there its buffers are said to be in segment 0, from the content's start on.
@@ -133,8 +148,8 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
                                    size_t length);
 
-/* As it was in a daemon before: rendered, with its version, and with the name unless a later version
-   has it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
+/* As it was in a daemon before: rendered, with its version, and with the name unless a later
+   version has it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
 int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
                         bool pinned, uint64_t expires_ms);
 

@@ -64,7 +64,7 @@ static bool give_back_some(struct gb_session *session)
     return true;
 }
 
-void gb_sessions_give_back(struct gb_server *server, uint64_t until)
+bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
 {
     GB_LIST_EACH(&server->leaving, link) {
         struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
@@ -73,8 +73,9 @@ void gb_sessions_give_back(struct gb_server *server, uint64_t until)
             continue; /* it is using them */
         while (!give_back_some(session))
             if (until != UINT64_MAX && uv_hrtime() >= until)
-                return;
+                return false;
     }
+    return true;
 }
 
 void gb_session_end(struct gb_session *session, const char *why)
@@ -88,6 +89,7 @@ void gb_session_end(struct gb_session *session, const char *why)
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_TEXT("why", why),
            GB_LOG_NUMBER("leases", session->holder.count));
     gb_waits_end_session(session);
+    session->server->service->end_tasks(session);
     session->server->service->end_watches(session);
     withdraw_produced(session);
     gb_timer_cancel(&server->timers, &session->half_line);
@@ -136,11 +138,13 @@ static void put_off_rest(struct gb_session *session)
 {
     if (session->state != GB_SESSION_DRAINING)
         gb_session_become(session, GB_SESSION_DRAINING);
-    session->input = GB_INPUT_KEPT;
     session->busy = true;
     gb_waits_end_session(session);
     session->server->service->end_watches(session);
     leave(session);
+    if (session->input == GB_INPUT_HELD)
+        return; /* it goes on when its request is done */
+    session->input = GB_INPUT_KEPT;
     gb_session_put_off(session);
 }
 
@@ -191,7 +195,7 @@ void gb_session_see_off(struct gb_session *session)
     /* One that is being served is seen off afterwards; one that drains ends then. */
     if (session == session->server->serving || session->state != GB_SESSION_HUNG_UP)
         return;
-    if (has_little_input(session) || has_unfinished(session))
+    if (session->input != GB_INPUT_HELD && (has_little_input(session) || has_unfinished(session)))
         gb_session_drain(session);
     else
         put_off_rest(session);

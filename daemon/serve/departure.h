@@ -11,8 +11,8 @@
    Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
 /* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
-   all of it). */
-void gb_sessions_give_back(struct gb_server *server, uint64_t until);
+   all of it). Whether that was all. */
+bool gb_sessions_give_back(struct gb_server *server, uint64_t until);
 /* Sees off every session whose peer has hung up, but for the one that is being served. */
 void gb_sessions_end_hung_up(struct gb_server *server);
 /* Serves what a session whose peer has hung up has sent, and ends it, or lets it drain. */

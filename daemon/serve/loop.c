@@ -59,7 +59,7 @@ static void on_prepare(uv_prepare_t *handle)
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
     if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) ||
-        gb_waits_have_more(server))
+        !gb_list_empty(&server->tasks) || gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);
@@ -146,23 +146,27 @@ static void serve_sessions(struct gb_server *server)
 
 static void serve(struct gb_server *server)
 {
+    bool given_back;
     uint64_t until;
 
     server->registry.now_ms = uv_now(server->loop);
     serve_sessions(server);
+    if (!gb_list_empty(&server->tasks))
+        server->service->go_on(server, uv_hrtime() + server->slice_ns / 2);
     fire_timers(server);
     withdraw_lost(server);
     gb_state_tend(&server->state, gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
     until = uv_hrtime() + server->slice_ns / 4;
-    if (!gb_list_empty(&server->leaving))
-        gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
+    given_back = gb_list_empty(&server->leaving) ||
+                 gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
     do {
-        gb_waits_run(server, until);
+        if (given_back) /* else in the next turn: they may wait for just that */
+            gb_waits_run(server, until);
         retire_idle(server);
         flush_dirty(server, GB_SESSION_SEND_BYTES);
-    } while (gb_waits_have_more(server) && uv_hrtime() < until);
+    } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
     if (server->observer)
         server->observer->turn(server->observer);
@@ -275,12 +279,15 @@ static int make_devices(struct gb_server *server, struct gb_error *error)
 
 static int start_movers(struct gb_server *server, struct gb_error *error)
 {
+    int r;
+
     for (unsigned i = 0; i < server->device_count; i++)
         if (server->devices[i]->can_block &&
             gb_mover_new(server->loop, &server->devices[i]->mover) < 0)
             return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for %s",
                            server->devices[i]->id);
-    return 0;
+    r = gb_mover_new(server->loop, &server->worker);
+    return r == 0 ? 0 : gb_fail(error, r, "cannot start a thread for long requests");
 }
 
 static int make_instance(struct gb_server *server, struct gb_error *error)
@@ -332,6 +339,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_list_init(&server->ready);
     gb_list_init(&server->busy);
     gb_list_init(&server->leaving);
+    gb_list_init(&server->tasks);
     server->slice_ns = GB_SESSION_SLICE_NS;
     server->drain_ns = GB_SESSION_DRAIN_NS;
     gb_list_init(&server->dirty);
@@ -558,6 +566,8 @@ static void close_handle(uv_handle_t *handle, void *arg)
 /* The movers finish what they have before the store is asked whether anything is left. */
 static void end_store(struct gb_server *server)
 {
+    gb_mover_end(server->worker);
+    server->worker = NULL;
     gb_sessions_give_back(server, UINT64_MAX);
     gb_state_end(&server->state);
     gb_spill_stop(&server->spill);

@@ -70,6 +70,8 @@ struct gb_server {
     uint64_t slice_ns;    /* of a session, a turn; a quarter for all busy ones, and for waits */
     struct gb_link dirty; /* with output to send at the end of the turn */
     struct gb_link walks; /* struct gb_walk: over the sessions */
+    struct gb_link tasks; /* struct gb_task: requests to be gone on with */
+    struct gb_mover *worker;    /* the thread that does what takes long for requests */
     struct gb_link leaving;     /* sessions that give back what they held piece by piece */
     struct gb_session *serving; /* the session whose request is at hand; NULL: none */
     uint64_t session_count, next_session;

@@ -1,6 +1,6 @@
 /*
- * What answers requests and tells watches, as the server is handed it: so serving knows no method by
- * name, and methods may know sessions, waits and the server. The loop's thread.
+ * What answers requests and tells watches, as the server is handed it: so serving knows no method
+ * by name, and methods may know sessions, waits and the server. The loop's thread.
  */
 #ifndef GB_SERVICE_H
 #define GB_SERVICE_H
@@ -12,15 +12,25 @@
 
 struct gb_server;
 struct gb_session;
+struct gb_task;
 struct gb_wait;
 
 struct gb_service {
     size_t count; /* of methods */
     const char *(*name)(size_t i);
-    /* Answers one line; negative: the connection must be closed (descriptors out of step, no memory). */
+    /* Answers one line; negative: the connection must be closed (descriptors out of step, no
+       memory). */
     int (*serve)(struct gb_session *session, const char *line, size_t length);
-    /* Tries a request that waited once more; `last_try`: its time is up. True if it was answered. */
+    /* Tries a request that waited once more; `last_try`: its time is up. True if it was answered.
+       */
     bool (*retry)(struct gb_wait *wait, bool last_try);
+    /* Goes on with requests that do not end in one turn, and are ready for their next: one at
+       least, and then as long as there is time (`until`: of uv_hrtime()). */
+    void (*go_on)(struct gb_server *server, uint64_t until);
+    /* The session's requests of that kind end with it; one that waits with another ends. NULL is
+       fine. */
+    void (*end_tasks)(struct gb_session *session);
+    void (*end_task)(struct gb_task *task);
     /* Tells watches; as the registry's on_event. */
     void (*event)(struct gb_server *server, enum gb_event event, struct gb_object *object);
     /* Goes on telling the session's new watches what exists, as far as it reads what it is told. */

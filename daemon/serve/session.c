@@ -77,9 +77,7 @@ static void half_line_over(struct gb_timer *timer)
     gb_session_end(session, "a message did not arrive in time");
 }
 
-/* Charges its user with what is kept for the session. NULL, or the limit that it went past: one for
-   which little is kept, or no more than before, does not pay for others. */
-static const char *charge(struct gb_session *session)
+const char *gb_session_charge(struct gb_session *session)
 {
     const struct gb_limits *limits = session->server->limits;
     struct gb_user *user = session->user;
@@ -99,9 +97,15 @@ static const char *charge(struct gb_session *session)
 
 void gb_session_put_off(struct gb_session *session)
 {
-    charge(session);
+    gb_session_charge(session);
     poll_for(session);
     queue(session);
+}
+
+void gb_session_let_go(struct gb_session *session)
+{
+    session->input = GB_INPUT_KEPT;
+    gb_session_put_off(session);
 }
 
 /* ---- beginning ---- */
@@ -231,6 +235,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_mapper_init(&session->mapper, session->id);
     gb_list_init(&session->watches);
     gb_list_init(&session->waits);
+    gb_list_init(&session->tasks);
     gb_list_init(&session->produced);
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
@@ -258,7 +263,7 @@ void gb_session_flush(struct gb_session *session, size_t most)
     if (!gb_conn_has_output(&session->conn) || session->deaf)
         return;
     r = gb_conn_flush_some(&session->conn, most);
-    charge(session);
+    gb_session_charge(session);
     if (r == 0 || r == 1)
         poll_for(session);
     else if (r != GPUBUF_E_CLOSED)
@@ -299,7 +304,7 @@ static void note_queued(struct gb_session *session, int r)
     } else if (gb_conn_output_bytes(&session->conn) > server->limits->output_bytes) {
         gb_metrics_limit(&server->metrics, "output_bytes");
         doom(session, "it does not read what it is sent");
-    } else if (charge(session)) {
+    } else if (gb_session_charge(session)) {
         gb_metrics_limit(&server->metrics, "held_bytes");
         doom(session, "its user's sessions do not read what they are sent");
     }
@@ -338,6 +343,8 @@ static bool has_unread_output(const struct gb_session *session)
 /* After a request was served: whether the next may be, too. */
 static enum gb_session_input next_input(struct gb_session *session)
 {
+    if (session->task)
+        return GB_INPUT_HELD;
     if (!gb_session_has_ended(session) && has_unread_output(session)) {
         gb_session_flush(session, GB_SESSION_SEND_BYTES);
         if (!session->deaf && has_unread_output(session))
@@ -391,7 +398,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
 /* Whether not too much is kept for its user now; else the session ends. */
 static bool keeps_to_limits(struct gb_session *session)
 {
-    const char *limit = charge(session);
+    const char *limit = gb_session_charge(session);
 
     if (!limit)
         return true;
@@ -456,7 +463,8 @@ static bool receive(struct gb_session *session)
     struct gb_server *server = session->server;
     ssize_t n;
 
-    if (session->input == GB_INPUT_THROTTLED && has_unread_output(session))
+    if (session->input == GB_INPUT_HELD ||
+        (session->input == GB_INPUT_THROTTLED && has_unread_output(session)))
         return false;
     if (session->input != GB_INPUT_WANTED) {
         gb_frame_begin(&session->conn.in, NULL, 0);
@@ -495,7 +503,7 @@ static void serve_received(struct gb_session *session)
 
 void gb_session_serve(struct gb_session *session)
 {
-    if (session->state == GB_SESSION_DRAINING) {
+    if (session->state == GB_SESSION_DRAINING && session->input != GB_INPUT_HELD) {
         gb_sessions_end_hung_up(session->server);
         gb_session_drain(session);
         return;

@@ -14,38 +14,39 @@
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
 /* So much is sent to it at a time. */
 #define GB_SESSION_SEND_BYTES (64u << 10)
-/* Of what it held when it ended so many leases and mappings go back at once. The rest follows, in slices
-   of time, or as soon as somebody asks for what depends on it. */
+/* Of what it held when it ended so many leases and mappings go back at once. The rest follows, in
+   slices of time, or as soon as somebody asks for what depends on it. */
 #define GB_SESSION_LEAVES_ITEMS 64
 /* With so little kept it does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
-/* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits until
-   sessions that have sent less were served. */
+/* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits
+   until sessions that have sent less were served. */
 #define GB_SESSION_SLICE_NS 100000u
-/* So much is received first, and more at a time only if that took no more than a tenth of a slice. */
+/* So much is received first, and more at a time only if that took no more than a tenth of a slice.
+   */
 #define GB_SESSION_PIECE_BYTES 4096
-/* After a peer hangs up its remaining input is served at once, for at most GB_SESSION_DRAIN_NS, if it is
-   no longer than GB_SESSION_LAST_BYTES or if the session has unsealed objects that others may wait for.
-   The rest is served in its turn. */
+/* After a peer hangs up its remaining input is served at once, for at most GB_SESSION_DRAIN_NS, if
+   it is no longer than GB_SESSION_LAST_BYTES or if the session has unsealed objects that others may
+   wait for. The rest is served in its turn. */
 #define GB_SESSION_LAST_BYTES 1024
 #define GB_SESSION_DRAIN_NS 10000000u
-/* A session that sends more lines than this at a time, or no whole line, is busy: it is served after the
-   sessions that are not. */
+/* A session that sends more lines than this at a time, or no whole line, is busy: it is served
+   after the sessions that are not. */
 #define GB_SESSION_MODEST_LINES 4
 
 /*
  * The life of a session. Every change goes through gb_session_become(), which logs it.
  *
- *   OPEN ── the peer hangs up ──> HUNG_UP ── too much is left for now ──> DRAINING
- *    │                               │                                       │
- *    └───── an error, a limit ───────┴───────── nothing is left ─────────────┴──> LEAVING ──> CLOSED
+ * OPEN ── the peer hangs up ──> HUNG_UP ── too much is left for now ──> DRAINING │
+ * │                                       │ └───── an error, a limit ───────┴───────── nothing is
+ * left ─────────────┴──> LEAVING ──> CLOSED
  *
  * A session that has hung up is served before any request that another session sent afterwards, so
  * that nobody finds what it was about to finish half done (docs/PROTOCOL.md, rule 1). That must not
- * take long. The rest is served while the session is DRAINING, in its turn like anybody's: then it no
- * longer holds what it could only read. It still holds unsealed objects, which its input may seal.
- * LEAVING gives back a long list of leases and mappings in slices of time. The memory is freed in
- * state CLOSED, when the list is empty.
+ * take long. The rest is served while the session is DRAINING, in its turn like anybody's: then it
+ * no longer holds what it could only read. It still holds unsealed objects, which its input may
+ * seal. LEAVING gives back a long list of leases and mappings in slices of time. The memory is
+ * freed in state CLOSED, when the list is empty.
  */
 enum gb_session_state {
     GB_SESSION_OPEN,     /* its requests are served */
@@ -60,6 +61,7 @@ enum gb_session_input {
     GB_INPUT_WANTED,    /* it is received when there is some */
     GB_INPUT_KEPT,      /* lines were received that wait for its next turn */
     GB_INPUT_THROTTLED, /* the peer does not read its replies: nothing is served until it does */
+    GB_INPUT_HELD,      /* a request of its is not done yet: nothing is served until it is */
 };
 
 struct gb_session {
@@ -87,8 +89,10 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
-    struct gb_link produced;       /* objects that are withdrawn when it ends */
-    uint64_t held_bytes, held_fds; /* that its user is charged with */
+    struct gb_link tasks;    /* requests that do not end in one turn (daemon/methods/task.h) */
+    struct gb_task *task;    /* the one that the next request is held for; NULL: none */
+    struct gb_link produced; /* objects that are withdrawn when it ends */
+    uint64_t held_bytes, held_fds;                        /* that its user is charged with */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;
 };
@@ -104,14 +108,20 @@ int gb_session_new(struct gb_server *server, int fd);
 void gb_session_serve(struct gb_session *session);
 /* Changes its state, and logs that. */
 void gb_session_become(struct gb_session *session, enum gb_session_state state);
-/* Serves the lines at hand. While the peer does not read its replies, and when its time is over, the
-   rest is kept for later: see session->input. `until`: of uv_hrtime(). */
+/* Serves the lines at hand. While the peer does not read its replies, and when its time is over,
+   the rest is kept for later: see session->input. `until`: of uv_hrtime(). */
 void gb_session_serve_lines(struct gb_session *session, uint64_t until);
-/* False, and the session has ended, if descriptors come while too many of its user's cannot be closed.
-   `scratch`: of GB_SCRATCH_BYTES. */
+/* False, and the session has ended, if descriptors come while too many of its user's cannot be
+   closed. `scratch`: of GB_SCRATCH_BYTES. */
 bool gb_session_may_receive(struct gb_session *session, char *scratch);
 /* What it has sent is kept; it goes on in its next turn. */
 void gb_session_put_off(struct gb_session *session);
+/* Charges its user with what is kept for the session: to be called when that has changed. NULL, or
+   the limit that it went past: a session for which little is kept, or no more than before, does not
+   pay for others. */
+const char *gb_session_charge(struct gb_session *session);
+/* The request that its input was held for is done. */
+void gb_session_let_go(struct gb_session *session);
 /* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
    latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,

@@ -36,6 +36,7 @@ struct gb_wait {
     struct gb_pool pool; /* of the message and the names */
     const char *line;
     size_t length;
+    struct gb_task *task; /* that has read it, instead; owned */
     struct gb_awaited *awaited;
     size_t awaited_count; /* entered in the table */
     int fds[GB_LIMIT(fds)];
@@ -91,13 +92,14 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     wait->claim.serial = ++session->server->waits.made;
     wait->begun_ns = session->server->metrics.begun_ns;
     wait->timer.fire = time_is_up;
-    wait->line = gb_pool_strndup(&wait->pool, line, length);
+    if (line)
+        wait->line = gb_pool_strndup(&wait->pool, line, length);
     wait->length = length;
     wait->charged = gb_wait_bytes(length, count);
     session->user->held_bytes += wait->charged;
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
-    if (!wait->line || (count > 0 && keep_names(wait, names, count) < 0) ||
+    if ((line && !wait->line) || (count > 0 && keep_names(wait, names, count) < 0) ||
         !gb_timer_set(&session->server->timers, &wait->timer, until_ms)) {
         gb_wait_end(wait);
         return GPUBUF_E_NO_MEMORY;
@@ -159,6 +161,7 @@ void gb_wait_end(struct gb_wait *wait)
     wait->session->wait_count--;
     wait->session->user->held_bytes -= wait->charged;
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
+    server->service->end_task(wait->task);
     gb_pool_end(&wait->pool);
     free(wait);
 }
@@ -172,6 +175,16 @@ const char *gb_wait_line(const struct gb_wait *wait, size_t *length)
 {
     *length = wait->length;
     return wait->line;
+}
+
+void gb_wait_keep_task(struct gb_wait *wait, struct gb_task *task)
+{
+    wait->task = task;
+}
+
+struct gb_task *gb_wait_task(const struct gb_wait *wait)
+{
+    return wait->task;
 }
 
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count)

@@ -24,12 +24,14 @@
 struct gb_server;
 struct gb_session;
 struct gb_object;
+struct gb_task;
 
 struct gb_wait;
 struct gb_waits; /* server.h */
 
 /* Puts a request aside. `names` (`count` may be 0) are those whose appearance wakes it; copied. The
-   descriptors are taken over. `since_ms` is when it was first tried. 0 or GPUBUF_E_NO_MEMORY. */
+   descriptors are taken over. `since_ms` is when it was first tried. `line` NULL: a task has the
+   message, and `length` says what it costs. 0 or GPUBUF_E_NO_MEMORY. */
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
                 unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
                 uint64_t until_ms, struct gb_wait **wait);
@@ -37,6 +39,9 @@ void gb_wait_end(struct gb_wait *wait);
 
 struct gb_session *gb_wait_session(const struct gb_wait *wait);
 const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
+/* The task that has read the message, if it was long; owned. NULL: there is none. */
+void gb_wait_keep_task(struct gb_wait *wait, struct gb_task *task);
+struct gb_task *gb_wait_task(const struct gb_wait *wait);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
 /* What a user is charged with for a request of `length` bytes that waits for `count` names. */
 uint64_t gb_wait_bytes(size_t length, size_t count);

@@ -313,6 +313,17 @@ static int check_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct gb_replayed_object *object = arg;
+
+    if (buffer->bytes == 0)
+        return 0;
+    object->first_segment = buffer->segment;
+    object->first_offset = buffer->offset;
+    return 1;
+}
+
 /* Texts are sent as they are, so each has to be what it looks like: one line of JSON. */
 static int check_brief(const char *text, size_t length, struct gb_pool *pool, struct gb_error *why)
 {
@@ -323,7 +334,8 @@ static int check_brief(const char *text, size_t length, struct gb_pool *pool, st
     return r == GPUBUF_E_PARSE ? gb_fail(why, GPUBUF_E_INVALID, "its text is no JSON") : r;
 }
 
-static int check_layout(const struct gb_replayed_storage *storage, const char *text, size_t length,
+static int check_layout(const struct gb_replayed_storage *storage,
+                        struct gb_replayed_object *object, const char *text, size_t length,
                         struct gb_pool *pool, struct gb_error *why)
 {
     struct ground ground = {.storage = storage};
@@ -337,12 +349,12 @@ static int check_layout(const struct gb_replayed_storage *storage, const char *t
     if (r < 0)
         return r;
     gb_layout_each(&layout, check_buffer, &ground);
+    gb_layout_each(&layout, take_first, object);
     return ground.left ? gb_fail_at(why, &path, "it lies where its storage does not") : 0;
 }
 
-static int check_text(const struct gb_replayed_storage *storage,
-                      const struct gb_replayed_object *object, struct gb_writer *writer,
-                      struct gb_error *why)
+static int check_text(const struct gb_replayed_storage *storage, struct gb_replayed_object *object,
+                      struct gb_writer *writer, struct gb_error *why)
 {
     static const char key[] = ",\"layout\":";
     const char *rest = object->text + object->brief_length;
@@ -362,7 +374,7 @@ static int check_text(const struct gb_replayed_storage *storage,
         return GPUBUF_E_NO_MEMORY;
     r = check_brief(writer->data, writer->length, &pool, why);
     if (r == 0 && has_layout)
-        r = check_layout(storage, rest + skip, left - skip, &pool, why);
+        r = check_layout(storage, object, rest + skip, left - skip, &pool, why);
     gb_pool_end(&pool);
     return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
@@ -387,7 +399,7 @@ static void read_object(struct gb_replayed_object *object, struct cursor *cursor
 }
 
 static int check_object(const struct gb_replayed_storage *storage,
-                        const struct gb_replayed_object *object, struct gb_writer *writer,
+                        struct gb_replayed_object *object, struct gb_writer *writer,
                         struct gb_error *why)
 {
     const struct gb_path path = {.key = "name"};

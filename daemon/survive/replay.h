@@ -47,6 +47,7 @@ struct gb_replayed_object {
     int64_t created_ms, ttl_ms, expires_ms; /* by the wall's clock */
     const char *name, *text;
     size_t name_length, text_length, brief_length;
+    uint64_t first_segment, first_offset; /* where its first buffer lies, as the layout says */
 };
 
 struct gb_replayed_storage {

@@ -414,6 +414,8 @@ static struct gb_object *make_object(struct restoring *restoring,
     object->text = copy_text(replayed->text, replayed->text_length);
     object->text_length = replayed->text_length;
     object->brief_length = replayed->brief_length;
+    object->first_segment = replayed->first_segment;
+    object->first_offset = replayed->first_offset;
     if (object->text && hold(restoring, object) == 0)
         return object;
     gb_object_discard(registry, object);

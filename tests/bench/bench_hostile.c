@@ -33,6 +33,7 @@
 #define NAME "hostile/column"
 #define MANY "hostile/many"
 #define OBJECTS 4096
+#define NAMES 250 /* in one request */
 #define ROUNDS 5
 #define SAMPLES 600
 #define PACE_NS 100000
@@ -181,7 +182,7 @@ static void who_holds(void)
 
 static void opens(void)
 {
-    pump_line(names_line("open", 2000, ""), 4);
+    pump_line(names_line("open", NAMES, ""), 4);
 }
 
 static void garbage(void)
@@ -446,7 +447,7 @@ static void watches(void)
 /* Requests that wait for many names, of which one comes and goes. */
 static void waits(void)
 {
-    char *line = names_line("open", 1000, ",\"wait_ms\":60000"), params[64];
+    char *line = names_line("open", NAMES, ",\"wait_ms\":60000"), params[64];
     char *at = strstr(line, "hostile/many/000000");
     char *buffer = allocate(1, MEBIBYTE);
     struct raw teller;
@@ -482,7 +483,7 @@ static void waits(void)
 /* Ends with many leases, again and again. */
 static void leases(void)
 {
-    char *line = names_line("open", 2000, ""), *buffer = allocate(1, MEBIBYTE);
+    char *line = names_line("open", NAMES, ""), *buffer = allocate(1, MEBIBYTE);
 
     for (;;) {
         int fd = join();
@@ -490,7 +491,7 @@ static void leases(void)
         if (fd < 0)
             continue;
         fcntl(fd, F_SETFL, 0);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 32; i++) {
             ssize_t n = 0;
 
             for (size_t sent = 0; sent < strlen(line); sent += (size_t)n)
@@ -730,12 +731,12 @@ static void measure(struct raw *raw, const struct attack *attack)
 /* Takes leases, says so, and waits to be killed. */
 static void hold_leases(int tell)
 {
-    char *line = names_line("open", LEASES / 10, "");
+    char *line = names_line("open", NAMES, "");
     struct raw raw;
     size_t length;
 
     raw_open(&raw, options.socket);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < LEASES / NAMES; i++) {
         raw_send(&raw, line, strlen(line));
         if (strstr(raw_line(&raw, &length), "\"error\""))
             die("not all leases were given");

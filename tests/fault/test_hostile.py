@@ -318,10 +318,10 @@ def test_a_lease_flood(daemon_factory):
     daemon = daemon_factory("--limit", "session_leases=50000")
     peer, flood = daemon.connect(), daemon.connect()
     peer.put("a")
-    for _ in range(25):
-        flood.call("open", names=["a"] * 2000)
+    for _ in range(250):
+        flood.call("open", names=["a"] * 200)
         served(peer)
-    entries = flood.call("open", names=["a"] * 2000)["objects"]
+    entries = flood.call("open", names=["a"] * 200)["objects"]
     assert all(e["error"]["data"]["limit"] == "session_leases" for e in entries)
     flood.close()
     assert peer.call("stats")["leases"] == 0

@@ -64,7 +64,7 @@ static bool is_number(const cJSON *oracle, struct gb_json value)
 /* The same value, all the way in. */
 static void compare(struct gb_json value, const cJSON *oracle, struct gb_pool *pool)
 {
-    struct gb_json_walk walk = gb_json_walk(value, NULL);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     struct gb_string string;
     const cJSON *child = oracle->child;
@@ -97,7 +97,7 @@ static void compare(struct gb_json value, const cJSON *oracle, struct gb_pool *p
             compare(item, child, pool);
         }
         DEMAND(child == NULL);
-        DEMAND(gb_json_count(value, NULL) == (size_t)cJSON_GetArraySize(oracle));
+        DEMAND(gb_json_count(value) == (size_t)cJSON_GetArraySize(oracle));
     }
 }
 
@@ -114,7 +114,7 @@ static void read_table(struct gb_json value, enum gb_unknown unknown, struct gb_
     DEMAND(thing.what.text != NULL && (present & 1 << 6));
     DEMAND(!(present & 1) || thing.name.length <= 20);
     DEMAND(!(present & 2) || (thing.count >= 1 && thing.count <= 1000));
-    DEMAND(!(present & 1 << 5) || gb_json_count(thing.list, NULL) <= 2);
+    DEMAND(!(present & 1 << 5) || gb_json_count(thing.list) <= 2);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -31,7 +31,7 @@ static void check_round_trip(const struct gb_layout *layout, enum gb_layout_form
     size_t length;
 
     gb_writer_init(&writer, 0);
-    gb_layout_write(&writer, layout, form, NULL);
+    gb_layout_write(&writer, layout, form);
     char *text = gb_writer_take(&writer, &length);
     REQUIRE(text);
     REQUIRE(gb_json_check(text, length, pool, &value, NULL) == 0);

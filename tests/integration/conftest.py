@@ -183,8 +183,8 @@ class Daemon:
         with self._served_again() as peer:
             names = peer.names()
             while names:
-                peer.call("delete", names=names[:1000])
-                names = names[1000:]
+                peer.call("delete", names=names[:256])
+                names = names[256:]
             assert peer.names() == []
             leases = peer.call("leases")
             assert leases["leases"] == [] and leases["mapped"] == [], leases

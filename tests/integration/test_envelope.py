@@ -6,6 +6,8 @@ import pytest
 
 from peer import LINE_BYTES, Closed
 
+REQUEST_BYTES = 65536
+
 
 def request(**members):
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "stats", "params": {}, **members})
@@ -194,9 +196,21 @@ def test_nesting(shared_peer):
 
 
 def test_a_line_of_one_mebibyte(shared_peer):
-    line = request().encode()
+    layout = {"kind": "bytes", "bytes": 1}
+    line = request(method="create", params={"name": "mebibyte", "layout": layout}).encode()
     shared_peer.send_raw(line + b" " * (LINE_BYTES - len(line) - 1) + b"\n")
+    lease = shared_peer.recv_message()["result"]["lease"]
+    shared_peer.call("abort", lease=lease)
+
+
+def test_a_request_without_a_layout_is_shorter(shared_peer):
+    line = request().encode()
+    shared_peer.send_raw(line + b" " * (REQUEST_BYTES - 1 - len(line)) + b"\n")
     assert "result" in shared_peer.recv_message()
+    shared_peer.send_raw(line + b" " * (REQUEST_BYTES - len(line)) + b"\n")
+    error = shared_peer.recv_message()["error"]
+    assert error["data"] == {"kind": "limit", "limit": "request_bytes"}
+    assert shared_peer.call("stats")
 
 
 def test_a_line_too_long(shared_daemon, shared_peer):

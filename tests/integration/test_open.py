@@ -106,38 +106,31 @@ def test_none(peer):
     assert peer.call("open", names=[]) == {"objects": [], "segments": []}
 
 
-def test_4096(daemon, peer):
-    """As many as one request may name; what does not fit one reply is asked for again."""
+def test_as_many_names_as_one_request_may_have(daemon, peer):
     peer.put("a", b"x")
     for i in range(4):
         peer.call("alias", name=f"b{i}", of="a")
-    names = [f"b{i % 4}" for i in range(4096)]
+    names = [f"b{i % 4}" for i in range(256)]
     reader = daemon.connect()
-    leases, missing = [], list(range(4096))
-    for _ in range(8):
-        result = reader.call("open", names=[names[i] for i in missing])
-        again = []
-        for i, entry in zip(missing, result["objects"]):
-            if "error" in entry:
-                assert entry["error"]["data"]["kind"] == "limit"
-                assert entry["error"]["data"]["limit"] == "line_bytes"
-                again.append(i)
-            else:
-                assert entry["object"]["name"] == names[i]
-                leases.append(entry["lease"])
-        assert len(again) < len(missing), "nothing was opened"
-        missing = again
-        if not missing:
-            break
-    assert not missing and len(set(leases)) == 4096
-    assert sum(peer.call("stat", name=f"b{i}")["object"]["leases"] for i in range(4)) == 4096
+    entries = reader.call("open", names=names)["objects"]
+    assert [entry["object"]["name"] for entry in entries] == names
+    leases = [entry["lease"] for entry in entries]
+    assert len(set(leases)) == 256
+    assert sum(peer.call("stat", name=f"b{i}")["object"]["leases"] for i in range(4)) == 256
     reader.call("release", leases=leases)
     assert peer.call("leases")["leases"] == []
 
 
-def test_4097(peer):
-    error = peer.error(("invalid", "limit"), "open", names=["a"] * 4097)
-    assert "4096" in error.message
+def test_a_name_too_many(peer):
+    error = peer.error(("invalid", "limit"), "open", names=["a"] * 257)
+    assert "256" in error.message
+
+
+@pytest.mark.parametrize("method, member", [("release", "leases"), ("unmap", "segments")])
+def test_an_id_too_many(peer, method, member):
+    error = peer.error("invalid", method, **{member: [1] * 1025})
+    assert "1024" in error.message
+    peer.error("stale", method, **{member: [1] * 1024})
 
 
 def test_more_segments_than_one_message_carries(daemon, peer):

@@ -21,6 +21,7 @@
 #include "daemon/config.h"
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
+#include "daemon/methods/task.h"
 #include "daemon/objects/lease.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/loop.h"
@@ -33,6 +34,7 @@ struct inside {
     char directory[32], socket[48];
     void (*work)(void); /* what happens before each turn; NULL: nothing */
     bool overfull;      /* it was handed more than its device may have */
+    bool threaded;      /* long requests are worked on by a thread, not on the spot */
 };
 
 /* The other end of a session. */
@@ -74,6 +76,10 @@ static inline void inside_listen(struct inside *inside)
 
     DEMAND(uv_loop_init(&inside->loop) == 0);
     DEMAND(gb_server_listen(&inside->server, &inside->loop, &error) == 0);
+    if (inside->threaded)
+        return;
+    gb_mover_end(inside->server.worker);
+    inside->server.worker = NULL;
 }
 
 static inline void inside_begin(struct inside *inside, const char *const *options)
@@ -82,12 +88,15 @@ static inline void inside_begin(struct inside *inside, const char *const *option
     inside_listen(inside);
 }
 
-/* One turn: what is there is received and served. */
+/* One turn: what is there is received and served, and requests that take several turns are served
+   to their end. */
 static inline void inside_turn(struct inside *inside)
 {
     if (inside->work)
         inside->work();
-    uv_run(&inside->loop, UV_RUN_NOWAIT);
+    do
+        uv_run(&inside->loop, UV_RUN_NOWAIT);
+    while (!inside->threaded && !gb_list_empty(&inside->server.tasks));
 }
 
 /* The server ends; gb_server_init() and inside_listen() make another one. */
@@ -422,6 +431,13 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
         watches++;
     GB_LIST_EACH(&session->waits, link)
         waits++;
+    DEMAND((session->input == GB_INPUT_HELD) == (session->task != NULL));
+    GB_LIST_EACH(&session->tasks, link) {
+        const struct gb_task *task = GB_CONTAINER(link, struct gb_task, of_session);
+
+        if (task->storage && inside_add(&count->storages, task->storage))
+            count_storage(count, task->storage, 0, 0, false);
+    }
     DEMAND(unsealed == session->unsealed);
     DEMAND(watches == session->watch_count && waits == session->wait_count);
     count->waits += waits;
@@ -429,7 +445,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->held_bytes == session->conn.in.partial_length - session->conn.in.partial_start +
                                       gb_conn_output_bytes(&session->conn));
     DEMAND(session->held_fds == session->conn.in.fd_count);
-    /* What it needs to go on will wake it; one that nothing can be told any more waits for its end. */
+    /* What it needs to go on will wake it; one that nothing can be told any more waits for its end.
+       */
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events));
     DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);

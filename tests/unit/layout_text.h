@@ -76,7 +76,7 @@ static inline char *written(const struct gb_layout *layout, enum gb_layout_form 
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    gb_layout_write(&writer, layout, form, NULL);
+    gb_layout_write(&writer, layout, form);
     char *text = gb_writer_take(&writer, NULL);
     assert_non_null(text);
     return text;

@@ -313,7 +313,7 @@ static void compare_walk(struct gb_json value)
     bool object = *value.text == '{';
     if (!object && *value.text != '[')
         return;
-    struct gb_json_walk walk = gb_json_walk(value, NULL);
+    struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     const char *p = model_skip(value.text + 1, " \t\n");
     size_t count = 0;
@@ -334,7 +334,7 @@ static void compare_walk(struct gb_json value)
     }
     assert_false(gb_json_next(&walk, &key, &item));
     assert_false(gb_json_next(&walk, &key, &item));
-    assert_int_equal(gb_json_count(value, NULL), count);
+    assert_int_equal(gb_json_count(value), count);
 }
 
 static void test_walk(void **state)
@@ -371,11 +371,11 @@ static void test_walk_of_scalars(void **state)
     struct gb_json key, item, value;
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(gb_json_check(scalars[i], strlen(scalars[i]), &pool, &value, NULL), 0);
-        struct gb_json_walk walk = gb_json_walk(value, NULL);
+        struct gb_json_walk walk = gb_json_walk(value);
         assert_false(gb_json_next(&walk, &key, &item));
-        assert_int_equal(gb_json_count(value, NULL), 0);
+        assert_int_equal(gb_json_count(value), 0);
     }
-    assert_int_equal(gb_json_count((struct gb_json){0}, NULL), 0);
+    assert_int_equal(gb_json_count((struct gb_json){0}), 0);
     gb_pool_end(&pool);
 }
 
@@ -423,10 +423,10 @@ static void test_long_line(void **state)
     gb_write_char(&writer, ']');
     assert_false(writer.failed);
     assert_int_equal(gb_json_check(writer.data, writer.length, &pool, &value, NULL), 0);
-    assert_int_equal(gb_json_count(value, NULL), GB_LIMIT(columns));
-    struct gb_json_walk walk = gb_json_walk(value, NULL);
+    assert_int_equal(gb_json_count(value), GB_LIMIT(columns));
+    struct gb_json_walk walk = gb_json_walk(value);
     while (gb_json_next(&walk, NULL, &item))
-        assert_int_equal(gb_json_count(item, NULL), 7);
+        assert_int_equal(gb_json_count(item), 7);
     gb_writer_end(&writer);
     gb_pool_end(&pool);
 }
@@ -452,7 +452,7 @@ static void test_many_names(void **state)
     assert_int_equal(
         gb_json_read(value, fields, 1, GB_UNKNOWN_IGNORE, NULL, &pool, &wanted, NULL, NULL), 0);
     assert_int_equal(wanted, 4);
-    assert_int_equal(gb_json_count(value, NULL), NAMES + 1);
+    assert_int_equal(gb_json_count(value), NAMES + 1);
     gb_writer_end(&writer);
     gb_pool_end(&pool);
 }

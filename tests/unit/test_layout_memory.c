@@ -156,7 +156,7 @@ static void test_failures_at_random(void **state)
 
         make_layout(&maker, &layout);
         gb_writer_init(&writer, 0);
-        gb_layout_write(&writer, &layout, maker.form, NULL);
+        gb_layout_write(&writer, &layout, maker.form);
         char *text = gb_writer_take(&writer, NULL);
         assert_non_null(text);
         failures += read_with_failures(text, maker.form);

@@ -101,12 +101,13 @@ static struct gb_storage *storage_of(uint64_t bytes)
 static int render_object(struct gb_object *object, uint64_t version)
 {
     struct gb_error error;
-    struct gb_writer writer;
+    struct gb_writer writer, room;
     int r;
 
     gb_writer_init(&writer, 0);
-    gb_layout_write(&writer, &world.layout, GB_LAYOUT_REPLY, NULL);
-    r = gb_object_render(object, &writer, version, &error);
+    gb_writer_init(&room, 0);
+    gb_layout_write(&writer, &world.layout, GB_LAYOUT_REPLY);
+    r = gb_object_render(object, &writer, version, &room, &error);
     gb_writer_end(&writer);
     return r;
 }

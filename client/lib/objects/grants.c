@@ -67,7 +67,7 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
 
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "segments"};
     struct gb_path step = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(segments, NULL);
+    struct gb_json_walk walk = gb_json_walk(segments);
     struct gb_json key, item;
     for (; gb_json_next(&walk, &key, &item); step.index++) {
         int r = take_segment(grants, reply, item, &step, error);
@@ -217,7 +217,7 @@ static size_t rounded(size_t size)
 static size_t lease_bytes(const struct object_members *members)
 {
     struct gb_json layout = members->layout, key, item;
-    struct gb_json_walk walk = gb_json_walk(layout, NULL);
+    struct gb_json_walk walk = gb_json_walk(layout);
     bool flat = true;
     while (flat && gb_json_next(&walk, &key, &item))
         flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");

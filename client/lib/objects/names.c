@@ -242,11 +242,11 @@ struct page_members {
 static int read_infos(struct gb_json objects, struct gb_pool *pool, struct page *page,
                       struct gb_error *error)
 {
-    struct gb_json_walk walk = gb_json_walk(objects, NULL);
+    struct gb_json_walk walk = gb_json_walk(objects);
     struct gb_json item;
     free(page->infos);
     page->count = 0;
-    page->infos = calloc(gb_json_count(objects, NULL) + 1, sizeof(*page->infos));
+    page->infos = calloc(gb_json_count(objects) + 1, sizeof(*page->infos));
     if (!page->infos)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     while (gb_json_next(&walk, NULL, &item)) {

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/base/clock.h"
 #include "client/lib/objects/grants.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
@@ -257,7 +258,8 @@ struct open_many {
     gpubuf_objects_cb callback;
     void *arg;
     struct gpubuf_open_options options;
-    size_t *left; /* indices of the names without an outcome, in order */
+    int64_t until; /* when the wait is over */
+    size_t *left;  /* indices of the names without an outcome, in order */
     size_t left_count;
     size_t asked; /* how many of the first of these the request under way is about */
     uint64_t drops;
@@ -268,7 +270,7 @@ struct open_many {
     int *errors;
 };
 
-/* Asks for as many of the names that are left as fit into a message. */
+/* Asks for as many of the names that are left as one request may have. */
 static int many_send(struct gpubuf_client *client, struct open_many *many,
                      enum gb_release_order order, struct gb_error *error)
 {
@@ -279,7 +281,11 @@ static int many_send(struct gpubuf_client *client, struct open_many *many,
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     struct gb_writer *writer = gb_request_begin(client, &many->base, "open", 0);
     /* A name is at most 255 bytes, and six times that when it is escaped. */
-    size_t bound = client->line_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    struct gpubuf_open_options options = many->options;
+    int64_t left = many->until - gb_now_ms();
+    if (options.wait_ms) /* the wait is that of all requests together */
+        options.wait_ms = left > 1 ? left : 1;
     GB_WRITE_LITERAL(writer, "{\"names\":[");
     many->asked = 0;
     while (many->asked < most && !writer->failed && (many->asked == 0 || writer->length < bound)) {
@@ -288,7 +294,7 @@ static int many_send(struct gpubuf_client *client, struct open_many *many,
         gb_write_cstring(writer, many->names[many->left[many->asked++]]);
     }
     gb_write_char(writer, ']');
-    write_options(writer, &many->options);
+    write_options(writer, &options);
     many->drops = client->imports.drops;
     return gb_request_send(client, &many->base, NULL, 0, order, error);
 }
@@ -359,7 +365,7 @@ static int many_read(struct open_many *many, struct gb_grants *grants, struct gb
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "objects"};
     struct gb_path path = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(objects, NULL);
+    struct gb_json_walk walk = gb_json_walk(objects);
     struct gb_json key, item;
     size_t read = 0, again = 0;
     int last_limit = GPUBUF_E_LIMIT;
@@ -487,6 +493,7 @@ static struct open_many *many_new(const char *const *names, size_t count,
     many->base.waited = true;
     many->names = names;
     many->options = *options;
+    many->until = gb_now_ms() + options->wait_ms;
     many->count = count;
     size_t room = count ? count : 1;
     many->left = calloc(room, sizeof(*many->left));

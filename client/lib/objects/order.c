@@ -55,20 +55,38 @@ void gb_order_end(struct gb_order *order)
 
 /* ---- what is done ---- */
 
-/* Tells the daemon; what cannot be told now, for want of memory, is told the next time. */
+/* Tells the daemon of as many as one request may name. Returns how many; 0: memory is out. */
+static size_t send_some(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
+{
+    struct gb_writer *writer = &client->notice;
+    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128, sent = 0;
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "settle", 0);
+    GB_WRITE_LITERAL(writer, "{\"objects\":[");
+    for (; sent < count && sent < client->names_max && writer->length < bound; sent++) {
+        gb_write_text(writer, sent ? ",{\"name\":" : "{\"name\":");
+        gb_write_cstring(writer, done[sent].name);
+        gb_write_format(writer, ",\"version\":%" PRIu64 "}", done[sent].version);
+    }
+    GB_WRITE_LITERAL(writer, "]}");
+    gb_rpc_end(writer);
+    bool queued =
+        !writer->failed && gb_conn_queue(&client->conn, writer->data, writer->length, NULL, 0) == 0;
+    return queued ? sent : 0;
+}
+
+/* What cannot be told now, for want of memory, is told the next time: settling twice does no harm. */
 static bool send_settle(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
     if (client->lost.code || client->write_failed)
         return true;
-    struct gb_writer *writer = gb_notice_begin(client, "settle");
-    GB_WRITE_LITERAL(writer, "{\"objects\":[");
-    for (size_t i = 0; i < count; i++) {
-        gb_write_text(writer, i ? ",{\"name\":" : "{\"name\":");
-        gb_write_cstring(writer, done[i].name);
-        gb_write_format(writer, ",\"version\":%" PRIu64 "}", done[i].version);
+    for (size_t told = 0; told < count;) {
+        size_t sent = send_some(client, done + told, count - told);
+        if (sent == 0)
+            return false;
+        told += sent;
     }
-    GB_WRITE_LITERAL(writer, "]}");
-    return gb_notice_queue(client);
+    return true;
 }
 
 /* Work that came to grief leaves an object that nobody can vouch for: it is not settled, and goes

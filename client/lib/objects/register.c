@@ -177,7 +177,7 @@ static void write_register(struct gb_writer *writer, const void *arg)
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, registration->name);
     GB_WRITE_LITERAL(writer, ",\"layout\":");
-    gb_layout_write(writer, &registration->layout, GB_LAYOUT_REGISTER, NULL);
+    gb_layout_write(writer, &registration->layout, GB_LAYOUT_REGISTER);
     GB_WRITE_LITERAL(writer, ",\"handles\":[");
     for (unsigned i = 0; i < registration->region_count; i++) {
         if (i > 0)

@@ -20,7 +20,7 @@ struct welcome {
 };
 
 struct limits {
-    uint64_t names, line_bytes;
+    uint64_t names, line_bytes, request_bytes;
 };
 
 static bool is_hex(const char *text)
@@ -42,9 +42,10 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
     static const struct gb_field limit_fields[] = {
         GB_FIELD(struct limits, names, GB_FIELD_UINT, 0, 1, 0),
         GB_FIELD(struct limits, line_bytes, GB_FIELD_UINT, 0, 4096, 0),
+        GB_FIELD(struct limits, request_bytes, GB_FIELD_UINT, 0, 4096, 0),
     };
     struct welcome welcome = {0};
-    struct limits limits = {client->names_max, client->line_bytes_max};
+    struct limits limits = {client->names_max, client->line_bytes_max, client->request_bytes_max};
     struct gb_path path = {.key = "result"};
 
     int r = gb_json_type(result) == GB_JSON_OBJECT
@@ -54,7 +55,7 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
         r = gb_json_read(result, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
                          &path, &client->pool, &welcome, NULL, error);
     if (r == 0)
-        r = gb_json_read(welcome.limits, limit_fields, 2, GB_UNKNOWN_IGNORE, &path, &client->pool,
+        r = gb_json_read(welcome.limits, limit_fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool,
                          &limits, NULL, error);
     if (r == GPUBUF_E_NO_MEMORY)
         return r;
@@ -75,6 +76,8 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
         client->names_max = limits.names;
     if (limits.line_bytes < client->line_bytes_max)
         client->line_bytes_max = limits.line_bytes;
+    if (limits.request_bytes < client->request_bytes_max)
+        client->request_bytes_max = limits.request_bytes;
     if (resumed)
         *resumed = welcome.resumed;
     return 0;

@@ -185,11 +185,12 @@ static void write_lease(struct gb_writer *writer, struct gb_lease *lease)
 static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
 {
     struct gb_resumption *resumption = client->resumption;
-    size_t bound = client->line_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
     GB_WRITE_LITERAL(writer, ",\"resume\":{\"instance\":");
     gb_write_cstring(writer, client->instance);
     GB_WRITE_LITERAL(writer, ",\"objects\":[");
-    for (struct gb_lease *lease = client->leases; lease && writer->length < bound;
+    for (struct gb_lease *lease = client->leases;
+         lease && writer->length < bound && resumption->asked_count < client->names_max;
          lease = lease->next) {
         if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resumed)
             continue;
@@ -271,7 +272,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "resumed"};
     struct gb_path path = {.up = &member};
-    struct gb_json_walk walk = gb_json_walk(resumed, NULL);
+    struct gb_json_walk walk = gb_json_walk(resumed);
     struct gb_json key, item;
     size_t count = 0;
     int r = 0;

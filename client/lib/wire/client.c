@@ -31,6 +31,7 @@ struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks)
     client->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
     client->names_max = GB_LIMIT(names);
     client->line_bytes_max = GB_LIMIT(line_bytes);
+    client->request_bytes_max = GB_LIMIT(request_bytes);
     client->imports.idle_bytes_max = GB_CACHE_BYTES;
     client->resume_ms = GPUBUF_NO_RESUME; /* not before it is greeted */
     client->loop = client->loop_waker = -1;

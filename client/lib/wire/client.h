@@ -100,7 +100,7 @@ struct gpubuf_client {
 
     char instance[GB_INSTANCE_BYTES];
     _Atomic uint64_t session;
-    uint64_t names_max, line_bytes_max;
+    uint64_t names_max, line_bytes_max, request_bytes_max;
     int answer_timeout_ms;
 
     uint64_t last_id;

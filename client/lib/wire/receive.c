@@ -63,7 +63,7 @@ static void handle_retire(struct gpubuf_client *client, struct gb_json params)
         return;
     }
 
-    struct gb_json_walk walk = gb_json_walk(segments, NULL);
+    struct gb_json_walk walk = gb_json_walk(segments);
     struct gb_json key, item;
     while (gb_json_next(&walk, &key, &item)) {
         uint64_t segment;

@@ -6,7 +6,7 @@
 
 #include "client/lib/wire/output.h"
 
-#define RELEASES_A_MESSAGE 4096
+#define RELEASES_A_MESSAGE GB_LIMIT(ids)
 #define ABORT_BIT (UINT64_C(1) << 63)
 
 /* Begins {"…","params":{"MEMBER":[ */

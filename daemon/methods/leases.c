@@ -1,0 +1,206 @@
+/* leases: who holds what, and who may have what mapped. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/methods/reply.h"
+#include "daemon/methods/task.h"
+
+/* Requests that walk over leases at a time, daemon-wide: each makes the end of a lease a little
+   dearer. */
+#define WALKERS_LIMIT 8
+/* Between two looks at the clock. */
+#define STEPS 16
+
+struct leases_params {
+    struct gb_string name;
+};
+
+static const struct gb_field leases_fields[] = {
+    GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+};
+
+/* The answer at work. It goes on where it stopped, in a later turn: the walks step on when a
+   session, a lease or a mapping ends on which they stand. */
+struct listing {
+    bool mapped;      /* mappings are told, after the leases */
+    uint64_t session; /* whose leases, or mappings, are told; 0: none yet */
+    bool any;         /* one has been told */
+    bool truncated;
+};
+
+static bool wanted(struct gb_call *call, const struct leases_params *params,
+                   const struct gb_object *object)
+{
+    if (params->name.text && (params->name.length != object->name_length ||
+                              memcmp(params->name.text, object->name, object->name_length) != 0))
+        return false;
+    return gb_session_may_read(call->session, object);
+}
+
+/* "session":…, … "client":…: who it is. */
+static void write_session(struct gb_writer *writer, const struct gb_session *session)
+{
+    gb_write_format(writer,
+                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
+                    session->pid, session->user->uid);
+    gb_write_cstring(writer, session->client ? session->client : "");
+}
+
+void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
+{
+    gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
+    write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
+    GB_WRITE_LITERAL(writer, ",\"name\":");
+    gb_write_string(writer, lease->object->name, lease->object->name_length);
+    gb_write_format(writer,
+                    ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"access\":\"%s\",\"age_ms\":%" PRIu64,
+                    lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
+                    now - lease->since_ms);
+}
+
+static void begin_item(struct gb_writer *writer, struct listing *listing)
+{
+    gb_write_text(writer, listing->any ? ",{" : "{");
+    listing->any = true;
+}
+
+static void write_lease(struct gb_call *call, struct listing *listing, const struct gb_lease *lease)
+{
+    if (!wanted(call, call->message->params, lease->object))
+        return;
+    begin_item(call->writer, listing);
+    gb_lease_write_holder(call->writer, lease, gb_now_ms());
+    gb_write_char(call->writer, '}');
+}
+
+static void write_mapping(struct gb_writer *writer, struct listing *listing,
+                          const struct gb_session *session, const struct gb_mapping *mapping)
+{
+    begin_item(writer, listing);
+    write_session(writer, session);
+    gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
+                    mapping->segment->id, mapping->segment->bytes,
+                    mapping->segment->retiring ? ",\"retiring\":true" : "");
+}
+
+static void begin_sessions(struct gb_call *call, struct listing *listing)
+{
+    struct gb_server *server = call->server;
+    struct gb_walk *walk = &call->task->walks[0];
+
+    gb_walk_end(walk);
+    gb_walk_begin(&server->walks, walk, &server->sessions);
+    listing->session = 0;
+    listing->any = false;
+}
+
+/* Stands before the first lease, or mapping, of the session. */
+static void enter_session(struct gb_call *call, struct listing *listing, struct gb_session *session)
+{
+    struct gb_walk *walk = &call->task->walks[1];
+    bool told = !listing->mapped || session->user == call->session->user ||
+                gb_session_is_admin(call->session);
+
+    listing->session = session->id;
+    gb_walk_end(walk);
+    if (listing->mapped)
+        gb_walk_begin(&call->server->store.walks, walk, &session->mapper.mappings);
+    else
+        gb_walk_begin(&call->server->registry.walks, walk, &session->holder.leases);
+    if (!told)
+        walk->at = &session->mapper.mappings; /* its end */
+}
+
+/* One step: to the next session, lease or mapping. False at the end. */
+static bool step(struct gb_call *call, struct listing *listing)
+{
+    struct gb_walk *sessions = &call->task->walks[0], *items = &call->task->walks[1];
+    struct gb_session *session;
+    struct gb_link *at, *end;
+
+    if (sessions->at == &call->server->sessions)
+        return false;
+    session = GB_CONTAINER(sessions->at, struct gb_session, of_server);
+    if (session->id != listing->session)
+        enter_session(call, listing, session);
+    at = items->at;
+    end = listing->mapped ? &session->mapper.mappings : &session->holder.leases;
+    if (at == end) {
+        sessions->at = sessions->at->next;
+        return true;
+    }
+    items->at = at->next;
+    if (listing->mapped)
+        write_mapping(call->writer, listing, session,
+                      GB_CONTAINER(at, struct gb_mapping, of_mapper));
+    else
+        write_lease(call, listing, GB_CONTAINER(at, struct gb_lease, of_holder));
+    return true;
+}
+
+/* False if time is up before the list is told. */
+static bool write_list(struct gb_call *call, struct listing *listing, uint64_t until)
+{
+    size_t room = GB_ANSWER_ROOM + (listing->mapped ? 8192 : 0);
+
+    for (unsigned steps = 1; step(call, listing); steps++) {
+        if (call->writer->length > room) {
+            listing->truncated = true;
+            return true;
+        }
+        if (steps % STEPS == 0 && uv_hrtime() >= until)
+            return false;
+    }
+    return true;
+}
+
+static int go_on(struct gb_call *call, void *state)
+{
+    uint64_t until = uv_hrtime() + call->server->slice_ns / 2;
+    struct listing *listing = state;
+
+    if (!listing->mapped) {
+        if (!write_list(call, listing, until))
+            return gb_call_go_on(call, NULL, go_on, listing);
+        GB_WRITE_LITERAL(call->writer, "],\"mapped\":[");
+        listing->mapped = true;
+        begin_sessions(call, listing);
+    }
+    if (!write_list(call, listing, until))
+        return gb_call_go_on(call, NULL, go_on, listing);
+    gb_write_text(call->writer, listing->truncated ? "],\"truncated\":true}" : "]}");
+    return GB_DONE;
+}
+
+static int begin(struct gb_call *call, void *state)
+{
+    unsigned walkers = 0;
+
+    GB_LIST_EACH(&call->server->walks, link)
+        walkers++;
+    if (walkers >= WALKERS_LIMIT) /* when those are done */
+        return gb_call_go_on(call, NULL, begin, state);
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
+    begin_sessions(call, state);
+    return go_on(call, state);
+}
+
+static int handle_leases(struct gb_call *call, const void *params, uint64_t present)
+{
+    const struct gb_string *name = &((const struct leases_params *)params)->name;
+    struct listing *listing;
+
+    (void)present;
+    if (name->text && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
+        return call->error.code;
+    if (!call->task)
+        return gb_call_as_task(call);
+    listing = gb_pool_calloc(call->pool, 1, sizeof(*listing));
+    return listing ? begin(call, listing) : gb_call_no_memory(call);
+}
+
+const struct gb_method gb_method_leases = {
+    GB_METHOD_ROW("leases", 0, leases_fields, handle_leases, struct leases_params)};

@@ -1,0 +1,257 @@
+#include "daemon/methods/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/serve/departure.h"
+
+/* ---- beginning and ending ---- */
+
+static void attach(struct gb_task *task, struct gb_session *session)
+{
+    task->session = session;
+    gb_list_append(&session->tasks, &task->of_session);
+}
+
+static struct gb_task *task_new(struct gb_session *session)
+{
+    struct gb_task *task = calloc(1, sizeof(*task));
+
+    if (!task)
+        return NULL;
+    task->server = session->server;
+    gb_writer_init(&task->answer, 2 * GB_LIMIT(line_bytes));
+    gb_writer_init(&task->layout, 0);
+    gb_writer_init(&task->text, 0);
+    attach(task, session);
+    return task;
+}
+
+void gb_task_detach(struct gb_task *task)
+{
+    if (!task->session)
+        return;
+    gb_list_remove(&task->of_session);
+    task->session->user->held_bytes -= task->charged;
+    task->charged = 0;
+    if (task->session->task == task)
+        task->session->task = NULL;
+    task->session = NULL;
+}
+
+/* On the worker's thread: to give memory of several MiB back takes time. */
+static void free_memory(struct gb_job *job)
+{
+    struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
+
+    gb_unsealed_free(task->unsealed);
+    gb_writer_end(&task->answer);
+    gb_writer_end(&task->layout);
+    gb_writer_end(&task->text);
+    gb_pool_end(&task->pool);
+    free(task->line);
+}
+
+static void free_task(struct gb_job *job)
+{
+    free(GB_CONTAINER(job, struct gb_task, job));
+}
+
+/* The worker does not look at it. */
+static void drop_storage(struct gb_task *task)
+{
+    if (task->storage)
+        gb_storage_unref(&task->server->store, task->storage);
+    task->storage = NULL;
+}
+
+void gb_task_free(struct gb_task *task)
+{
+    if (!task)
+        return;
+    gb_task_detach(task);
+    gb_list_remove(&task->ready);
+    gb_walk_end(&task->walks[0]);
+    gb_walk_end(&task->walks[1]);
+    drop_storage(task);
+    task->job = (struct gb_job){.work = free_memory, .done = free_task};
+    gb_mover_submit(task->server->worker, &task->job);
+}
+
+void gb_tasks_end_session(struct gb_session *session)
+{
+    GB_LIST_EACH(&session->tasks, link) {
+        struct gb_task *task = GB_CONTAINER(link, struct gb_task, of_session);
+
+        gb_task_detach(task);
+        if (!task->working)
+            gb_task_free(task);
+        else
+            drop_storage(task);
+    }
+}
+
+/* ---- the worker ---- */
+
+static void work(struct gb_job *job)
+{
+    struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
+
+    task->work(task);
+}
+
+/* Its session is served in the next turn at the latest: nothing is done here. */
+static void worked(struct gb_job *job)
+{
+    struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
+
+    task->working = false;
+    if (task->session)
+        gb_list_append(&task->server->tasks, &task->ready);
+    else
+        gb_task_free(task);
+}
+
+void gb_task_ready(struct gb_task *task)
+{
+    gb_list_append(&task->server->tasks, &task->ready);
+}
+
+static void submit(struct gb_task *task)
+{
+    if (!task->work) {
+        gb_task_ready(task);
+        return;
+    }
+    task->working = true;
+    task->job = (struct gb_job){.work = work, .done = worked};
+    gb_mover_submit(task->server->worker, &task->job);
+}
+
+void gb_task_make_room(struct gb_task *task)
+{
+    struct gb_writer *writers[] = {&task->answer, &task->text};
+
+    for (int i = 0; i < 2; i++) {
+        gb_writer_reset(writers[i]);
+        gb_write(writers[i], task->layout.data, task->layout.length);
+        gb_writer_reset(writers[i]);
+    }
+}
+
+/* ---- long messages ---- */
+
+static void read_message(struct gb_task *task)
+{
+    struct gb_message *message = &task->message;
+
+    task->r = 0;
+    gb_message_read(message, task->line, message->length, &task->pool);
+    if (message->r == 0 && message->params_r == 0 && message->method->read)
+        task->r = message->method->read(message, &task->unsealed, &task->error);
+}
+
+/* A task for the line that the session has sent last. NULL: memory is out. */
+static struct gb_task *task_of_line(struct gb_session *session, const char *line, size_t length)
+{
+    struct gb_task *task = task_new(session);
+
+    if (!task)
+        return NULL;
+    task->line = gb_frame_keep_line(&session->conn.in, line, length);
+    if (!task->line) {
+        gb_task_free(task);
+        return NULL;
+    }
+    task->message.length = length;
+    task->charged = length;
+    session->user->held_bytes += length;
+    session->task = task;
+    task->since_ns = session->server->metrics.begun_ns;
+    return task;
+}
+
+int gb_task_read(struct gb_session *session, const char *line, size_t length)
+{
+    struct gb_task *task = task_of_line(session, line, length);
+
+    if (!task)
+        return GPUBUF_E_NO_MEMORY;
+    task->work = read_message;
+    submit(task);
+    return 0;
+}
+
+/* ---- going on ---- */
+
+static void go_on(struct gb_task *task)
+{
+    struct gb_session *session = task->session;
+    bool holds = session->task == task;
+    int r;
+
+    session->server->serving = session;
+    r = gb_methods_go_on(task);
+    session->server->serving = NULL;
+    if (r < 0) {
+        gb_session_flush(session, SIZE_MAX);
+        gb_session_end(session, "its messages and descriptors are out of step");
+    } else if (holds && !session->task) {
+        gb_session_let_go(session);
+    } else {
+        gb_session_charge(session); /* the request has taken its descriptors */
+    }
+}
+
+void gb_tasks_run(struct gb_server *server, uint64_t until)
+{
+    struct gb_link turn;
+
+    gb_sessions_end_hung_up(server);
+    /* What goes on in slices comes again in the next turn. */
+    gb_list_init(&turn);
+    gb_list_move(&server->tasks, &turn);
+    do {
+        struct gb_task *task = GB_CONTAINER(turn.next, struct gb_task, ready);
+
+        if (gb_list_empty(&turn))
+            return;
+        gb_list_remove(&task->ready);
+        go_on(task);
+    } while (uv_hrtime() < until);
+    gb_list_move(&turn, &server->tasks);
+}
+
+/* ---- for the handlers ---- */
+
+int gb_call_as_task(struct gb_call *call)
+{
+    const struct gb_message *message = call->message;
+    struct gb_task *task = task_of_line(call->session, message->line, message->length);
+
+    if (!task)
+        return gb_call_no_memory(call);
+    read_message(task); /* it is short, or it would have one */
+    submit(task);
+    return GB_GOES_ON;
+}
+
+int gb_call_go_on(struct gb_call *call, void (*work_)(struct gb_task *task),
+                  int (*go_on_)(struct gb_call *call, void *state), void *state)
+{
+    struct gb_task *task = call->task;
+
+    if (!task->session) /* it waited; later requests of its session do not wait for it */
+        attach(task, call->session);
+    if (call->writer != &task->answer && call->writer->length > 0) {
+        struct gb_writer none = task->answer;
+
+        task->answer = *call->writer;
+        *call->writer = none;
+    }
+    task->work = work_;
+    task->go_on = go_on_;
+    task->state = state;
+    submit(task);
+    return GB_GOES_ON;
+}

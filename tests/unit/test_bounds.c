@@ -1,0 +1,784 @@
+/*
+ * How long requests hold the loop. Each method is asked for the most that its limits allow, inside
+ * a server in this process, and the processor time that the loop's thread takes is measured: for
+ * each part of the request, and for each turn of the loop until it is answered. The aim is
+ * BOUND_US; FACTOR times that fails. Each request is played several times, and the shortest time
+ * counts: what disturbs a thread makes it slower only.
+ *
+ * The table is printed. Under a sanitizer the requests are only played, and fewer of each.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+#include "daemon/methods/watch.h"
+
+#define BOUND_US 250
+#define FACTOR 4
+#define ROUNDS 7
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define MANY (SANITIZED ? 2000 : 20000) /* small objects */
+#define HOLDERS (SANITIZED ? 1000 : 12288)
+#define OTHERS (SANITIZED ? 1000 : 40000) /* leases of other objects */
+#define USERS (SANITIZED ? 100 : 2000)
+#define COLUMNS GB_LIMIT(columns)
+#define LINE_ROOM (GB_LIMIT(line_bytes) - 64)     /* of a request, but for its last braces */
+#define SHORT_ROOM (GB_LIMIT(request_bytes) - 64) /* where it brings no layout */
+
+static struct inside inside;
+static struct peer asker, holder;
+static struct gb_writer line;
+static struct gb_service timed; /* the methods, as long as they take */
+
+/* ---- measuring ---- */
+
+static bool measuring;
+static uint64_t longest_request, longest_turn; /* of one round, in ns */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void note(uint64_t *longest, uint64_t begun)
+{
+    uint64_t ns = cpu_ns() - begun;
+
+    if (measuring && ns > *longest)
+        *longest = ns;
+}
+
+static int timed_serve(struct gb_session *session, const char *text, size_t length)
+{
+    uint64_t begun = cpu_ns();
+    int r = gb_methods.serve(session, text, length);
+
+    note(&longest_request, begun);
+    return r;
+}
+
+static bool timed_retry(struct gb_wait *wait, bool last_try)
+{
+    uint64_t begun = cpu_ns();
+    bool answered = gb_methods.retry(wait, last_try);
+
+    note(&longest_request, begun);
+    return answered;
+}
+
+static void timed_go_on(struct gb_server *server, uint64_t until)
+{
+    uint64_t begun = cpu_ns();
+
+    gb_methods.go_on(server, until);
+    note(&longest_request, begun);
+}
+
+static void turn(void)
+{
+    uint64_t begun = cpu_ns();
+
+    inside_turn(&inside);
+    note(&longest_turn, begun);
+}
+
+/* ---- asking ---- */
+
+/* Sends the text, turn by turn, and returns the first line that is an answer. */
+static char *ask_with(struct peer *peer, const char *text, size_t length, const int *fds,
+                      unsigned count)
+{
+    struct timespec rest = {0, 100000};
+    char *answer = NULL;
+    size_t sent = 0;
+
+    for (unsigned turns = 0; !answer; turns++) {
+        assert_true(turns < 100000);
+        if (sent < length)
+            sent += peer_send_bytes(peer, text + sent, length - sent, fds, sent == 0 ? count : 0);
+        else if (turns > 100)
+            nanosleep(&rest, NULL); /* somebody else is at work */
+        turn();
+        while ((answer = peer_line(peer)) && !strstr(answer, "\"id\":")) {
+            free(answer); /* a notification */
+            answer = NULL;
+        }
+        assert_false(peer->closed && !answer);
+    }
+    return answer;
+}
+
+static void begin_line(const char *method)
+{
+    gb_writer_reset(&line);
+    gb_rpc_begin_request(&line, 1, method, 0);
+    gb_write_char(&line, '{');
+}
+
+static void end_line(void)
+{
+    gb_write_char(&line, '}');
+    gb_rpc_end(&line);
+    assert_false(line.failed);
+    assert_true(line.length <= GB_LIMIT(line_bytes));
+}
+
+/* Asks without measuring; the answer must have the part. */
+static void prepare(struct peer *peer, const char *part)
+{
+    bool measured = measuring;
+    char *answer;
+
+    measuring = false;
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    measuring = measured;
+    if (!strstr(answer, part))
+        fail_msg("expected %s, found %.400s", part, answer);
+    free(answer);
+}
+
+static uint64_t number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+
+    assert_non_null(at);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+/* ---- layouts ---- */
+
+/* The widest table: every column with three buffers. */
+static void write_columns(bool metadata)
+{
+    size_t most = LINE_ROOM - 1024;
+
+    gb_write_format(&line, "\"layout\":{\"kind\":\"table\",\"length\":1,\"columns\":[");
+    for (int i = 0; i < COLUMNS && line.length < most; i++) {
+        gb_write_format(&line, "%s{\"name\":\"column %04d\",\"dtype\":", i ? "," : "", i);
+        if (metadata)
+            gb_write_format(&line,
+                            "\"int8\",\"length\":1,\"metadata\":{\"a\":\"%0100d\",\"b\":\"\\u00e4"
+                            "%010d\"}}",
+                            i, i);
+        else
+            gb_write_text(&line, "\"utf8\",\"length\":1,\"mask\":{},\"data\":{\"bytes\":1}}");
+    }
+    gb_write_text(&line, "]}");
+}
+
+static void create_line(const char *name, bool metadata)
+{
+    begin_line("create");
+    gb_write_format(&line, "\"name\":\"%s\",\"replace\":true,", name);
+    write_columns(metadata);
+    end_line();
+}
+
+static uint64_t create_wide(struct peer *peer, const char *name, bool metadata)
+{
+    bool measured = measuring;
+    uint64_t lease;
+    char *answer;
+
+    measuring = false;
+    create_line(name, metadata);
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    lease = number_after(answer, "\"lease\":");
+    free(answer);
+    measuring = measured;
+    return lease;
+}
+
+static void seal(struct peer *peer, uint64_t lease)
+{
+    begin_line("seal");
+    gb_write_format(&line, "\"lease\":%llu,\"release\":true", (unsigned long long)lease);
+    end_line();
+    prepare(peer, "version");
+}
+
+/* ---- the requests ---- */
+
+static uint64_t last_lease; /* what the last preparation was given */
+
+static void ask_create(void)
+{
+    create_line("made", false);
+}
+
+static void ask_create_with_metadata(void)
+{
+    create_line("made", true);
+}
+
+static void prepare_unsealed(void)
+{
+    last_lease = create_wide(&asker, "made", false);
+}
+
+static void ask_seal(void)
+{
+    begin_line("seal");
+    gb_write_format(&line, "\"lease\":%llu,\"release\":true", (unsigned long long)last_lease);
+    end_line();
+}
+
+static void ask_seal_with_counts(void)
+{
+    begin_line("seal");
+    gb_write_format(&line, "\"lease\":%llu,\"null_counts\":{", (unsigned long long)last_lease);
+    for (int i = COLUMNS; i-- > 0;)
+        gb_write_format(&line, "\"column %04d\":1%s", i, i ? "," : "");
+    gb_write_text(&line, "},\"release\":true");
+    end_line();
+}
+
+static void ask_abort(void)
+{
+    begin_line("abort");
+    gb_write_format(&line, "\"lease\":%llu", (unsigned long long)last_lease);
+    end_line();
+}
+
+static void ask_register(void)
+{
+    begin_line("register");
+    gb_write_text(&line, "\"name\":\"made\",\"replace\":true,\"handles\":[{\"kind\":\"memfd\","
+                         "\"fd\":0,\"bytes\":4096,\"device\":\"host\"}],\"layout\":{\"kind\":"
+                         "\"table\",\"length\":1,\"columns\":[");
+    for (int i = 0; i < COLUMNS; i++)
+        gb_write_format(&line,
+                        "%s{\"name\":\"c%04d\",\"dtype\":\"int8\",\"length\":1,\"data\":{\"handle\""
+                        ":0,\"offset\":0,\"bytes\":1},\"mask\":{\"handle\":0,\"offset\":0,"
+                        "\"bytes\":64}}",
+                        i ? "," : "", i);
+    gb_write_text(&line, "]},\"device\":\"host\"");
+    end_line();
+}
+
+static void ask_alias(void)
+{
+    begin_line("alias");
+    gb_write_text(&line, "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"slice\":{\"offset\":"
+                         "0,\"length\":1}");
+    end_line();
+}
+
+static void ask_alias_of_columns(void)
+{
+    begin_line("alias");
+    gb_write_text(&line, "\"name\":\"made\",\"of\":\"wide\",\"replace\":true,\"columns\":[");
+    for (int i = COLUMNS; i-- > 0;)
+        gb_write_format(&line, "\"column %04d\"%s", i, i ? "," : "");
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+static void ask_open(void)
+{
+    begin_line("open");
+    gb_write_text(&line, "\"name\":\"wide\"");
+    end_line();
+}
+
+static void write_names(const char *prefix, bool padded)
+{
+    gb_write_text(&line, "\"names\":[");
+    for (int i = 0; i < GB_LIMIT(names) && line.length < SHORT_ROOM - 512; i++)
+        gb_write_format(&line, padded ? "%s\"%s/%0240d\"" : "%s\"%s/%05d\"", i ? "," : "", prefix,
+                        i % MANY);
+    gb_write_char(&line, ']');
+}
+
+static void ask_open_names(void)
+{
+    begin_line("open");
+    write_names("m", false);
+    end_line();
+}
+
+static void ask_open_nothing(void)
+{
+    begin_line("open");
+    write_names("none", true);
+    end_line();
+}
+
+/* As many of the widest as one message holds come back, each a copy. */
+static void ask_open_wide(void)
+{
+    begin_line("open");
+    gb_write_text(&line, "\"names\":[");
+    for (int i = 0; i < GB_LIMIT(names); i++)
+        gb_write_text(&line, i ? ",\"wide\"" : "\"wide\"");
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+/* Identities of nothing are as many digits as they may have; of something they were given. */
+static void write_ids(const char *member, uint64_t first)
+{
+    gb_write_format(&line, "\"%s\":[", member);
+    for (uint64_t i = 0; i < GB_LIMIT(ids); i++)
+        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)(first + i));
+    gb_write_char(&line, ']');
+}
+
+static void ask_release_nothing(void)
+{
+    begin_line("release");
+    write_ids("leases", 4000000);
+    end_line();
+}
+
+static void ask_unmap_nothing(void)
+{
+    begin_line("unmap");
+    write_ids("segments", 4000000);
+    end_line();
+}
+
+/* A session of its own opens names and is asked to give them back. */
+static uint64_t first_lease;
+static size_t lease_count;
+
+static void prepare_leases(void)
+{
+    struct gb_session *session = peer_session(&inside, &asker);
+    uint64_t held = session->holder.count;
+
+    first_lease = inside.server.registry.next_lease;
+    ask_open_names();
+    prepare(&asker, "objects");
+    lease_count = session->holder.count - held;
+}
+
+static void ask_release(void)
+{
+    begin_line("release");
+    gb_write_text(&line, "\"leases\":[");
+    for (size_t i = 0; i < lease_count; i++)
+        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)(first_lease + i));
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+static void make_small(struct peer *peer, const char *name)
+{
+    bool measured = measuring;
+    char *answer;
+
+    measuring = false;
+    begin_line("create");
+    gb_write_format(&line,
+                    "\"name\":\"%s\",\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":1}",
+                    name);
+    end_line();
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    seal(peer, number_after(answer, "\"lease\":"));
+    free(answer);
+    measuring = measured;
+}
+
+static void prepare_victims(void)
+{
+    char name[32];
+
+    for (int i = 0; i < GB_LIMIT(names); i++) {
+        snprintf(name, sizeof(name), "victim/%05d", i);
+        make_small(&asker, name);
+    }
+}
+
+static void ask_delete(void)
+{
+    begin_line("delete");
+    write_names("victim", false);
+    end_line();
+}
+
+static void ask_delete_nothing(void)
+{
+    begin_line("delete");
+    write_names("none", true);
+    end_line();
+}
+
+static void ask_list(void)
+{
+    begin_line("list");
+    gb_write_text(&line, "\"prefix\":\"m/\"");
+    end_line();
+}
+
+/* As somebody who may see none of it. */
+static struct gb_user *stranger, *self;
+
+static void prepare_stranger(void)
+{
+    struct gb_session *session = peer_session(&inside, &asker);
+
+    self = session->user;
+    session->user = stranger;
+}
+
+static void end_stranger(void)
+{
+    peer_session(&inside, &asker)->user = self;
+}
+
+static void ask_stat(void)
+{
+    begin_line("stat");
+    gb_write_text(&line, "\"name\":\"wide\"");
+    end_line();
+}
+
+static void ask_pin(void)
+{
+    begin_line("pin");
+    gb_write_text(&line, "\"name\":\"m/00000\"");
+    end_line();
+}
+
+static void ask_why(void)
+{
+    begin_line("why");
+    gb_write_text(&line, "\"name\":\"m/00000\"");
+    end_line();
+}
+
+static void ask_why_last(void)
+{
+    begin_line("why");
+    gb_write_format(&line, "\"name\":\"m/%05d\"", MANY / 2);
+    end_line();
+}
+
+static void ask_leases(void)
+{
+    begin_line("leases");
+    end_line();
+}
+
+static void ask_leases_of_none(void)
+{
+    begin_line("leases");
+    gb_write_text(&line, "\"name\":\"none\"");
+    end_line();
+}
+
+static void ask_stats(void)
+{
+    begin_line("stats");
+    end_line();
+}
+
+/* Somebody who had as many leases dies just before. */
+static void prepare_death(void)
+{
+    struct peer dying;
+
+    assert_true(peer_connect(&inside, &dying));
+    ask_open_names();
+    for (int held = 0; held < OTHERS; held += GB_LIMIT(names))
+        prepare(&dying, "objects");
+    peer_close(&dying);
+}
+
+static void ask_describe(void)
+{
+    begin_line("describe");
+    end_line();
+}
+
+static void ask_watch(void)
+{
+    begin_line("watch");
+    gb_write_text(&line, "\"prefix\":\"m/\"");
+    end_line();
+}
+
+static void end_watch(void)
+{
+    bool measured = measuring;
+
+    measuring = false;
+    gb_watches_end_session(peer_session(&inside, &asker));
+    for (int i = 0; i < 50; i++) {
+        inside_turn(&inside);
+        peer_receive(&asker);
+    }
+    free(asker.in);
+    asker.in = NULL;
+    asker.length = 0;
+    measuring = measured;
+}
+
+static void ask_trim(void)
+{
+    begin_line("trim");
+    end_line();
+}
+
+static void ask_settle(void)
+{
+    begin_line("settle");
+    gb_write_text(&line, "\"objects\":[");
+    for (int i = 0; i < GB_LIMIT(names); i++)
+        gb_write_format(&line, "%s{\"name\":\"n/%0200d\",\"version\":%d}", i ? "," : "", i, i + 1);
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+static void write_resumed(const char *name, uint64_t version, int count)
+{
+    begin_line("hello");
+    gb_write_format(&line, "\"protocol\":1,\"resume\":{\"instance\":\"%s\",\"objects\":[",
+                    inside.server.instance);
+    for (int i = 0; i < count && line.length < SHORT_ROOM - 512; i++) {
+        gb_write_format(&line, i ? ",{\"name\":\"" : "{\"name\":\"");
+        gb_write_format(&line, name, i);
+        gb_write_format(&line, "\",\"version\":%llu,\"segment\":1,\"offset\":1}",
+                        (unsigned long long)version + (unsigned long long)i);
+    }
+    gb_write_text(&line, "]}");
+    end_line();
+}
+
+static void ask_resume(void)
+{
+    struct gb_object *object = gb_registry_find(&inside.server.registry, "m/00000", 7);
+
+    write_resumed("m/%05d", object->version, GB_LIMIT(names));
+}
+
+static void ask_resume_wide(void)
+{
+    begin_line("hello");
+    gb_write_format(&line, "\"protocol\":1,\"resume\":{\"instance\":\"%s\",\"objects\":[",
+                    inside.server.instance);
+    for (int i = 0; i < 16; i++)
+        gb_write_format(
+            &line, "%s{\"name\":\"wide\",\"version\":%llu,\"segment\":1,\"offset\":1}",
+            i ? "," : "",
+            (unsigned long long)gb_registry_find(&inside.server.registry, "wide", 4)->version);
+    gb_write_text(&line, "]}");
+    end_line();
+}
+
+/* Lines that no method has any use for. */
+static void ask_wide(void)
+{
+    begin_line("list");
+    gb_write_text(&line, "\"none\":[0");
+    while (line.length < LINE_ROOM - 8)
+        gb_write_text(&line, ",[]");
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+static void ask_deep(void)
+{
+    gb_writer_reset(&line);
+    while (line.length < LINE_ROOM)
+        gb_write_text(&line, "{\"a\":[");
+    gb_write_char(&line, '\n');
+}
+
+static void ask_long_text(void)
+{
+    begin_line("stat");
+    gb_write_text(&line, "\"name\":\"");
+    while (line.length < LINE_ROOM - 16)
+        gb_write_text(&line, "\\u00e4\xc3\xa4");
+    gb_write_char(&line, '"');
+    end_line();
+}
+
+static void ask_many_members(void)
+{
+    begin_line("stat");
+    for (int i = 0; line.length < LINE_ROOM - 64; i++)
+        gb_write_format(&line, "%s\"%d\":%d", i ? "," : "", i, i);
+    end_line();
+}
+
+static const struct ask {
+    const char *name;
+    void (*prepare)(void); /* before each; not measured */
+    void (*write)(void);
+    void (*after)(void);
+    const char *part; /* of the answer */
+} asks[] = {
+    {"create, 4096 columns", NULL, ask_create, NULL, "\"lease\":"},
+    {"create, metadata", NULL, ask_create_with_metadata, NULL, "\"lease\":"},
+    {"seal, 4096 columns", prepare_unsealed, ask_seal, NULL, "\"version\":"},
+    {"seal, 4096 null_counts", prepare_unsealed, ask_seal_with_counts, NULL, "\"version\":"},
+    {"abort, 4096 columns", prepare_unsealed, ask_abort, NULL, "\"result\":{}"},
+    {"register, 4096 columns", NULL, ask_register, NULL, "\"version\":"},
+    {"alias of 4096 columns", NULL, ask_alias, NULL, "\"version\":"},
+    {"alias, 4096 names", NULL, ask_alias_of_columns, NULL, "\"version\":"},
+    {"open, 4096 columns", NULL, ask_open, NULL, "\"lease\":"},
+    {"open, names", NULL, ask_open_names, NULL, "\"objects\":"},
+    {"open, names of nothing", NULL, ask_open_nothing, NULL, "\"objects\":"},
+    {"open, wide ones", NULL, ask_open_wide, NULL, "\"objects\":"},
+    {"release", prepare_leases, ask_release, NULL, "\"result\":{}"},
+    {"release, of nothing", NULL, ask_release_nothing, NULL, "\"error\":"},
+    {"unmap, of nothing", NULL, ask_unmap_nothing, NULL, "\"error\":"},
+    {"delete, names", prepare_victims, ask_delete, NULL, "\"result\":{}"},
+    {"delete, of nothing", NULL, ask_delete_nothing, NULL, "\"error\":"},
+    {"list, 1000", NULL, ask_list, NULL, "\"cursor\":"},
+    {"list, none to be seen", prepare_stranger, ask_list, end_stranger, "\"objects\":["},
+    {"stat, 4096 columns", NULL, ask_stat, NULL, "\"object\":"},
+    {"pin", NULL, ask_pin, NULL, "\"result\":{}"},
+    {"why, many holders", NULL, ask_why, NULL, "\"reasons\":"},
+    {"why, in the middle", NULL, ask_why_last, NULL, "\"reasons\":"},
+    {"leases", NULL, ask_leases, NULL, "\"leases\":"},
+    {"leases, of nothing", NULL, ask_leases_of_none, NULL, "\"leases\":"},
+    {"stats, many users", NULL, ask_stats, NULL, "\"users\":"},
+    {"stats, after a death", prepare_death, ask_stats, NULL, "\"users\":"},
+    {"describe", NULL, ask_describe, NULL, "\"methods\":"},
+    {"watch, all there is", NULL, ask_watch, end_watch, "\"watch\":"},
+    {"trim", NULL, ask_trim, NULL, "\"freed\":"},
+    {"settle", NULL, ask_settle, NULL, "\"id\":1"},
+    {"hello, resume", NULL, ask_resume, NULL, "\"id\":1"},
+    {"hello, resume wide ones", NULL, ask_resume_wide, NULL, "\"id\":1"},
+    {"a line of arrays", NULL, ask_wide, NULL, "\"error\":"},
+    {"a line of depth", NULL, ask_deep, NULL, "\"error\":"},
+    {"a line of text", NULL, ask_long_text, NULL, "\"error\":"},
+    {"a line of members", NULL, ask_many_members, NULL, "\"error\":"},
+};
+
+/* ---- the world ---- */
+
+static void begin(void)
+{
+    static const char *const options[] = {"--device", "host:512M", "--limit",
+                                          "output_bytes=67108864", NULL};
+    char name[32];
+
+    gb_writer_init(&line, 0);
+    inside_make(&inside, options);
+    inside.threaded = true;
+    inside_listen(&inside);
+    inside.server.slice_ns = GB_SESSION_SLICE_NS;
+    timed = gb_methods;
+    timed.serve = timed_serve;
+    timed.retry = timed_retry;
+    timed.go_on = timed_go_on;
+    inside.server.service = &timed;
+    assert_true(peer_connect(&inside, &asker));
+    assert_true(peer_connect(&inside, &holder));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "m/%05d", i);
+        make_small(&holder, name);
+    }
+    seal(&holder, create_wide(&holder, "wide", false));
+    for (int i = 0; i < HOLDERS; i++) {
+        begin_line("open");
+        gb_write_text(&line, "\"name\":\"m/00000\"");
+        end_line();
+        prepare(&holder, "lease");
+    }
+    for (int i = 0; i < OTHERS; i++) {
+        begin_line("open");
+        gb_write_format(&line, "\"name\":\"m/%05d\"", 1 + i % (MANY / 3));
+        end_line();
+        prepare(&holder, "lease");
+    }
+    stranger = gb_user_get(&inside.server.store.users, 54321);
+    for (int i = 0; i < USERS; i++)
+        assert_non_null(gb_user_get(&inside.server.store.users, (uid_t)(100000 + i)));
+}
+
+/* Served as often as it takes for one undisturbed time. */
+static void play(const struct ask *ask, uint64_t *request, uint64_t *whole)
+{
+    *request = *whole = UINT64_MAX;
+    for (int round = 0; round < (SANITIZED ? 1 : ROUNDS); round++) {
+        int fd = sealed_memfd(4096, F_SEAL_SHRINK);
+        bool brings = strcmp(ask->name, "register, 4096 columns") == 0;
+        char *answer;
+
+        if (ask->prepare)
+            ask->prepare();
+        ask->write();
+        if (brings) { /* "fds" stands before the params */
+            char *text = malloc(line.length + 16), *at = strstr(line.data, "\"params\"");
+            size_t before = (size_t)(at - line.data);
+
+            memcpy(text, line.data, before);
+            memcpy(text + before, "\"fds\":1,", 8);
+            memcpy(text + before + 8, at, line.length - before);
+            longest_request = longest_turn = 0;
+            measuring = true;
+            answer = ask_with(&asker, text, line.length + 8, &fd, 1);
+            free(text);
+        } else {
+            longest_request = longest_turn = 0;
+            measuring = true;
+            answer = ask_with(&asker, line.data, line.length, NULL, 0);
+        }
+        measuring = false;
+        close(fd);
+        if (!strstr(answer, ask->part))
+            fail_msg("%s: expected %s, found %.400s", ask->name, ask->part, answer);
+        free(answer);
+        if (ask->after)
+            ask->after();
+        *request = longest_request < *request ? longest_request : *request;
+        *whole = longest_turn < *whole ? longest_turn : *whole;
+    }
+}
+
+static void test_bounds(void **state)
+{
+    unsigned over = 0;
+
+    (void)state;
+    begin();
+    print_message("%-28s %12s %12s  us\n", "", "request", "turn");
+    for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
+        uint64_t request, whole;
+
+        play(&asks[i], &request, &whole);
+        print_message("%-28s %12.1f %12.1f%s\n", asks[i].name, (double)request / 1e3,
+                      (double)whole / 1e3, whole > BOUND_US * 1000 ? "  *" : "");
+        over += whole > FACTOR * BOUND_US * UINT64_C(1000);
+    }
+    peer_close(&asker);
+    peer_close(&holder);
+    if (!SANITIZED)
+        assert_int_equal(over, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bounds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
