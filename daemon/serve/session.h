@@ -37,9 +37,9 @@
 /*
  * The life of a session. Every change goes through gb_session_become(), which logs it.
  *
- * OPEN ── the peer hangs up ──> HUNG_UP ── too much is left for now ──> DRAINING │
- * │                                       │ └───── an error, a limit ───────┴───────── nothing is
- * left ─────────────┴──> LEAVING ──> CLOSED
+ *   OPEN ─── the peer hangs up ───> HUNG_UP ── much input is left ──> DRAINING
+ *    │                                 │                                 │
+ *    └──── an error, or a limit ───────┴────── no input is left ─────────┴──> LEAVING ──> CLOSED
  *
  * A session that has hung up is served before any request that another session sent afterwards, so
  * that nobody finds what it was about to finish half done (docs/PROTOCOL.md, rule 1). That must not
