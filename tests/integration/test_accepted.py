@@ -239,7 +239,7 @@ def tiered(supervised, directory):  # noqa: F811
     place = os.path.join(directory, "tier")
     os.mkdir(place)
     return supervised("--tier", f"disk:1G:{place}", "--grace", "1",  # each crash closes what there was
-                      device="cuda:0:512M" if device.ON_GPU else "host:512M")
+                      device="cuda:0:256M" if device.ON_GPU else "host:512M")
 
 
 # RELIABILITY.md: The daemon ends
