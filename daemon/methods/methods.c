@@ -55,8 +55,8 @@ static void close_fds(int *fds, unsigned count)
             close(fds[i]);
 }
 
-void gb_message_read(struct gb_message *message, const char *line, size_t length,
-                     struct gb_pool *pool)
+static void read_message(struct gb_message *message, const char *line, size_t length,
+                         struct gb_pool *pool)
 {
     const struct gb_method *method;
     void *params;
@@ -252,7 +252,7 @@ static int serve(struct gb_session *session, const char *line, size_t length)
     if (length > GB_TASK_BYTES)
         return gb_task_read(session, line, length);
     gb_pool_reset(pool);
-    gb_message_read(&message, line, length, pool);
+    read_message(&message, line, length, pool);
     if (!has_settled(session->server, &message) &&
         !gb_sessions_give_back(session->server, uv_hrtime() + session->server->slice_ns / 2))
         return gb_task_read(session, line, length);
@@ -276,7 +276,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     if (!task) {
         line = gb_wait_line(wait, &length);
         gb_pool_reset(pool);
-        gb_message_read(&message, line, length, pool);
+        read_message(&message, line, length, pool);
     }
     call_init(&call, session, task ? &task->message : &message, task);
     call.wait = wait;
@@ -299,7 +299,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     return true;
 }
 
-int gb_methods_go_on(struct gb_task *task)
+static int go_on_with(struct gb_task *task)
 {
     struct gb_call call;
     int r;
@@ -333,6 +333,8 @@ const struct gb_service gb_methods = {
     .name = method_name,
     .serve = serve,
     .retry = retry,
+    .read = read_message,
+    .go_on_with = go_on_with,
     .go_on = gb_tasks_run,
     .end_tasks = gb_tasks_end_session,
     .end_task = gb_task_free,

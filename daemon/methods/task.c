@@ -146,7 +146,7 @@ static void read_message(struct gb_task *task)
     struct gb_message *message = &task->message;
 
     task->r = 0;
-    gb_message_read(message, task->line, message->length, &task->pool);
+    task->server->service->read(message, task->line, message->length, &task->pool);
     if (message->r == 0 && message->params_r == 0 && message->method->read)
         task->r = message->method->read(message, &task->unsealed, &task->error);
 }
@@ -191,7 +191,7 @@ static void go_on(struct gb_task *task)
     int r;
 
     session->server->serving = session;
-    r = gb_methods_go_on(task);
+    r = session->server->service->go_on_with(task);
     session->server->serving = NULL;
     if (r < 0) {
         gb_session_flush(session, SIZE_MAX);

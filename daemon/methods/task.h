@@ -67,15 +67,6 @@ void gb_task_detach(struct gb_task *task);
    loop does not wait for the kernel's pages. */
 void gb_task_make_room(struct gb_task *task);
 
-/* ---- methods.c ---- */
-
-/* Checks and decodes a message; any thread. */
-void gb_message_read(struct gb_message *message, const char *line, size_t length,
-                     struct gb_pool *pool);
-/* Goes on with a task, and frees it if that was the end of it. Negative: the connection must be
-   closed. */
-int gb_methods_go_on(struct gb_task *task);
-
 /* ---- for the handlers ---- */
 
 /* To be returned by a handler that finds that its request takes long: it is called again for the

@@ -10,6 +10,8 @@
 
 #include "daemon/objects/registry.h"
 
+struct gb_message;
+struct gb_pool;
 struct gb_server;
 struct gb_session;
 struct gb_task;
@@ -24,6 +26,11 @@ struct gb_service {
     /* Tries a request that waited once more; `last_try`: its time is up. True if it was answered.
        */
     bool (*retry)(struct gb_wait *wait, bool last_try);
+    /* Checks and decodes a message; any thread. */
+    void (*read)(struct gb_message *message, const char *line, size_t length, struct gb_pool *pool);
+    /* Goes on with one of the requests that do not end in one turn, and frees it if that was the
+       end of it. Negative: the connection must be closed. */
+    int (*go_on_with)(struct gb_task *task);
     /* Goes on with requests that do not end in one turn, and are ready for their next: one at
        least, and then as long as there is time (`until`: of uv_hrtime()). */
     void (*go_on)(struct gb_server *server, uint64_t until);

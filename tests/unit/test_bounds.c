@@ -753,6 +753,7 @@ static void play(const struct ask *ask, uint64_t *request, uint64_t *whole)
     }
 }
 
+/* RELIABILITY.md: Hostile clients */
 static void test_bounds(void **state)
 {
     unsigned over = 0;

@@ -180,6 +180,7 @@ static void make(struct peer *of, const char *name)
 /* ---- the tests ---- */
 
 /* Later requests of its session wait for it; those of others do not. */
+/* RELIABILITY.md: Hostile clients */
 static void test_order(void **state)
 {
     struct gate gate;
@@ -206,6 +207,7 @@ static void test_order(void **state)
 }
 
 /* At either part, and with what it had in hand by then. */
+/* RELIABILITY.md: Hostile clients */
 static void test_ends_meanwhile(void **state)
 {
     (void)state;
@@ -252,6 +254,7 @@ static void test_half_close(void **state)
 }
 
 /* The source of an alias is replaced while its layout is read: the alias is of the new one. */
+/* RELIABILITY.md: Hostile clients */
 static void test_changed_meanwhile(void **state)
 {
     struct gate gate;
