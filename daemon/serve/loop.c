@@ -58,8 +58,9 @@ static void on_prepare(uv_prepare_t *handle)
     const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
-    if (!gb_list_empty(&server->busy) || !gb_list_empty(&server->leaving) ||
-        !gb_list_empty(&server->tasks) || gb_waits_have_more(server))
+    if (!gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
+        !gb_list_empty(&server->leaving) || !gb_list_empty(&server->tasks) ||
+        gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);

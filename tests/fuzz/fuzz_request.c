@@ -392,7 +392,8 @@ static void hear(struct player *player)
 /* Whether the loop would not sleep. */
 static bool goes_on(const struct gb_server *server)
 {
-    return !gb_list_empty(&server->busy) || gb_waits_have_more(server) ||
+    return !gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
+           !gb_list_empty(&server->tasks) || gb_waits_have_more(server) ||
            (!hand_jobs.hold && hand_first_job());
 }
 
