@@ -11,6 +11,7 @@ const { dtypeOf } = require('./dtypes.cjs')
 const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
+const NAMES = 256 // in one request, at most: the protocol's limit
 const EVICT = { spill: 0, drop: 1, keep: 2 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
@@ -219,10 +220,14 @@ class Client {
     const { timeout, signal, partial = false, copy = this.#options.copy } = optionsOf(options)
     const wait = number(timeout, 'timeout')
     if (list.length === 0) return []
-    const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
-      ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
-      : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
-    const objects = await this._ask(id => native.openMany(this._slot, id, list, wait), { signal, settle })
+    const objects = []
+    for (let at = 0; at < list.length; at += NAMES) {
+      const part = list.slice(at, at + NAMES)
+      const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
+        ? fromStatus(outcome, `"${part[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
+        : makeObject(this, part[i], Math.floor(outcome / 4), outcome % 4, copy))
+      objects.push(...await this._ask(id => native.openMany(this._slot, id, part, wait), { signal, settle }))
+    }
     const failed = objects.find(object => object instanceof Error)
     if (!failed || partial) return objects
     for (const object of objects) if (!(object instanceof Error)) object.release()
@@ -275,8 +280,8 @@ class Client {
   async delete (names, options) {
     if (Array.isArray(names)) {
       const list = Array.from(names, (name, i) => text(name, `name ${i}`))
-      for (let i = 0; i < list.length; i += 1000) {
-        await this.#call('_request', 'delete', { names: list.slice(i, i + 1000) }, options)
+      for (let i = 0; i < list.length; i += NAMES) {
+        await this.#call('_request', 'delete', { names: list.slice(i, i + NAMES) }, options)
       }
     } else {
       await this.#call('_request', 'delete', { name: text(names, 'the name') }, options)
