@@ -299,9 +299,8 @@ static void test_watching_as_json(void **state)
     put_counting(other, "json/a", 1, 0);
     put_counting(other, "json/b", 1, 0);
     dispatch_until(client, &texts.last);
-    assert_string_equal(texts.text,
-                        "\"kind\":\"sealed\",\"object\":{\"name\":\"json/a\" placed\n"
-                        "\"kind\":\"sealed\",\"object\":{\"name\":\"json/b\" placed\n");
+    assert_string_equal(texts.text, "\"kind\":\"sealed\",\"object\":{\"name\":\"json/a\" placed\n"
+                                    "\"kind\":\"sealed\",\"object\":{\"name\":\"json/b\" placed\n");
     ok(client, gpubuf_unwatch(client, watch));
     fails(client, GPUBUF_E_INVALID, gpubuf_watch_json(client, "[]", note_text, &texts, &watch));
     fails(client, GPUBUF_E_INVALID,
