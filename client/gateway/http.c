@@ -20,6 +20,7 @@
 #define MEMORY_BYTES 16384 /* of a connection, its request's head included */
 #define SILENT_S 30        /* without a byte in or out while a request is served */
 #define HEADERS 64
+#define TARGET_BYTES 4096
 #define TOKEN_LEAST 16
 
 /* ---- who may ask ---- */
@@ -90,7 +91,7 @@ static unsigned check_head(struct MHD_Connection *peer, struct gb_request *reque
     for (const char *c = request->target; *c; c++)
         if (*c <= ' ' || *c >= 0x7f)
             return 400;
-    return 0;
+    return strlen(request->target) > TARGET_BYTES ? 414 : 0;
 }
 
 static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *peer,

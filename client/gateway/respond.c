@@ -304,7 +304,7 @@ static ssize_t read_listing(void *arg, uint64_t place, char *buffer, size_t size
 }
 
 static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connection *peer,
-                                       const struct gb_request *request)
+                                       const struct gb_request *request, bool head_only)
 {
     struct listing *listing = calloc(1, sizeof(*listing));
     struct gb_error error;
@@ -330,6 +330,10 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
                         listing->objects.limit == 0))) {
         listing_free(listing);
         return gb_respond_text(door, peer, 400, "limit: expected a number from 1 to 10000\n");
+    }
+    if (head_only) { /* libmicrohttpd 0.9.75 would send the end of the chunks nevertheless */
+        listing_free(listing);
+        return send_response(door, peer, 200, copied(""), JSON_TYPE);
     }
     /* The first slice comes before the status: that the daemon is away can still be said. */
     if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0) {
@@ -416,11 +420,27 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     return send_slice(buffer, size, stream->writer.data, stream->writer.length, &stream->sent);
 }
 
+/* The number of the last event that is known: by the header, as browsers send it when they try again, or
+   by the query, as the page does. UINT64_MAX: none is. */
+static uint64_t known_events(struct MHD_Connection *peer, const struct gb_request *request)
+{
+    struct gb_http_text header = gb_header(peer, "Last-Event-ID");
+    char number[24];
+    uint64_t seq;
+    long n = gb_http_parameter(request->query, "after", number, sizeof(number));
+
+    if (header.text && header.length < sizeof(number)) {
+        memcpy(number, header.text, header.length);
+        number[header.length] = '\0';
+        n = 0;
+    }
+    return n >= 0 && read_number(number, (uint64_t)1 << 53, &seq) ? seq : UINT64_MAX;
+}
+
 static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connection *peer,
                                       const struct gb_request *request)
 {
-    struct gb_http_text header = gb_header(peer, "Last-Event-ID");
-    uint64_t gather_ms = 0, seq = UINT64_MAX;
+    uint64_t gather_ms = 0;
     struct stream *stream;
     char number[24];
     long n = gb_http_parameter(request->query, "gather", number, sizeof(number));
@@ -429,12 +449,6 @@ static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connectio
                                gather_ms < GATHER_LEAST_MS)))
         return gb_respond_text(door, peer, 400,
                                "gather: expected milliseconds, from 20 to 10000\n");
-    if (header.text && header.length < sizeof(number)) {
-        memcpy(number, header.text, header.length);
-        number[header.length] = '\0';
-        if (!read_number(number, (uint64_t)1 << 53, &seq))
-            seq = UINT64_MAX;
-    }
     if (!gb_connection_stream(&door->connections, request->connection))
         return gb_respond_text(door, peer, 503, "too many pages are open\n");
     stream = calloc(1, sizeof(*stream));
@@ -443,7 +457,7 @@ static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connectio
     stream->http = door->http;
     stream->audience = audience_of(door);
     stream->gather_ms = (unsigned)gather_ms;
-    stream->place = gb_ring_place(door->http->ring, seq);
+    stream->place = gb_ring_place(door->http->ring, known_events(peer, request));
     gb_writer_init(&stream->writer, 0);
     return send_response(door, peer, 200,
                          MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES,
@@ -467,7 +481,7 @@ enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
     if (gb_http_is(request->path, "/api/stats"))
         return respond_json(door, peer, gb_api_stats);
     if (gb_http_is(request->path, "/api/objects"))
-        return respond_objects(door, peer, request);
+        return respond_objects(door, peer, request, strcmp(method, "HEAD") == 0);
     if (gb_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)
         return respond_events(door, peer, request);
     if (gb_respond_file(door, peer, request->path, &result))
