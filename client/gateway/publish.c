@@ -16,8 +16,8 @@
 #include "client/gateway/say.h"
 
 #define BACKLOG 4096      /* messages for a subscriber that does not keep up */
-#define PROBE_MS 2000     /* between two looks at a listener */
-#define ANSWER_MS 2000    /* for a listener to let the probe in */
+#define PROBE_MS 1000     /* between two looks at a listener */
+#define ANSWER_MS 2500    /* for a listener to let the probe in */
 #define COMPLAIN_MS 60000 /* between two lines of the log about refused ones */
 
 struct outlet {
@@ -37,6 +37,7 @@ struct outlet {
 struct gb_publish {
     struct outlet outlets[8];
     unsigned count, most;
+    atomic_int_fast64_t figures_ms; /* when they were published last */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -121,51 +122,52 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
 
 /* ---- is it still there? ---- */
 
-struct probe {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool in;
-};
-
-static void on_probe(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    struct probe *probe = arg;
-
-    (void)pipe;
-    (void)event;
-    pthread_mutex_lock(&probe->lock);
-    probe->in = true;
-    pthread_cond_signal(&probe->changed);
-    pthread_mutex_unlock(&probe->lock);
-}
-
 static bool wait_for(pthread_cond_t *changed, pthread_mutex_t *lock, const bool *what, unsigned ms)
 {
     struct timespec until;
+    bool is;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ms / 1000;
     pthread_mutex_lock(lock);
     while (!*what && pthread_cond_timedwait(changed, lock, &until) == 0)
         ;
+    is = *what;
     pthread_mutex_unlock(lock);
-    return *what;
+    return is;
 }
 
-/* Subscribes, as anybody does, and goes again. Whether the handshake came to its end. */
-static bool lets_in(const char *url)
+/* Subscribes, as anybody does, until something is told. A pipe proves nothing: NNG adds it before the
+   handshake. */
+static bool is_told(const char *url)
 {
-    struct probe probe = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    nng_msg *message = NULL;
     nng_socket socket;
-    bool in = false;
 
     if (nng_sub0_open(&socket) != 0)
         return true; /* descriptors or memory are out, which says nothing of the listener */
-    if (nng_pipe_notify(socket, NNG_PIPE_EV_ADD_PRE, on_probe, &probe) == 0 &&
-        nng_dial(socket, url, NULL, NNG_FLAG_NONBLOCK) == 0)
-        in = wait_for(&probe.changed, &probe.lock, &probe.in, ANSWER_MS);
+    if (nng_socket_set_ms(socket, NNG_OPT_RECVTIMEO, ANSWER_MS) == 0 &&
+        nng_socket_set(socket, NNG_OPT_SUB_SUBSCRIBE, "stats ", 6) == 0 &&
+        nng_dial(socket, url, NULL, NNG_FLAG_NONBLOCK) == 0 &&
+        nng_recvmsg(socket, &message, 0) == 0)
+        nng_msg_free(message);
     nng_close(socket);
-    return in;
+    return message;
+}
+
+/* False: figures were published, and a subscriber was not told. */
+static bool is_alive(struct outlet *outlet)
+{
+    int64_t begun = now_ms();
+    bool told;
+
+    if (!atomic_load(&outlet->listens))
+        return false;
+    atomic_store(&outlet->probing, true);
+    told = is_told(outlet->url);
+    /* It was let go since there are too many: then somebody listens. */
+    told |= !atomic_exchange(&outlet->probing, false);
+    return told || atomic_load(&outlet->publish->figures_ms) < begun + ANSWER_MS / 4;
 }
 
 static void renew(struct outlet *outlet)
@@ -187,12 +189,7 @@ static void *watch_over(void *arg)
     while (!wait_for(&publish->changed, &publish->lock, &publish->stopped, PROBE_MS)) {
         for (unsigned i = 0; i < publish->count; i++) {
             struct outlet *outlet = &publish->outlets[i];
-            bool fine;
-
-            atomic_store(&outlet->probing, true);
-            fine = atomic_load(&outlet->listens) && lets_in(outlet->url);
-            atomic_store(&outlet->probing, false);
-            if (!fine)
+            if (!is_alive(outlet))
                 renew(outlet);
         }
     }
@@ -319,6 +316,8 @@ static void send_told(struct outlet *outlet, const struct gb_told *told, const c
 void gb_publish(struct gb_publish *publish, const struct gb_told *told, const char *topic,
                 size_t topic_length, const char *public_topic)
 {
+    if (told->stats)
+        atomic_store(&publish->figures_ms, now_ms());
     for (unsigned i = 0; i < publish->count; i++) {
         struct outlet *outlet = &publish->outlets[i];
 

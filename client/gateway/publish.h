@@ -3,8 +3,8 @@
  * room, and each is told what those may know who reach it. NNG drops for whoever does not keep up.
  *
  * The listener for ipc:// of NNG 1.5.2 stops for good when a peer hangs up in the middle of the handshake
- * (upstream #1518, mended in later versions). So a thread subscribes to each URL every two seconds; where
- * that fails the listener is made anew.
+ * (upstream #1518, mended in later versions). So a thread subscribes to each URL again and again; where the
+ * figures of a second are published and do not come, the listener is made anew, within five seconds.
  */
 #ifndef GB_PUBLISH_H
 #define GB_PUBLISH_H

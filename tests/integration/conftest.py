@@ -250,8 +250,8 @@ class Gateway:
     """A running gpubufd-gateway, connected to its daemon; its first port is `port`."""
 
     def __init__(self, directory, socket_path, options, wait=True, **popen):
-        self.stderr_path = os.path.join(directory, "gateway")
-        with open(self.stderr_path, "ab") as stderr:
+        handle, self.stderr_path = tempfile.mkstemp(prefix="gateway-", dir=directory)
+        with open(handle, "wb") as stderr:
             self.process = subprocess.Popen(
                 [GATEWAY, "--socket", socket_path, *map(str, options)],
                 stdin=subprocess.DEVNULL, stderr=stderr, **popen,
