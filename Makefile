@@ -687,7 +687,8 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(COMPLETIONDIR)) $(call to,$(SYSCONFDIR))
-	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(call to,$(BINDIR)/)
+	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(B)/bin/gpubufd-gateway \
+		$(call to,$(BINDIR)/)
 	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
 	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
 	ln -sf libgpubuf.so.$(SOVERSION) $(call to,$(LIBDIR)/libgpubuf.so)
@@ -698,11 +699,15 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 		-e 's|@version@|$(VERSION)|' client/lib/gpubuf.pc.in \
 		>$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
 	$(call fill_unit,systemd/gpubufd.service.in) >$(call to,$(UNITDIR)/gpubufd.service)
+	$(call fill_unit,systemd/gpubufd-gateway.service.in) \
+		>$(call to,$(UNITDIR)/gpubufd-gateway.service)
 	$(call fill_unit,systemd/user/gpubufd.service.in) >$(call to,$(USERUNITDIR)/gpubufd.service)
 	install -m 644 systemd/gpubufd.socket $(call to,$(UNITDIR)/)
 	install -m 644 systemd/user/gpubufd.socket $(call to,$(USERUNITDIR)/)
-	test -e $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
-		install -m 644 systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/)
+	for file in gpubufd.conf gpubufd-gateway.conf; do \
+		test -e $(call to,$(SYSCONFDIR))/$$file || \
+			install -m 644 systemd/$$file $(call to,$(SYSCONFDIR)/); \
+	done
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
@@ -711,9 +716,12 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	done
 
 uninstall: ## remove what install put there; a configuration that was changed stays
-	@! cmp -s systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
-		rm $(call to,$(SYSCONFDIR)/gpubufd.conf)
+	@for file in gpubufd.conf gpubufd-gateway.conf; do \
+		! cmp -s systemd/$$file $(call to,$(SYSCONFDIR))/$$file || \
+			rm $(call to,$(SYSCONFDIR))/$$file; \
+	done
 	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
+		$(call to,$(BINDIR)/gpubufd-gateway) $(call to,$(UNITDIR)/gpubufd-gateway.service) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \

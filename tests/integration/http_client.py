@@ -9,10 +9,10 @@ import subprocess
 from device import BUILD
 from peer import DEADLINE
 
-def refusal(directory, *options):
-    """What a gateway says that does not start with these options."""
+def refusal(directory, *options, program="gpubufd-gateway"):
+    """What a program says that does not start with these options."""
     done = subprocess.run(
-        [BUILD / "bin" / "gpubufd-gateway", "--socket", os.path.join(directory, "none"), *options],
+        [BUILD / "bin" / program, "--socket", os.path.join(directory, "none"), *options],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False,
     )
     assert done.returncode == 2, done
