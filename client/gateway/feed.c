@@ -175,8 +175,8 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
     (void)client;
     gb_pool_reset(&feed->pool);
     if (gb_json_check(text, length, &feed->pool, &value, &error) < 0 ||
-        gb_json_read(value, event_fields, 5, GB_UNKNOWN_IGNORE, &path,
-                     &feed->pool, &event, NULL, &error) < 0 ||
+        gb_json_read(value, event_fields, 5, GB_UNKNOWN_IGNORE, &path, &feed->pool, &event, NULL,
+                     &error) < 0 ||
         !event.object.text ||
         gb_json_read(event.object, object_fields, 3, GB_UNKNOWN_IGNORE, &path, &feed->pool, &object,
                      NULL, &error) < 0)
@@ -238,8 +238,8 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
     feed->asked = false;
     gb_pool_reset(&feed->pool);
     if (status < 0 || gb_json_check(result, length, &feed->pool, &value, &error) < 0 ||
-        gb_json_read(value, fields, 8, GB_UNKNOWN_IGNORE,
-                                   &path, &feed->pool, &stats, NULL, &error) < 0)
+        gb_json_read(value, fields, 8, GB_UNKNOWN_IGNORE, &path, &feed->pool, &stats, NULL,
+                     &error) < 0)
         return;
     if (strcmp(feed->instance, stats.instance.text) != 0) {
         gb_ring_clear(feed->ring);
