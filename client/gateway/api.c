@@ -181,7 +181,7 @@ static int write_segments(struct gb_writer *writer, const struct parts *parts,
 
         if (read_part(parts->texts[i], pool, &part, error) < 0)
             return error->code;
-        walk = gb_json_walk(part.segments, NULL);
+        walk = gb_json_walk(part.segments);
         while (gb_json_next(&walk, NULL, &item)) {
             struct segment segment = {0};
 
@@ -210,7 +210,7 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
         GB_FIELD(struct device, id, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
     };
     struct gb_path path = {.key = "devices"};
-    struct gb_json_walk walk = gb_json_walk(device, NULL);
+    struct gb_json_walk walk = gb_json_walk(device);
     struct gb_json key, item;
     struct device known = {0};
 
@@ -235,7 +235,7 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
 static int write_devices(struct gb_writer *writer, const struct stats *stats,
                          const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
 {
-    struct gb_json_walk walk = gb_json_walk(stats->devices, NULL);
+    struct gb_json_walk walk = gb_json_walk(stats->devices);
     const char *separator = "\n";
     struct gb_json item;
 
@@ -263,7 +263,7 @@ static int write_sessions(struct gb_writer *writer, const struct parts *sessions
 
         if (read_part(sessions->texts[i], pool, &part, error) < 0)
             return error->code;
-        walk = gb_json_walk(part.sessions, NULL);
+        walk = gb_json_walk(part.sessions);
         while (gb_json_next(&walk, NULL, &item)) {
             gb_write_text(writer, separator);
             copy(writer, item);
@@ -394,7 +394,7 @@ static void end_objects(struct gb_objects *objects, struct gb_writer *writer, bo
 static int write_rows(struct gb_objects *objects, struct gb_writer *writer, struct gb_json array,
                       struct gb_error *error)
 {
-    struct gb_json_walk walk = gb_json_walk(array, NULL);
+    struct gb_json_walk walk = gb_json_walk(array);
     struct gb_path path = {.key = "objects"};
     int64_t now = wall_ms();
     struct gb_json item;
@@ -495,7 +495,7 @@ static void write_labels(struct gb_writer *writer, struct gb_json labels, const 
     struct gb_json key, item;
 
     if (labels.text)
-        walk = gb_json_walk(labels, NULL);
+        walk = gb_json_walk(labels);
     while (labels.text && gb_json_next(&walk, &key, &item)) {
         gb_write_text(writer, separator);
         gb_write(writer, key.text + 1, gb_json_length(key) - 2); /* without its quotes */
@@ -529,7 +529,7 @@ static void write_sample(struct gb_writer *writer, const char *name, const struc
         write_line(writer, name, "", sample->labels, sample->value);
         return;
     }
-    walk = gb_json_walk(sample->buckets, NULL);
+    walk = gb_json_walk(sample->buckets);
     while (gb_json_next(&walk, &key, &item)) {
         gb_write_format(writer, "%s_bucket", name);
         write_labels(writer, sample->labels, key.text + 1, gb_json_length(key) - 2);
@@ -565,7 +565,7 @@ static int write_family(struct gb_writer *writer, struct gb_json item, struct gb
         return error->code;
     gb_write_format(writer, "# HELP %s %s\n# TYPE %s %s\n", family.name.text, family.help.text,
                     family.name.text, family.type.text);
-    walk = gb_json_walk(family.samples, NULL);
+    walk = gb_json_walk(family.samples);
     while (gb_json_next(&walk, NULL, &item)) {
         struct sample sample = {0};
 
@@ -596,7 +596,7 @@ int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error
     if (r == 0)
         r = read_whole(text, fields, 1, "result", &pool, &told, error);
     if (r == 0)
-        walk = gb_json_walk(told.families, NULL);
+        walk = gb_json_walk(told.families);
     while (r == 0 && gb_json_next(&walk, NULL, &item))
         r = write_family(writer, item, &pool, error);
     gb_pool_end(&pool);
