@@ -101,6 +101,8 @@ CSV_LIBS ?= -lcsv
 CMOCKA_LIBS ?= -lcmocka
 DAEMON_LIBS := $(UV_LIBS) -ldl
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
+MHD_LIBS ?= -lmicrohttpd
+GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS)
 
 # ---- sources ----
 
@@ -111,6 +113,7 @@ PROTO_SOURCES := $(wildcard proto/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
+GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
@@ -126,7 +129,7 @@ LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
 BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
-	client/gpubufctl/main.c $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
+	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
@@ -134,8 +137,9 @@ OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
 
 # Beside what is served lies package.json, which tells Node that the tests' imports are ES modules.
-PAGE := $(filter-out %/package.json,$(wildcard daemon/observe/page/*))
-PROTOCOL := $(B)/obj/gen/protocol_json.o $(B)/obj/gen/page.o
+PAGE := $(filter-out %/package.json,$(wildcard client/gateway/page/*))
+PROTOCOL := $(B)/obj/gen/protocol_json.o
+PAGE_OBJECT := $(B)/obj/gen/page.o
 EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
 LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
@@ -165,15 +169,16 @@ NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
 NODE_FILES := $(wildcard client/node/package.json client/node/lib/* client/node/bin/*) LICENSE
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
-.PHONY: all library daemon gpubufctl examples objects tests benches fuzzers python wheel help FORCE
+.PHONY: all library daemon gpubufctl gateway examples objects tests benches fuzzers python wheel help FORCE
 FORCE:
 
-all: daemon library gpubufctl examples ## build the daemon, the library, the command line and the examples
+all: daemon library gpubufctl gateway examples ## build the daemon, the library, the programs and the examples
 daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
+gateway: $(B)/bin/gpubufd-gateway
 examples: $(EXAMPLES)
-objects: $(OBJECTS) $(PROTOCOL) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
+objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
 tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
@@ -202,7 +207,7 @@ endif
 
 # These two files change when the flags or the list of what is linked do; what depends on them is
 # then rebuilt.
-PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) \
+PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) $(GATEWAY_SOURCES) \
 	$(UNIT_HELPERS) $(LIBTEST_HELPERS) $(BENCH_HELPERS)
 quoted = '$(subst ','\'',$(1))'
 $(B)/flags: FORCE
@@ -217,7 +222,7 @@ $(OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
-$(PROTOCOL): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
+$(PROTOCOL) $(PAGE_OBJECT): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
@@ -242,8 +247,8 @@ $(B)/gen/page.c: $(PAGE) Makefile
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
 	$(Q){ \
-		echo '/* Made from daemon/observe/page by the Makefile. */'; \
-		echo '#include "daemon/observe/http.h"'; \
+		echo '/* Made from client/gateway/page by the Makefile. */'; \
+		echo '#include "client/gateway/http.h"'; \
 		i=0; for file in $(PAGE); do \
 			echo "static const unsigned char file$$i[] = {"; \
 			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
@@ -312,6 +317,12 @@ $(B)/bin/gpubufctl: $(B)/obj/client/gpubufctl/main.o $(call objects,$(CTL_SOURCE
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(CTL_LIBS)
+
+$(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)/obj/libproto.a \
+		$(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
 
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
@@ -676,7 +687,8 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(COMPLETIONDIR)) $(call to,$(SYSCONFDIR))
-	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(call to,$(BINDIR)/)
+	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(B)/bin/gpubufd-gateway \
+		$(call to,$(BINDIR)/)
 	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
 	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
 	ln -sf libgpubuf.so.$(SOVERSION) $(call to,$(LIBDIR)/libgpubuf.so)
@@ -687,11 +699,15 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 		-e 's|@version@|$(VERSION)|' client/lib/gpubuf.pc.in \
 		>$(call to,$(LIBDIR)/pkgconfig/gpubuf.pc)
 	$(call fill_unit,systemd/gpubufd.service.in) >$(call to,$(UNITDIR)/gpubufd.service)
+	$(call fill_unit,systemd/gpubufd-gateway.service.in) \
+		>$(call to,$(UNITDIR)/gpubufd-gateway.service)
 	$(call fill_unit,systemd/user/gpubufd.service.in) >$(call to,$(USERUNITDIR)/gpubufd.service)
 	install -m 644 systemd/gpubufd.socket $(call to,$(UNITDIR)/)
 	install -m 644 systemd/user/gpubufd.socket $(call to,$(USERUNITDIR)/)
-	test -e $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
-		install -m 644 systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/)
+	for file in gpubufd.conf gpubufd-gateway.conf; do \
+		test -e $(call to,$(SYSCONFDIR))/$$file || \
+			install -m 644 systemd/$$file $(call to,$(SYSCONFDIR)/); \
+	done
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
@@ -700,9 +716,12 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	done
 
 uninstall: ## remove what install put there; a configuration that was changed stays
-	@! cmp -s systemd/gpubufd.conf $(call to,$(SYSCONFDIR)/gpubufd.conf) || \
-		rm $(call to,$(SYSCONFDIR)/gpubufd.conf)
+	@for file in gpubufd.conf gpubufd-gateway.conf; do \
+		! cmp -s systemd/$$file $(call to,$(SYSCONFDIR))/$$file || \
+			rm $(call to,$(SYSCONFDIR))/$$file; \
+	done
 	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
+		$(call to,$(BINDIR)/gpubufd-gateway) $(call to,$(UNITDIR)/gpubufd-gateway.service) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \

@@ -1,7 +1,7 @@
 /*
  * What happens in a gpubufd, by NNG:
  *
- *     gpubufd --events ipc:///run/gpubufd/events.sock
+ *     gpubufd-gateway --events ipc:///run/gpubufd/events.sock
  *     events ipc:///run/gpubufd/events.sock 'sealed sales/'
  *
  * A subscription is the beginning of a message: "sealed sales/" for new objects below sales/, "" for

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What happens in a gpubufd, by nothing but Python's own library.
 
-    gpubufd --events ipc:///run/gpubufd/events.sock
+    gpubufd-gateway --events ipc:///run/gpubufd/events.sock
     python3 events.py ipc:///run/gpubufd/events.sock [PREFIX]
 
 Events come over one of NNG's sockets (SUB to the daemon's PUB; with pynng this is a few lines). On

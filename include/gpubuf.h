@@ -650,6 +650,18 @@ GPUBUF_API int gpubuf_watch_async(struct gpubuf_client *client, const char *pref
                                   gpubuf_event_cb callback, gpubuf_watch_cb done, void *arg,
                                   uint64_t *request);
 
+/* `event` is the JSON text of an event's params (docs/PROTOCOL.md), which lives during the call only; or
+   {"kind":"reconnected"}, as of gpubuf_watch. */
+typedef void (*gpubuf_event_json_cb)(struct gpubuf_client *client, const char *event, size_t length,
+                                     void *arg);
+
+/*
+ * As gpubuf_watch, for what the daemon tells and struct gpubuf_info has no member for: the number of an
+ * event, placements. `params` are those of the method `watch`, a JSON object as text, or NULL.
+ */
+GPUBUF_API int gpubuf_watch_json(struct gpubuf_client *client, const char *params,
+                                 gpubuf_event_json_cb callback, void *arg, uint64_t *watch);
+
 /* Ends a watch. No callback of it begins afterwards, and none is running in another thread when this
    returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);

@@ -142,9 +142,10 @@ int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
     nng_socket_set_int(subscriber, NNG_OPT_RECVBUF, BUFFERED);
     r = nng_dial(subscriber, url, NULL, 0);
     if (r != 0)
-        status = gb_cli_fail(GB_STATUS_NO_DAEMON,
-                             "nothing is published at %s: %s; the daemon publishes with --events",
-                             url, nng_strerror(r));
+        status =
+            gb_cli_fail(GB_STATUS_NO_DAEMON,
+                        "nothing is published at %s: %s; gpubufd-gateway publishes with --events",
+                        url, nng_strerror(r));
     else
         status =
             run(&follow, subscriber, args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0);

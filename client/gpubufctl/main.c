@@ -169,7 +169,7 @@ static const struct gb_cli_command commands[] = {
      "Print what happens, as the daemon publishes it to operators",
      "Unlike watch this is no session of the daemon's, and what we are too slow for is lost, "
      "which\n"
-     "is told. The daemon publishes with --events URL.",
+     "is told. gpubufd-gateway publishes with --events URL.",
      gb_events_options,
      0,
      1,

@@ -65,12 +65,14 @@ const struct gb_method gb_method_delete = {
 struct list_params {
     struct gb_string prefix, cursor;
     uint64_t limit;
+    bool placements;
 };
 
 static const struct gb_field list_fields[] = {
     GB_FIELD(struct list_params, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct list_params, limit, GB_FIELD_UINT, 0, 1, GB_LIMIT(list)),
     GB_FIELD(struct list_params, cursor, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct list_params, placements, GB_FIELD_BOOL, 0, 0, 0),
 };
 
 /* How many names are looked at for one answer, visible or not: the loop must go on. */
@@ -109,14 +111,34 @@ static void pass(struct name_walk *walk, const struct gb_object *object)
     walk->looked++;
 }
 
+/* What the caller may see of them, until the answer is full. */
+static void write_listed(struct gb_call *call, struct name_walk *walk, uint64_t limit,
+                         bool placements)
+{
+    uint64_t now = call->server->registry.now_ms, count = 0;
+    struct gb_object *object;
+
+    while ((object = next_object(walk)) && count < limit && walk->looked <= LOOK_LIMIT &&
+           call->writer->length < GB_ANSWER_ROOM) {
+        pass(walk, object);
+        if (!gb_session_may_read(call->session, object))
+            continue;
+        if (count++ > 0)
+            gb_write_char(call->writer, ',');
+        if (placements)
+            gb_object_write_placed(call->writer, object, now);
+        else
+            gb_object_write_idle(call->writer, object, false, now);
+    }
+}
+
 static int handle_list(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct list_params *params = p;
     struct gb_string prefix = params->prefix.text ? params->prefix : (struct gb_string){"", 0};
     struct gb_string first = params->cursor.text ? params->cursor : prefix;
     struct name_walk walk = {.names = &call->server->registry.names, .prefix = &prefix};
-    uint64_t limit = params->limit ? params->limit : GB_LIMIT(list), count = 0;
-    struct gb_object *object;
+    uint64_t limit = params->limit ? params->limit : GB_LIMIT(list);
 
     (void)present;
     if (first.length < prefix.length || memcmp(first.text, prefix.text, prefix.length) != 0)
@@ -125,17 +147,12 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
                        prefix.text);
     walk.next = gb_names_lower(walk.names, first.text, first.length, params->cursor.text != NULL);
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"objects\":[");
-    while ((object = next_object(&walk)) && count < limit && walk.looked <= LOOK_LIMIT) {
-        pass(&walk, object);
-        if (!gb_session_may_read(call->session, object))
-            continue;
-        if (count++ > 0)
-            gb_write_char(call->writer, ',');
-        gb_object_write_idle(call->writer, object, false, call->server->registry.now_ms);
-    }
+    GB_WRITE_LITERAL(call->writer, "{\"seq\":");
+    gb_write_uint(call->writer, call->server->seq);
+    GB_WRITE_LITERAL(call->writer, ",\"objects\":[");
+    write_listed(call, &walk, limit, params->placements);
     gb_write_char(call->writer, ']');
-    if (object && walk.last_length > 0) {
+    if (next_object(&walk) && walk.last_length > 0) {
         GB_WRITE_LITERAL(call->writer, ",\"cursor\":");
         gb_write_string(call->writer, walk.last, walk.last_length);
     }

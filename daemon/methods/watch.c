@@ -18,7 +18,8 @@ struct gb_watch {
     struct gb_link of_session, of_server;
     struct gb_session *session;
     uint64_t id;
-    unsigned kinds; /* bits by kind */
+    unsigned kinds;  /* bits by kind */
+    bool placements; /* are told, too */
     /* Until it is synced, names up to and including `cursor` have been told; what happens to later
        ones is not told, since telling what exists comes to them. */
     bool synced;
@@ -77,6 +78,8 @@ static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind
     gb_rpc_begin_notification(writer, "event", 0);
     GB_WRITE_LITERAL(writer, "{\"watch\":");
     gb_write_uint(writer, watch->id);
+    GB_WRITE_LITERAL(writer, ",\"seq\":");
+    gb_write_uint(writer, watch->session->server->seq);
     gb_write_format(writer, ",\"kind\":\"%s\"", kind_name(kind));
     return writer;
 }
@@ -96,6 +99,10 @@ static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_ob
     if (object) {
         GB_WRITE_LITERAL(writer, ",\"object\":");
         gb_object_write(writer, object, false);
+        if (watch->placements) {
+            GB_WRITE_LITERAL(writer, ",\"placements\":");
+            gb_placements_write(writer, object);
+        }
         if (object->storage->device->lost)
             GB_WRITE_LITERAL(writer, ",\"lost\":true");
     }
@@ -192,12 +199,17 @@ void gb_watches_pump(struct gb_session *session)
 struct watch_params {
     struct gb_string prefix;
     struct gb_json kinds;
+    bool existing, placements;
 };
 
 static const struct gb_field watch_fields[] = {
     GB_FIELD(struct watch_params, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct watch_params, kinds, GB_FIELD_ARRAY, 0, 0, KIND_COUNT),
+    GB_FIELD(struct watch_params, existing, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct watch_params, placements, GB_FIELD_BOOL, 0, 0, 0),
 };
+
+enum { HAS_EXISTING = 1 << 2 }; /* among the fields that are present */
 
 static int read_kinds(struct gb_call *call, struct gb_json array, unsigned *bits)
 {
@@ -230,7 +242,6 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     struct gb_watch *watch;
     unsigned bits = 0;
 
-    (void)present;
     if (params->kinds.text && read_kinds(call, params->kinds, &bits) < 0)
         return call->error.code;
     if (session->watch_count >= limits->session_watches)
@@ -245,6 +256,8 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     watch->session = session;
     watch->id = server->next_watch++;
     watch->kinds = params->kinds.text ? bits : (1u << KIND_COUNT) - 1;
+    watch->synced = (present & HAS_EXISTING) && !params->existing;
+    watch->placements = params->placements;
     watch->prefix_length = params->prefix.length;
     if (params->prefix.length)
         memcpy(watch->prefix, params->prefix.text, params->prefix.length);
@@ -252,11 +265,14 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     gb_list_append(&server->watches, &watch->of_server);
     session->watch_count++;
     session->user->watches++;
-    session->unsynced++;
+    if (!watch->synced)
+        session->unsynced++;
 
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"watch\":");
     gb_write_uint(call->writer, watch->id);
+    GB_WRITE_LITERAL(call->writer, ",\"seq\":");
+    gb_write_uint(call->writer, server->seq);
     gb_write_char(call->writer, '}');
     return GB_DONE;
 }

@@ -272,12 +272,40 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, b
     gb_write_char(writer, '}');
 }
 
+void gb_placements_write(struct gb_writer *writer, const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    gb_write_char(writer, '[');
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        gb_write_text(writer, i > 0 ? ",[" : "[");
+        gb_write_uint(writer, storage->placements[i].segment->id);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].offset);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].bytes);
+        gb_write_char(writer, ']');
+    }
+    gb_write_char(writer, ']');
+}
+
 void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
                           uint64_t now_ms)
 {
     write_members(writer, object, layout);
     GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
     gb_write_uint(writer, gb_storage_idle_ms(object->storage, now_ms));
+    gb_write_char(writer, '}');
+}
+
+void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
+                            uint64_t now_ms)
+{
+    write_members(writer, object, false);
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, gb_storage_idle_ms(object->storage, now_ms));
+    GB_WRITE_LITERAL(writer, ",\"placements\":");
+    gb_placements_write(writer, object);
     gb_write_char(writer, '}');
 }
 

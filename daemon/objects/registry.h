@@ -128,6 +128,11 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, b
 /* That, and how long it has been since it was used. */
 void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
                           uint64_t now_ms);
+/* The same without its layout, and where it lies. */
+void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
+                            uint64_t now_ms);
+/* [[segment,offset,bytes],…]: where the object lies. Empty where its content is in a tier only. */
+void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 /* How long ago its memory was last opened or given back; 0 while somebody holds it. */
 uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
 /* Memory of a producer's that we have no access to, or none at all, stays where it is. */

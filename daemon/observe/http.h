@@ -34,13 +34,4 @@ struct gb_outlet *gb_http_outlet(struct gb_http *http);
 /* Any thread. */
 void gb_http_counts(struct gb_http *http, struct gb_http_counts *counts);
 
-/* What is at a path of the page: made from daemon/observe/page by the Makefile. */
-struct gb_page_file {
-    const char *path, *type, *etag;
-    const unsigned char *data;
-    size_t length;
-};
-extern const struct gb_page_file gb_page_files[];
-extern const size_t gb_page_file_count;
-
 #endif

@@ -255,31 +255,6 @@ static void refuse(struct gb_peer *peer, unsigned status, const char *text)
     reply_text(peer, status, "text/plain; charset=utf-8", "", text);
 }
 
-/* ---- the page ---- */
-
-static void reply_file(struct gb_peer *peer, const struct gb_http_request *request,
-                       const struct gb_page_file *file)
-{
-    bool same = gb_http_is(request->if_none_match, file->etag);
-    struct gb_writer writer;
-
-    gb_writer_init(&writer, 0);
-    write_head(peer, &writer, same ? 304 : 200, file->type, same ? 0 : file->length);
-    gb_write_format(&writer, "ETag: %s\r\nCache-Control: no-cache\r\n\r\n", file->etag);
-    if (same || peer->head_only)
-        send_text(peer, &writer, NULL, 0);
-    else
-        send_text(peer, &writer, file->data, file->length);
-}
-
-static const struct gb_page_file *find_file(const struct gb_http_request *request)
-{
-    for (size_t i = 0; i < gb_page_file_count; i++)
-        if (gb_http_is(request->path, gb_page_files[i].path))
-            return &gb_page_files[i];
-    return NULL;
-}
-
 /* ---- queries ---- */
 
 static void ask(struct gb_peer *peer)
@@ -480,8 +455,6 @@ static void go_live(struct gb_peer *peer, const struct gb_http_request *request)
 
 static void get(struct gb_peer *peer, const struct gb_http_request *request)
 {
-    const struct gb_page_file *file;
-
     if (gb_http_is(request->path, "/metrics")) {
         begin_query(peer, GB_QUERY_METRICS);
         ask(peer);
@@ -495,8 +468,6 @@ static void get(struct gb_peer *peer, const struct gb_http_request *request)
         ask_objects(peer, request);
     } else if (gb_http_is(request->path, "/api/live") && request->method == GB_HTTP_GET) {
         go_live(peer, request);
-    } else if ((file = find_file(request))) {
-        reply_file(peer, request, file);
     } else {
         refuse(peer, 404, "there is nothing here\n");
     }

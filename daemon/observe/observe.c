@@ -129,7 +129,6 @@ int gb_observe_begin(struct gb_observe *observe, struct gb_server *server, struc
     if (r < 0)
         return r;
     begin_timers(observe);
-    server->metrics.timed = config->http || config->trace;
     server->observer = &observe->observer;
     return 0;
 }

@@ -39,23 +39,6 @@ bool gb_object_is_public(const struct gb_object *object)
     return object->mode & 4;
 }
 
-void gb_placements_write(struct gb_writer *writer, const struct gb_object *object)
-{
-    const struct gb_storage *storage = object->storage;
-
-    gb_write_char(writer, '[');
-    for (unsigned i = 0; i < storage->placement_count; i++) {
-        gb_write_text(writer, i > 0 ? ",[" : "[");
-        gb_write_uint(writer, storage->placements[i].segment->id);
-        gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].offset);
-        gb_write_char(writer, ',');
-        gb_write_uint(writer, storage->placements[i].bytes);
-        gb_write_char(writer, ']');
-    }
-    gb_write_char(writer, ']');
-}
-
 static void write_heading(struct gb_server *server, struct gb_writer *writer)
 {
     GB_WRITE_LITERAL(writer, "{\"seq\":");

@@ -51,7 +51,5 @@ void gb_report_stats(struct gb_server *server, struct gb_writer *writer);
 
 /* Whether everybody may open the object, so that everybody may know of it. */
 bool gb_object_is_public(const struct gb_object *object);
-/* [[segment,offset,bytes],…]: where the object lies. */
-void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 
 #endif

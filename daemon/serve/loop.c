@@ -231,8 +231,8 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
 {
     struct gb_server *server = arg;
 
-    server->service->event(server, event, object);
     server->seq++;
+    server->service->event(server, event, object);
     GB_PROBE3(event, gb_event_kind(event), &object->name[0], server->seq);
     if (server->observer)
         server->observer->event(server->observer, event, object);

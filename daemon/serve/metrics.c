@@ -37,8 +37,7 @@ void gb_metrics_end(struct gb_metrics *metrics)
 
 void gb_metrics_begin(struct gb_metrics *metrics)
 {
-    if (metrics->timed)
-        metrics->begun_ns = uv_hrtime();
+    metrics->begun_ns = uv_hrtime();
 }
 
 static void count_result(struct gb_method_metrics *method, int code)
@@ -71,8 +70,6 @@ uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
     uint64_t begun = waited_since_ns ? waited_since_ns : metrics->begun_ns, ns;
 
     count_result(&metrics->methods[method], code);
-    if (!metrics->timed)
-        return 0;
     metrics->begun_ns = uv_hrtime(); /* and so begins the next one */
     ns = metrics->begun_ns - begun;
     count_time(&metrics->methods[method], ns);

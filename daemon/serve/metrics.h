@@ -36,7 +36,6 @@ struct gb_method_metrics {
 };
 
 struct gb_metrics {
-    bool timed;                        /* the observer asks how long requests take */
     uint64_t begun_ns;                 /* when the request at hand began to be served */
     struct gb_method_metrics *methods; /* one a method, and one for what is none */
     uint64_t hits, misses;             /* names that were asked for by `open`, there or not */
@@ -62,7 +61,7 @@ void gb_metrics_end(struct gb_metrics *metrics);
 void gb_metrics_begin(struct gb_metrics *metrics);
 /* A request has been answered: `code` 0 or an error's. `waited_since_ns`: when it came first, if it had
    to wait; else 0. `method`: its index; the count of methods for what is none. Returns the nanoseconds
-   that it took, 0 where nobody may ask. */
+   that it took. */
 uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
                             uint64_t waited_since_ns);
 /* A limit was reached, by its name of limits.h. */

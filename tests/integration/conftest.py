@@ -26,6 +26,7 @@ from device import BUILD, ROOT  # noqa: E402, F401
 from peer import DEADLINE, Closed, Peer  # noqa: E402
 
 GPUBUFD = BUILD / "bin" / "gpubufd"
+GATEWAY = BUILD / "bin" / "gpubufd-gateway"
 
 # Files that are about one of the two alone.
 collect_ignore_glob = [] if test_device.ON_GPU else ["test_cuda_*.py"]
@@ -243,6 +244,83 @@ class Daemon:
             self.process.kill()
         self.process.wait()
         self.close_peers()
+
+
+class Gateway:
+    """A running gpubufd-gateway, connected to its daemon; its first port is `port`."""
+
+    def __init__(self, directory, socket_path, options, wait=True, **popen):
+        handle, self.stderr_path = tempfile.mkstemp(prefix="gateway-", dir=directory)
+        with open(handle, "wb") as stderr:
+            self.process = subprocess.Popen(
+                [GATEWAY, "--socket", socket_path, *map(str, options)],
+                stdin=subprocess.DEVNULL, stderr=stderr, **popen,
+            )
+        self.port = None
+        try:
+            if "--http" in options:
+                found = self.wait_for(r"serving http (?:url=http://[^ ]*:(\d+)/|path=)")
+                self.port = found.group(1) and int(found.group(1))
+            if wait:
+                self.wait_for("connected instance=")
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def stderr(self):
+        with open(self.stderr_path, errors="replace") as file:
+            return file.read()
+
+    def wait_for(self, pattern, count=1):
+        """Until its log has that so often."""
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            found = list(re.finditer(pattern, self.stderr()))
+            if len(found) >= count:
+                return found[-1]
+            assert self.process.poll() is None, self.stderr()
+            time.sleep(0.005)
+        raise AssertionError((pattern, self.stderr()))
+
+    def stop(self):
+        """SIGTERM; expects 0 and no word of a sanitizer."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            got = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError("the gateway does not stop on SIGTERM") from None
+        text = self.stderr()
+        assert not SANITIZER.search(text), text[-8000:]
+        assert got == 0, (got, text[-4000:])
+        return got
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def gateway(daemon_factory):
+    """gateway(daemon, "--http", "127.0.0.1:0"): one beside a daemon. It ends before its daemon, whose sessions
+    it has."""
+    gateways = []
+
+    def start(daemon, *options, **more):
+        gateways.append(Gateway(daemon.directory, daemon.path, options, **more))
+        return gateways[-1]
+
+    yield start
+    try:
+        for one in gateways:
+            if one.process.returncode is None:
+                one.stop()
+    finally:
+        for one in gateways:
+            one.kill()
 
 
 @pytest.fixture

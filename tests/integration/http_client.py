@@ -1,41 +1,21 @@
-"""A client of the daemon's HTTP server, written from docs/HTTP.md: plain sockets, so that tests can
+"""A client of the gateway's HTTP server, written from docs/HTTP.md: plain sockets, so that tests can
 also send what no library would."""
 
-import base64
-import hashlib
 import json
 import os
-import re
 import socket
-import struct
 import subprocess
-import time
 
 from device import BUILD
 from peer import DEADLINE
 
-MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-
-
-def port_of(daemon):
-    """Where a daemon that was started with `--http 127.0.0.1:0` listens."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        found = re.search(r"serving http url=http://[^ ]*:(\d+)/", daemon.stderr())
-        if found:
-            return int(found.group(1))
-        time.sleep(0.005)
-    raise AssertionError(daemon.stderr())
-
-
-def refusal(directory, *options):
-    """What a daemon says that does not start with these options; it leaves no socket."""
-    path = os.path.join(directory, "refused")
+def refusal(directory, *options, program="gpubufd-gateway"):
+    """What a program says that does not start with these options."""
     done = subprocess.run(
-        [BUILD / "bin" / "gpubufd", "--device", "host:64M", "--socket", path, *options],
+        [BUILD / "bin" / program, "--socket", os.path.join(directory, "none"), *options],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False,
     )
-    assert done.returncode == 2 and not os.path.exists(path), done
+    assert done.returncode == 2, done
     assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
     return done.stderr
 
@@ -140,57 +120,60 @@ class Connection:
             return True
 
 
+class UnixConnection(Connection):
+    """One over a unix socket."""
+
+    def __init__(self, path):  # pylint: disable=super-init-not-called
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE)
+        self.socket.connect(path)
+        self.host = "localhost"
+        self.pending = b""
+
+
 def get(port, path, **options):
     with Connection(port) as connection:
         return connection.request(path, **options)
 
 
 class Live(Connection):
-    """A WebSocket on /api/live."""
+    """Server-sent events of /api/events."""
 
-    def __init__(self, port, path="/api/live", headers=()):
+    def __init__(self, port, path="/api/events", headers=()):
         super().__init__(port)
-        key = base64.b64encode(os.urandom(16)).decode()
-        reply = self.request(
-            path,
-            headers={
-                "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": key,
-                "Sec-WebSocket-Version": "13", **dict(headers),
-            },
-        )
-        self.handshake = reply
-        if reply.status == 101:
-            expected = base64.b64encode(hashlib.sha1((key + MAGIC).encode()).digest()).decode()
-            assert reply.headers["sec-websocket-accept"] == expected
+        lines = "".join(f"{name}: {value}\r\n" for name, value in dict(headers).items())
+        self.send(f"GET {path} HTTP/1.1\r\nHost: {self.host}\r\n{lines}\r\n".encode())
+        status = int(self.line().split()[1])
+        fields = {}
+        while line := self.line():
+            name, value = line.decode().split(": ", 1)
+            fields[name.lower()] = value
+        self.handshake = Reply(status, fields, b"")
+        self.text = b""
+        if status == 200:
+            assert fields["content-type"] == "text/event-stream"
+            assert fields["transfer-encoding"] == "chunked"
 
-    def frame(self):
-        first, second = self.take(2)
-        assert first & 0x70 == 0 and second & 0x80 == 0 and first & 0x80
-        length = second & 127
-        if length == 126:
-            (length,) = struct.unpack(">H", self.take(2))
-        elif length == 127:
-            (length,) = struct.unpack(">Q", self.take(8))
-        return first & 15, self.take(length)
-
-    def send_frame(self, opcode, payload=b""):
-        mask = os.urandom(4)
-        data = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
-        head = bytes([0x80 | opcode])
-        if len(payload) < 126:
-            head += bytes([0x80 | len(payload)])
-        else:
-            head += bytes([0x80 | 126]) + struct.pack(">H", len(payload))
-        self.send(head + mask + data)
+    def block(self):
+        """The next message's fields; comments are passed over. None at the end."""
+        while True:
+            while b"\n\n" not in self.text:
+                size = int(self.line(), 16)
+                if size == 0:
+                    return None
+                self.text += self.take(size)
+                assert self.take(2) == b"\r\n"
+            block, self.text = self.text.split(b"\n\n", 1)
+            if block != b":":
+                return dict(line.split(": ", 1) for line in block.decode().split("\n"))
 
     def message(self):
         """The next message, decoded."""
-        while True:
-            opcode, payload = self.frame()
-            if opcode == 1:
-                return json.loads(payload)
-            assert opcode == 9, opcode
-            self.send_frame(10, payload)
+        block = self.block()
+        assert block is not None, "the stream ended"
+        message = json.loads(block["data"])
+        assert int(block["id"]) == (message[-1] if isinstance(message, list) else message)["seq"]
+        return message
 
     def event(self):
         """The next event but `stats`."""

@@ -228,7 +228,11 @@ class Peer:
         result = message.get("result")
         used = set()
         segments = result.get("segments") if isinstance(result, dict) else None
-        for info in segments if isinstance(segments, list) else []:  # `stats` has a number there
+        if not isinstance(segments, list):  # `stats` has a number there
+            segments = []
+        for info in segments:
+            if "state" in info:  # told by `segments`, not granted
+                continue
             assert info["access"] in ("r", "rw"), info
             fd = -1
             if info["handle"]["kind"] == "cuda_ipc":

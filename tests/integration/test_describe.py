@@ -8,7 +8,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = {
     "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete",
     "list", "stat", "pin", "unpin", "spill", "restore",
-    "why", "leases", "unmap", "trim", "watch", "unwatch", "stats", "describe",
+    "why", "leases", "unmap", "trim", "watch", "unwatch", "segments", "sessions", "stats", "metrics",
+    "describe",
 }
 
 

@@ -17,7 +17,7 @@ def ordered(names):
 
 
 def test_empty(peer):
-    assert peer.call("list") == {"objects": []}
+    assert peer.call("list") == {"seq": 0, "objects": []}
 
 
 def test_in_order(filled):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from device import ROOT
-from http_client import get, port_of
+from http_client import get
 from peer import DEADLINE, bytes_layout
 
 MONITORING = ROOT / "docs" / "monitoring"
@@ -17,9 +17,8 @@ SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="[^"\\]*",?)*)\})? ([0-9.e+-]+|\+
 
 
 @pytest.fixture
-def served(daemon_factory):
-    daemon = daemon_factory("--http", "127.0.0.1:0")
-    daemon.port = port_of(daemon)
+def served(daemon, gateway):
+    daemon.port = gateway(daemon, "--http", "127.0.0.1:0").port
     return daemon
 
 
@@ -113,7 +112,7 @@ def test_devices_add_up(served):
         assert value(families, "gpubufd_device_lost", device=device["id"]) == 0
     assert value(families, "gpubufd_objects") == 2
     assert value(families, "gpubufd_leases") == 1
-    assert value(families, "gpubufd_sessions") == 1
+    assert value(families, "gpubufd_sessions") == 3  # two of them the gateway's
     assert value(families, "gpubufd_crashes_survived_total") == 0
 
 
@@ -189,10 +188,9 @@ def test_evictions(served):
     assert value(families, "gpubufd_evicted_bytes_total", device="host") == device["evicted_bytes"]
 
 
-def test_limits_reached(daemon_factory):
-    daemon = daemon_factory("--http", "127.0.0.1:0", "--limit", "session_watches=1",
-                            "--limit", "session_leases=2")
-    daemon.port = port_of(daemon)
+def test_limits_reached(daemon_factory, gateway):
+    daemon = daemon_factory("--limit", "session_watches=1", "--limit", "session_leases=2")
+    daemon.port = gateway(daemon, "--http", "127.0.0.1:0").port
     peer = daemon.connect()
     peer.call("watch")
     for _ in range(3):

@@ -39,7 +39,7 @@ GOOD = {
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
               "mode": "0600", "replace": True},
     "delete": {"name": "there", "version": "VERSION"},
-    "list": {"prefix": "a", "limit": 3},
+    "list": {"prefix": "a", "limit": 3, "placements": True},
     "stat": {"name": "there"},
     "pin": {"name": "there"},
     "unpin": {"name": "there"},
@@ -49,9 +49,12 @@ GOOD = {
     "leases": {"name": "there"},
     "unmap": {"segments": []},
     "trim": {"device": test_device.ID, "bytes": 1},
-    "watch": {"prefix": "x", "kinds": ["sealed"]},
+    "watch": {"prefix": "x", "kinds": ["sealed"], "existing": False, "placements": True},
     "unwatch": {"watch": "WATCH"},
+    "segments": {"limit": 3, "cursor": 0},
+    "sessions": {"limit": 3, "cursor": 0},
     "stats": {},
+    "metrics": {},
     "describe": {},
 }
 

@@ -177,7 +177,7 @@ def test_a_disk_that_is_full(daemon_factory):
 
 
 def test_a_file_that_cannot_be_written(directory):
-    assert "cannot write the trace" in refusal(directory, "--trace", "/nonexistent/trace")
+    assert "cannot write the trace" in refusal(directory, "--trace", "/nonexistent/trace", program="gpubufd")
 
 
 def test_probes():

@@ -271,6 +271,48 @@ static void note_event(struct gpubuf_client *client, const char *kind,
     }
 }
 
+struct texts {
+    char text[1024];
+    bool last;
+};
+
+static void note_text(struct gpubuf_client *client, const char *event, size_t length, void *arg)
+{
+    struct texts *texts = arg;
+    (void)client;
+    assert_int_equal(strlen(event), length);
+    strncat(texts->text, strstr(event, "\"kind\""), 41);
+    strcat(texts->text, strstr(event, "\"placements\":[[") ? " placed\n" : " bare\n");
+    texts->last = strstr(event, "json/b") != NULL;
+}
+
+static void test_watching_as_json(void **state)
+{
+    (void)state;
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct texts texts = {.last = false};
+    uint64_t watch;
+    put_counting(other, "json/old", 1, 0);
+    ok(client,
+       gpubuf_watch_json(client, "{\"prefix\":\"json/\",\"existing\":false,\"placements\":true}",
+                         note_text, &texts, &watch));
+    put_counting(other, "json/a", 1, 0);
+    put_counting(other, "json/b", 1, 0);
+    dispatch_until(client, &texts.last);
+    assert_string_equal(texts.text, "\"kind\":\"sealed\",\"object\":{\"name\":\"json/a\" placed\n"
+                                    "\"kind\":\"sealed\",\"object\":{\"name\":\"json/b\" placed\n");
+    ok(client, gpubuf_unwatch(client, watch));
+    fails(client, GPUBUF_E_INVALID, gpubuf_watch_json(client, "[]", note_text, &texts, &watch));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_watch_json(client, "{\"x\":1}", note_text, &texts, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_watch_json(client, NULL, NULL, NULL, NULL));
+    ok(other, gpubuf_delete(other, "json/old"));
+    ok(other, gpubuf_delete(other, "json/a"));
+    ok(other, gpubuf_delete(other, "json/b"));
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
 static void test_watching(void **state)
 {
     (void)state;
@@ -440,6 +482,7 @@ int main(void)
         COUNTED(test_canceling),
         COUNTED(test_callbacks),
         COUNTED(test_watching),
+        COUNTED(test_watching_as_json),
         COUNTED(test_watching_without_waiting),
         COUNTED(test_objects_outlive_the_connection),
         COUNTED(test_the_daemon_dies),

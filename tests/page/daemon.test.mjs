@@ -12,7 +12,9 @@ import { fileURLToPath } from 'node:url'
 import { Browser, chromium, until, withChromium } from './browser.mjs'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const PROGRAM = path.resolve(ROOT, process.env.GPUBUF_BUILD ?? 'build', 'bin', 'gpubufd')
+const BIN = path.resolve(ROOT, process.env.GPUBUF_BUILD ?? 'build', 'bin')
+const PROGRAM = path.join(BIN, 'gpubufd')
+const GATEWAY = path.join(BIN, 'gpubufd-gateway')
 const withDaemon = withChromium.skip || existsSync(PROGRAM) ? withChromium : { skip: `${PROGRAM} is not built` }
 const LIVE = "document.querySelector('#connection')?.dataset.kind === 'live'"
 const plain = text => (text ?? '').replace(/[\u00a0\u202f]/g, ' ')
@@ -38,21 +40,31 @@ class Daemon {
 
   async run (port) {
     this.errors = ''
-    this.process = spawn(PROGRAM, ['--socket', this.socket, '--http', `127.0.0.1:${port}`, ...this.options],
-      { stdio: ['ignore', 'ignore', 'pipe'] })
-    this.process.stderr.setEncoding('utf8').on('data', data => { this.errors += data })
-    this.ended = new Promise(resolve => this.process.once('exit', (...how) => resolve(how)))
+    const ofGateway = this.options.includes('--http-token-file') ? this.options.slice(-2) : []
+    this.process = this.#spawn(PROGRAM, this.options.filter(each => !ofGateway.includes(each)))
+    this.gateway = this.#spawn(GATEWAY, ['--http', `127.0.0.1:${port}`, ...ofGateway])
     const [, at] = await until(() => {
-      assert.equal(this.process.exitCode, null, this.errors)
+      assert.equal(this.gateway.exitCode, null, this.errors)
       return /serving http url=http:\/\/[^ ]*:(\d+)\//.exec(this.errors)
     }, 'the daemon to serve')
     this.port = at
     this.url = `http://127.0.0.1:${at}/`
   }
 
+  #spawn (program, options) {
+    const child = spawn(program, ['--socket', this.socket, ...options], { stdio: ['ignore', 'ignore', 'pipe'] })
+    child.stderr.setEncoding('utf8').on('data', data => { this.errors += data })
+    child.ended = new Promise(resolve => child.once('exit', (...how) => resolve(how)))
+    return child
+  }
+
+  /** The gateway goes in peace; the daemon by that signal. */
   async end (signal = 'SIGTERM') {
-    if (this.process.exitCode === null && this.process.signalCode === null) this.process.kill(signal)
-    return this.ended
+    for (const [child, how] of [[this.gateway, 'SIGTERM'], [this.process, signal]]) {
+      if (child.exitCode === null && child.signalCode === null) child.kill(how)
+    }
+    assert.deepEqual(await this.gateway.ended, [0, null], this.errors)
+    return this.process.ended
   }
 
   async stop () {

@@ -9,7 +9,7 @@ import http from 'node:http'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-export const PAGE = fileURLToPath(new URL('../../daemon/observe/page/', import.meta.url))
+export const PAGE = fileURLToPath(new URL('../../client/gateway/page/', import.meta.url))
 const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
 const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'age_ms', 'idle_ms', 'placements']
 const MIB = 1 << 20
@@ -36,7 +36,8 @@ export class FakeDaemon {
     this.nextSegment = 1
     this.objects = new Map() // by version
     this.sessions = []
-    this.sockets = new Set()
+    this.streams = new Set()
+    this.told = [] // of late, for those who come back
     this.requests = []
     this.random = random(7)
     this.devices = Array.from({ length: devices }, (_, i) => ({
@@ -174,11 +175,10 @@ export class FakeDaemon {
 
   async start (port = 0) {
     this.server = http.createServer((request, response) => this.#answer(request, response))
-    this.server.on('upgrade', (request, socket) => this.#upgrade(request, socket))
     await new Promise(resolve => this.server.listen(port, '127.0.0.1', resolve))
     this.port = this.server.address().port
     this.url = `http://127.0.0.1:${this.port}/`
-    this.ticking = setInterval(() => this.send({ seq: this.seq, kind: 'stats', devices: this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length })), tiers: this.tiers() }), 1000)
+    this.ticking = setInterval(() => this.send({ seq: this.seq, instance: this.instance, kind: 'stats', devices: this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length })), tiers: this.tiers() }), 1000)
     return this
   }
 
@@ -191,10 +191,10 @@ export class FakeDaemon {
     await new Promise(resolve => this.server.close(resolve))
   }
 
-  /** Ends every WebSocket, and with `refuse` lets none in again. */
+  /** Ends every stream of events, and with `refuse` lets none in again. */
   drop () {
-    for (const socket of this.sockets) socket.destroy()
-    this.sockets.clear()
+    for (const stream of this.streams) stream.destroy()
+    this.streams.clear()
   }
 
   async #answer (request, response) {
@@ -205,6 +205,7 @@ export class FakeDaemon {
     response.setHeader('Cache-Control', 'no-store')
     if (url.pathname.startsWith('/api/')) {
       if (this.refusing) return response.writeHead(this.refusing).end('this daemon refuses\n')
+      if (url.pathname === '/api/events') return this.#stream(url.searchParams, response)
       const body = url.pathname === '/api/snapshot' ? this.snapshot() : url.pathname === '/api/objects' ? this.page(url.searchParams) : null
       if (!body) return response.writeHead(404).end()
       response.setHeader('Content-Type', 'application/json')
@@ -265,52 +266,41 @@ export class FakeDaemon {
     return { fields: FIELDS, objects, cursor, seq: this.seq }
   }
 
-  // ---- WebSocket: text frames out; whatever comes in is ignored but its end ----
+  // ---- server-sent events ----
 
-  #upgrade (request, socket) {
-    const url = new URL(request.url, this.url)
-    if (url.pathname !== '/api/live' || this.refusing) {
-      socket.end('HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n')
-      return
-    }
-    const accept = createHash('sha1')
-      .update(request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
-    socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
-      `Sec-WebSocket-Accept: ${accept}\r\n\r\n`)
-    socket.setNoDelay(true)
-    socket.on('error', () => {}).on('data', () => {}).once('close', () => this.sockets.delete(socket))
-    socket.gather = Number(url.searchParams.get('gather') ?? 0)
-    this.sockets.add(socket)
+  #stream (query, response) {
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' }).flushHeaders()
+    response.once('close', () => this.streams.delete(response))
+    response.gather = Number(query.get('gather') ?? 0)
+    this.streams.add(response)
+    if (!query.has('after')) return
+    const missed = this.told.filter(message => message.seq > Number(query.get('after')))
+    if (missed.length) write(response, missed)
   }
 
   send (message) {
     if (this.silent) return
-    for (const socket of this.sockets) {
-      if (!socket.gather) {
-        write(socket, message)
+    if (message.kind !== 'stats') this.told.push(message)
+    if (this.told.length > 20000) this.told.splice(0, 10000)
+    for (const stream of this.streams) {
+      if (!stream.gather) {
+        write(stream, message)
         continue
       }
-      if (!socket.gathered) {
-        socket.gathered = []
+      if (!stream.gathered) {
+        stream.gathered = []
         setTimeout(() => {
-          write(socket, socket.gathered)
-          socket.gathered = null
-        }, socket.gather)
+          write(stream, stream.gathered)
+          stream.gathered = null
+        }, stream.gather)
       }
-      socket.gathered.push(message)
+      stream.gathered.push(message)
     }
   }
 }
 
-/** One text frame. */
-function write (socket, message) {
-  const body = Buffer.from(JSON.stringify(message))
-  const head = Buffer.alloc(body.length < 126 ? 2 : body.length < 65536 ? 4 : 10)
-  head[0] = 0x81
-  head[1] = body.length < 126 ? body.length : body.length < 65536 ? 126 : 127
-  if (head.length === 4) head.writeUInt16BE(body.length, 2)
-  if (head.length === 10) head.writeBigUInt64BE(BigInt(body.length), 2)
-  socket.write(Buffer.concat([head, body]))
+function write (stream, message) {
+  stream.write(`data: ${JSON.stringify(message)}\nid: ${[message].flat().at(-1).seq}\n\n`)
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -6,8 +6,8 @@
 
 import { performance } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
-import { MemoryMap } from '../../daemon/observe/page/map.js'
-import { Store } from '../../daemon/observe/page/store.js'
+import { MemoryMap } from '../../client/gateway/page/map.js'
+import { Store } from '../../client/gateway/page/store.js'
 import { Browser, until } from './browser.mjs'
 import { FakeDaemon } from './fake.mjs'
 

@@ -1,6 +1,7 @@
 // The page in a real browser, before a daemon that is none (fake.mjs) and does what each test wants.
 
 import assert from 'node:assert/strict'
+import net from 'node:net'
 import { after, before, test } from 'node:test'
 import { Browser, chromium, until, withChromium } from './browser.mjs'
 import { FakeDaemon } from './fake.mjs'
@@ -277,9 +278,11 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   // Who listens is told once, not with every try that fails.
   const said = await text(page, '#connection-text')
   await page.value("window.spoken = 0, new MutationObserver(() => window.spoken++).observe(document.querySelector('#connection-text'), { childList: true, characterData: true, subtree: true })")
-  const tries = () => page.complaints.filter(complaint => /WebSocket/.test(complaint)).length
-  const before = tries()
-  await until(() => tries() > before + 1, 'more tries')
+  let tries = 0
+  const deaf = net.createServer(socket => { tries++; socket.destroy() })
+  await new Promise(resolve => deaf.listen(daemon.port, '127.0.0.1', resolve))
+  await until(() => tries > 2, 'more tries')
+  await new Promise(resolve => deaf.close(resolve))
   assert.deepEqual([await text(page, '#connection-text'), await page.value('window.spoken')], [said, 0])
   // The same daemon comes back, and has changed.
   daemon.objects.delete([...daemon.objects.keys()][0])

@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { bytes, count, percent, span } from '../../daemon/observe/page/format.js'
-import { History } from '../../daemon/observe/page/history.js'
-import { LINE, GAP, MemoryMap, warmth } from '../../daemon/observe/page/map.js'
-import { Store } from '../../daemon/observe/page/store.js'
+import { bytes, count, percent, span } from '../../client/gateway/page/format.js'
+import { History } from '../../client/gateway/page/history.js'
+import { LINE, GAP, MemoryMap, warmth } from '../../client/gateway/page/map.js'
+import { Store } from '../../client/gateway/page/store.js'
 import { FakeDaemon, random } from './fake.mjs'
 
 const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'age_ms', 'idle_ms', 'placements']

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/lib/objects/names.h"
+#include "client/lib/wire/call.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/output.h"
@@ -14,8 +15,9 @@ struct gb_watch {
     struct gb_watch *next;
     uint64_t id;     /* by which the program knows it */
     uint64_t remote; /* by which the daemon does; 0: it does not, for now */
-    char *prefix;    /* owned; NULL: all */
+    char *params;    /* of its request, JSON; owned */
     gpubuf_event_cb callback;
+    gpubuf_event_json_cb json; /* in place of the callback */
     void *arg;
 };
 
@@ -27,7 +29,15 @@ struct event {
     char kind[16];
     bool has_info;
     struct gpubuf_info info;
+    char *text; /* in place of the kind and the info, as JSON; owned */
+    size_t length;
 };
+
+static void event_free(struct event *event)
+{
+    free(event->text);
+    free(event);
+}
 
 static struct gb_watch *find_watch(const struct gpubuf_client *client, uint64_t id)
 {
@@ -49,7 +59,7 @@ static void watch_end(struct gb_watch *watch)
 {
     if (!watch)
         return;
-    free(watch->prefix);
+    free(watch->params);
     free(watch);
 }
 
@@ -68,16 +78,20 @@ static void event_deliver(struct gpubuf_client *client, struct gb_delivery *deli
     const struct gb_watch *watch = find_watch(client, event->watch);
     if (watch) {
         gpubuf_event_cb callback = watch->callback;
+        gpubuf_event_json_cb json = watch->json;
         void *arg = watch->arg;
         struct gb_callback_frame frame;
         client->delivering_watch = event->watch;
         gb_callback_begin(client, &frame);
-        callback(client, event->kind, event->has_info ? &event->info : NULL, arg);
+        if (json)
+            json(client, event->text, event->length, arg);
+        else
+            callback(client, event->kind, event->has_info ? &event->info : NULL, arg);
         gb_callback_end(client, &frame);
         client->delivering_watch = 0;
         gb_client_changed(client);
     }
-    free(event);
+    event_free(event);
 }
 
 void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
@@ -110,6 +124,18 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
     }
     event->delivery.run = event_deliver;
     event->watch = watch->id;
+    if (watch->json) {
+        event->text = strndup(params.text, gb_json_length(params));
+        event->length = gb_json_length(params);
+        if (!event->text) {
+            free(event);
+            (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory for an event");
+            gb_client_doom(client, &error);
+            return;
+        }
+        gb_queue_delivery(client, &event->delivery);
+        return;
+    }
     memcpy(event->kind, members.kind.text, members.kind.length + 1);
     event->has_info = members.object.text != NULL;
     if (event->has_info && gb_info_read(members.object, &client->pool, &event->info, &error) < 0) {
@@ -234,14 +260,18 @@ static void watch_free(struct gb_request *request)
     free(watching);
 }
 
-static void write_prefix(struct gb_writer *writer, const char *prefix)
+/* The params of a request that watches a prefix, for free(); NULL if memory is out. */
+static char *prefix_params(const char *prefix)
 {
-    gb_write_char(writer, '{');
+    struct gb_writer writer;
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
     if (prefix) {
-        GB_WRITE_LITERAL(writer, "\"prefix\":");
-        gb_write_cstring(writer, prefix);
+        GB_WRITE_LITERAL(&writer, "\"prefix\":");
+        gb_write_cstring(&writer, prefix);
     }
-    gb_write_char(writer, '}');
+    gb_write_char(&writer, '}');
+    return gb_writer_take(&writer, NULL);
 }
 
 static int watch_send(struct gb_request *request, struct gb_error *error)
@@ -252,7 +282,7 @@ static int watch_send(struct gb_request *request, struct gb_error *error)
         watching->again ? find_watch(client, watching->again) : watching->watch;
     if (!watch)
         return gb_fail(error, GPUBUF_E_CANCELED, "the watch has ended");
-    write_prefix(gb_request_begin(client, request, "watch", 0), watch->prefix);
+    gb_write_text(gb_request_begin(client, request, "watch", 0), watch->params);
     return gb_request_send(client, request, NULL, 0, GB_RELEASES_FIRST, error);
 }
 
@@ -264,42 +294,52 @@ static const struct gb_request_type watch_type = {
     .free = watch_free,
 };
 
-static struct watching *watching_new(struct gpubuf_client *client, const char *prefix,
-                                     gpubuf_event_cb callback, void *arg, uint64_t *id)
+/* Whom events are told; one of the two. */
+struct listener {
+    gpubuf_event_cb callback;
+    gpubuf_event_json_cb json;
+    void *arg;
+};
+
+/* Takes the params in any case. */
+static struct watching *watching_new(struct gpubuf_client *client, char *params,
+                                     struct listener listener, uint64_t *id)
 {
     struct watching *watching = calloc(1, sizeof(*watching));
-    if (!watching)
-        return NULL;
-    watching->watch = calloc(1, sizeof(*watching->watch));
-    if (watching->watch && prefix)
-        watching->watch->prefix = strdup(prefix);
-    if (!watching->watch || (prefix && !watching->watch->prefix)) {
-        watch_end(watching->watch);
+    struct gb_watch *watch = calloc(1, sizeof(*watch));
+    if (!watching || !watch || !params) {
+        free(params);
+        free(watch);
         free(watching);
         return NULL;
     }
+    watching->watch = watch;
+    watch->params = params;
+    watch->callback = listener.callback;
+    watch->json = listener.json;
+    watch->arg = listener.arg;
     watching->base.client = client;
     watching->base.type = &watch_type;
     watching->base.waited = true;
-    watching->watch->callback = callback;
-    watching->watch->arg = arg;
     watching->id = id;
     return watching;
 }
 
-/* Checks the arguments, enters the client and sends the request; where this fails, the client is not
+/* Enters the client and sends the request, whose params it takes; where this fails, the client is not
    entered. */
-static int watch_start(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
-                       bool blocking, void *arg, uint64_t *id, struct watching **out)
+static int watch_start(struct gpubuf_client *client, char *params, struct listener listener,
+                       bool blocking, uint64_t *id, struct watching **out)
 {
-    int r = gb_check_prefix(client, prefix);
-    if (r == 0 && !callback)
+    int r = 0;
+    if (!listener.callback && !listener.json)
         r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
     if (r == 0)
         r = blocking ? gb_enter_blocking(client) : gb_enter(client);
-    if (r < 0)
+    if (r < 0) {
+        free(params);
         return r;
-    struct watching *watching = watching_new(client, prefix, callback, arg, id);
+    }
+    struct watching *watching = watching_new(client, params, listener, id);
     if (!watching) {
         r = gb_report_memory(client);
         gb_leave(client);
@@ -317,11 +357,11 @@ static int watch_start(struct gpubuf_client *client, const char *prefix, gpubuf_
     return 0;
 }
 
-int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
-                 void *arg, uint64_t *id)
+static int watch_blocking(struct gpubuf_client *client, char *params, struct listener listener,
+                          uint64_t *id)
 {
     struct watching *watching;
-    int r = watch_start(client, prefix, callback, true, arg, id, &watching);
+    int r = watch_start(client, params, listener, true, id, &watching);
     if (r < 0)
         return r;
     struct gb_request *request = &watching->base;
@@ -332,13 +372,43 @@ int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_
     return r;
 }
 
+int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
+                 void *arg, uint64_t *id)
+{
+    int r = gb_check_prefix(client, prefix);
+    if (r < 0)
+        return r;
+    return watch_blocking(client, prefix_params(prefix), (struct listener){callback, NULL, arg},
+                          id);
+}
+
+int gpubuf_watch_json(struct gpubuf_client *client, const char *params,
+                      gpubuf_event_json_cb callback, void *arg, uint64_t *id)
+{
+    struct gb_pool pool = {0};
+    struct gb_writer writer;
+    struct gb_json value;
+    int r = gb_check_params(client, params, &pool, &value);
+    gb_writer_init(&writer, 0);
+    if (r == 0)
+        gb_write_json(&writer, value);
+    gb_pool_end(&pool);
+    if (r < 0)
+        return r;
+    return watch_blocking(client, gb_writer_take(&writer, NULL),
+                          (struct listener){NULL, callback, arg}, id);
+}
+
 int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix, gpubuf_event_cb callback,
                        gpubuf_watch_cb done, void *arg, uint64_t *request)
 {
     if (!done)
         return gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
     struct watching *watching;
-    int r = watch_start(client, prefix, callback, false, arg, NULL, &watching);
+    int r = gb_check_prefix(client, prefix);
+    if (r == 0)
+        r = watch_start(client, prefix_params(prefix), (struct listener){callback, NULL, arg},
+                        false, NULL, &watching);
     if (r < 0)
         return r;
     watching->base.waited = false; /* nothing is received before the lock is let go */
@@ -385,9 +455,15 @@ void gb_watch_break(struct gpubuf_client *client)
 /* Says that what comes next is told from the beginning. */
 static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
 {
+    static const char text[] = "{\"kind\":\"reconnected\"}";
     struct event *event = calloc(1, sizeof(*event));
-    if (!event)
+    if (event)
+        event->text = strdup(text);
+    if (!event || !event->text) {
+        free(event);
         return GPUBUF_E_NO_MEMORY;
+    }
+    event->length = sizeof(text) - 1;
     event->delivery.run = event_deliver;
     event->watch = watch;
     (void)strcpy(event->kind, "reconnected");

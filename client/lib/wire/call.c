@@ -234,6 +234,12 @@ static int check_call(const struct gpubuf_client *client, const char *method, co
             return gb_report_text(client, GPUBUF_E_UNSUPPORTED,
                                   "%s brings descriptors and has a function of its own", method);
     }
+    return gb_check_params(client, params, pool, value);
+}
+
+int gb_check_params(const struct gpubuf_client *client, const char *params, struct gb_pool *pool,
+                    struct gb_json *value)
+{
     if (!params)
         params = "{}";
     struct gb_error error;

@@ -1,7 +1,7 @@
-// The daemon's side of the page: what it holds, by HTTP; what happens, by WebSocket; and both again
-// when they were lost. Runs in the worker.
+// The daemon's side of the page: what it holds, by HTTP; what happens, by server-sent events; and both
+// again when they were lost. Runs in the worker.
 //
-// Events come first: rows are asked for only once the socket is open, so that whatever changes while
+// Events come first: rows are asked for only once the stream is open, so that whatever changes while
 // they are on their way is heard too. `seq` tells which of two stories is the newer. Who uses what has no
 // events, so the rows are walked again, gently, for as long as somebody looks.
 
@@ -21,9 +21,10 @@ export class Feed {
     this.to = to
     this.tries = 0
     this.active = true // somebody looks
-    this.socket = null
+    this.stream = null
     this.run = 0 // a number for each connection: what an older one still brings is dropped
     this.last = null // seq of the last event
+    this.instance = null // of the daemon that it is of
     this.wanted = false // rows are asked for again at once
     this.wake = () => {}
   }
@@ -37,13 +38,13 @@ export class Feed {
     this.active = active
     if (active) {
       this.wake()
-      if (!this.socket) this.retry()
+      if (!this.stream) this.retry()
     }
   }
 
   /** Tries now instead of later. */
   retry () {
-    if (this.socket) return
+    if (this.stream) return
     clearTimeout(this.timer)
     this.#connect()
   }
@@ -60,24 +61,28 @@ export class Feed {
   #connect () {
     const run = ++this.run
     const mine = () => run === this.run
-    const address = new URL('api/live', this.base)
-    address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:'
+    const address = new URL('api/events', this.base)
     address.searchParams.set('gather', GATHER)
+    // What was missed is told now, if it is still there.
+    if (this.last !== null) address.searchParams.set('after', this.last)
     this.to.state({ kind: this.tries ? 'again' : 'connecting', tries: this.tries })
-    const socket = this.socket = new WebSocket(address)
-    this.last = null
+    const stream = this.stream = new EventSource(address)
     this.#listen(mine)
-    socket.onopen = () => {
+    stream.onopen = () => {
       if (!mine()) return
       this.#listen(mine)
       this.#follow(mine).catch(error => mine() && this.#lost(error.message, error.status))
     }
-    socket.onmessage = message => {
+    stream.onmessage = message => {
       if (!mine()) return
       this.#listen(mine)
       this.#take(message.data)
     }
-    socket.onclose = () => mine() && this.#diagnose(mine)
+    // It would try again by itself, as often as it likes; we do so, more and more slowly.
+    stream.onerror = () => {
+      stream.close()
+      if (mine()) this.#diagnose(mine)
+    }
   }
 
   /** Every word puts off the moment at which silence means loss. */
@@ -86,8 +91,8 @@ export class Feed {
     if (this.ear) return
     const check = () => {
       const left = this.heard + SILENCE - Date.now()
-      this.ear = left > 0 && this.socket ? setTimeout(check, left) : null
-      if (left <= 0 && this.socket) this.#lost('nothing has come for 15 s')
+      this.ear = left > 0 && this.stream ? setTimeout(check, left) : null
+      if (left <= 0 && this.stream) this.#lost('nothing has come for 15 s')
     }
     this.ear = setTimeout(check, SILENCE)
   }
@@ -95,15 +100,23 @@ export class Feed {
   #take (text) {
     for (const message of [JSON.parse(text)].flat()) {
       const figures = message.kind === 'stats'
-      this.#follows(message.seq, figures)
+      if (figures) this.#known(message.instance)
+      this.#follows(message, figures)
       if (figures) this.to.stats(message)
       else this.to.event(message)
     }
   }
 
-  /** A gap in the numbers: events were left out, so what is known may be wrong. */
-  #follows (seq, tick) {
-    const expected = this.last === null ? seq : this.last + (tick ? 0 : 1)
+  /** Another daemon counts anew. */
+  #known (instance) {
+    if (instance !== this.instance) this.last = null
+    this.instance = instance
+  }
+
+  /** A gap in the numbers: events were left out, so what is known may be wrong. One message may stand for
+   *  several events of which nothing may be told. */
+  #follows ({ seq, count = 1 }, tick) {
+    const expected = this.last === null ? seq : this.last + (tick ? 0 : count)
     if (seq > expected) {
       this.to.gap(seq - expected)
       this.refresh()
@@ -111,7 +124,7 @@ export class Feed {
     this.last = this.last === null ? seq : Math.max(seq, this.last)
   }
 
-  /** A refused socket does not say why; a request does. */
+  /** A refused stream does not say why; a request does. */
   async #diagnose (mine) {
     try {
       await this.#get('api/snapshot')
@@ -135,12 +148,12 @@ export class Feed {
     this.run++
     clearTimeout(this.ear)
     this.ear = null
-    const socket = this.socket
-    this.socket = null
+    const stream = this.stream
+    this.stream = null
     this.wake()
-    if (socket) {
-      socket.onopen = socket.onmessage = socket.onclose = null
-      socket.close()
+    if (stream) {
+      stream.onopen = stream.onmessage = stream.onerror = null
+      stream.close()
     }
   }
 

@@ -1,0 +1,605 @@
+#include "client/gateway/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SLICE_ROWS 250 /* which cost the daemon some 200 µs */
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Reads a table's members from an answer, whose tape lies in the pool. */
+static int read_whole(const char *text, const struct gb_field *fields, size_t count,
+                      const char *what, struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct gb_path path = {.key = what};
+    struct gb_json value;
+    int r = gb_json_check(text, strlen(text), pool, &value, error);
+
+    return r < 0 ? r
+                 : gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL,
+                                error);
+}
+
+static void copy(struct gb_writer *writer, struct gb_json value)
+{
+    gb_write(writer, value.text, gb_json_length(value));
+}
+
+/* ---- what stats says ---- */
+
+struct stats {
+    uint64_t seq, sessions, leases, names, private_names;
+    struct gb_string server, instance;
+    struct gb_json devices, tiers;
+};
+
+static int read_stats(const char *text, struct gb_pool *pool, struct stats *stats,
+                      struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct stats, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, sessions, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, leases, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, private_names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, server, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, devices, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, tiers, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    return read_whole(text, fields, sizeof(fields) / sizeof(fields[0]), "stats", pool, stats,
+                      error);
+}
+
+static void write_heading(struct gb_writer *writer, const struct stats *stats)
+{
+    const char *version = strchr(stats->server.text, ' ');
+
+    gb_write_format(writer,
+                    "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64
+                    ",\"instance\":\"%s\",\"version\":\"%s\"",
+                    stats->seq, wall_ms(), stats->instance.text, version ? version + 1 : "");
+}
+
+int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+{
+    struct gb_pool pool = {0};
+    struct stats stats = {0};
+    char *text = NULL;
+    int r = gb_ask(ask, "stats", NULL, &text, error);
+
+    if (r == 0)
+        r = read_stats(text, &pool, &stats, error);
+    if (r == 0) {
+        write_heading(writer, &stats);
+        GB_WRITE_LITERAL(writer, ",\"kind\":\"stats\",\"devices\":");
+        copy(writer, stats.devices);
+        GB_WRITE_LITERAL(writer, ",\"tiers\":");
+        copy(writer, stats.tiers);
+        gb_write_format(
+            writer, ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%" PRIu64 "}\n",
+            stats.sessions, stats.leases, stats.names);
+    }
+    gb_pool_end(&pool);
+    gpubuf_free(text);
+    return r;
+}
+
+/* ---- the snapshot ---- */
+
+/* The answers to a question that is answered in parts. */
+struct parts {
+    char **texts;
+    size_t count;
+};
+
+static void parts_end(struct parts *parts)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        gpubuf_free(parts->texts[i]);
+    free(parts->texts);
+    *parts = (struct parts){0};
+}
+
+struct part {
+    struct gb_json segments, sessions;
+    uint64_t cursor;
+};
+
+static int read_part(const char *text, struct gb_pool *pool, struct part *part,
+                     struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct part, segments, GB_FIELD_ARRAY, 0, 0, 0),
+        GB_FIELD(struct part, sessions, GB_FIELD_ARRAY, 0, 0, 0),
+        GB_FIELD(struct part, cursor, GB_FIELD_UINT, 0, 0, 0),
+    };
+    *part = (struct part){0};
+    return read_whole(text, fields, 3, "result", pool, part, error);
+}
+
+/* All parts; a cursor that has become stale in between begins anew, a few times. */
+static int ask_parts(struct gb_ask *ask, const char *method, struct gb_pool *pool,
+                     struct parts *parts, struct gb_error *error)
+{
+    struct part part = {0};
+    unsigned tries = 0;
+    int r = 0;
+
+    do {
+        char params[64], *text = NULL, **texts;
+
+        snprintf(params, sizeof(params), "{\"cursor\":%" PRIu64 "}", part.cursor);
+        r = gb_ask(ask, method, part.cursor ? params : NULL, &text, error);
+        if (r == GPUBUF_E_STALE && ++tries < 5) {
+            parts_end(parts);
+            part.cursor = 0;
+            r = 0;
+            continue;
+        }
+        texts = r == 0 ? realloc(parts->texts, (parts->count + 1) * sizeof(*texts)) : NULL;
+        if (r == 0 && !texts) {
+            gpubuf_free(text);
+            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        }
+        if (r < 0)
+            return r;
+        parts->texts = texts;
+        parts->texts[parts->count++] = text;
+        r = read_part(text, pool, &part, error);
+    } while (r == 0 && part.cursor);
+    return r;
+}
+
+struct segment {
+    struct gb_string device;
+};
+
+static int write_segments(struct gb_writer *writer, const struct parts *parts,
+                          const struct gb_string *device, struct gb_pool *pool,
+                          struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct segment, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path path = {.key = "segments"};
+    const char *separator = "\n";
+    struct part part;
+
+    for (size_t i = 0; i < parts->count; i++) {
+        struct gb_json_walk walk;
+        struct gb_json item;
+
+        if (read_part(parts->texts[i], pool, &part, error) < 0)
+            return error->code;
+        walk = gb_json_walk(part.segments);
+        while (gb_json_next(&walk, NULL, &item)) {
+            struct segment segment = {0};
+
+            if (gb_json_read(item, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &segment, NULL,
+                             error) < 0)
+                return error->code;
+            if (strcmp(segment.device.text, device->text) != 0)
+                continue;
+            gb_write_text(writer, separator);
+            copy(writer, item);
+            separator = ",\n";
+        }
+    }
+    return 0;
+}
+
+struct device {
+    struct gb_string id;
+};
+
+/* A device as stats tells it, but with its segments in place of their number. */
+static int write_device(struct gb_writer *writer, struct gb_json device,
+                        const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct device, id, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path path = {.key = "devices"};
+    struct gb_json_walk walk = gb_json_walk(device);
+    struct gb_json key, item;
+    struct device known = {0};
+
+    if (gb_json_read(device, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &known, NULL, error) < 0)
+        return error->code;
+    gb_write_char(writer, '{');
+    while (gb_json_next(&walk, &key, &item)) {
+        if (gb_json_is(key, "segments"))
+            continue;
+        copy(writer, key);
+        gb_write_char(writer, ':');
+        copy(writer, item);
+        gb_write_char(writer, ',');
+    }
+    GB_WRITE_LITERAL(writer, "\"segments\":[");
+    if (write_segments(writer, segments, &known.id, pool, error) < 0)
+        return error->code;
+    GB_WRITE_LITERAL(writer, "]}");
+    return 0;
+}
+
+static int write_devices(struct gb_writer *writer, const struct stats *stats,
+                         const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
+{
+    struct gb_json_walk walk = gb_json_walk(stats->devices);
+    const char *separator = "\n";
+    struct gb_json item;
+
+    GB_WRITE_LITERAL(writer, ",\n\"devices\":[");
+    while (gb_json_next(&walk, NULL, &item)) {
+        gb_write_text(writer, separator);
+        if (write_device(writer, item, segments, pool, error) < 0)
+            return error->code;
+        separator = ",\n";
+    }
+    gb_write_char(writer, ']');
+    return 0;
+}
+
+static int write_sessions(struct gb_writer *writer, const struct parts *sessions,
+                          struct gb_pool *pool, struct gb_error *error)
+{
+    const char *separator = "\n";
+
+    GB_WRITE_LITERAL(writer, ",\n\"sessions\":[");
+    for (size_t i = 0; i < sessions->count; i++) {
+        struct gb_json_walk walk;
+        struct gb_json item;
+        struct part part;
+
+        if (read_part(sessions->texts[i], pool, &part, error) < 0)
+            return error->code;
+        walk = gb_json_walk(part.sessions);
+        while (gb_json_next(&walk, NULL, &item)) {
+            gb_write_text(writer, separator);
+            copy(writer, item);
+            separator = ",\n";
+        }
+    }
+    gb_write_char(writer, ']');
+    return 0;
+}
+
+int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+{
+    struct parts segments = {0}, sessions = {0};
+    struct gb_pool pool = {0};
+    struct stats stats = {0};
+    char *text = NULL;
+    int r = gb_ask(ask, "stats", NULL, &text, error);
+
+    if (r == 0)
+        r = read_stats(text, &pool, &stats, error);
+    if (r == 0)
+        r = ask_parts(ask, "segments", &pool, &segments, error);
+    if (r == 0)
+        r = ask_parts(ask, "sessions", &pool, &sessions, error);
+    if (r == 0) {
+        write_heading(writer, &stats);
+        r = write_devices(writer, &stats, &segments, &pool, error);
+    }
+    if (r == 0)
+        r = write_sessions(writer, &sessions, &pool, error);
+    if (r == 0) {
+        GB_WRITE_LITERAL(writer, ",\n\"tiers\":");
+        copy(writer, stats.tiers);
+        gb_write_format(writer,
+                        ",\n\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
+                        ",\"private_objects\":%" PRIu64 "}\n",
+                        stats.names, stats.leases, stats.private_names);
+    }
+    parts_end(&segments);
+    parts_end(&sessions);
+    gb_pool_end(&pool);
+    gpubuf_free(text);
+    return r;
+}
+
+/* ---- objects ---- */
+
+struct listed {
+    uint64_t seq;
+    struct gb_json objects;
+    struct gb_string cursor;
+};
+
+struct row {
+    struct gb_json name, version, bytes, tier, device, uid, leases, pinned, evict, idle_ms,
+        placements;
+    struct gb_string mode;
+    int64_t created_ms;
+};
+
+static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
+                    struct gb_error *error)
+{
+#define ROW_FIELD(member) GB_FIELD(struct row, member, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0)
+    static const struct gb_field fields[] = {
+        ROW_FIELD(name),
+        ROW_FIELD(version),
+        ROW_FIELD(bytes),
+        ROW_FIELD(tier),
+        ROW_FIELD(device),
+        ROW_FIELD(uid),
+        ROW_FIELD(leases),
+        ROW_FIELD(pinned),
+        ROW_FIELD(evict),
+        ROW_FIELD(idle_ms),
+        ROW_FIELD(placements),
+        GB_FIELD(struct row, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct row, created_ms, GB_FIELD_INT, GB_FIELD_REQUIRED, 0, 0),
+    };
+#undef ROW_FIELD
+    struct gb_path path = {.key = "objects"};
+
+    *row = (struct row){0};
+    return gb_json_read(item, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
+                        pool, row, NULL, error);
+}
+
+static void write_row(struct gb_writer *writer, const struct row *row, int64_t now)
+{
+    const struct gb_json before[] = {row->name, row->version, row->bytes,
+                                     row->tier, row->device,  row->uid};
+    const struct gb_json after[] = {row->leases, row->pinned, row->evict};
+
+    gb_write_char(writer, '[');
+    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+        copy(writer, before[i]);
+        gb_write_char(writer, ',');
+    }
+    gb_write_format(writer, "\"%s\"", row->mode.text);
+    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
+        gb_write_char(writer, ',');
+        copy(writer, after[i]);
+    }
+    gb_write_format(writer, ",%" PRIi64 ",", now > row->created_ms ? now - row->created_ms : 0);
+    copy(writer, row->idle_ms);
+    gb_write_char(writer, ',');
+    copy(writer, row->placements);
+    gb_write_char(writer, ']');
+}
+
+static bool may_show(const struct gb_objects *objects, const struct row *row)
+{
+    return objects->audience == GB_AUDIENCE_ALL ||
+           (row->mode.length > 0 && ((row->mode.text[row->mode.length - 1] - '0') & 4));
+}
+
+static void end_objects(struct gb_objects *objects, struct gb_writer *writer, bool more)
+{
+    GB_WRITE_LITERAL(writer, "\n],\"cursor\":");
+    if (more)
+        gb_write_cstring(writer, objects->shown);
+    else
+        GB_WRITE_LITERAL(writer, "null");
+    GB_WRITE_LITERAL(writer, "}\n");
+    objects->done = true;
+}
+
+static int write_rows(struct gb_objects *objects, struct gb_writer *writer, struct gb_json array,
+                      struct gb_error *error)
+{
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_path path = {.key = "objects"};
+    int64_t now = wall_ms();
+    struct gb_json item;
+
+    while (gb_json_next(&walk, NULL, &item)) {
+        struct gb_string name;
+        struct row row;
+
+        if (read_row(item, &objects->pool, &row, error) < 0 ||
+            gb_json_string(row.name, sizeof(objects->shown) - 1, &path, &objects->pool, &name,
+                           error) < 0)
+            return error->code;
+        if (!may_show(objects, &row))
+            continue;
+        if (objects->count == objects->limit) {
+            end_objects(objects, writer, true);
+            return 0;
+        }
+        gb_write_text(writer, objects->count++ > 0 ? ",\n" : "\n");
+        write_row(writer, &row, now);
+        strcpy(objects->shown, name.text);
+    }
+    return 0;
+}
+
+static int ask_list(struct gb_objects *objects, char **text, struct gb_error *error)
+{
+    struct gb_writer params;
+    int r;
+
+    gb_writer_init(&params, 0);
+    gb_write_format(&params, "{\"limit\":%d,\"placements\":true", SLICE_ROWS);
+    if (objects->after[0]) {
+        GB_WRITE_LITERAL(&params, ",\"cursor\":");
+        gb_write_cstring(&params, objects->after);
+    }
+    gb_write(&params, "}", 2); /* ends the text, too */
+    r = params.failed ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory")
+                      : gb_ask(objects->ask, "list", params.data, text, error);
+    gb_writer_end(&params);
+    return r;
+}
+
+static void begin_objects(struct gb_objects *objects, struct gb_writer *writer, uint64_t seq)
+{
+    if (objects->begun)
+        return;
+    objects->begun = true;
+    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64, seq, wall_ms());
+    GB_WRITE_LITERAL(writer, ",\"fields\":[\"name\",\"version\",\"bytes\",\"tier\",\"device\","
+                             "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"age_ms\","
+                             "\"idle_ms\",\"placements\"],\n\"objects\":[");
+}
+
+int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct listed, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct listed, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct listed, cursor, GB_FIELD_STRING, 0, 0, sizeof(objects->after) - 1),
+    };
+    struct listed listed = {0};
+    char *text = NULL;
+    int r = ask_list(objects, &text, error);
+
+    gb_pool_reset(&objects->pool);
+    if (r == 0)
+        r = read_whole(text, fields, 3, "result", &objects->pool, &listed, error);
+    if (r == 0) {
+        begin_objects(objects, writer, listed.seq);
+        r = write_rows(objects, writer, listed.objects, error);
+    }
+    if (r == 0 && listed.cursor.text)
+        strcpy(objects->after, listed.cursor.text);
+    else if (r == 0 && !objects->done)
+        end_objects(objects, writer, false);
+    gpubuf_free(text);
+    return r;
+}
+
+/* ---- metrics ---- */
+
+struct family {
+    struct gb_string name, type, help;
+    struct gb_json samples;
+};
+
+struct sample {
+    struct gb_json labels, value, buckets, sum, count;
+};
+
+/* a="b",c="d": of labels, whose values have nothing that JSON and Prometheus escape differently. */
+static void write_labels(struct gb_writer *writer, struct gb_json labels, const char *bound,
+                         size_t bound_length)
+{
+    struct gb_json_walk walk;
+    const char *separator = "{";
+    struct gb_json key, item;
+
+    if (labels.text)
+        walk = gb_json_walk(labels);
+    while (labels.text && gb_json_next(&walk, &key, &item)) {
+        gb_write_text(writer, separator);
+        gb_write(writer, key.text + 1, gb_json_length(key) - 2); /* without its quotes */
+        gb_write_char(writer, '=');
+        copy(writer, item);
+        separator = ",";
+    }
+    if (bound) {
+        gb_write_text(writer, separator);
+        gb_write_format(writer, "le=\"%.*s\"", (int)bound_length, bound);
+        separator = ",";
+    }
+    gb_write_text(writer, *separator == ',' ? "} " : " ");
+}
+
+static void write_line(struct gb_writer *writer, const char *name, const char *suffix,
+                       struct gb_json labels, struct gb_json value)
+{
+    gb_write_format(writer, "%s%s", name, suffix);
+    write_labels(writer, labels, NULL, 0);
+    copy(writer, value);
+    gb_write_char(writer, '\n');
+}
+
+static void write_sample(struct gb_writer *writer, const char *name, const struct sample *sample)
+{
+    struct gb_json_walk walk;
+    struct gb_json key, item;
+
+    if (!sample->buckets.text) {
+        write_line(writer, name, "", sample->labels, sample->value);
+        return;
+    }
+    walk = gb_json_walk(sample->buckets);
+    while (gb_json_next(&walk, &key, &item)) {
+        gb_write_format(writer, "%s_bucket", name);
+        write_labels(writer, sample->labels, key.text + 1, gb_json_length(key) - 2);
+        copy(writer, item);
+        gb_write_char(writer, '\n');
+    }
+    write_line(writer, name, "_sum", sample->labels, sample->sum);
+    write_line(writer, name, "_count", sample->labels, sample->count);
+}
+
+static int write_family(struct gb_writer *writer, struct gb_json item, struct gb_pool *pool,
+                        struct gb_error *error)
+{
+    static const struct gb_field family_fields[] = {
+        GB_FIELD(struct family, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct family, type, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct family, help, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct family, samples, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    static const struct gb_field sample_fields[] = {
+        GB_FIELD(struct sample, labels, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct sample, value, GB_FIELD_ANY, 0, 0, 0),
+        GB_FIELD(struct sample, buckets, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct sample, sum, GB_FIELD_ANY, 0, 0, 0),
+        GB_FIELD(struct sample, count, GB_FIELD_ANY, 0, 0, 0),
+    };
+    struct gb_path path = {.key = "families"};
+    struct family family = {0};
+    struct gb_json_walk walk;
+
+    if (gb_json_read(item, family_fields, 4, GB_UNKNOWN_IGNORE, &path, pool, &family, NULL, error) <
+        0)
+        return error->code;
+    gb_write_format(writer, "# HELP %s %s\n# TYPE %s %s\n", family.name.text, family.help.text,
+                    family.name.text, family.type.text);
+    walk = gb_json_walk(family.samples);
+    while (gb_json_next(&walk, NULL, &item)) {
+        struct sample sample = {0};
+
+        if (gb_json_read(item, sample_fields, 5, GB_UNKNOWN_IGNORE, &path, pool, &sample, NULL,
+                         error) < 0)
+            return error->code;
+        write_sample(writer, family.name.text, &sample);
+    }
+    return 0;
+}
+
+struct families {
+    struct gb_json families;
+};
+
+int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct families, families, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct families told = {{0}};
+    struct gb_pool pool = {0};
+    struct gb_json_walk walk;
+    struct gb_json item;
+    char *text = NULL;
+    int r = gb_ask(ask, "metrics", NULL, &text, error);
+
+    if (r == 0)
+        r = read_whole(text, fields, 1, "result", &pool, &told, error);
+    if (r == 0)
+        walk = gb_json_walk(told.families);
+    while (r == 0 && gb_json_next(&walk, NULL, &item))
+        r = write_family(writer, item, &pool, error);
+    gb_pool_end(&pool);
+    gpubuf_free(text);
+    return r;
+}

@@ -1,0 +1,35 @@
+/*
+ * The answers of the JSON API and of /metrics, made of what the daemon's methods say (docs/HTTP.md). Each is
+ * whole, but that of /api/objects, which comes in slices: one question to the daemon each, asked when the
+ * slice before has been sent.
+ */
+#ifndef GB_API_H
+#define GB_API_H
+
+#include "client/gateway/ask.h"
+#include "client/gateway/ring.h"
+#include "proto/json.h"
+
+#define GB_OBJECTS_MOST 10000 /* rows of one answer */
+
+/* Into the writer. On failure `error` has a sentence. */
+int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+/* The daemon's families, as Prometheus reads them. */
+int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+
+/* An answer of /api/objects under way. */
+struct gb_objects {
+    struct gb_ask *ask;
+    enum gb_audience audience;
+    uint64_t limit, count;
+    char after[256]; /* where the next question begins; "": at the first */
+    char shown[256]; /* the last row */
+    bool begun, done;
+    struct gb_pool pool;
+};
+
+/* The next slice, added to the writer; `done` says whether it was the last. */
+int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct gb_error *error);
+
+#endif

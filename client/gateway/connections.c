@@ -1,0 +1,211 @@
+#include "client/gateway/connections.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define CLOCK_MS 200
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The descriptor stays libmicrohttpd's: its thread sees the end and closes it. */
+static void shut(struct gb_connection *connection)
+{
+    connection->shut = true;
+    shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* ---- time ---- */
+
+static bool is_late(const struct gb_connection *connection, int64_t now)
+{
+    int64_t age = now - connection->since_ms;
+
+    if (connection->refused)
+        return age >= GB_REFUSED_MS;
+    switch (connection->state) {
+    case GB_CONNECTION_HALF:
+        return age >= GB_HALF_MS;
+    case GB_CONNECTION_IDLE:
+        return age >= GB_IDLE_MS;
+    default:
+        return !connection->streams && age >= GB_SERVING_MS;
+    }
+}
+
+static void *watch_clock(void *arg)
+{
+    struct gb_connections *connections = arg;
+
+    pthread_mutex_lock(&connections->lock);
+    while (!connections->stopped) {
+        struct timespec until;
+        int64_t now = now_ms();
+
+        for (struct gb_connection *one = connections->all; one; one = one->next)
+            if (!one->shut && is_late(one, now))
+                shut(one);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += CLOCK_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&connections->stop, &connections->lock, &until);
+    }
+    pthread_mutex_unlock(&connections->lock);
+    return NULL;
+}
+
+int gb_connections_start(struct gb_connections *connections, unsigned most)
+{
+    *connections = (struct gb_connections){.most = most};
+    pthread_mutex_init(&connections->lock, NULL);
+    pthread_cond_init(&connections->stop, NULL);
+    connections->started = pthread_create(&connections->clock, NULL, watch_clock, connections) == 0;
+    return connections->started ? 0 : -1;
+}
+
+void gb_connections_end(struct gb_connections *connections)
+{
+    if (!connections->started)
+        return;
+    pthread_mutex_lock(&connections->lock);
+    connections->stopped = true;
+    pthread_cond_signal(&connections->stop);
+    pthread_mutex_unlock(&connections->lock);
+    pthread_join(connections->clock, NULL);
+    pthread_cond_destroy(&connections->stop);
+    pthread_mutex_destroy(&connections->lock);
+    connections->started = false;
+}
+
+/* ---- room ---- */
+
+static bool same_address(const struct gb_connection *one, const struct gb_connection *other)
+{
+    return one->has_address && other->has_address &&
+           memcmp(&one->address, &other->address, sizeof(one->address)) == 0;
+}
+
+/* How many count, those not that are about to go. */
+static unsigned counted(const struct gb_connections *connections, const struct gb_connection *peer)
+{
+    unsigned count = 0;
+
+    for (const struct gb_connection *one = connections->all; one; one = one->next)
+        count += !one->shut && !one->refused && (!peer || same_address(one, peer));
+    return count;
+}
+
+/* One goes for the new one, from its own address where `peer` is given; false if none can. */
+static bool make_room(struct gb_connections *connections, const struct gb_connection *added,
+                      const struct gb_connection *peer)
+{
+    struct gb_connection *victim = NULL;
+
+    for (struct gb_connection *one = connections->all; one; one = one->next)
+        if (one != added && !one->shut && !one->refused && one->state != GB_CONNECTION_SERVING &&
+            (!peer || same_address(one, peer)) &&
+            (!victim || one->state < victim->state ||
+             (one->state == victim->state && one->since_ms <= victim->since_ms)))
+            victim = one;
+    if (!victim)
+        return false;
+    shut(victim);
+    return true;
+}
+
+static void set_address(struct gb_connection *connection, const struct sockaddr *peer)
+{
+    connection->has_address = true;
+    if (peer && peer->sa_family == AF_INET6) {
+        connection->address = ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+    } else if (peer && peer->sa_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)peer;
+
+        memcpy(&connection->address, &four->sin_addr, sizeof(four->sin_addr));
+    } else {
+        connection->has_address = false;
+    }
+}
+
+struct gb_connection *gb_connection_begin(struct gb_connections *connections, int fd,
+                                          const struct sockaddr *peer)
+{
+    struct gb_connection *added = calloc(1, sizeof(*added));
+    unsigned each = connections->most - (connections->most + 7) / 8;
+
+    if (!added)
+        return NULL;
+    added->fd = fd;
+    added->since_ms = now_ms();
+    set_address(added, peer);
+    pthread_mutex_lock(&connections->lock);
+    added->next = connections->all;
+    added->link = &connections->all;
+    if (added->next)
+        added->next->link = &added->next;
+    connections->all = added;
+    connections->count++;
+    connections->total++;
+    if ((added->has_address && counted(connections, added) > each &&
+         !make_room(connections, added, added)) ||
+        (counted(connections, NULL) > connections->most && !make_room(connections, added, NULL))) {
+        added->refused = true;
+        connections->refused++;
+    }
+    pthread_mutex_unlock(&connections->lock);
+    return added;
+}
+
+void gb_connection_end(struct gb_connections *connections, struct gb_connection *connection)
+{
+    pthread_mutex_lock(&connections->lock);
+    *connection->link = connection->next;
+    if (connection->next)
+        connection->next->link = connection->link;
+    connections->count--;
+    connections->streams -= connection->streams;
+    pthread_mutex_unlock(&connections->lock);
+    free(connection);
+}
+
+bool gb_connection_serve(struct gb_connections *connections, struct gb_connection *connection)
+{
+    bool refused;
+
+    pthread_mutex_lock(&connections->lock);
+    connection->state = GB_CONNECTION_SERVING;
+    connection->since_ms = now_ms();
+    refused = connection->refused;
+    pthread_mutex_unlock(&connections->lock);
+    return !refused;
+}
+
+void gb_connection_idle(struct gb_connections *connections, struct gb_connection *connection)
+{
+    pthread_mutex_lock(&connections->lock);
+    connection->state = GB_CONNECTION_IDLE;
+    connection->since_ms = now_ms();
+    connections->streams -= connection->streams;
+    connection->streams = false;
+    pthread_mutex_unlock(&connections->lock);
+}
+
+bool gb_connection_stream(struct gb_connections *connections, struct gb_connection *connection)
+{
+    bool may;
+
+    pthread_mutex_lock(&connections->lock);
+    may = connections->streams < connections->most / 2;
+    connection->streams = may;
+    connections->streams += may;
+    pthread_mutex_unlock(&connections->lock);
+    return may;
+}

@@ -1,0 +1,58 @@
+/*
+ * Who is connected, and for how long each may take for what it is at. Any thread.
+ *
+ *   HALF ── the request is all there ──► SERVING ── it is answered ──► IDLE ── the next is all there ──► SERVING
+ *
+ * Each state has its time, after which the connection is shut down; libmicrohttpd then closes it. Where
+ * there are too many, room is made for a new one: by the oldest half request, then by the one that is idle for
+ * longest. From one address come at most seven eighths, so that one peer cannot keep the others out.
+ */
+#ifndef GB_CONNECTIONS_H
+#define GB_CONNECTIONS_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GB_HALF_MS 10000     /* for a request to arrive */
+#define GB_IDLE_MS 60000     /* until the next has arrived */
+#define GB_SERVING_MS 120000 /* for an answer to be sent, but for one that streams */
+#define GB_REFUSED_MS 1000   /* for the request of one that is to be refused */
+
+enum gb_connection_state { GB_CONNECTION_HALF, GB_CONNECTION_SERVING, GB_CONNECTION_IDLE };
+
+struct gb_connection {
+    struct gb_connection *next, **link;
+    int fd; /* libmicrohttpd's */
+    struct in6_addr address;
+    bool has_address; /* not on a unix socket */
+    enum gb_connection_state state;
+    int64_t since_ms;
+    bool refused, streams, shut;
+};
+
+struct gb_connections {
+    pthread_mutex_t lock;
+    struct gb_connection *all;
+    unsigned count, most, streams;
+    uint64_t total, refused;
+    pthread_t clock;
+    pthread_cond_t stop;
+    bool started, stopped;
+};
+
+int gb_connections_start(struct gb_connections *connections, unsigned most);
+void gb_connections_end(struct gb_connections *connections);
+/* NULL if memory is out. */
+struct gb_connection *gb_connection_begin(struct gb_connections *connections, int fd,
+                                          const struct sockaddr *peer);
+void gb_connection_end(struct gb_connections *connections, struct gb_connection *connection);
+/* False: it is to be refused. */
+bool gb_connection_serve(struct gb_connections *connections, struct gb_connection *connection);
+void gb_connection_idle(struct gb_connections *connections, struct gb_connection *connection);
+/* The answer goes on for as long as somebody reads it. False: half of all do that already. */
+bool gb_connection_stream(struct gb_connections *connections, struct gb_connection *connection);
+
+#endif

@@ -1,0 +1,365 @@
+#include "client/gateway/feed.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/gateway/ask.h"
+#include "client/gateway/say.h"
+
+#define TICK_MS 1000
+#define AGAIN_MS 300 /* until the next try to connect */
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- telling ---- */
+
+static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, size_t topic_length,
+                 const char *public_topic)
+{
+    if (!told->text[0] || !told->text[1]) { /* memory is out: the numbers show the loss */
+        if (told->text[0] != told->text[1])
+            free(told->text[1]);
+        free(told->text[0]);
+        return;
+    }
+    if (feed->publish)
+        gb_publish(feed->publish, told, topic, topic_length, public_topic);
+    gb_ring_put(feed->ring, told);
+}
+
+/* Everybody is told the same. */
+static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_told *told,
+                     const char *topic)
+{
+    told->text[0] = told->text[1] = gb_writer_take(writer, &told->length[0]);
+    told->length[1] = told->length[0];
+    tell(feed, told, topic, strlen(topic), topic);
+}
+
+/* Events up to `seq` concern objects that this process may not see: that they were is all that is known. */
+static void tell_hidden(struct gb_feed *feed, uint64_t seq)
+{
+    struct gb_told told = {.seq = seq, .before = feed->seq};
+    struct gb_writer writer;
+
+    if (!feed->counting || seq <= feed->seq)
+        return;
+    gb_writer_init(&writer, 0);
+    gb_write_format(&writer,
+                    "{\"seq\":%" PRIu64 ",\"count\":%" PRIu64 ",\"time_ms\":%" PRIi64
+                    ",\"kind\":\"private\",\"private\":true}",
+                    seq, seq - feed->seq, wall_ms());
+    tell_all(feed, &writer, &told, "private ");
+    feed->seq = seq;
+}
+
+struct event {
+    uint64_t seq;
+    struct gb_string kind;
+    struct gb_json object, placements, lost;
+};
+
+struct object {
+    struct gb_string name, mode, device;
+};
+
+static void write_head(struct gb_writer *writer, const struct event *event)
+{
+    gb_writer_init(writer, 0);
+    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"time_ms\":%" PRIi64 ",\"kind\":\"%s\"",
+                    event->seq, wall_ms(), event->kind.text);
+}
+
+static char *whole(const struct event *event, size_t *length)
+{
+    struct gb_writer writer;
+
+    write_head(&writer, event);
+    GB_WRITE_LITERAL(&writer, ",\"object\":");
+    gb_write(&writer, event->object.text, gb_json_length(event->object));
+    if (event->placements.text) {
+        GB_WRITE_LITERAL(&writer, ",\"placements\":");
+        gb_write(&writer, event->placements.text, gb_json_length(event->placements));
+    }
+    if (event->lost.text)
+        GB_WRITE_LITERAL(&writer, ",\"lost\":true");
+    gb_write_char(&writer, '}');
+    return gb_writer_take(&writer, length);
+}
+
+/* What everybody may know of an object that is private: that something happened, and where. */
+static char *nameless(const struct event *event, const struct object *object, size_t *length)
+{
+    struct gb_writer writer;
+
+    write_head(&writer, event);
+    GB_WRITE_LITERAL(&writer, ",\"private\":true,\"device\":");
+    gb_write_string(&writer, object->device.text, object->device.length);
+    gb_write_char(&writer, '}');
+    return gb_writer_take(&writer, length);
+}
+
+/* Whether everybody may open an object with that mode, such as "0604". */
+static bool is_public(const struct gb_string *mode)
+{
+    return mode->length > 0 && ((mode->text[mode->length - 1] - '0') & 4);
+}
+
+static void tell_event(struct gb_feed *feed, const struct event *event, const struct object *object)
+{
+    struct gb_told told = {.seq = event->seq,
+                           .before = feed->counting ? feed->seq : event->seq - 1};
+    struct gb_writer topic;
+    char kind[32];
+    bool same = is_public(&object->mode);
+
+    told.text[GB_AUDIENCE_ALL] = whole(event, &told.length[GB_AUDIENCE_ALL]);
+    if (same) {
+        told.text[GB_AUDIENCE_PUBLIC] = told.text[GB_AUDIENCE_ALL];
+        told.length[GB_AUDIENCE_PUBLIC] = told.length[GB_AUDIENCE_ALL];
+    } else {
+        told.text[GB_AUDIENCE_PUBLIC] = nameless(event, object, &told.length[GB_AUDIENCE_PUBLIC]);
+    }
+    gb_writer_init(&topic, 0);
+    gb_write_format(&topic, "%s ", event->kind.text);
+    snprintf(kind, sizeof(kind), "%s ", event->kind.text);
+    gb_write(&topic, object->name.text, object->name.length);
+    if (!topic.failed)
+        tell(feed, &told, topic.data, topic.length, same ? NULL : kind);
+    gb_writer_end(&topic);
+    feed->seq = event->seq;
+    feed->counting = true;
+}
+
+static void on_event(struct gpubuf_client *client, const char *text, size_t length, void *arg)
+{
+    static const struct gb_field event_fields[] = {
+        GB_FIELD(struct event, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event, kind, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
+        GB_FIELD(struct event, object, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct event, placements, GB_FIELD_ARRAY, 0, 0, 0),
+        GB_FIELD(struct event, lost, GB_FIELD_ANY, 0, 0, 0),
+    };
+    static const struct gb_field object_fields[] = {
+        GB_FIELD(struct object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct object, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct object, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_feed *feed = arg;
+    struct gb_path path = {.key = "event"};
+    struct event event = {0};
+    struct object object = {0};
+    struct gb_error error;
+    struct gb_json value;
+
+    (void)client;
+    gb_pool_reset(&feed->pool);
+    if (gb_json_check(text, length, &feed->pool, &value, &error) < 0 ||
+        gb_json_read(value, event_fields, 5, GB_UNKNOWN_IGNORE, &path, &feed->pool, &event, NULL,
+                     &error) < 0 ||
+        !event.object.text ||
+        gb_json_read(event.object, object_fields, 3, GB_UNKNOWN_IGNORE, &path, &feed->pool, &object,
+                     NULL, &error) < 0)
+        return; /* of a later version: its number is missing, which shows */
+    if (feed->counting && event.seq <= feed->seq)
+        return;
+    tell_hidden(feed, event.seq - 1);
+    tell_event(feed, &event, &object);
+}
+
+/* ---- figures ---- */
+
+struct stats {
+    uint64_t seq, sessions, leases, names;
+    struct gb_string server, instance;
+    struct gb_json devices, tiers;
+};
+
+static void tell_stats(struct gb_feed *feed, const struct stats *stats)
+{
+    struct gb_told told = {.seq = stats->seq, .before = stats->seq, .stats = true};
+    const char *version = strchr(stats->server.text, ' ');
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_write_format(&writer,
+                    "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64
+                    ",\"instance\":\"%s\",\"version\":\"%s\",\"kind\":\"stats\",\"devices\":",
+                    stats->seq, wall_ms(), stats->instance.text, version ? version + 1 : "");
+    gb_write(&writer, stats->devices.text, gb_json_length(stats->devices));
+    GB_WRITE_LITERAL(&writer, ",\"tiers\":");
+    gb_write(&writer, stats->tiers.text, gb_json_length(stats->tiers));
+    gb_write_format(&writer,
+                    ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%" PRIu64 "}",
+                    stats->sessions, stats->leases, stats->names);
+    tell_all(feed, &writer, &told, "stats ");
+}
+
+static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
+                     void *arg)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct stats, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, sessions, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, leases, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, server, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 63),
+        GB_FIELD(struct stats, devices, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct stats, tiers, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_feed *feed = arg;
+    struct gb_path path = {.key = "result"};
+    struct stats stats = {0};
+    struct gb_error error;
+    struct gb_json value;
+
+    (void)client;
+    feed->asked = false;
+    gb_pool_reset(&feed->pool);
+    if (status < 0 || gb_json_check(result, length, &feed->pool, &value, &error) < 0 ||
+        gb_json_read(value, fields, 8, GB_UNKNOWN_IGNORE, &path, &feed->pool, &stats, NULL,
+                     &error) < 0)
+        return;
+    if (strcmp(feed->instance, stats.instance.text) != 0) {
+        gb_ring_clear(feed->ring);
+        strcpy(feed->instance, stats.instance.text);
+        feed->counting = false;
+    }
+    tell_hidden(feed, stats.seq);
+    feed->seq = stats.seq;
+    feed->counting = true;
+    tell_stats(feed, &stats);
+}
+
+/* ---- the connection ---- */
+
+static int connect_to(struct gb_feed *feed)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = feed->socket,
+        .client_name = GB_GATEWAY_NAME,
+        .timeout_ms = 1000,
+        .resume_ms = GPUBUF_NO_RESUME,
+    };
+    int r = gpubuf_connect(&feed->client, &options);
+
+    if (r < 0) {
+        if (!feed->complained)
+            gb_say("no daemon yet, trying again why=\"%s\"", gpubuf_errmsg(NULL));
+        feed->complained = true;
+        return r;
+    }
+    feed->counting = feed->asked = false;
+    if (strcmp(feed->instance, gpubuf_instance(feed->client)) != 0)
+        gb_ring_clear(feed->ring);
+    snprintf(feed->instance, sizeof(feed->instance), "%s", gpubuf_instance(feed->client));
+    r = gpubuf_watch_json(feed->client, "{\"existing\":false,\"placements\":true}", on_event, feed,
+                          NULL);
+    if (r < 0) {
+        gb_say("the daemon cannot be watched why=\"%s\"", gpubuf_errmsg(feed->client));
+        gpubuf_disconnect(feed->client);
+        return r;
+    }
+    gb_say("connected instance=%s", feed->instance);
+    feed->complained = false;
+    atomic_store(&feed->up, true);
+    return 0;
+}
+
+/* True: to be stopped. */
+static bool pause_until(struct gb_feed *feed, int64_t ms)
+{
+    struct pollfd stop = {feed->stop_fd, POLLIN, 0};
+
+    return poll(&stop, 1, (int)ms) > 0;
+}
+
+/* One connection, from its beginning to its end. True: to be stopped. */
+static bool follow(struct gb_feed *feed)
+{
+    int64_t tick = now_ms();
+
+    for (;;) {
+        int64_t now = now_ms();
+        struct pollfd polled[2] = {{feed->stop_fd, POLLIN, 0}, {gpubuf_fd(feed->client), 0, 0}};
+
+        if (now >= tick) {
+            /* An answer that has not come is waited for: one question at a time. */
+            if (!feed->asked &&
+                gpubuf_call_async(feed->client, "stats", NULL, on_stats, feed, NULL) == 0)
+                feed->asked = true;
+            tick = now + TICK_MS;
+        }
+        polled[1].events = gpubuf_events(feed->client);
+        poll(polled, 2, (int)(tick - now));
+        if (polled[0].revents)
+            return true;
+        if (gpubuf_dispatch(feed->client) < 0)
+            return false;
+    }
+}
+
+static void *run(void *arg)
+{
+    struct gb_feed *feed = arg;
+    bool stop = false;
+
+    while (!stop) {
+        if (connect_to(feed) < 0) {
+            stop = pause_until(feed, AGAIN_MS);
+            continue;
+        }
+        stop = follow(feed);
+        atomic_store(&feed->up, false);
+        if (!stop)
+            gb_say("the daemon is gone, trying again why=\"%s\"", gpubuf_errmsg(feed->client));
+        gpubuf_disconnect(feed->client);
+        feed->client = NULL;
+        stop = stop || pause_until(feed, AGAIN_MS);
+    }
+    return NULL;
+}
+
+int gb_feed_start(struct gb_feed *feed, struct gb_error *error)
+{
+    feed->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (feed->stop_fd < 0)
+        return gb_fail_errno(error, "cannot make an event descriptor");
+    if (pthread_create(&feed->thread, NULL, run, feed) != 0) {
+        close(feed->stop_fd);
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread");
+    }
+    return 0;
+}
+
+void gb_feed_stop(struct gb_feed *feed)
+{
+    uint64_t one = 1;
+
+    (void)!write(feed->stop_fd, &one, sizeof(one));
+    pthread_join(feed->thread, NULL);
+    close(feed->stop_fd);
+    gb_pool_end(&feed->pool);
+}

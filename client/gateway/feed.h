@@ -1,0 +1,38 @@
+/*
+ * What happens in the daemon: a thread with a connection of its own, which watches, asks for the figures
+ * once a second, and tells both to the ring and to the publisher. Where the daemon goes away it connects
+ * anew, for as long as that takes.
+ */
+#ifndef GB_GATEWAY_FEED_H
+#define GB_GATEWAY_FEED_H
+
+#include <stdatomic.h>
+
+#include "client/gateway/publish.h"
+#include "client/gateway/ring.h"
+#include "gpubuf.h"
+#include "proto/errors.h"
+
+struct gb_feed {
+    const char *socket; /* the caller's; NULL: the default places */
+    struct gb_ring *ring;
+    struct gb_publish *publish; /* NULL: nothing is published */
+    atomic_bool up;             /* the daemon is there */
+
+    /* The thread's own. */
+    pthread_t thread;
+    int stop_fd;
+    struct gpubuf_client *client;
+    bool counting; /* `seq` is the number of the last event that was told */
+    uint64_t seq;
+    bool asked; /* for the figures */
+    bool complained;
+    char instance[64];
+    struct gb_pool pool;
+};
+
+/* Starts the thread; the ring and the publisher outlive it. */
+int gb_feed_start(struct gb_feed *feed, struct gb_error *error);
+void gb_feed_stop(struct gb_feed *feed);
+
+#endif

@@ -1,0 +1,492 @@
+#include "client/gateway/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/gateway/say.h"
+#include "client/gateway/server.h"
+
+#define BACKLOG 128
+#define RESERVE 64         /* connections above the limit, while others go for them */
+#define MEMORY_BYTES 16384 /* of a connection, its request's head included */
+#define SILENT_S 30        /* without a byte in or out while a request is served */
+#define HEADERS 64
+#define TARGET_BYTES 4096
+#define TOKEN_LEAST 16
+
+/* ---- who may ask ---- */
+
+static bool authorized(const struct gb_http *http, struct MHD_Connection *peer)
+{
+    struct gb_http_text given = gb_header(peer, "Authorization");
+
+    if (!http->token)
+        return true;
+    if (given.length > 7 && memcmp(given.text, "Bearer ", 7) == 0)
+        return gb_http_secret_same((struct gb_http_text){given.text + 7, given.length - 7},
+                                   http->token, http->token_length);
+    given = gb_http_cookie(gb_header(peer, "Cookie"), "gpubufd");
+    return gb_http_secret_same(given, http->cookie, strlen(http->cookie));
+}
+
+struct headers {
+    unsigned count, hosts, origins, authorizations, cookies, lengths;
+    bool bad;
+};
+
+/* What we look at may be there once: whoever stands between may have read the other one. */
+static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const char *key,
+                                    size_t key_length, const char *value, size_t value_length)
+{
+    struct headers *headers = arg;
+    struct gb_http_text name = {key, key_length};
+
+    (void)kind;
+    headers->count++;
+    headers->hosts += gb_http_is_nocase(name, "Host");
+    headers->origins += gb_http_is_nocase(name, "Origin");
+    headers->authorizations += gb_http_is_nocase(name, "Authorization");
+    headers->cookies += gb_http_is_nocase(name, "Cookie");
+    headers->lengths += gb_http_is_nocase(name, "Content-Length");
+    for (size_t i = 0; i < value_length; i++)
+        headers->bad |= ((unsigned char)value[i] < ' ' && value[i] != '\t') || value[i] == 0x7f;
+    for (size_t i = 0; i < key_length; i++)
+        headers->bad |= (unsigned char)key[i] <= ' ' || key[i] == 0x7f;
+    return MHD_YES;
+}
+
+/* 0, or the status to refuse a request with whose head can be read in more than one way. */
+static unsigned check_head(struct MHD_Connection *peer, struct gb_request *request)
+{
+    struct gb_http_text length = gb_header(peer, "Content-Length");
+    struct headers headers = {0};
+    uint64_t bytes = 0;
+
+    MHD_get_connection_values_n(peer, MHD_HEADER_KIND, count_header, &headers);
+    if (headers.count > HEADERS)
+        return 431;
+    if (gb_header(peer, "Transfer-Encoding").text)
+        return 501;
+    if (headers.bad || headers.hosts != 1 || headers.origins > 1 || headers.authorizations > 1 ||
+        headers.cookies > 1 || headers.lengths > 1)
+        return 400;
+    for (size_t i = 0; i < length.length; i++) {
+        if (length.text[i] < '0' || length.text[i] > '9' || i > 14)
+            return 400;
+        bytes = bytes * 10 + (uint64_t)(length.text[i] - '0');
+    }
+    if (bytes > GB_BODY_BYTES)
+        return 413;
+    if (!request->target || request->target[0] != '/')
+        return 400;
+    for (const char *c = request->target; *c; c++)
+        if (*c <= ' ' || *c >= 0x7f)
+            return 400;
+    return strlen(request->target) > TARGET_BYTES ? 414 : 0;
+}
+
+static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *peer,
+                                  const struct gb_request *request)
+{
+    struct gb_http *http = door->http;
+    struct gb_http_text form = {request->body, request->body_length};
+    char token[513];
+    long length = gb_http_parameter(form, "token", token, sizeof(token));
+
+    if (length < 0 || !http->token ||
+        !gb_http_secret_same((struct gb_http_text){token, (size_t)length}, http->token,
+                             http->token_length))
+        return gb_respond_form(door, peer, 401);
+    return gb_respond_signed_in(door, peer);
+}
+
+/* What the sign-in page looks like is no secret. */
+static bool is_dress(const struct gb_request *request)
+{
+    return gb_http_is(request->path, "/page.css") || gb_http_is(request->path, "/icon.svg");
+}
+
+static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
+                              struct gb_request *request, const char *method)
+{
+    struct gb_http *http = door->http;
+    struct gb_http_text host = gb_header(peer, "Host"), origin = gb_header(peer, "Origin");
+
+    if (!gb_connection_serve(&door->connections, request->connection))
+        return gb_respond_text(door, peer, 503, "too many connections\n");
+    if (!gb_http_host_known(host, door->port, (const char *const *)http->options->names))
+        return gb_respond_text(door, peer, 421,
+                               "this server is not known by that Host; see --http-name\n");
+    if (origin.text && !gb_http_origin_same(origin, host))
+        return gb_respond_text(door, peer, 403, "requests of other sites' pages are refused\n");
+    if (gb_http_is(request->path, "/healthz"))
+        return atomic_load(&http->feed->up)
+                   ? gb_respond_text(door, peer, 200, "ok\n")
+                   : gb_respond_text(door, peer, 503, "the daemon does not answer\n");
+    if (strcmp(method, "POST") == 0 && gb_http_is(request->path, "/login"))
+        return take_token(door, peer, request);
+    if (!authorized(http, peer) && !is_dress(request))
+        return gb_respond_form(door, peer, 401);
+    return gb_respond(door, peer, request, method);
+}
+
+/* ---- libmicrohttpd's side ---- */
+
+/* The first line is there: libmicrohttpd would decode it, so it is kept as it came. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *peer)
+{
+    struct gb_request *request = calloc(1, sizeof(*request));
+    const char *mark;
+    size_t length;
+
+    (void)arg;
+    (void)peer;
+    if (!request)
+        return NULL;
+    request->target = strdup(target);
+    if (!request->target)
+        return request;
+    length = strlen(request->target);
+    mark = memchr(request->target, '?', length);
+    request->path.text = request->target;
+    request->path.length = mark ? (size_t)(mark - request->target) : length;
+    if (mark)
+        request->query = (struct gb_http_text){mark + 1, strlen(mark + 1)};
+    return request;
+}
+
+static struct gb_connection *connection_of(struct MHD_Connection *peer)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(peer, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+/* Called once with the head, then with pieces of a body, then when all is there. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *length, void **context)
+{
+    struct gb_door *door = arg;
+    struct gb_request *request = *context;
+    unsigned status;
+
+    (void)url;
+    (void)version;
+    if (!request || !(request->connection = connection_of(peer)))
+        return MHD_NO;
+    if (!request->begun) {
+        request->begun = true;
+        status = check_head(peer, request);
+        return status ? gb_respond_text(door, peer, status, "the request cannot be read\n")
+                      : MHD_YES;
+    }
+    if (*length > 0) {
+        if (*length > sizeof(request->body) - request->body_length)
+            return MHD_NO;
+        memcpy(request->body + request->body_length, data, *length);
+        request->body_length += *length;
+        *length = 0;
+        return MHD_YES;
+    }
+    return answer(door, peer, request, method);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct gb_door *door = arg;
+    struct gb_request *request = *context;
+    struct gb_connection *connection = connection_of(peer);
+
+    (void)why;
+    if (connection)
+        gb_connection_idle(&door->connections, connection);
+    if (request)
+        free(request->target);
+    free(request);
+    *context = NULL;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *peer, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct gb_door *door = arg;
+    const union MHD_ConnectionInfo *fd, *address;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context)
+            gb_connection_end(&door->connections, *context);
+        *context = NULL;
+        return;
+    }
+    fd = MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CONNECTION_FD);
+    address = MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (fd)
+        *context = gb_connection_begin(&door->connections, fd->connect_fd,
+                                       address ? address->client_addr : NULL);
+}
+
+/* ---- where we listen ---- */
+
+static int parse_tcp(const char *text, struct sockaddr_storage *address, socklen_t *length,
+                     bool *loopback, struct gb_error *error)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+    const char *colon = strrchr(text, ':');
+    size_t host_length = colon ? (size_t)(colon - text) : 0;
+    char host[64], *end = NULL;
+    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
+
+    if (host_length > 1 && text[0] == '[' && text[host_length - 1] == ']') {
+        text++;
+        host_length -= 2;
+    }
+    if (!colon || host_length == 0 || host_length >= sizeof(host) || colon[1] < '0' ||
+        colon[1] > '9' || *end || port > 65535)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--http %s is no address and port such as 127.0.0.1:9464, nor unix:/PATH",
+                       text);
+    memcpy(host, text, host_length);
+    host[host_length] = '\0';
+    if (strcmp(host, "localhost") == 0)
+        strcpy(host, "127.0.0.1");
+    if (inet_pton(AF_INET, host, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        *length = sizeof(*four);
+        *loopback = ntohl(four->sin_addr.s_addr) >> 24 == 127;
+        return 0;
+    }
+    if (inet_pton(AF_INET6, host, &six->sin6_addr) == 1) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons((uint16_t)port);
+        *length = sizeof(*six);
+        *loopback = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+        return 0;
+    }
+    return gb_fail(error, GPUBUF_E_INVALID, "--http %s: \"%s\" is no IP address", text, host);
+}
+
+/* A socket that nobody listens on any more is left by one that was killed. */
+static void remove_stale(const struct sockaddr_un *address)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
+        errno == ECONNREFUSED)
+        unlink(address->sun_path);
+    if (fd >= 0)
+        close(fd);
+}
+
+static int bind_unix(struct gb_door *door, const char *path, struct gb_error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    mode_t mask;
+    int r;
+
+    if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--http unix:%s: expected an absolute path of at most %zu bytes", path,
+                       sizeof(address.sun_path) - 1);
+    strcpy(address.sun_path, path);
+    remove_stale(&address);
+    door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mask = umask(0117); /* 0660 */
+    r = door->fd < 0 ? -1 : bind(door->fd, (struct sockaddr *)&address, sizeof(address));
+    umask(mask);
+    if (r == 0 && !(door->path = strdup(path)))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    if (r < 0 || listen(door->fd, BACKLOG) < 0)
+        return gb_fail_errno(error, "cannot listen at --http unix:%s", path);
+    door->port = 80; /* as who asks by it has no port to name */
+    return 0;
+}
+
+static int bind_tcp(struct gb_door *door, const char *text, struct gb_error *error)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = 0;
+    bool loopback = false;
+    int on = 1, r = parse_tcp(text, &address, &length, &loopback, error);
+
+    if (r < 0)
+        return r;
+    if (!loopback && !door->http->token)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--http %s can be reached from other machines: give --http-token-file too",
+                       text);
+    door->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door->fd >= 0)
+        setsockopt(door->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&address, length) < 0 ||
+        listen(door->fd, BACKLOG) < 0 ||
+        getsockname(door->fd, (struct sockaddr *)&address, &length) < 0)
+        return gb_fail_errno(error, "cannot listen at --http %s", text);
+    door->port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                                    : ((struct sockaddr_in6 *)&address)->sin6_port);
+    return 0;
+}
+
+static void say_where(const struct gb_door *door, const char *text)
+{
+    const char *colon = strrchr(text, ':');
+
+    if (door->path)
+        gb_say("serving http path=%s", door->path);
+    else
+        gb_say("serving http url=http://%.*s:%u/ token=%s", (int)(colon - text), text, door->port,
+               door->http->token ? "\"asked for\"" : "none");
+}
+
+static void on_complaint(void *arg, const char *format, va_list arguments)
+{
+    (void)arg;
+    (void)format;
+    (void)arguments; /* of peers that hung up, mostly */
+}
+
+static int open_door(struct gb_door *door, const char *text, struct gb_error *error)
+{
+    unsigned most = door->http->options->connections;
+    int r = strncmp(text, "unix:", 5) == 0 ? bind_unix(door, text + 5, error)
+                                           : bind_tcp(door, text, error);
+
+    if (r < 0)
+        return r;
+    if (gb_connections_start(&door->connections, most) < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread");
+    door->daemon = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+            MHD_USE_ITC | MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, door, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, NULL,
+        MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_CONNECTION_LIMIT, most + RESERVE,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SILENT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)256 << 10,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target, door,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, door, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, door, MHD_OPTION_END);
+    if (!door->daemon)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot serve --http %s", text);
+    say_where(door, text);
+    return 0;
+}
+
+/* ---- starting and ending ---- */
+
+static int check_token(struct gb_http *http, const char *path, char *text, struct gb_error *error)
+{
+    text[strcspn(text, "\r\n")] = '\0';
+    http->token_length = strlen(text);
+    if (http->token_length < TOKEN_LEAST)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s: expected a token of at least %d characters in the first line", path,
+                       TOKEN_LEAST);
+    for (const char *c = text; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return gb_fail(error, GPUBUF_E_INVALID,
+                           "%s: the token may only have letters, digits and signs", path);
+    http->token = strdup(text);
+    return http->token ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
+static int read_token(struct gb_http *http, const char *path, struct gb_error *error)
+{
+    char text[513];
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = -1;
+
+    if (fd >= 0 && fstat(fd, &status) == 0)
+        n = read(fd, text, sizeof(text) - 1);
+    if (fd < 0 || n < 0) {
+        (void)gb_fail_errno(error, "cannot read the token file %s", path);
+        if (fd >= 0)
+            close(fd);
+        return error->code;
+    }
+    close(fd);
+    if (status.st_mode & 077)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "%s can be read by others than its owner; say chmod 600", path);
+    text[n] = '\0';
+    return check_token(http, path, text, error);
+}
+
+static int draw_cookie(struct gb_http *http, struct gb_error *error)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return gb_fail_errno(error, "cannot draw a random cookie");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(http->cookie + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
+                struct gb_publish *publish, struct gb_http **out, struct gb_error *error)
+{
+    struct gb_http *http = calloc(1, sizeof(*http));
+    int r = 0;
+
+    if (!http)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    http->options = options;
+    http->ring = ring;
+    http->feed = feed;
+    http->publish = publish;
+    gb_ask_init(&http->ask, options->socket);
+    if (options->token_file)
+        r = read_token(http, options->token_file, error);
+    if (r == 0)
+        r = draw_cookie(http, error);
+    for (unsigned i = 0; i < options->http_count && r == 0; i++) {
+        struct gb_door *door = &http->doors[http->door_count++];
+
+        door->http = http;
+        door->fd = -1;
+        r = open_door(door, options->http[i], error);
+    }
+    if (r < 0) {
+        gb_http_free(http);
+        return r;
+    }
+    *out = http;
+    return 0;
+}
+
+static void close_door(struct gb_door *door)
+{
+    if (door->daemon)
+        MHD_stop_daemon(door->daemon); /* closes the socket, too */
+    else if (door->fd >= 0)
+        close(door->fd);
+    if (door->path)
+        unlink(door->path);
+    free(door->path);
+    gb_connections_end(&door->connections);
+}
+
+void gb_http_free(struct gb_http *http)
+{
+    if (!http)
+        return;
+    for (unsigned i = 0; i < http->door_count; i++)
+        close_door(&http->doors[i]);
+    gb_ask_end(&http->ask);
+    free(http->token);
+    free(http);
+}

@@ -1,0 +1,87 @@
+/* gpubufd-gateway: shows what the daemon holds over HTTP, and publishes its events. A client like any other. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/gateway/feed.h"
+#include "client/gateway/http.h"
+#include "client/gateway/options.h"
+#include "client/gateway/publish.h"
+#include "client/gateway/ring.h"
+#include "client/gateway/say.h"
+
+enum { EXIT_OK = 0, EXIT_NOT_STARTED = 2 };
+
+static int refuse(const struct gb_error *error)
+{
+    fprintf(stderr, "gpubufd-gateway: %s\n", error->message);
+    return EXIT_NOT_STARTED;
+}
+
+/* Until SIGTERM or SIGINT, which every thread has blocked. */
+static void wait_for_end(const sigset_t *signals)
+{
+    int which;
+
+    sigwait(signals, &which);
+    gb_say("stopping");
+}
+
+static int serve(const struct gb_options *options, const sigset_t *signals)
+{
+    struct gb_publish *publish = NULL;
+    struct gb_http *http = NULL;
+    struct gb_feed feed = {.socket = options->socket};
+    struct gb_ring ring;
+    struct gb_error error;
+    int r = 0;
+
+    if (!gb_ring_init(&ring))
+        r = gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+    if (r == 0 && options->event_count > 0)
+        r = gb_publish_new(options->events, options->event_count, options->subscribers, &publish,
+                           &error);
+    if (r == 0 && options->http_count > 0)
+        r = gb_http_new(options, &ring, &feed, publish, &http, &error);
+    feed.ring = &ring;
+    feed.publish = publish;
+    if (r == 0)
+        r = gb_feed_start(&feed, &error);
+    if (r == 0) {
+        wait_for_end(signals);
+        gb_feed_stop(&feed);
+    }
+    gb_ring_stop(&ring);
+    gb_http_free(http);
+    gb_publish_free(publish);
+    gb_ring_end(&ring);
+    return r < 0 ? refuse(&error) : EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct gb_options options;
+    struct gb_error error;
+    sigset_t signals;
+    int status;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (gb_options_read(&options, argc, argv, &error) < 0) {
+        status = refuse(&error);
+    } else if (options.help) {
+        gb_options_help();
+        status = EXIT_OK;
+    } else if (options.version) {
+        printf("gpubufd-gateway %s\n", gpubuf_version());
+        status = EXIT_OK;
+    } else {
+        status = serve(&options, &signals);
+    }
+    gb_options_end(&options);
+    return status;
+}

@@ -1,0 +1,33 @@
+/*
+ * What the gateway was told: options of the command line over keys of a configuration file. Every option
+ * `--some-key VALUE` is the key `some-key = VALUE` of the file.
+ */
+#ifndef GB_OPTIONS_H
+#define GB_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "proto/errors.h"
+
+#define GB_OPTIONS_MANY 8 /* of options that may be given often */
+
+struct gb_options {
+    char *socket; /* of the daemon; NULL: the default places. Owned, as all below */
+    char *http[GB_OPTIONS_MANY];
+    unsigned http_count;
+    char *token_file;
+    char *names[GB_OPTIONS_MANY + 1]; /* ended by NULL */
+    unsigned name_count;
+    char *events[GB_OPTIONS_MANY];
+    unsigned event_count;
+    unsigned connections; /* of one listener */
+    unsigned subscribers; /* of one URL */
+    bool help, version;
+};
+
+/* On failure a sentence that says where (option, or file and line), what was wrong and what was expected. */
+int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error);
+void gb_options_end(struct gb_options *options);
+void gb_options_help(void); /* to stdout */
+
+#endif

@@ -1,0 +1,490 @@
+/* What is answered: the page, the API, metrics, events. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/api.h"
+#include "client/gateway/server.h"
+
+#define SLICE_BYTES (64u << 10)    /* that libmicrohttpd sends at a time */
+#define MESSAGE_BYTES (512u << 10) /* of one message of gathered events */
+#define BREATH_MS 5000             /* without an event: then something is said nevertheless */
+#define GATHER_LEAST_MS 20
+#define GATHER_MOST_MS 10000
+
+#define JSON_TYPE "application/json; charset=utf-8"
+#define TEXT_TYPE "text/plain; charset=utf-8"
+
+/* ---- replies ---- */
+
+static enum MHD_Result send_response(struct gb_door *door, struct MHD_Connection *peer,
+                                     unsigned status, struct MHD_Response *response,
+                                     const char *type)
+{
+    static const char *const always[][2] = {
+        {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; "
+                                    "base-uri 'none'; form-action 'self'"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Referrer-Policy", "same-origin"},
+        {"X-Content-Type-Options", "nosniff"},
+    };
+    enum MHD_Result result;
+
+    if (!response)
+        return MHD_NO;
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+        MHD_add_response_header(response, always[i][0], always[i][1]);
+    if (type)
+        MHD_add_response_header(response, "Content-Type", type);
+    if (!MHD_get_response_header(response, "Cache-Control"))
+        MHD_add_response_header(response, "Cache-Control", "no-store");
+    if (status >= 200 && status < 600)
+        atomic_fetch_add(&door->http->responses[status / 100 - 2], 1);
+    result = MHD_queue_response(peer, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static struct MHD_Response *copied(const char *text)
+{
+    return MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
+                                           MHD_RESPMEM_MUST_COPY);
+}
+
+enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *peer, unsigned status,
+                                const char *text)
+{
+    struct MHD_Response *response = copied(text);
+
+    if (response && status == 405)
+        MHD_add_response_header(response, "Allow", "GET, HEAD");
+    return send_response(door, peer, status, response, TEXT_TYPE);
+}
+
+static enum MHD_Result respond_error(struct gb_door *door, struct MHD_Connection *peer,
+                                     const struct gb_error *error)
+{
+    char text[sizeof(error->message) + 64];
+
+    snprintf(text, sizeof(text), "the daemon does not answer: %s\n", error->message);
+    return gb_respond_text(door, peer, 503, text);
+}
+
+/* What was written becomes the answer, or why nothing was. */
+static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connection *peer, int r,
+                                       struct gb_writer *writer, const char *type,
+                                       const struct gb_error *error)
+{
+    size_t length;
+    char *text;
+
+    if (r < 0) {
+        gb_writer_end(writer);
+        return respond_error(door, peer, error);
+    }
+    text = gb_writer_take(writer, &length);
+    if (!text)
+        return MHD_NO;
+    return send_response(door, peer, 200,
+                         MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE),
+                         type);
+}
+
+struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name)
+{
+    const char *value = NULL;
+    size_t length = 0;
+
+    if (MHD_lookup_connection_value_n(peer, MHD_HEADER_KIND, name, strlen(name), &value, &length) !=
+        MHD_YES)
+        return (struct gb_http_text){0};
+    return (struct gb_http_text){value, length};
+}
+
+/* ---- the page ---- */
+
+bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
+                     enum MHD_Result *result)
+{
+    const struct gb_page_file *file = NULL;
+    struct MHD_Response *response;
+    bool same;
+
+    for (size_t i = 0; i < gb_page_file_count && !file; i++)
+        if (gb_http_is(path, gb_page_files[i].path))
+            file = &gb_page_files[i];
+    if (!file)
+        return false;
+    same = gb_http_is(gb_header(peer, "If-None-Match"), file->etag);
+    response = MHD_create_response_from_buffer(
+        same ? 0 : file->length, (void *)(uintptr_t)file->data, MHD_RESPMEM_PERSISTENT);
+    if (response) {
+        MHD_add_response_header(response, "ETag", file->etag);
+        MHD_add_response_header(response, "Cache-Control", "no-cache");
+    }
+    *result = send_response(door, peer, same ? 304 : 200, response, file->type);
+    return true;
+}
+
+static const char sign_in[] =
+    "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width\">\n<title>gpubufd: sign in</title>\n"
+    "<link rel=\"stylesheet\" href=\"/page.css\">\n<link rel=\"icon\" href=\"/icon.svg\">\n"
+    "<main class=\"sign-in\">\n<h1>gpubufd</h1>\n<form method=\"post\" action=\"/login\">\n"
+    "<label for=\"token\">Token of this daemon</label>\n"
+    "<input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" "
+    "required autofocus>\n<button>Sign in</button>\n</form>\n"
+    "<p>It is the first line of the file that <code>--http-token-file</code> names.</p>\n"
+    "</main>\n</html>\n";
+
+enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status)
+{
+    struct MHD_Response *response = copied(sign_in);
+
+    if (response)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    return send_response(door, peer, status, response, "text/html; charset=utf-8");
+}
+
+enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer)
+{
+    struct MHD_Response *response = copied("");
+    char cookie[128];
+
+    snprintf(cookie, sizeof(cookie), "gpubufd=%s; HttpOnly; SameSite=Strict; Path=/",
+             door->http->cookie);
+    if (response) {
+        MHD_add_response_header(response, "Location", "/");
+        MHD_add_response_header(response, "Set-Cookie", cookie);
+    }
+    return send_response(door, peer, 303, response, NULL);
+}
+
+/* ---- metrics ---- */
+
+static void write_metric(struct gb_writer *writer, const char *name, const char *type,
+                         const char *help, uint64_t value)
+{
+    gb_write_format(writer, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", name, help, name, type,
+                    name, value);
+}
+
+/* What the gateway counts itself. */
+static void write_own(struct gb_http *http, struct gb_writer *writer)
+{
+    static const char *const classes[] = {"2xx", "3xx", "4xx", "5xx"};
+    static const char responses[] = "gpubufd_http_responses_total";
+    uint64_t connections = 0, streams = 0, total = 0, refused = 0;
+    struct gb_publish_counts events;
+
+    for (unsigned i = 0; i < http->door_count; i++) {
+        struct gb_connections *of_door = &http->doors[i].connections;
+
+        pthread_mutex_lock(&of_door->lock);
+        connections += of_door->count;
+        streams += of_door->streams;
+        total += of_door->total;
+        refused += of_door->refused;
+        pthread_mutex_unlock(&of_door->lock);
+    }
+    gb_publish_count(http->publish, &events);
+    write_metric(writer, "gpubufd_events_dropped_total", "counter",
+                 "Events that pages lost since they did not keep up.", atomic_load(&http->lost));
+    write_metric(writer, "gpubufd_event_subscribers", "gauge", "Subscribers to events by NNG.",
+                 events.subscribers);
+    write_metric(writer, "gpubufd_event_subscribers_refused_total", "counter",
+                 "Subscribers that were refused since there were too many.", events.refused);
+    write_metric(writer, "gpubufd_events_published_total", "counter",
+                 "Messages sent, counted for each subscriber.", events.sent);
+    write_metric(writer, "gpubufd_event_listeners_renewed_total", "counter",
+                 "Times that a listener for subscribers did not answer and was made anew.",
+                 events.renewed);
+    write_metric(writer, "gpubufd_http_connections", "gauge", "Connections to the HTTP server.",
+                 connections);
+    write_metric(writer, "gpubufd_http_live_connections", "gauge",
+                 "Of them, those that get events.", streams);
+    write_metric(writer, "gpubufd_http_connections_accepted_total", "counter",
+                 "Connections to the HTTP server that began.", total);
+    write_metric(writer, "gpubufd_http_connections_refused_total", "counter",
+                 "Connections that were refused since there were too many.", refused);
+    gb_write_format(writer, "# HELP %s Replies of the HTTP server, by the class of their status.\n",
+                    responses);
+    gb_write_format(writer, "# TYPE %s counter\n", responses);
+    for (unsigned i = 0; i < 4; i++)
+        gb_write_format(writer, "%s{code=\"%s\"} %" PRIuFAST64 "\n", responses, classes[i],
+                        atomic_load(&http->responses[i]));
+}
+
+static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connection *peer)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    r = gb_api_metrics(&door->http->ask, &writer, &error);
+    write_own(door->http, &writer);
+    return respond_written(door, peer, r, &writer, "text/plain; version=0.0.4; charset=utf-8",
+                           &error);
+}
+
+/* ---- the API ---- */
+
+static enum gb_audience audience_of(const struct gb_door *door)
+{
+    return door->http->token || door->path ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
+}
+
+typedef int (*answer_fn)(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+
+static enum MHD_Result respond_json(struct gb_door *door, struct MHD_Connection *peer,
+                                    answer_fn answer)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    r = answer(&door->http->ask, &writer, &error);
+    return respond_written(door, peer, r, &writer, JSON_TYPE, &error);
+}
+
+/* "12" up to a bound; false if it is none. */
+static bool read_number(const char *text, uint64_t most, uint64_t *number)
+{
+    *number = 0;
+    if (!*text)
+        return false;
+    for (; *text >= '0' && *text <= '9' && *number <= most; text++)
+        *number = *number * 10 + (uint64_t)(*text - '0');
+    return !*text && *number <= most;
+}
+
+struct listing {
+    struct gb_objects objects;
+    struct gb_writer writer; /* the slice at hand */
+    size_t sent;             /* of it */
+};
+
+static void listing_free(void *arg)
+{
+    struct listing *listing = arg;
+
+    gb_pool_end(&listing->objects.pool);
+    gb_writer_end(&listing->writer);
+    free(listing);
+}
+
+static ssize_t send_slice(char *buffer, size_t size, const char *data, size_t length, size_t *sent)
+{
+    size_t n = length - *sent < size ? length - *sent : size;
+
+    memcpy(buffer, data + *sent, n);
+    *sent += n;
+    return (ssize_t)n;
+}
+
+static ssize_t read_listing(void *arg, uint64_t place, char *buffer, size_t size)
+{
+    struct listing *listing = arg;
+    struct gb_error error;
+
+    (void)place;
+    while (listing->sent == listing->writer.length) {
+        if (listing->objects.done)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        gb_writer_reset(&listing->writer);
+        listing->sent = 0;
+        if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0 ||
+            listing->writer.failed)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    return send_slice(buffer, size, listing->writer.data, listing->writer.length, &listing->sent);
+}
+
+static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connection *peer,
+                                       const struct gb_request *request, bool head_only)
+{
+    struct listing *listing = calloc(1, sizeof(*listing));
+    struct gb_error error;
+    char number[16];
+    long after, limit;
+
+    if (!listing)
+        return MHD_NO;
+    gb_writer_init(&listing->writer, 0);
+    listing->objects.ask = &door->http->ask;
+    listing->objects.audience = audience_of(door);
+    listing->objects.limit = GB_OBJECTS_MOST;
+    after = gb_http_parameter(request->query, "after", listing->objects.after,
+                              sizeof(listing->objects.after));
+    limit = gb_http_parameter(request->query, "limit", number, sizeof(number));
+    if (after == -2 || (after > 0 && !gb_utf8_valid(listing->objects.after, (size_t)after))) {
+        listing_free(listing);
+        return gb_respond_text(door, peer, 400,
+                               "after: expected a name, percent-encoded, of at most 255 bytes\n");
+    }
+    if (limit == -2 ||
+        (limit >= 0 && (!read_number(number, GB_OBJECTS_MOST, &listing->objects.limit) ||
+                        listing->objects.limit == 0))) {
+        listing_free(listing);
+        return gb_respond_text(door, peer, 400, "limit: expected a number from 1 to 10000\n");
+    }
+    if (head_only) { /* libmicrohttpd 0.9.75 would send the end of the chunks nevertheless */
+        listing_free(listing);
+        return send_response(door, peer, 200, copied(""), JSON_TYPE);
+    }
+    /* The first slice comes before the status: that the daemon is away can still be said. */
+    if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0) {
+        listing_free(listing);
+        return respond_error(door, peer, &error);
+    }
+    return send_response(door, peer, 200,
+                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES,
+                                                           read_listing, listing, listing_free),
+                         JSON_TYPE);
+}
+
+/* ---- events ---- */
+
+struct stream {
+    struct gb_http *http;
+    enum gb_audience audience;
+    unsigned gather_ms; /* 0: each event is a message */
+    uint64_t place;     /* in the ring */
+    struct gb_writer writer;
+    size_t sent, gathered;
+    uint64_t last; /* the number of the last one gathered */
+};
+
+static void stream_free(void *arg)
+{
+    struct stream *stream = arg;
+
+    gb_writer_end(&stream->writer);
+    free(stream);
+}
+
+/* One message of the stream, or one more element of it. */
+static bool add_told(void *arg, const struct gb_told *told)
+{
+    struct stream *stream = arg;
+    struct gb_writer *writer = &stream->writer;
+
+    if (writer->length > MESSAGE_BYTES)
+        return false;
+    if (stream->gather_ms)
+        gb_write_text(writer, stream->gathered++ > 0 ? "," : "data: [");
+    else
+        GB_WRITE_LITERAL(writer, "data: ");
+    gb_write(writer, told->text[stream->audience], told->length[stream->audience]);
+    stream->last = told->seq;
+    if (!stream->gather_ms)
+        gb_write_format(writer, "\nid: %" PRIu64 "\n\n", told->seq);
+    return true;
+}
+
+/* The next messages into the writer; false: the gateway stops. */
+static bool gather(struct stream *stream)
+{
+    struct gb_ring *ring = stream->http->ring;
+    uint64_t lost;
+
+    gb_writer_reset(&stream->writer);
+    stream->sent = stream->gathered = 0;
+    if (!gb_ring_wait(ring, stream->place, BREATH_MS))
+        return false;
+    lost = gb_ring_take(ring, &stream->place, add_told, stream);
+    atomic_fetch_add(&stream->http->lost, lost);
+    if (stream->gathered > 0)
+        gb_write_format(&stream->writer, "]\nid: %" PRIu64 "\n\n", stream->last);
+    if (stream->writer.length == 0)
+        GB_WRITE_LITERAL(&stream->writer, ":\n\n");
+    return true;
+}
+
+static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
+{
+    struct stream *stream = arg;
+
+    if (stream->sent == stream->writer.length) {
+        /* What comes now gathers while this waits. */
+        if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (!gather(stream))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (stream->writer.failed)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    return send_slice(buffer, size, stream->writer.data, stream->writer.length, &stream->sent);
+}
+
+/* The number of the last event that is known: by the header, as browsers send it when they try again, or
+   by the query, as the page does. UINT64_MAX: none is. */
+static uint64_t known_events(struct MHD_Connection *peer, const struct gb_request *request)
+{
+    struct gb_http_text header = gb_header(peer, "Last-Event-ID");
+    char number[24];
+    uint64_t seq;
+    long n = gb_http_parameter(request->query, "after", number, sizeof(number));
+
+    if (header.text && header.length < sizeof(number)) {
+        memcpy(number, header.text, header.length);
+        number[header.length] = '\0';
+        n = 0;
+    }
+    return n >= 0 && read_number(number, (uint64_t)1 << 53, &seq) ? seq : UINT64_MAX;
+}
+
+static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connection *peer,
+                                      const struct gb_request *request)
+{
+    uint64_t gather_ms = 0;
+    struct stream *stream;
+    char number[24];
+    long n = gb_http_parameter(request->query, "gather", number, sizeof(number));
+
+    if (n == -2 || (n >= 0 && (!read_number(number, GATHER_MOST_MS, &gather_ms) ||
+                               gather_ms < GATHER_LEAST_MS)))
+        return gb_respond_text(door, peer, 400,
+                               "gather: expected milliseconds, from 20 to 10000\n");
+    if (!gb_connection_stream(&door->connections, request->connection))
+        return gb_respond_text(door, peer, 503, "too many pages are open\n");
+    stream = calloc(1, sizeof(*stream));
+    if (!stream)
+        return MHD_NO;
+    stream->http = door->http;
+    stream->audience = audience_of(door);
+    stream->gather_ms = (unsigned)gather_ms;
+    stream->place = gb_ring_place(door->http->ring, known_events(peer, request));
+    gb_writer_init(&stream->writer, 0);
+    return send_response(door, peer, 200,
+                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES,
+                                                           read_stream, stream, stream_free),
+                         "text/event-stream");
+}
+
+/* ---- */
+
+enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
+                           struct gb_request *request, const char *method)
+{
+    enum MHD_Result result;
+
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+        return gb_respond_text(door, peer, 405, "everything here is read-only\n");
+    if (gb_http_is(request->path, "/metrics"))
+        return respond_metrics(door, peer);
+    if (gb_http_is(request->path, "/api/snapshot"))
+        return respond_json(door, peer, gb_api_snapshot);
+    if (gb_http_is(request->path, "/api/stats"))
+        return respond_json(door, peer, gb_api_stats);
+    if (gb_http_is(request->path, "/api/objects"))
+        return respond_objects(door, peer, request, strcmp(method, "HEAD") == 0);
+    if (gb_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)
+        return respond_events(door, peer, request);
+    if (gb_respond_file(door, peer, request->path, &result))
+        return result;
+    return gb_respond_text(door, peer, 404, "there is nothing here\n");
+}

@@ -1,0 +1,166 @@
+#include "client/gateway/ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+bool gb_ring_init(struct gb_ring *ring)
+{
+    pthread_condattr_t monotonic;
+
+    memset(ring, 0, sizeof(*ring));
+    pthread_mutex_init(&ring->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ring->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    ring->told = calloc(GB_RING_EVENTS, sizeof(*ring->told));
+    return ring->told;
+}
+
+static struct gb_told *at(const struct gb_ring *ring, uint64_t place)
+{
+    return &ring->told[place % GB_RING_EVENTS];
+}
+
+static size_t size_of(const struct gb_told *told)
+{
+    bool same = told->text[0] == told->text[1];
+
+    return told->length[0] + (same ? 0 : told->length[1]);
+}
+
+static void told_free(const struct gb_told *told)
+{
+    if (told->text[1] != told->text[0])
+        free(told->text[1]);
+    free(told->text[0]);
+}
+
+static void drop_first(struct gb_ring *ring)
+{
+    struct gb_told *told = at(ring, ring->first);
+
+    ring->bytes -= size_of(told);
+    told_free(told);
+    if (ring->stats == ring->first)
+        ring->has_stats = false;
+    ring->first++;
+}
+
+void gb_ring_end(struct gb_ring *ring)
+{
+    while (ring->first < ring->next)
+        drop_first(ring);
+    free(ring->told);
+    pthread_cond_destroy(&ring->changed);
+    pthread_mutex_destroy(&ring->lock);
+}
+
+void gb_ring_put(struct gb_ring *ring, const struct gb_told *told)
+{
+    pthread_mutex_lock(&ring->lock);
+    while (ring->first < ring->next && (ring->next - ring->first == GB_RING_EVENTS ||
+                                        ring->bytes + size_of(told) > GB_RING_BYTES))
+        drop_first(ring);
+    *at(ring, ring->next) = *told;
+    ring->bytes += size_of(told);
+    if (told->stats) {
+        ring->stats = ring->next;
+        ring->has_stats = true;
+    }
+    ring->next++;
+    pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void gb_ring_clear(struct gb_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    while (ring->first < ring->next)
+        drop_first(ring);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void gb_ring_stop(struct gb_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    ring->stopped = true;
+    pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+/* The place of what follows the event of that number. False: it is not here any more, or never was. */
+static bool find_after(const struct gb_ring *ring, uint64_t seq, uint64_t *place)
+{
+    for (uint64_t p = ring->next; p > ring->first; p--) {
+        const struct gb_told *told = at(ring, p - 1);
+
+        *place = told->seq == seq ? p : p - 1;
+        if (told->seq == seq || (!told->stats && told->before == seq))
+            return true;
+        if (told->seq < seq)
+            return false;
+    }
+    return false;
+}
+
+uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq)
+{
+    uint64_t place;
+
+    pthread_mutex_lock(&ring->lock);
+    if (seq == UINT64_MAX || !find_after(ring, seq, &place))
+        place = ring->has_stats ? ring->stats : ring->next;
+    pthread_mutex_unlock(&ring->lock);
+    return place;
+}
+
+static struct timespec in_ms(unsigned ms)
+{
+    struct timespec when;
+
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    when.tv_sec += ms / 1000;
+    when.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (when.tv_nsec >= 1000000000) {
+        when.tv_sec++;
+        when.tv_nsec -= 1000000000;
+    }
+    return when;
+}
+
+bool gb_ring_wait(struct gb_ring *ring, uint64_t place, unsigned ms)
+{
+    struct timespec until = in_ms(ms);
+    bool stopped;
+
+    pthread_mutex_lock(&ring->lock);
+    while (!ring->stopped && place >= ring->next &&
+           pthread_cond_timedwait(&ring->changed, &ring->lock, &until) == 0)
+        ;
+    stopped = ring->stopped;
+    pthread_mutex_unlock(&ring->lock);
+    return !stopped;
+}
+
+bool gb_ring_sleep(struct gb_ring *ring, unsigned ms)
+{
+    return gb_ring_wait(ring, UINT64_MAX, ms);
+}
+
+uint64_t gb_ring_take(struct gb_ring *ring, uint64_t *place,
+                      bool (*each)(void *arg, const struct gb_told *told), void *arg)
+{
+    uint64_t lost = 0;
+
+    pthread_mutex_lock(&ring->lock);
+    if (*place < ring->first) {
+        lost = ring->first - *place;
+        *place = ring->first;
+    }
+    while (*place < ring->next && each(arg, at(ring, *place)))
+        (*place)++;
+    pthread_mutex_unlock(&ring->lock);
+    return lost;
+}

@@ -1,0 +1,8 @@
+/* The gateway's log: a line on stderr for whoever runs it. Any thread. */
+#ifndef GB_SAY_H
+#define GB_SAY_H
+
+/* One line, with the time in front: `gb_say("serving http url=%s", url)`. */
+void gb_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

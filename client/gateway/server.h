@@ -1,0 +1,62 @@
+/* Between http.c (where we listen, who may ask) and respond.c (what is answered). */
+#ifndef GB_SERVER_H
+#define GB_SERVER_H
+
+#include <microhttpd.h>
+
+#include "client/gateway/access.h"
+#include "client/gateway/connections.h"
+#include "client/gateway/http.h"
+
+#define GB_BODY_BYTES 1024 /* of the one form that there is */
+
+/* An address that we listen at. */
+struct gb_door {
+    struct gb_http *http;
+    struct MHD_Daemon *daemon;
+    int fd;
+    char *path; /* of a unix socket, owned; NULL: TCP */
+    unsigned port;
+    struct gb_connections connections;
+};
+
+struct gb_http {
+    const struct gb_options *options;
+    struct gb_ring *ring;
+    struct gb_feed *feed;
+    struct gb_publish *publish;
+    struct gb_ask ask;
+    struct gb_door doors[GB_OPTIONS_MANY];
+    unsigned door_count;
+    char *token; /* NULL: none is asked for */
+    size_t token_length;
+    char cookie[33];                         /* what a browser has instead of the token */
+    atomic_uint_fast64_t responses[4], lost; /* by the status' first digit: 2xx … 5xx; events */
+};
+
+/* A request, from its first line on. */
+struct gb_request {
+    char *target; /* as it came; owned */
+    struct gb_connection *connection;
+    bool begun;
+    struct gb_http_text path, query; /* of the target; the query without its "?" */
+    char body[GB_BODY_BYTES];
+    size_t body_length;
+};
+
+/* Answers a request that is all there, from one who may ask. */
+enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
+                           struct gb_request *request, const char *method);
+/* A whole answer of one sentence. */
+enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *peer, unsigned status,
+                                const char *text);
+/* The form that asks for the token. */
+enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status);
+/* To the page, with the cookie that is the token from now on. */
+enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer);
+/* A file of the page; false where there is none at that path. */
+bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
+                     enum MHD_Result *result);
+struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name);
+
+#endif

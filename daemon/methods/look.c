@@ -1,0 +1,157 @@
+/* segments and sessions: what lies on the devices, and who is there. For those who look on. */
+#include <inttypes.h>
+
+#include "daemon/methods/call.h"
+
+struct page_params {
+    uint64_t limit, cursor;
+};
+
+static const struct gb_field page_fields[] = {
+    GB_FIELD(struct page_params, limit, GB_FIELD_UINT, 0, 1, GB_LIMIT(list)),
+    GB_FIELD(struct page_params, cursor, GB_FIELD_UINT, 0, 0, 0),
+};
+
+/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. */
+struct page {
+    struct gb_writer *writer;
+    uint64_t left, last;
+    bool more;
+};
+
+static struct page page_begin(struct gb_call *call, const struct page_params *params,
+                              const char *what)
+{
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"seq\":");
+    gb_write_uint(call->writer, call->server->seq);
+    gb_write_format(call->writer, ",\"%s\":[", what);
+    return (struct page){call->writer, params->limit ? params->limit : GB_LIMIT(list), 0, false};
+}
+
+/* Whether there is room for one more; if not, the page has more. */
+static bool page_add(struct page *page, uint64_t id)
+{
+    page->more = page->left == 0 || page->writer->length > GB_ANSWER_ROOM;
+    if (page->more)
+        return false;
+    if (page->last)
+        gb_write_char(page->writer, ',');
+    page->left--;
+    page->last = id;
+    return true;
+}
+
+static int page_end(struct page *page)
+{
+    gb_write_char(page->writer, ']');
+    if (page->more) {
+        GB_WRITE_LITERAL(page->writer, ",\"cursor\":");
+        gb_write_uint(page->writer, page->last);
+    }
+    gb_write_char(page->writer, '}');
+    return GB_DONE;
+}
+
+/* ---- segments ---- */
+
+static uint64_t segment_used(const struct gb_segment *segment)
+{
+    return segment->block   ? gb_arena_block_used(segment->block)
+           : segment->empty ? 0
+                            : segment->bytes;
+}
+
+static void write_segment(struct gb_writer *writer, const struct gb_segment *segment)
+{
+    const char *state = segment->retiring ? "retiring" : segment->empty ? "empty" : "used";
+
+    gb_write_format(writer,
+                    "{\"id\":%" PRIu64 ",\"device\":\"%s\",\"bytes\":%" PRIu64 ",\"used\":%" PRIu64
+                    ",\"state\":\"%s\",\"domain\":",
+                    segment->id, segment->device->id, segment->bytes, segment_used(segment), state);
+    if (segment->domain)
+        gb_write_format(writer, "{\"share\":\"%s\",\"uid\":%u,\"gid\":%u,\"mode\":\"%04o\"}}",
+                        segment->domain->key.share == GB_SHARE_FD ? "fd" : "ipc",
+                        segment->domain->key.uid, segment->domain->key.gid,
+                        segment->domain->key.mode);
+    else
+        GB_WRITE_LITERAL(writer, "null}");
+}
+
+static unsigned device_index(const struct gb_server *server, const struct gb_device *device)
+{
+    unsigned i = 0;
+
+    while (i < server->device_count && server->devices[i] != device)
+        i++;
+    return i;
+}
+
+static int handle_segments(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct page_params *params = p;
+    struct gb_server *server = call->server;
+    const struct gb_segment *last = NULL;
+    struct page page;
+    unsigned d = 0;
+
+    (void)present;
+    if (params->cursor && !(last = gb_store_segment(&server->store, params->cursor)))
+        return gb_fail(&call->error, GPUBUF_E_STALE,
+                       "the cursor, segment %" PRIu64 ", is no more: begin anew", params->cursor);
+    if (last)
+        d = device_index(server, last->device);
+    page = page_begin(call, params, "segments");
+    for (; d < server->device_count; d++) {
+        struct gb_link *head = &server->devices[d]->segment_list;
+        const struct gb_link *link = last ? last->of_device.next : head->next;
+
+        for (last = NULL; link != head; link = link->next) {
+            const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
+
+            if (!page_add(&page, segment->id))
+                return page_end(&page);
+            write_segment(call->writer, segment);
+        }
+    }
+    return page_end(&page);
+}
+
+const struct gb_method gb_method_segments = {
+    GB_METHOD_ROW("segments", 0, page_fields, handle_segments, struct page_params)};
+
+/* ---- sessions ---- */
+
+static void write_session(struct gb_writer *writer, const struct gb_session *session)
+{
+    gb_write_format(writer,
+                    "{\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
+                    session->pid, session->user->uid);
+    gb_write_cstring(writer, session->client ? session->client : "");
+    gb_write_format(
+        writer, ",\"leases\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"mapped_bytes\":%" PRIu64 "}",
+        session->holder.count, gb_holder_bytes(&session->holder), session->mapper.bytes);
+}
+
+/* In the order in which they began, which is that of their numbers. */
+static int handle_sessions(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct page_params *params = p;
+    struct page page = page_begin(call, params, "sessions");
+
+    (void)present;
+    GB_LIST_EACH(&call->server->sessions, link) {
+        const struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
+
+        if (session->id <= params->cursor)
+            continue;
+        if (!page_add(&page, session->id))
+            break;
+        write_session(call->writer, session);
+    }
+    return page_end(&page);
+}
+
+const struct gb_method gb_method_sessions = {
+    GB_METHOD_ROW("sessions", 0, page_fields, handle_sessions, struct page_params)};
