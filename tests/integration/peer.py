@@ -44,6 +44,14 @@ CODES = {
 }
 
 
+def wait_until(condition):
+    """Polls; the deadline is for what will never be."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
 class RpcError(Exception):
     """An error reply."""
 

@@ -6,8 +6,8 @@ import sys
 
 import device
 import pytest
-from peer import Closed, Peer
-from test_survive import Supervised, register, wait_until
+from peer import Closed, Peer, wait_until
+from test_survive import Supervised, register
 
 sys.path.insert(0, str(device.ROOT / "tests" / "soak"))
 

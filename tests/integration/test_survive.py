@@ -12,16 +12,9 @@ import device
 import pytest
 from conftest import GPUBUFD, Daemon
 from manager import Manager, handed_over
-from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
+from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout, wait_until
 
 MIB = 1 << 20
-
-
-def wait_until(condition):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def children_of(pid):

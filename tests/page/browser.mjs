@@ -38,8 +38,8 @@ export class Browser {
       '--no-first-run', '--no-default-browser-check', '--disable-background-networking',
       '--disable-component-update', '--disable-sync', '--disable-extensions', '--disable-gpu',
       '--disable-dev-shm-usage', '--force-device-scale-factor=1', '--lang=en-US',
-      // Root has no sandbox to use, and what is opened here is ours.
-      ...(process.getuid() === 0 ? ['--no-sandbox'] : []), 'about:blank'
+      // Root has no sandbox to use, nor has a user in a chroot; and only our own pages are opened here.
+      '--no-sandbox', 'about:blank'
     ], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
     browser.next = 1
     browser.waiting = new Map()
@@ -52,6 +52,7 @@ export class Browser {
     })
     browser.process.stdio[3].on('error', () => {})
     browser.ended = new Promise(resolve => browser.process.once('exit', resolve))
+    browser.ended.then(() => browser.#failAll())
     return browser
   }
 
@@ -66,7 +67,16 @@ export class Browser {
     }
   }
 
+  /** A browser that has ended answers nothing any more: its questions fail, else a test would wait for ever. */
+  #failAll () {
+    for (const { reject, method } of this.waiting.values()) reject(new Error(`${method}: Chromium has ended`))
+    this.waiting.clear()
+  }
+
   send (method, params = {}, sessionId) {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) {
+      return Promise.reject(new Error(`${method}: Chromium has ended`))
+    }
     const id = this.next++
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, method })
