@@ -233,16 +233,26 @@ def test_create_fill_seal(client, np):
             a.seal()
     got = client["a"].to_numpy()
     assert got[2].tolist() == [0, 1, 2, 3, 4] and (got[[0, 1, 3]] == 3).all()
-    with client.create("gone", int, 10):
-        pass
+    with pytest.raises(ZeroDivisionError):
+        with client.create("gone", int, 10):
+            raise ZeroDivisionError
     assert "gone" not in client and "a" in client
+
+
+def test_a_with_block_that_ends_well_publishes(client, np):
+    with client.create("a", int, 3) as made:
+        made.to_numpy()[:] = [4, 5, 6]
+    assert made.released and client["a"].tolist() == [4, 5, 6]
+    with client.create("b", int, 3) as made:
+        made.release()
+    assert "b" not in client
 
 
 def test_create_tables_and_nulls(client, np):
     with client.create("t", {"x": "int32", "when": "timestamp[ms]"}, 3, nulls=True) as t:
         t["x"].write(np.array([1, 2, 3], "i4"))
         np.asarray(t["when"].values)[:] = [0, 1, 2]
-        for column in t:
+        for column in t.values():
             memoryview(column.validity.bits)[0] = 0b101
         t.seal([1, 1])
     assert client["t"]["x"].tolist() == [1, None, 3]
@@ -281,7 +291,7 @@ def test_structured_becomes_a_table(client, np):
 def test_void_keeps_every_byte(client, np):
     values = np.array([b"a\0\0", b"\0\0\0"], "V3")
     client.put("v", values)
-    assert client["v"].dtype == "fixed_binary(3)"
+    assert client["v"].dtype == np.dtype("V3") and "fixed_binary(3)" in repr(client["v"])
     assert client["v"].to_numpy().tobytes() == values.tobytes()
 
 

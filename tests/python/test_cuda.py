@@ -90,9 +90,10 @@ def test_nothing_of_the_host_is_offered(run):
         for name in ("__arrow_c_array__", "__arrow_c_stream__"):
             assert not hasattr(t, name) and not hasattr(t["x"], name)
         for work in (lambda: np.asarray(t["x"]), lambda: t["x"].tolist(), lambda: t["x"].to_numpy(),
-                     lambda: t["x"][0], lambda: t.to_pandas()):
+                     lambda: t["x"] == 1, lambda: t.to_pandas()):
             assert "GPU" in raises(TypeError, work)
         raises(BufferError, lambda: memoryview(t["x"].values))
+        assert [t["x"][i] for i in (0, 1, -1)] == [1, None, 3] and t["s"][1] == "b"
         assert t["x"].null_count == 1 and t["x"][1:].null_count == -1
         assert t["x"].copy_to_host()[2] == 3
         raises(BufferError, lambda: t["x"].__dlpack__())

@@ -498,7 +498,7 @@ def test_what_others_took_keeps_the_lease(gpu_run):
         takes = [
             lambda t: t["x"].__dlpack__(), lambda t: t["x"].__arrow_c_device_array__(), lambda t: t[["s"]],
             lambda t: t[3:].__arrow_c_device_stream__(), lambda t: t["x"].values, lambda t: t["x"][5:],
-            lambda t: t["s"].offsets, lambda t: iter(t), lambda t: t.columns,
+            lambda t: t["s"].offsets, lambda t: t.values(), lambda t: t.columns,
         ]
         for i, take in enumerate(takes):
             other = gpubufd.connect(name="taker")

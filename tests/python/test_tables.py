@@ -89,7 +89,7 @@ def test_table(client, np):
     assert len(part) == 100 and part["s"][0] == "s100"
     assert part["price"].values.pointer == t["price"].values.pointer + 400
     assert part[10:20].tolist()[0]["i"] == 110
-    assert t[1].column == "price" and [c.column for c in t] == t.names
+    assert t[1].column == "price" and [c.column for c in t.values()] == t.names == list(t)
     assert set(dict(t)) == set(t.names)
     with pytest.raises(KeyError, match="no column 'cost'; there are i, price, s"):
         t["cost"]

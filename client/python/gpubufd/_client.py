@@ -379,6 +379,29 @@ class Client(_core.Client):
             return False
         return True
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of what is published, as a dict iterates over its keys."""
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        """How many objects are published that this user may see."""
+        return len(self.list())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def keys(self) -> List[str]:
+        """The names of what is published, in their order."""
+        return [info.name for info in self.list()]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """put(name, value, replace=True)"""
+        self.put(name, value, replace=True)
+
+    def __delitem__(self, name: str) -> None:
+        """delete(name)"""
+        self.delete(name)
+
     def get_many(
         self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
     ) -> List[Any]:
@@ -455,10 +478,13 @@ class Client(_core.Client):
         has a `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
         elements, all to be written: `a.validity.bits`.
 
-        Until seal() nobody sees it; released before, it is gone. Errors as of put().
+        Until seal() nobody sees it; released before, it is gone. A `with` block that ends well seals what
+        has not been sealed, one that ends by an exception releases it. Errors as of put().
         """
         opts = options(device, share, mode, ttl, evict, replace, timeout)
-        return self._create(name, layout_of(dtype, shape, nulls), opts)
+        made = self._create(name, layout_of(dtype, shape, nulls), opts)
+        made._commits = True
+        return made
 
     def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,

@@ -16,7 +16,7 @@ class Fetched:
     """What a Column on the host has for _values, over a copy: elements from 0 on."""
 
     def __init__(self, spec: Tuple[Any, ...], path: Tuple[int, ...], buffers: Buffers):
-        self._column_name, self.dtype, self._length, _, self._null_count, self._has_mask = spec[:6]
+        self._column_name, self._dtype, self._length, _, self._null_count, self._has_mask = spec[:6]
         self.kind = COLUMN
         self._spec, self._path, self._buffers = spec, path, buffers
         self.name = self._column_name or ""
@@ -32,11 +32,11 @@ class Fetched:
         return _core.from_memory(data, "uint8", (len(data),))
 
     def _view(self) -> Any:
-        size = _core.itemsize(self.dtype)
+        size = _core.itemsize(self._dtype)
         if not size:
-            raise BufferError(f"{self.dtype} is not so many bytes for each element")
+            raise BufferError(f"{self._dtype} is not so many bytes for each element")
         data = self._buffers.get((self._path, DATA), bytearray())
-        return _core.from_memory(data, self.dtype, (self._length,))
+        return _core.from_memory(data, self._dtype, (self._length,))
 
     values = property(_view)
 
@@ -63,7 +63,7 @@ class Fetched:
             for which in (DATA, MASK, OFFSETS)
         ]
         children = [self._child(i).node() for i in range(len(self._spec[7]))]
-        return _nodes.Node(self.dtype, self._length, name=self.name, null_count=-1 if self._has_mask else 0,
+        return _nodes.Node(self._dtype, self._length, name=self.name, null_count=-1 if self._has_mask else 0,
                            data=addresses[0], mask=addresses[1], offsets=addresses[2],
                            children=children, keep=self)
 
@@ -151,5 +151,5 @@ def to_list(held: Any) -> List[Any]:
     if held._ordinal < 0:
         return list(held.tolist())
     if held.kind == TABLE:
-        return [dict(zip(held.names, row)) for row in zip(*(fetch(column).tolist() for column in held))]
+        return [dict(zip(held.names, row)) for row in zip(*(fetch(column).tolist() for column in held.values()))]
     return fetch(held).tolist()

@@ -120,7 +120,7 @@ def _of_held(value: Any) -> Found:
     at = value._offset
     if value.kind == ARRAY:  # whose data begin at its first element
         data -= at * value._view().itemsize
-    node = Node(value.dtype, value._length, offset=at, null_count=value._null_count,
+    node = Node(value._dtype, value._length, offset=at, null_count=value._null_count,
                 device=value._ordinal, data=data, mask=mask, offsets=offsets, keep=value)
     return Found([whole(node)])
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
+)
 
 from . import _convert, _core, _fetch, _repr, _values
 from ._buffers import Buffer, Validity, cuda_interface, dlpack
@@ -41,7 +43,7 @@ class Held(_core.Object):
     NumPy, Arrow or DLPack took of it. release(), `with` and del are the same.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_commits")  # whether the end of a `with` publishes it
 
     @property
     def device(self) -> str:
@@ -71,8 +73,19 @@ class Held(_core.Object):
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exception: Any) -> None:
-        self.release()
+    def __exit__(self, kind: Any = None, *exception: Any) -> None:
+        """Releases it. What create() made and nobody has sealed is published first, unless there is an exception."""
+        try:
+            if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
+                self._seal(None, 0)
+        finally:
+            self.release()
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"a {type(self).__name__} is neither true nor false: for its length say len(), "
+            "for what is in it to_numpy()"
+        )
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -93,6 +106,18 @@ class Held(_core.Object):
             raise ValueError("a slice without a copy has step 1; take every n-th of to_numpy()")
         part: _Self = self._slice(start, max(stop - start, 0))
         return part
+
+    def head(self: _Self, n: int = 5) -> _Self:
+        """The first `n` rows or elements, nothing copied; with a negative `n` all but the last -n."""
+        return self._range(slice(None, n), self._count())
+
+    def tail(self: _Self, n: int = 5) -> _Self:
+        """The last `n` rows or elements, nothing copied; with a negative `n` all but the first -n."""
+        count = self._count()
+        return self._range(slice(max(count - n, 0) if n >= 0 else -n, None), count)
+
+    def _count(self) -> int:
+        return self._length
 
     # ---- Arrow ----
 
@@ -293,6 +318,17 @@ class _Sequence(Held):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist() if self.ndim == 1 else self.to_numpy())
 
+    # ---- comparing and computing, as NumPy does it ----
+
+    def _operand(self) -> Any:
+        if self._ordinal >= 0:
+            raise TypeError(
+                f"{called(self)} is on a GPU, where nothing is computed here: take to_cupy(), or copy_to_host()"
+            )
+        return self.to_numpy()
+
+    __hash__ = object.__hash__
+
     # ---- while it is being written ----
 
     def write(self, values: Any, *, offset: int = 0, stream: Any = None) -> None:
@@ -312,6 +348,24 @@ class _Sequence(Held):
         self._seal(counts, handle_or_zero(stream))
 
 
+def _operator(name: str) -> Callable[..., Any]:
+    def apply(self: _Sequence, *others: Any) -> Any:
+        others = tuple(o._operand() if isinstance(o, _Sequence) else o for o in others)
+        array = self._operand()
+        return getattr(type(array), name)(array, *others)
+
+    apply.__name__ = name
+    apply.__doc__ = f"What NumPy's {name} makes of to_numpy(): a new array. Host only."
+    return apply
+
+
+_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+for _name in (
+    "eq ne lt le gt ge neg pos abs invert".split() + _BINARY + ["r" + name for name in _BINARY]
+):
+    setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
+
+
 class Array(_Sequence):
     """An n-dimensional array in C order, published or being written.
 
@@ -319,6 +373,11 @@ class Array(_Sequence):
     """
 
     __slots__ = ()
+
+    @property
+    def dtype(self) -> Any:
+        """A numpy.dtype; where NumPy has no such type (bfloat16 without ml_dtypes), its name."""
+        return _values.numpy_dtype(self)
 
     @property
     def strides(self) -> Tuple[int, ...]:
@@ -341,14 +400,15 @@ class Array(_Sequence):
         if isinstance(key, slice) and shape:
             return self._range(key, shape[0])
         if self._ordinal >= 0:
+            if len(shape) == 1 and _is_index(key):
+                return _fetch.to_list(self._slice(_index(key, shape[0]), 1))[0]
             raise TypeError(
                 f"{key!r}: of an array on a GPU slices of the first axis can be taken here; "
                 "for anything else use to_cupy() or copy_to_host()"
             )
-        if len(shape) == 1 and hasattr(key, "__index__"):
-            i = _index(key, shape[0])
-            return self._slice(i, 1).tolist()[0]
-        return self.to_numpy()[key]
+        if len(shape) == 1 and _is_index(key):
+            return self._slice(_index(key, shape[0]), 1).tolist()[0]
+        return self.to_numpy()[_as_key(key)]
 
     def _check_arrow(self) -> None:
         if self._dtype_head() in ("timestamp", "duration") and self._ordinal < 0:
@@ -361,13 +421,21 @@ class Array(_Sequence):
                     )
 
     def _dtype_head(self) -> str:
-        return self.dtype.partition("[")[0]
+        return self._dtype.partition("[")[0]
+
+    def _count(self) -> int:
+        return self._shape[0] if self._shape else 0
 
 
 class Column(_Sequence):
     """An Arrow column: elements of one type, some of which may be null."""
 
     __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements, as the protocol spells it: "float64", "timestamp[us]", "dictionary"."""
+        return self._dtype
 
     @property
     def column(self) -> Optional[str]:
@@ -400,14 +468,17 @@ class Column(_Sequence):
         return [self._child(i) for i in range(self._child_count)]
 
     def __getitem__(self, key: Any) -> Any:
-        """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null)."""
+        """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null).
+
+        Lists and arrays of numbers or booleans: what NumPy makes of them and of to_numpy(), a copy.
+        """
         if isinstance(key, slice):
             return self._range(key, self._length)
         if isinstance(key, str):
             return self._column(key)
-        if self._ordinal >= 0:
-            raise TypeError("single values of a column on a GPU are not fetched: copy_to_host()")
-        return self._slice(_index(key, self._length), 1).tolist()[0]
+        if _is_index(key):
+            return _fetch.to_list(self._slice(_index(key, self._length), 1))[0]
+        return self._operand()[_as_key(key)]
 
 
 class Bytes(_Sequence):
@@ -429,9 +500,29 @@ class Bytes(_Sequence):
         """A copy. Host only."""
         return bytes(self)
 
+    def __eq__(self, other: object) -> Any:
+        """Of bytes and the like: whether the content is the same; else element by element, as NumPy does it."""
+        if isinstance(other, (bytes, bytearray, memoryview, Bytes)):
+            return self is other or memoryview(self._operand()) == memoryview(other)  # type: ignore[arg-type]
+        return self._operand() == other
+
+    def __ne__(self, other: object) -> Any:
+        equal = self == other
+        return not equal if isinstance(equal, bool) else ~equal
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return self._length > 0
+
+    __hash__ = object.__hash__
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self._range(key, self._length)
+        if not _is_index(key):
+            return self._operand()[_as_key(key)]
+        if self._ordinal >= 0:
+            return int(self._slice(_index(key, self._length), 1).copy_to_host()[0])
         whole: Any = self
         return memoryview(whole)[_index(key, self._length)]
 
@@ -485,14 +576,29 @@ class Table(Held):
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers it lies over; a slice counts them whole."""
-        return sum(column.nbytes for column in self)
+        return sum(column.nbytes for column in self._children())
+
+    @property
+    def dtypes(self) -> Dict[str, str]:
+        """The columns' types by name, as the protocol spells them."""
+        return {name: column.dtype for name, column in self.items()}
+
+    @property
+    def schema(self) -> Any:
+        """A pyarrow.Schema."""
+        import pyarrow
+
+        return pyarrow.schema(self)
+
+    def _children(self) -> List[Column]:
+        return [self._child(i) for i in range(self._child_count)]
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Column]:
-        """The columns, in order."""
-        return (self._child(i) for i in range(self._child_count))
+    def __iter__(self) -> Iterator[str]:
+        """The columns' names, as those of a frame or a dict."""
+        return iter(self.names)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -500,6 +606,41 @@ class Table(Held):
     def keys(self) -> List[str]:
         """The columns' names; with this, dict(table) has the columns by name."""
         return self.names
+
+    def values(self) -> List[Column]:
+        """The columns, in order."""
+        return self._children()
+
+    def items(self) -> List[Tuple[str, Column]]:
+        """(name, column) for each column, in order."""
+        return list(zip(self.names, self._children()))
+
+    if not TYPE_CHECKING:  # a type checker would believe that it has any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_") and not self.released and name in self.names:
+                raise AttributeError(f"{name}: a column is taken by its name in brackets, table[{name!r}]")
+            raise AttributeError(f"a gpubufd.Table has no {name!r}")
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        raise TypeError(
+            "a Table is no single array, and one made of it would have lost its columns' names and types: "
+            "to_pandas() makes a DataFrame, to_numpy() a dict of arrays, table[NAME] is one column"
+        )
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any:
+        """The dataframe interchange protocol, by pyarrow or pandas, whichever is installed."""
+        try:
+            return self.to_pyarrow().__dataframe__(nan_as_null, allow_copy)
+        except ImportError:
+            return self.to_pandas().__dataframe__(nan_as_null, allow_copy)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        raise TypeError("two tables are compared by their columns, or as frames: to_pandas().equals(…)")
+
+    __hash__ = object.__hash__
 
     def __getitem__(self, key: Any) -> Any:
         """A column by name or number; a Table of some columns or of a range of rows. Nothing is copied.
@@ -514,10 +655,15 @@ class Table(Held):
                 raise
         if isinstance(key, slice):
             return self._range(key, self._length)
-        if hasattr(key, "__index__"):
+        if _is_index(key):
             return self._child(_index(key, self._child_count))
         if isinstance(key, (list, tuple)) and all(isinstance(name, str) for name in key):
             return self.select(*key)
+        if isinstance(key, (list, tuple, bool, _Sequence)) or hasattr(key, "dtype"):
+            raise TypeError(
+                "single rows are not picked here, which would be a copy: to_pandas()[rows], "
+                "to_pyarrow().filter(rows) or .take(rows); a range of rows is table[start:stop]"
+            )
         raise TypeError(f"{key!r}: expected a column's name or number, a list of names, or a range of rows")
 
     def select(self, *names: str) -> "Table":
@@ -544,7 +690,7 @@ class Table(Held):
     def tolist(self) -> List[Dict[str, Any]]:
         """A list of dicts, one for each row. Host only."""
         names = self.names
-        return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self))]
+        return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self._children()))]
 
     to_pylist = tolist
 
@@ -558,6 +704,17 @@ class Table(Held):
         """Publishes what was created; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         self._seal(counts, handle_or_zero(stream))
+
+
+def _is_index(key: Any) -> bool:
+    """Whether it is one number. True and False are none, nor are NumPy's: they would be taken for 1 and 0."""
+    dtype = getattr(key, "dtype", None)
+    is_bool = isinstance(key, bool) or getattr(dtype, "kind", "") == "b"
+    return not is_bool and hasattr(key, "__index__") and not getattr(key, "shape", ())
+
+
+def _as_key(key: Any) -> Any:
+    return key._operand() if isinstance(key, _Sequence) else key
 
 
 def _index(key: Any, count: int) -> int:

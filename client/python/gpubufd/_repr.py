@@ -48,9 +48,9 @@ def _title(held: Any) -> str:
     elif held.kind == BYTES:
         what = _size(held._length)
     elif held.kind == ARRAY:
-        what = f"{held.dtype} {held.shape}"
+        what = f"{held._dtype} {held.shape}"
     else:
-        what = f"{held.dtype} × {held._length:,}"
+        what = f"{held._dtype} × {held._length:,}"
     nulls = 0 if held.kind == TABLE else held._null_count
     state = "" if held.version else ", not sealed"
     extra = "" if not nulls else ", nulls" if nulls < 0 else f", {nulls:,} null"
@@ -99,7 +99,7 @@ def _matrix(held: Any) -> str:
 
 def _shown(table: Any) -> List[Any]:
     """The columns to be shown, None for those that are left out."""
-    columns: List[Any] = list(table)
+    columns: List[Any] = table.values()
     if len(columns) <= COLUMNS:
         return columns
     half = COLUMNS // 2
@@ -112,7 +112,7 @@ def _grid(table: Any) -> str:
         if column is None:
             blocks.append(["…", "…"])
             continue
-        blocks.append([column._column_name or "", column.dtype] + _cells(column))
+        blocks.append([column._column_name or "", column._dtype] + _cells(column))
     height = max(len(block) for block in blocks) if blocks else 0
     blocks = [block + [""] * (height - len(block)) for block in blocks]
     widths = [max(len(cell) for cell in block) for block in blocks]
@@ -135,7 +135,7 @@ def _is_numeric(dtype: str) -> bool:
 
 def _all_values(column: Any) -> Optional[Any]:
     """A numeric column's values as an array of float64, NaN where there is none; None: too many."""
-    if column._ordinal >= 0 or column._length > PLOT_ALL or not column.dtype.startswith(("int", "uint", "float")):
+    if column._ordinal >= 0 or column._length > PLOT_ALL or not column._dtype.startswith(("int", "uint", "float")):
         return None
     try:
         import numpy
@@ -180,7 +180,7 @@ def _bands(column: Any) -> List[Tuple[float, float]]:
 
 def plot(column: Any) -> str:
     """A small plot as SVG, and the range of what it shows; empty if there are no numbers to show."""
-    if not _is_numeric(column.dtype) or not column._length:
+    if not _is_numeric(column._dtype) or not column._length:
         return ""
     try:
         bands = _bands(column)
@@ -243,9 +243,9 @@ def html(held: Any) -> str:
             plots.append(_cell("td", "", ""))
             bodies.append([])
             continue
-        align = "right" if _is_numeric(column.dtype) else "left"
+        align = "right" if _is_numeric(column._dtype) else "left"
         name = _html.escape(column._column_name or column.name)
-        dtype = f'<small style="font-weight:normal;opacity:.6">{_html.escape(column.dtype)}</small>'
+        dtype = f'<small style="font-weight:normal;opacity:.6">{_html.escape(column._dtype)}</small>'
         heads.append(_cell("th", f"{name}<br>{dtype}", f"text-align:{align}"))
         plots.append(_cell("td", plot(column), f"text-align:{align};border-bottom:1px solid"))
         bodies.append([_body(cell, align) for cell in _cells(column, str)])

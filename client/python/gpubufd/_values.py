@@ -54,6 +54,22 @@ def buffer_to_numpy(buffer: Any) -> Any:
     return array
 
 
+def numpy_dtype(held: Any) -> Any:
+    """The dtype that to_numpy() has for an Array; the protocol's name where NumPy has none."""
+    view = held._view()
+    try:
+        import numpy
+
+        if view.dtype == "bfloat16":
+            import ml_dtypes
+
+            return numpy.dtype(ml_dtypes.bfloat16)
+    except ImportError:
+        return held._dtype
+    found = numpy.dtype(view.typestr or f"V{view.itemsize}")
+    return numpy.dtype(f"V{view.itemsize}") if found.kind == "S" else found
+
+
 def bits_to_numpy(bits: Any, offset: int, length: int) -> Any:
     """Bits [offset, offset + length) of a Buffer as a new array of bool."""
     import numpy
@@ -85,7 +101,7 @@ def plain(column: Any) -> Any:
     """The column's elements as an array that takes no notice of nulls; None: not in one piece."""
     import numpy
 
-    dtype = column.dtype
+    dtype = column._dtype
     if dtype == "bool":
         return bits_to_numpy(column._buffer(DATA), column._offset, column._length)
     if dtype == "date32":
@@ -251,7 +267,7 @@ def _meaning(dtype: str) -> Any:
 
 
 def _decimals(column: Any) -> List[Any]:
-    scale = int(arguments(column.dtype)[1])
+    scale = int(arguments(column._dtype)[1])
     data = bytes(column.values)
     with decimal.localcontext() as context:
         context.prec = 60
@@ -262,7 +278,7 @@ def _decimals(column: Any) -> List[Any]:
 
 
 def _strings(column: Any) -> List[Any]:
-    kind = head(column.dtype)
+    kind = head(column._dtype)
     wide = kind.startswith("large")
     offsets = memoryview(column._buffer(OFFSETS)).cast("q" if wide else "i")
     data = column._buffer(DATA)
@@ -277,7 +293,7 @@ def _strings(column: Any) -> List[Any]:
 
 def _lists(column: Any) -> List[Any]:
     offsets = memoryview(column._buffer(OFFSETS))
-    offsets = offsets.cast("q" if column.dtype.startswith("large") else "i")
+    offsets = offsets.cast("q" if column._dtype.startswith("large") else "i")
     start, length = column._offset, column._length
     ends = offsets[start : start + length + 1].tolist()
     if not ends or ends[0] == ends[-1]:
@@ -288,7 +304,7 @@ def _lists(column: Any) -> List[Any]:
 
 def _column_list(column: Any) -> List[Any]:
     """Values, without regard to nulls."""
-    dtype, kind, length = column.dtype, head(column.dtype), column._length
+    dtype, kind, length = column._dtype, head(column._dtype), column._length
     if kind == "null":
         return [None] * length
     if length == 0:
@@ -321,7 +337,7 @@ def to_list(held: Any) -> List[Any]:
     _host(held)
     if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
-        meaning = _meaning(held.dtype)
+        meaning = _meaning(held._dtype)
         if meaning is None and view.format not in ("Zf", "Zd", "e") and view.dtype != "bfloat16":
             return memoryview(view).tolist()
         if held.ndim != 1:
@@ -331,7 +347,7 @@ def to_list(held: Any) -> List[Any]:
     if held.kind == ARRAY:
         if held.ndim != 1:
             return held.to_numpy(masked=True).tolist()
-        values, meaning = _number_list(held._view()), _meaning(held.dtype)
+        values, meaning = _number_list(held._view()), _meaning(held._dtype)
         values = [meaning(v) for v in values] if meaning else values
     elif held._has_mask and held._null_count:
         values = _valid_values(held)
@@ -362,7 +378,7 @@ def to_series(held: Any) -> Any:
     name = held._column_name
     if held.kind == ARRAY and held.ndim != 1:
         raise TypeError(f"{called(held)} has {held.ndim} axes, a pandas Series has one")
-    dtype, kind = held.dtype, head(held.dtype)
+    dtype, kind = held._dtype, head(held._dtype)
     nulls = held._has_mask and held._null_count != 0
     if kind == "dictionary":
         codes = held._child(0).to_numpy(fill=-1) if held._child(0)._null_count else (

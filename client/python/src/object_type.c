@@ -394,7 +394,7 @@ static PyGetSetDef getters[] = {
     {"_device", get_device, NULL, NULL, NULL},
     {"_ordinal", get_ordinal, NULL, NULL, NULL},
     {"_column_name", get_column_name, NULL, NULL, NULL},
-    {"dtype", get_dtype, NULL, "The type of its elements, as the protocol spells it.", NULL},
+    {"_dtype", get_dtype, NULL, NULL, NULL},
     {"_length", get_length, NULL, NULL, NULL},
     {"_offset", get_offset, NULL, NULL, NULL},
     {"_child_count", get_child_count, NULL, NULL, NULL},

@@ -1,0 +1,137 @@
+"""What fingers of NumPy, pandas, polars and Arrow users type: each does what they expect, or says the way."""
+
+import copy
+
+import pytest
+
+import gpubufd
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture
+def table(client):
+    client.put("animals", {"Sex": ["MALE", "FEMALE", None, "MALE"], "mass": [3750.0, 3800.5, 3250.0, 3450.0]})
+    return client["animals"]
+
+
+@pytest.fixture
+def array(client):
+    client.put("a", np.arange(6.0))
+    return client["a"]
+
+
+def test_a_column_is_compared_by_its_elements(table):
+    assert (table["Sex"] == "MALE").tolist() == [True, False, False, True]
+    assert (table["Sex"] != "MALE").tolist() == [False, True, True, False]
+    assert (table["mass"] > 3500).tolist() == [True, True, False, False]
+    assert (table["mass"] == table["mass"]).all()
+    assert hash(table["Sex"]) != hash(table["mass"])
+
+
+def test_nulls_that_numpy_has_no_value_for_are_said(client):
+    client.put("n", [1, None, 3])
+    with pytest.raises(ValueError, match="1 nulls.*fill=…"):
+        client["n"] > 1
+
+
+@pytest.mark.parametrize("rows", ["mask", "numbers", "list of bool", "column"])
+def test_rows_of_a_table_are_picked_elsewhere(client, table, rows):
+    client.put("rows", np.array([True, False, True, False]))
+    key = {"mask": table["Sex"] == "MALE", "numbers": np.array([0, 2]), "list of bool": [True, False, True, True],
+           "column": client["rows"]}[rows]
+    with pytest.raises(TypeError, match=r"to_pandas\(\)\[rows\].*table\[start:stop\]"):
+        table[key]
+
+
+@pytest.mark.parametrize("key", [True, False, np.True_], ids=str)
+def test_a_boolean_is_no_number(table, array, key):
+    with pytest.raises(TypeError, match="rows are not picked"):
+        table[key]
+    assert table["mass"][key].shape == array[:4][key].shape
+    assert array[key].shape in ((1, 6), (0, 6))  # as NumPy has it
+
+
+def test_elements_are_picked_as_numpy_does_it(table, array):
+    mask = table["Sex"] == "MALE"
+    assert table["mass"][mask].tolist() == [3750.0, 3450.0] and table["Sex"][[1, 0]].tolist() == ["FEMALE", "MALE"]
+    assert array[array > 3].tolist() == [4.0, 5.0] and array[[5, 0]].tolist() == [5.0, 0.0]
+    assert array[np.int8(2)] == 2.0 and table["mass"][np.int64(-1)] == 3450.0
+
+
+def test_arrays_are_computed_with(client, array):
+    assert (array + 1).tolist() == [1, 2, 3, 4, 5, 6] and (1 - array)[1] == 0 and (-array).min() == -5
+    assert (array * array).sum() == 55 and (array // 2)[5] == 2 and (2 ** array)[3] == 8
+    client.put("m", np.eye(2))
+    assert (client["m"] @ client["m"] == np.eye(2)).all()
+    assert array.dtype == np.float64 and client["m"].dtype.itemsize == 8
+
+
+def test_the_type_of_an_array_is_numpys(client):
+    for dtype in ("u1", "c8", "f2", "M8[us]", "m8[s]", "?"):
+        client.put("d", np.zeros(2, dtype), replace=True)
+        assert client["d"].dtype == np.dtype(dtype)
+
+
+def test_a_frame_of_a_table_is_refused_with_the_way(table):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(TypeError, match=r"to_pandas\(\) makes a DataFrame"):
+        pandas.DataFrame(table)
+    with pytest.raises(TypeError, match="table\\[NAME\\] is one column"):
+        np.asarray(table)
+    assert pandas.DataFrame(dict(table.to_pandas())).shape == (4, 2)
+
+
+def test_the_interchange_protocol(table):
+    interchange = pytest.importorskip("pandas.api.interchange")
+    frame = interchange.from_dataframe(table[["mass"]])
+    assert frame["mass"].tolist() == table["mass"].tolist()
+
+
+def test_a_table_is_a_mapping_of_columns(table):
+    assert list(table) == ["Sex", "mass"] == list(table.keys()) and "Sex" in table and len(table) == 4
+    assert [column.column for column in table.values()] == ["Sex", "mass"]
+    assert {name: column.tolist() for name, column in table.items()} == {
+        name: column.tolist() for name, column in dict(table).items()}
+    assert table.dtypes == {"Sex": "utf8", "mass": "float64"}
+    with pytest.raises(AttributeError, match=r"table\['mass'\]"):
+        table.mass
+    with pytest.raises(AttributeError, match="has no 'maas'"):
+        table.maas
+    with pytest.raises(TypeError, match=r"to_pandas\(\)\.equals"):
+        table == table[1:]
+
+
+def test_head_and_tail(table, array):
+    assert table.head(2)["mass"].tolist() == [3750.0, 3800.5] and len(table.head()) == 4
+    assert table.tail(1)["Sex"].tolist() == ["MALE"] and len(table.tail(0)) == 0
+    assert array.head(-4).tolist() == [0, 1] and array.tail(-4).tolist() == [4, 5]
+    assert array.tail(100).tolist() == array.tolist()
+
+
+def test_truth(client, table, array):
+    client.put("b", b"hello")
+    client.put("none", b"")
+    for held in (table, table["Sex"], array):
+        with pytest.raises(TypeError, match="neither true nor false"):
+            bool(held)
+    assert client["b"] and not client["none"] and bool(client)
+    assert client["b"] == b"hello" and client["b"] != b"hallo" and (client["b"] == np.frombuffer(b"hexlo", "u1")).sum() == 4
+
+
+def test_a_client_is_a_mapping_of_names(client):
+    client["x/1"] = [1, 2]
+    client["x/1"] = [1, 2, 3]
+    client["x/2"] = "text".encode()
+    assert [name for name in client if name.startswith("x/")] == ["x/1", "x/2"]
+    assert len(client) == len(client.list()) and client["x/1"].tolist() == [1, 2, 3]
+    del client["x/1"]
+    assert "x/1" not in client
+    with pytest.raises(KeyError):
+        del client["x/1"]
+
+
+def test_copies_are_refused_with_the_way(table):
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        copy.deepcopy(table)
+    assert isinstance(table, gpubufd.Table)
