@@ -125,12 +125,12 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args,
                : strcmp(format, "csv") == 0 ? gb_put_csv
                : strcmp(format, "raw") == 0 ? gb_put_raw
                                             : NULL;
-    if (put->has_dtype)
-        return gb_put_raw;
     if (ends_with(file, ".npy"))
         return gb_put_npy;
     if (ends_with(file, ".csv"))
         return gb_put_csv;
+    if (put->has_dtype)
+        return gb_put_raw;
     if (strcmp(file, "-") == 0 && gb_npy_is(put->start, put->start_length))
         return gb_put_npy;
     return put->kind == GB_PUT_TABLE ? gb_put_csv : gb_put_raw;
@@ -173,7 +173,11 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
         return gb_cli_usage(put->cli, "--format is npy, csv or raw, not \"%s\"",
                             args->option[FORMAT]);
     if (put->has_dtype && read != gb_put_raw)
-        return gb_cli_usage(put->cli, "--dtype goes with raw files only");
+        return gb_cli_usage(
+            put->cli,
+            "--dtype is for raw files, and this one is read as %s: leave --dtype out, "
+            "or say --format raw to take the file's bytes as they are",
+            read == gb_put_npy ? ".npy" : "CSV");
 
     put->input.progress = &put->progress;
     gb_progress_begin(&put->progress, put->name,

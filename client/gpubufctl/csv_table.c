@@ -58,7 +58,27 @@ static bool is_special_float(const char *text, size_t length)
            is_word(text, length, "infinity");
 }
 
-/* What a number's text may be: a set of 1 << GB_CSV_INT64 and 1 << GB_CSV_FLOAT64. */
+/* What digits may be. None of them is rounded: what has no exact double is no float64, and what no
+   integer has room for is text. `negative`: a minus stands before them. */
+static unsigned integer_candidates(const char *digits, size_t count, bool negative)
+{
+    uint64_t value = 0;
+
+    if (negative && count == 1 && *digits == '0')
+        return 1u << GB_CSV_FLOAT64; /* only a double has -0 */
+    for (size_t i = 0; i < count; i++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(digits[i] - '0'), &value))
+            return 0;
+    unsigned found = value <= (uint64_t)INT64_MAX + negative ? 1u << GB_CSV_INT64 : 0;
+    if (!negative)
+        found |= 1u << GB_CSV_UINT64;
+    if (value <= 1ull << 53 || (value < UINT64_MAX - 1023 && (uint64_t)(double)value == value))
+        found |= 1u << GB_CSV_FLOAT64;
+    return found;
+}
+
+/* What a number's text may be: a set of 1 << GB_CSV_INT64, GB_CSV_UINT64 and GB_CSV_FLOAT64. */
 static unsigned number_candidates(const char *text, size_t length)
 {
     const char *p = text, *end = text + length;
@@ -94,13 +114,7 @@ static unsigned number_candidates(const char *text, size_t length)
     }
     if (p != end || length > 1000)
         return 0;
-    if (!integer || whole > 19 || (negative && whole == 1 && *digits == '0'))
-        return 1u << GB_CSV_FLOAT64;
-    uint64_t value = 0;
-    for (size_t i = 0; i < whole; i++)
-        value = value * 10 + (uint64_t)(digits[i] - '0'); /* 19 digits fit */
-    uint64_t most = (uint64_t)INT64_MAX + (negative ? 1 : 0);
-    return 1u << GB_CSV_FLOAT64 | (value <= most ? 1u << GB_CSV_INT64 : 0);
+    return integer ? integer_candidates(digits, whole, negative) : 1u << GB_CSV_FLOAT64;
 }
 
 static unsigned candidates_of(const char *text, size_t length)
@@ -187,8 +201,8 @@ static int append_header(struct gb_csv_reader *reader, const char *text, size_t 
         return no_memory(&reader->error);
     table->columns[table->column_count++] = (struct gb_csv_column){
         .name = name,
-        .candidates =
-            1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
+        .candidates = 1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_UINT64 |
+                      1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
     };
     return 0;
 }
@@ -432,7 +446,7 @@ enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column)
 
 const char *gb_csv_type_name(enum gb_csv_type type)
 {
-    static const char *const names[] = {"bool", "int64", "float64", "utf8", "large_utf8"};
+    static const char *const names[] = {"bool", "int64", "uint64", "float64", "utf8", "large_utf8"};
 
     return names[type];
 }
@@ -505,7 +519,7 @@ void gb_csv_column_write(const struct gb_csv_column *column, void *data, void *m
         bool valid = column->lengths[i] != GB_CSV_NULL;
         size_t length = valid ? column->lengths[i] : 0;
         bool truth;
-        if (type == GB_CSV_INT64)
+        if (type == GB_CSV_INT64 || type == GB_CSV_UINT64) /* both wrap round alike */
             ((int64_t *)data)[i] = valid ? to_int64(text, length) : 0;
         else if (type == GB_CSV_FLOAT64)
             ((double *)data)[i] = valid ? to_double(text, length) : 0;

@@ -380,8 +380,8 @@ def test_stats_trim_describe_call(ctl):
     ctl.fails(FAILED, "trim", "--device", "nosuch")
     described = json.loads(ctl("describe"))
     assert described == json.loads((ROOT / "proto" / "protocol.json").read_text())
-    assert json.loads(ctl("call", "list")) == {"objects": []}
-    assert json.loads(ctl("call", "list", '{"limit": 5}')) == {"objects": []}
+    assert json.loads(ctl("call", "list"))["objects"] == []
+    assert json.loads(ctl("call", "list", '{"limit": 5}'))["objects"] == []
     assert "nosuch" in ctl.fails(FAILED, "call", "nosuch")
     ctl.fails(FAILED, "call", "list", '{"limit": "x"}')
     ctl.fails(FAILED, "call", "open", '{"name": "x"}')

@@ -158,14 +158,25 @@ def test_csv_types(ctl):
     shown = ctl.json("show", "t")["columns"]
     assert [(c["name"], c["dtype"], c["nulls"]) for c in shown] == [
         ("i", "int64", 1), ("f", "float64", 1), ("b", "bool", 1), ("s", "utf8", 1),
-        ("code", "utf8", 1), ("big", "float64", 1), ("none", "utf8", 3), ("special", "float64", 1),
+        ("code", "utf8", 1), ("big", "uint64", 1), ("none", "utf8", 3), ("special", "float64", 1),
     ]
     assert ctl("get", "t") == (
         "i,f,b,s,code,big,none,special\n"
-        "1,1.5,true,hello,007,9.223372036854776e+18,,nan\n"
+        "1,1.5,true,hello,007,9223372036854775808,,nan\n"
         ",,,,,,,\n"
-        '-9223372036854775808,-20000000000.0,false,"",+49,1.0,,-inf\n'
+        '-9223372036854775808,-20000000000.0,false,"",+49,1,,-inf\n'
     )
+
+
+def test_a_dtype_does_not_go_with_a_file_that_has_types(ctl, tmp_path):
+    """Taken as raw, the text of a CSV file would be published as numbers."""
+    csv_file = tmp_path / "q.csv"
+    csv_file.write_text("a,b,c\n1,2,3\n")
+    sentence = ctl.fails(USAGE, "put", "q", str(csv_file), "--dtype", "float32")
+    assert "--dtype is for raw files" in sentence and "--format raw" in sentence
+    assert ctl.names() == []
+    ctl("put", "q", str(csv_file), "--dtype", "uint8", "--format", "raw")
+    assert ctl.raw("get", "q", "--format", "raw").stdout == csv_file.read_bytes()
 
 
 def test_csv_quoting_survives(ctl):

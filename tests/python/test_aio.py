@@ -213,8 +213,9 @@ def test_the_same_calls():
     def calls(cls):
         return {name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name))}
 
-    assert calls(gpubufd.Client) <= calls(gpubufd.aio.Client)
-    for name in calls(gpubufd.Client) & set(vars(gpubufd.Client)) - {"close", "call"}:
+    mapping = {"keys"}  # which goes with brackets, and they cannot be awaited
+    assert calls(gpubufd.Client) - mapping <= calls(gpubufd.aio.Client)
+    for name in calls(gpubufd.Client) & set(vars(gpubufd.Client)) - {"close", "call"} - mapping:
         here, there = (inspect.signature(getattr(cls, name)).parameters
                        for cls in (gpubufd.aio.Client, gpubufd.Client))
         assert list(here) == list(there), name
