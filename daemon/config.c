@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "daemon/base/address.h"
 #include "daemon/base/size.h"
 #include "daemon/memory/device_kinds.h"
 #include "daemon/memory/quota.h"
@@ -302,55 +301,6 @@ static int set_log_format(struct gb_config *config, const char *value, struct gb
     return 0;
 }
 
-static int set_http(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    char host[64];
-    unsigned port;
-
-    if (!gb_address_split(value, host, sizeof(host), &port))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\" is no address and port such as 127.0.0.1:9464", value);
-    return set_string(&config->http, value, error);
-}
-
-static int set_http_token_file(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    if (!*value)
-        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
-    return set_string(&config->http_token_file, value, error);
-}
-
-static int add_string(char **list, unsigned *count, const char *value, struct gb_error *error)
-{
-    int r;
-
-    if (*count == GB_CONFIG_NAMES)
-        return gb_fail(error, GPUBUF_E_INVALID, "more than %d of them", GB_CONFIG_NAMES);
-    r = set_string(&list[*count], value, error);
-    if (r == 0)
-        (*count)++;
-    return r;
-}
-
-static int set_http_name(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    if (!*value || strpbrk(value, ":/ "))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\" is no host name; expected one without a port", value);
-    return add_string(config->http_names, &config->http_name_count, value, error);
-}
-
-static int set_events(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    if (strncmp(value, "ipc:///", 7) != 0 && strncmp(value, "tcp://", 6) != 0 &&
-        strncmp(value, "ws://", 5) != 0)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\" is no URL such as ipc:///run/gpubufd/events.sock, "
-                       "tcp://127.0.0.1:9465 or ws://127.0.0.1:9466",
-                       value);
-    return add_string(config->events, &config->event_count, value, error);
-}
-
 static int set_trace(struct gb_config *config, const char *value, struct gb_error *error)
 {
     if (!*value)
@@ -435,18 +385,6 @@ static const struct option_info options[] = {
      true, set_watchdog},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
-    {"events", "URL",
-     "publish events by NNG: ipc:///PATH, tcp://127.0.0.1:PORT or\n"
-     "                          ws://127.0.0.1:PORT; may be given often",
-     true, set_events},
-    {"http", "ADDR:PORT",
-     "serve metrics and a page: 127.0.0.1:9464; other than loopback only\n"
-     "                          with --http-token-file (default: off)",
-     true, set_http},
-    {"http-token-file", "FILE", "ask for the token in FILE's first line with every request", true,
-     set_http_token_file},
-    {"http-name", "HOST", "a host name under which the page is reached; may be given often", true,
-     set_http_name},
     {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)", true,
      set_trace},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
@@ -468,6 +406,21 @@ static const struct option_info *find_option(const char *name, size_t length)
         if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0)
             return &options[i];
     return NULL;
+}
+
+/* HTTP and events are another program's. */
+static int refuse_unknown(const char *what, const char *name, size_t length, struct gb_error *error)
+{
+    static const char *const of_gateway[] = {"http", "http-token-file", "http-name", "events"};
+
+    for (size_t i = 0; i < sizeof(of_gateway) / sizeof(of_gateway[0]); i++)
+        if (strlen(of_gateway[i]) == length && strncmp(of_gateway[i], name, length) == 0)
+            return gb_fail(error, GPUBUF_E_INVALID,
+                           "\"%s\" is for a program of its own, which runs beside the daemon: run "
+                           "gpubufd-gateway --%s ...",
+                           what, of_gateway[i]);
+    return gb_fail(error, GPUBUF_E_INVALID, "unknown %s \"%s\"%s", name == what ? "key" : "option",
+                   what, name == what ? "" : "; see gpubufd --help");
 }
 
 void gb_config_help(void)
@@ -512,7 +465,7 @@ static int read_line(struct gb_config *config, char *line, struct gb_error *erro
     value = trim(value);
     option = find_option(key, strlen(key));
     if (!option || !option->in_file)
-        return gb_fail(error, GPUBUF_E_INVALID, "unknown key \"%s\"", key);
+        return refuse_unknown(key, key, strlen(key), error);
     return option->set(config, value, error);
 }
 
@@ -547,14 +500,16 @@ static int read_option(struct gb_config *config, char **argv, int *at, bool appl
     const char *word = argv[*at], *equals, *value = NULL;
     const struct option_info *option;
     struct gb_error inner;
+    size_t length;
 
     if (strncmp(word, "--", 2) != 0 || !word[2])
         return gb_fail(error, GPUBUF_E_INVALID, "unexpected argument \"%s\"; see gpubufd --help",
                        word);
     equals = strchr(word, '=');
-    option = find_option(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+    length = equals ? (size_t)(equals - word - 2) : strlen(word + 2);
+    option = find_option(word + 2, length);
     if (!option)
-        return gb_fail(error, GPUBUF_E_INVALID, "unknown option \"%s\"; see gpubufd --help", word);
+        return refuse_unknown(word, word + 2, length, error);
     if (!option->argument && equals)
         return gb_fail(error, GPUBUF_E_INVALID, "--%s takes no value", option->name);
     if (option->argument) {
@@ -623,12 +578,6 @@ void gb_config_end(struct gb_config *config)
     free(config->socket);
     free(config->spill.dir);
     free(config->quotas);
-    free(config->http);
-    free(config->http_token_file);
     free(config->trace);
-    for (unsigned i = 0; i < GB_CONFIG_NAMES; i++) {
-        free(config->http_names[i]);
-        free(config->events[i]);
-    }
     drop_devices(config);
 }

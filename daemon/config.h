@@ -13,8 +13,6 @@
 #include "daemon/spill/settings.h"
 #include "proto/errors.h"
 
-#define GB_CONFIG_NAMES 8 /* of options that may be given often */
-
 struct gb_quota_rule; /* quota.h */
 
 struct gb_config {
@@ -31,10 +29,6 @@ struct gb_config {
     uint64_t watchdog_ms;     /* that a supervised daemon may be silent */
     enum gb_log_level log_level;
     bool log_json;
-    char *http, *http_token_file;          /* owned; NULL: none */
-    char *http_names[GB_CONFIG_NAMES + 1]; /* owned; ended by NULL */
-    char *events[GB_CONFIG_NAMES];         /* owned URLs */
-    unsigned http_name_count, event_count;
     char *trace; /* owned path; NULL: none */
     bool supervise;
     bool probe, help, version; /* print and exit */

@@ -8,9 +8,9 @@
 #include "daemon/base/log.h"
 #include "daemon/config.h"
 #include "daemon/methods/methods.h"
-#include "daemon/observe/observe.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/loop.h"
+#include "daemon/serve/trace.h"
 #include "daemon/supervise.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
@@ -62,7 +62,6 @@ static int probe(const struct gb_server *server)
 static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_closer *closer,
                  struct gb_error *error)
 {
-    static struct gb_observe observe;
     uv_loop_t loop;
     int status = EXIT_OK;
 
@@ -78,14 +77,12 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
         return refuse(error);
     }
     gb_failpoints_begin();
-    if (gb_server_listen(server, &loop, error) == 0 &&
-        gb_observe_begin(&observe, server, error) == 0)
+    if (gb_server_listen(server, &loop, error) == 0 && gb_trace_begin(server, error) == 0)
         status = gb_server_run(server) ? EXIT_HANDED_OVER : EXIT_OK;
     else
         status = refuse(error);
-    gb_observe_stop(&observe);
+    gb_trace_end(server);
     gb_server_end(server);
-    gb_observe_end(&observe);
     GB_FAILPOINT(HAND_OVER_DONE);
     uv_loop_close(&loop);
     gb_closer_end(closer);

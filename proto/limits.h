@@ -35,8 +35,7 @@
     X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")              \
     X(user_watches, 16384, "watches of a user")                                                    \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
-    X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")            \
-    X(http_connections, 64, "connections to the HTTP server")
+    X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
 
 /* Integer constant expressions (a long for `integer`, by GNU C). */
 enum gb_limit {

@@ -6,7 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/call.h"
-#include "daemon/serve/observer.h"
+#include "daemon/serve/trace.h"
 
 struct hello_params {
     uint64_t protocol;
@@ -220,8 +220,7 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
         return r;
     if (params->resume.text)
         grant_resumed(call, &resume, list);
-    if (server->observer)
-        server->observer->session(server->observer, call->session);
+    gb_trace_session(server->trace, call->session->id, call->session->pid, call->session->client);
     gb_call_begin_result(call);
     gb_write_format(call->writer,
                     "{\"protocol\":%d,\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"session\":",

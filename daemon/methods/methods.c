@@ -8,7 +8,7 @@
 #include "daemon/methods/task.h"
 #include "daemon/methods/watch.h"
 #include "daemon/serve/departure.h"
-#include "daemon/serve/observer.h"
+#include "daemon/serve/trace.h"
 
 /* In the order of docs/PROTOCOL.md. */
 static const struct gb_method *const methods[] = {
@@ -108,7 +108,6 @@ static int handle(struct gb_call *call)
 static void note(struct gb_call *call, int r)
 {
     struct gb_metrics *metrics = &call->server->metrics;
-    struct gb_observer *observer = call->server->observer;
     size_t index = call->method ? call->index : METHOD_COUNT;
     const char *name = call->method ? call->method->name : "unknown";
     uint64_t waited_since = call->since_ns, begun_ns, ns;
@@ -118,9 +117,8 @@ static void note(struct gb_call *call, int r)
     begun_ns = waited_since ? waited_since : metrics->begun_ns;
     ns = gb_metrics_request(metrics, index, r < 0 ? r : 0, waited_since);
     GB_PROBE4(request, name, call->session->id, r < 0 ? r : 0, ns);
-    if (observer)
-        observer->request(observer, call->session, name, r < 0 ? gb_error_kind(r) : "ok", begun_ns,
-                          ns, waited_since > 0);
+    gb_trace_request(call->server->trace, call->session->id, name, r < 0 ? gb_error_kind(r) : "ok",
+                     begun_ns, ns, waited_since > 0);
 }
 
 /* Sends the result or the error; a notification gets neither. */

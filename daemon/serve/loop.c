@@ -19,7 +19,6 @@
 #include "daemon/memory/device_kinds.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
-#include "daemon/serve/observer.h"
 #include "daemon/serve/wait.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
@@ -169,8 +168,6 @@ static void serve(struct gb_server *server)
         flush_dirty(server, GB_SESSION_SEND_BYTES);
     } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
-    if (server->observer)
-        server->observer->turn(server->observer);
 }
 
 static void on_check(uv_check_t *handle)
@@ -234,8 +231,6 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
     server->seq++;
     server->service->event(server, event, object);
     GB_PROBE3(event, gb_event_kind(event), &object->name[0], server->seq);
-    if (server->observer)
-        server->observer->event(server->observer, event, object);
 }
 
 /* Asks a session to give back a segment that is to go. */

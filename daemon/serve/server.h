@@ -21,8 +21,8 @@
 
 struct gb_closer;
 struct gb_config;
-struct gb_observer;
 struct gb_session;
+struct gb_trace;
 
 /* Scratch of the message at hand. */
 struct gb_desk {
@@ -92,8 +92,8 @@ struct gb_server {
     uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 
     uint64_t started_ms;
-    struct gb_observer *observer; /* the caller's; NULL: nobody looks on */
-    uint64_t seq;                 /* the number of the last event */
+    struct gb_trace *trace; /* NULL: nobody asks for one */
+    uint64_t seq;           /* the number of the last event */
     uint64_t sessions_total, events;
     struct gb_method_count *counts; /* one a method */
     struct gb_metrics metrics;

@@ -10,7 +10,7 @@
 #include "daemon/base/log.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
-#include "daemon/serve/observer.h"
+#include "daemon/serve/trace.h"
 
 static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
 
@@ -243,8 +243,7 @@ int gb_session_new(struct gb_server *server, int fd)
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
-    if (server->observer)
-        server->observer->session(server->observer, session);
+    gb_trace_session(server->trace, session->id, session->pid, session->client);
     return 0;
 }
 

@@ -14,6 +14,7 @@ import pytest
 
 import device as test_device
 from device import MIB, SHARES, handle, own_memory
+from http_client import get
 from peer import DEADLINE, Peer, RpcError, bytes_layout
 
 pytestmark = pytest.mark.root
@@ -289,13 +290,20 @@ def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
 # ---- what is written down ----------------------------------------------------------------------
 
 
-def test_secrets_are_not_logged(daemon_factory, directory, gpu):
-    """At its most talkative: no content, no handle, no token, nor what a name maps to."""
+def token_file(directory):
+    """A token, and the file that has it."""
     token = base64.b64encode(os.urandom(24)).decode()
     path = f"{directory}/token"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
         file.write(token + "\n")
-    daemon = daemon_factory("--log-level", "debug", "--http", "127.0.0.1:0", "--http-token-file", path)
+    return token, path
+
+
+def test_secrets_are_not_logged(daemon_factory, gateway, directory, gpu):
+    """At the daemon's most talkative: no content, no handle, no token, nor what a name maps to."""
+    token, path = token_file(directory)
+    daemon = daemon_factory("--log-level", "debug")
+    looks_on = gateway(daemon, "--http", "127.0.0.1:0", "--http-token-file", path)
     peer, secrets = daemon.connect(), [token, MARK.decode()]
     for share in SHARES:
         fill(peer, f"private/{share}", 1000, gpu, share)
@@ -312,20 +320,18 @@ def test_secrets_are_not_logged(daemon_factory, directory, gpu):
             peer.call("open", **bad)
         except RpcError:
             pass
-    text = daemon.stderr()
+    assert get(looks_on.port, f"/api/objects?token={token}").status == 401
+    text = daemon.stderr() + looks_on.stderr()
     assert "session began" in text
     assert [secret for secret in secrets if secret in text] == []
     peer.call("delete", names=peer.names())
 
 
-def test_the_token_is_not_in_the_command_line(daemon_factory, directory):
+def test_the_token_is_not_in_the_command_line(daemon, gateway, directory):
     """Nor in what any user can read of the process."""
-    token = base64.b64encode(os.urandom(24)).decode()
-    path = f"{directory}/token"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
-        file.write(token + "\n")
-    daemon = daemon_factory("--http", "127.0.0.1:0", "--http-token-file", path)
+    token, path = token_file(directory)
+    looks_on = gateway(daemon, "--http", "127.0.0.1:0", "--http-token-file", path)
     for name in ("cmdline", "environ"):
-        with open(f"/proc/{daemon.pid}/{name}", "rb") as file:
+        with open(f"/proc/{looks_on.process.pid}/{name}", "rb") as file:
             assert token.encode() not in file.read()
     assert json.dumps(daemon.connect().call("stats")).find(token) < 0

@@ -768,22 +768,20 @@ def test_without_a_manager(daemon, peer):
     wait_until(lambda: "not handed over" in daemon.stderr())
 
 
-def test_what_looks_on_sees_it(supervised, directory):
-    """The page's and Prometheus' address, the events' socket: all are there again, and tell of it."""
-    import socket
-
+def test_what_looks_on_sees_it(supervised, gateway, directory):
+    """The gateway finds the daemon again, and tells of it by HTTP and as events."""
     from http_client import get
     from test_events import Subscriber
 
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    daemon = supervised("--http", f"127.0.0.1:{port}", "--events", f"ipc://{directory}/events")
+    daemon = supervised()
+    looks_on = gateway(daemon, "--http", "127.0.0.1:0", "--events", f"ipc://{directory}/events")
+    port = looks_on.port
     daemon.connect().put("kept", mode="0604")
     before = get(port, "/api/snapshot").json()
     assert before["seq"] == 1
     assert "\ngpubufd_crashes_survived_total 0\n" in get(port, "/metrics").text
     daemon.crash()
+    looks_on.wait_for("connected instance=", 2)
     subscriber = Subscriber(f"ipc://{directory}/events")
     after = get(port, "/api/snapshot").json()
     assert after["instance"] == before["instance"] and after["seq"] > before["seq"] + 1_000_000

@@ -23,6 +23,7 @@ import pytest
 PACKAGES = sorted(str(path) for path in pathlib.Path(__file__).parent.glob("*.deb"))
 SOCKET = "/run/gpubufd/gpubufd.sock"
 UNITS = ("gpubufd.service", "gpubufd.socket")
+GATEWAY = "gpubufd-gateway.service"
 DEADLINE = 300  # how long what must come is waited for: the machine is an emulated one, so slow
 EXPOSED_AT_MOST = 10  # of 100, as `make lint` has it
 BEFORE = {}  # what there was before the packages
@@ -269,6 +270,8 @@ def test_installing_starts_and_enables():
     assert systemctl("is-enabled", *UNITS).split() == ["enabled", "enabled"]
     assert run("systemctl", "--global", "is-enabled", *UNITS, ok=False) is None
     assert digests("alice") == {}
+    assert (systemctl("is-enabled", GATEWAY), systemctl("is-active", GATEWAY)) == ("enabled\n", "active\n")
+    systemctl("stop", GATEWAY)  # it would start a daemon that is stopped, as each client does
 
 
 # ---- starting ----
@@ -521,13 +524,22 @@ def test_a_disk_tier_below_the_state_directory(daemon):
         assert "disk" in run("gpubufctl", "stats")
 
 
-def test_http_by_the_drop_in_of_the_examples(daemon):
-    example = pathlib.Path("/usr/share/doc/gpubufd/examples/http.conf").read_text(encoding="utf-8")
-    with configured("http = 127.0.0.1:9464\n"), drop_in("gpubufd.service", example):
-        systemctl("restart", "gpubufd.service")
-        with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=DEADLINE) as answer:
-            assert b"gpubufd_" in answer.read()
-        assert digests("alice") == {}
+def test_the_gateway_as_it_is_installed(daemon):
+    """The network is its alone."""
+    systemctl("start", GATEWAY)
+
+    def shown():
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:9464/healthz", timeout=DEADLINE) as answer:
+                return answer.read() == b"ok\n"
+        except OSError:  # 503 until the gateway has found the daemon
+            return False
+
+    eventually(shown, "the gateway's answer")
+    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=DEADLINE) as answer:
+        assert b"gpubufd_objects" in answer.read()
+    assert run("stat", "-c", "%a %G", "/run/gpubufd-gateway/events.sock") == "660 gpubufd\n"
+    systemctl("stop", GATEWAY)
 
 
 # ---- a daemon of one's own ----

@@ -2,7 +2,7 @@
 
 A room is a name, the files that are in it, and the other rooms that it may include and call. They stand
 from the ground up, and none may know a room above it. What has to go up goes through a function that was
-handed down, as serve/service.h and serve/observer.h do.
+handed down, as serve/service.h does.
 """
 
 import fnmatch
@@ -27,9 +27,8 @@ ROOMS = [
     ("config", "config", "base memory spill"),
     ("serve", "serve/*", "base memory objects spill survive config"),
     ("methods", "methods/*", "base memory objects spill survive serve"),
-    ("observe", "observe/*", "base memory objects spill config serve"),
     ("supervise", "supervise", "base survive config"),
-    ("main", "main", "base memory config survive serve methods observe supervise"),
+    ("main", "main", "base memory config survive serve methods supervise"),
 ]
 OTHERS = ("proto/", "include/")  # what else of this repository they may include
 MOST_IN_A_CIRCLE = 3
@@ -83,7 +82,7 @@ def strangers(stem, other):
 def advice(stem, other):
     (room,), (named,) = rooms_of(stem), rooms_of(other)
     return (f"{room} may not know {named}. Move what both need to a room that {room} may know, or have a function "
-            f"handed down (see serve/observer.h); what each room may know is in docs/ARCHITECTURE.md")
+            f"handed down (see serve/service.h); what each room may know is in docs/ARCHITECTURE.md")
 
 
 def circles(arrows):

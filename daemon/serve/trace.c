@@ -1,4 +1,4 @@
-#include "daemon/observe/trace.h"
+#include "daemon/serve/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,22 +9,31 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
-#include "daemon/observe/feed.h"
-#include "proto/json.h"
+#include "daemon/config.h"
 
-#define OUTLET_BYTES (16u << 20)
+#define BLOCKS 512              /* the most that wait to be written: 16 MiB */
 #define BLOCK_BYTES (32u << 10) /* are handed over at once, less once in a while */
-#define FLUSH_NS 200000000u
+#define FLUSH_MS 200
 #define NICENESS 10
 #define PAGE_BYTES 4096u /* no line is as long */
 
+struct block {
+    char *text;
+    size_t length;
+};
+
 struct gb_trace {
+    struct gb_deadlines *timers; /* the loop's */
+    struct gb_timer flush;
     int fd, pid;
-    uint64_t start_ns, flushed_ns, next_id;
-    uint64_t lines, dropped; /* of the block at hand; told when there is room again */
+    uint64_t start_ns, next_id;
+    uint64_t lines, dropped; /* of the block at hand; since the start */
     struct gb_writer block;
-    struct gb_outlet outlet;
+    uv_mutex_t lock;
+    struct block blocks[BLOCKS]; /* a ring; guarded by the lock, as are the next */
+    unsigned first, count;
     uv_sem_t wake;
     uv_thread_t thread;
     char page[PAGE_BYTES]; /* the thread's */
@@ -76,34 +85,44 @@ static void write_line(struct gb_trace *trace, const char *line, size_t length)
     trace->filled += length;
 }
 
-static void write_batch(struct gb_trace *trace, const struct gb_batch *batch)
+static void write_block(struct gb_trace *trace, const char *line, size_t length)
 {
-    const struct gb_record *record = NULL;
+    const char *end = line + length, *newline;
 
-    while ((record = gb_batch_next(batch, record))) {
-        const char *line = record->text + record->topic_bytes + 1;
-        const char *end = line + record->json_bytes, *newline;
-
-        while (line < end && (newline = memchr(line, '\n', (size_t)(end - line)))) {
-            write_line(trace, line, (size_t)(newline + 1 - line));
-            line = newline + 1;
-        }
+    while (line < end && (newline = memchr(line, '\n', (size_t)(end - line)))) {
+        write_line(trace, line, (size_t)(newline + 1 - line));
+        line = newline + 1;
     }
     write_page(trace);
+}
+
+/* The oldest block, which is the caller's then; one without text: there is none. */
+static struct block take_block(struct gb_trace *trace)
+{
+    struct block block = {0};
+
+    uv_mutex_lock(&trace->lock);
+    if (trace->count > 0) {
+        block = trace->blocks[trace->first];
+        trace->first = (trace->first + 1) % BLOCKS;
+        trace->count--;
+    }
+    uv_mutex_unlock(&trace->lock);
+    return block;
 }
 
 static void run(void *arg)
 {
     struct gb_trace *trace = arg;
-    struct gb_batch *batch;
+    struct block block;
 
     setpriority(PRIO_PROCESS, 0, NICENESS); /* on Linux, of this thread alone */
     for (;;) {
         bool stop = atomic_load(&trace->stop);
 
-        while ((batch = gb_outlet_take(&trace->outlet))) {
-            write_batch(trace, batch);
-            gb_batch_unref(batch);
+        while ((block = take_block(trace)).text) {
+            write_block(trace, block.text, block.length);
+            free(block.text);
         }
         if (stop)
             return;
@@ -111,29 +130,33 @@ static void run(void *arg)
     }
 }
 
-static void wake(void *arg)
-{
-    struct gb_trace *trace = arg;
-
-    uv_sem_post(&trace->wake);
-}
-
 /* ---- the loop's side ---- */
 
 static void hand_over(struct gb_trace *trace)
 {
-    struct gb_batch *batch = gb_batch_new();
-    uint64_t before = gb_outlet_dropped(&trace->outlet);
+    struct block block;
+    bool taken = false;
 
-    trace->flushed_ns = uv_hrtime();
-    if (batch && !trace->block.failed &&
-        gb_batch_add(batch, 0, "", 0, trace->block.data, trace->block.length))
-        gb_outlet_put(&trace->outlet, batch);
-    if (!batch || gb_outlet_dropped(&trace->outlet) > before)
+    gb_timer_cancel(trace->timers, &trace->flush);
+    block.text = gb_writer_take(&trace->block, &block.length);
+    uv_mutex_lock(&trace->lock);
+    if (block.text && trace->count < BLOCKS) {
+        trace->blocks[(trace->first + trace->count++) % BLOCKS] = block;
+        taken = true;
+    }
+    uv_mutex_unlock(&trace->lock);
+    if (taken)
+        uv_sem_post(&trace->wake);
+    else
         trace->dropped += trace->lines;
-    gb_batch_unref(batch);
-    gb_writer_reset(&trace->block);
+    if (!taken)
+        free(block.text);
     trace->lines = 0;
+}
+
+static void on_flush(struct gb_timer *timer)
+{
+    hand_over(GB_CONTAINER(timer, struct gb_trace, flush));
 }
 
 /* The end of a line: they all end with a comma, so that the next may follow. */
@@ -141,8 +164,10 @@ static void end_line(struct gb_trace *trace)
 {
     GB_WRITE_LITERAL(&trace->block, "},\n");
     trace->lines++;
-    if (trace->block.length >= BLOCK_BYTES)
+    if (trace->block.length >= BLOCK_BYTES || trace->block.failed)
         hand_over(trace);
+    else if (!trace->flush.deadline.place)
+        gb_timer_set(trace->timers, &trace->flush, gb_now_ms() + FLUSH_MS);
 }
 
 static void write_time(struct gb_trace *trace, const char *member, uint64_t ns)
@@ -171,43 +196,81 @@ static void name_line(struct gb_trace *trace, const char *what, uint64_t thread,
     end_line(trace);
 }
 
-int gb_trace_new(const char *path, struct gb_trace **out, struct gb_error *error)
+static void on_copied(void *arg, const struct gb_moved *moved)
 {
-    struct gb_trace *trace = calloc(1, sizeof(*trace));
+    struct gb_trace *trace = arg;
+    uint64_t now = uv_hrtime();
 
-    if (!trace || gb_outlet_init(&trace->outlet, OUTLET_BYTES, wake, trace) < 0) {
-        free(trace);
+    trace->next_id++;
+    begin_line(trace, moved->what, "move", 'b', now - moved->ns, 0);
+    gb_write_format(&trace->block,
+                    ",\"id\":%" PRIu64
+                    ",\"args\":{\"device\":\"%s\",\"tier\":\"%s\",\"bytes\":%" PRIu64 "}",
+                    trace->next_id, moved->device->id, gb_tier_name(moved->tier), moved->bytes);
+    end_line(trace);
+    begin_line(trace, moved->what, "move", 'e', now, 0);
+    gb_write_format(&trace->block, ",\"id\":%" PRIu64, trace->next_id);
+    end_line(trace);
+}
+
+static void free_trace(struct gb_trace *trace)
+{
+    gb_timer_cancel(trace->timers, &trace->flush);
+    for (struct block block; (block = take_block(trace)).text;)
+        free(block.text);
+    gb_writer_end(&trace->block);
+    uv_sem_destroy(&trace->wake);
+    uv_mutex_destroy(&trace->lock);
+    close(trace->fd);
+    free(trace);
+}
+
+int gb_trace_begin(struct gb_server *server, struct gb_error *error)
+{
+    const char *path = server->config->trace;
+    struct gb_trace *trace;
+    int fd;
+
+    if (!path)
+        return 0;
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return gb_fail_errno(error, "cannot write the trace %s", path);
+    trace = calloc(1, sizeof(*trace));
+    if (!trace) {
+        close(fd);
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     }
-    trace->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-    if (trace->fd < 0) {
-        gb_fail_errno(error, "cannot write the trace %s", path);
-        gb_outlet_end(&trace->outlet);
-        free(trace);
-        return GPUBUF_E_SYSTEM;
-    }
+    trace->timers = &server->timers;
+    trace->flush.fire = on_flush;
+    trace->fd = fd;
     trace->pid = getpid();
-    trace->start_ns = trace->flushed_ns = uv_hrtime();
+    trace->start_ns = uv_hrtime();
+    uv_mutex_init(&trace->lock);
+    uv_sem_init(&trace->wake, 0);
     gb_writer_init(&trace->block, 0);
     GB_WRITE_LITERAL(&trace->block, "[\n");
     name_line(trace, "process_name", 0, "gpubufd");
     name_line(trace, "thread_name", 0, "moves");
-    if (uv_sem_init(&trace->wake, 0) < 0 || uv_thread_create(&trace->thread, run, trace) < 0) {
-        close(trace->fd);
-        gb_writer_end(&trace->block);
-        gb_outlet_end(&trace->outlet);
-        free(trace);
+    if (uv_thread_create(&trace->thread, run, trace) < 0) {
+        free_trace(trace);
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for the trace");
     }
     hand_over(trace); /* so that there is something to open at any moment */
-    *out = trace;
+    server->spill.on_copied = on_copied;
+    server->spill.on_copied_arg = trace;
+    server->trace = trace;
     return 0;
 }
 
-void gb_trace_end(struct gb_trace *trace)
+void gb_trace_end(struct gb_server *server)
 {
+    struct gb_trace *trace = server->trace;
+
     if (!trace)
         return;
+    server->trace = NULL;
+    server->spill.on_copied = NULL;
     if (trace->dropped > 0)
         gb_log(GB_LOG_WARNING, "the trace has gaps", GB_LOG_NUMBER("lines", trace->dropped));
     begin_line(trace, "end", "daemon", 'i', uv_hrtime(), 0);
@@ -217,11 +280,7 @@ void gb_trace_end(struct gb_trace *trace)
     atomic_store(&trace->stop, true);
     uv_sem_post(&trace->wake);
     uv_thread_join(&trace->thread);
-    uv_sem_destroy(&trace->wake);
-    gb_outlet_end(&trace->outlet);
-    gb_writer_end(&trace->block);
-    close(trace->fd);
-    free(trace);
+    free_trace(trace);
 }
 
 void gb_trace_session(struct gb_trace *trace, uint64_t session, int pid, const char *client)
@@ -257,27 +316,4 @@ void gb_trace_request(struct gb_trace *trace, uint64_t session, const char *meth
                     ",\"id\":%" PRIu64 ",\"args\":{\"session\":%" PRIu64 ",\"result\":\"%s\"}",
                     trace->next_id, session, result);
     end_line(trace);
-}
-
-void gb_trace_move(struct gb_trace *trace, const char *what, const char *device, const char *tier,
-                   uint64_t bytes, uint64_t begun_ns, uint64_t ns)
-{
-    if (!trace)
-        return;
-    trace->next_id++;
-    begin_line(trace, what, "move", 'b', begun_ns, 0);
-    gb_write_format(&trace->block,
-                    ",\"id\":%" PRIu64
-                    ",\"args\":{\"device\":\"%s\",\"tier\":\"%s\",\"bytes\":%" PRIu64 "}",
-                    trace->next_id, device, tier, bytes);
-    end_line(trace);
-    begin_line(trace, what, "move", 'e', begun_ns + ns, 0);
-    gb_write_format(&trace->block, ",\"id\":%" PRIu64, trace->next_id);
-    end_line(trace);
-}
-
-void gb_trace_flush(struct gb_trace *trace)
-{
-    if (trace && trace->lines > 0 && uv_hrtime() - trace->flushed_ns >= FLUSH_NS)
-        hand_over(trace);
 }

@@ -13,14 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/serve/server.h"
 #include "proto/errors.h"
 
 struct gb_trace;
 
-/* Begins the file anew. A failure is a sentence for the person who started us. */
-int gb_trace_new(const char *path, struct gb_trace **trace, struct gb_error *error);
-/* Writes what is left, and the end of the array. NULL is fine. */
-void gb_trace_end(struct gb_trace *trace);
+/* Begins the configuration's file anew, and makes server->trace, if one is asked for. When the server listens
+   and before it runs. A failure is a sentence for the person who started us. */
+int gb_trace_begin(struct gb_server *server, struct gb_error *error);
+/* Writes what is left, and the end of the array, before the server ends. */
+void gb_trace_end(struct gb_server *server);
 
 /* A session's line in the picture gets a name. */
 void gb_trace_session(struct gb_trace *trace, uint64_t session, int pid, const char *client);
@@ -28,11 +30,5 @@ void gb_trace_session(struct gb_trace *trace, uint64_t session, int pid, const c
    "ok". `waited`: it had been put aside before. */
 void gb_trace_request(struct gb_trace *trace, uint64_t session, const char *method,
                       const char *result, uint64_t begun_ns, uint64_t ns, bool waited);
-/* A move of content between a device and a tier, or between tiers; ids tell those apart that happen at
-   the same time. `what` is "spill" or "restore". */
-void gb_trace_move(struct gb_trace *trace, const char *what, const char *device, const char *tier,
-                   uint64_t bytes, uint64_t begun_ns, uint64_t ns);
-/* Hands over what was gathered: once a turn. */
-void gb_trace_flush(struct gb_trace *trace);
 
 #endif
