@@ -557,7 +557,7 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
     if isinstance(dtype, pandas.StringDtype):
-        return list_source([None if null else v for v, null in zip(series.tolist(), nulls)], where)
+        return list_source(series.tolist(), where)
     if hasattr(series.array, "__arrow_array__"):
         import pyarrow
 

@@ -6,8 +6,10 @@ import datetime
 import decimal
 import math
 import struct
+import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import _core
 from ._layout import EPOCH, at_column
 
 
@@ -37,6 +39,22 @@ def _fixed(format_: str, letter: str, values: List[Any], zero: Any = 0) -> Tuple
     except (struct.error, OverflowError):
         raise ValueError(f"a value is out of the range of Arrow's format {format_!r}") from None
     return (format_, len(values), count, (mask, data), (), None)
+
+
+def _missing_types() -> Tuple[type, ...]:
+    """The types of pandas' and NumPy's words for "missing", where those are loaded."""
+    words = (("pandas", "NA"), ("pandas", "NaT"), ("numpy.ma", "masked"))
+    return tuple(type(getattr(sys.modules[module], word)) for module, word in words if module in sys.modules)
+
+
+def _quick_text_source(values: List[Any]) -> Optional[Tuple[Any, ...]]:
+    """The source of a list of str, or of one of bytes, made in C; None: it is another list."""
+    found = _core.text_of(values, _missing_types())
+    if found is None:
+        return None
+    is_text, nulls, mask, offsets, data = found
+    wide = len(offsets) == 8 * (len(values) + 1)
+    return (("uU" if is_text else "zZ")[wide], len(values), nulls, (mask, offsets, data), (), None)
 
 
 def _text_source(values: List[Any], formats: str, encode: Callable[[Any], bytes]) -> Tuple[Any, ...]:
@@ -144,6 +162,9 @@ def _kind(value: Any, where: str, row: int) -> str:
 
 def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     """The source of a list of Python values, None where there is none."""
+    text = _quick_text_source(values)
+    if text:
+        return text
     values = [_unwrap(v) for v in values]
     values = [v.tolist() if hasattr(v, "tolist") else v for v in values]  # arrays in a list
     first: Dict[str, int] = {}

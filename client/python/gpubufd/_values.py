@@ -8,7 +8,8 @@ import re
 import struct
 from typing import Any, List
 
-from ._layout import ARRAY, BYTES, DATA, EPOCH, OFFSETS, called
+from . import _core
+from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -123,6 +124,8 @@ def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
     if array is None:
         if fill is not None or masked:
             raise TypeError(f"{called(held)}: fill and masked are for numbers and times")
+        if held.kind == COLUMN and _is_text(head(held._dtype)) and held._length:
+            return _strings(held, numpy.empty(held._length, dtype=object))
         return objects_array(held.tolist())
     if not held._has_mask or held._null_count == 0:
         return _masked(array, numpy.ma.nomask) if masked else array
@@ -277,18 +280,20 @@ def _decimals(column: Any) -> List[Any]:
         ]
 
 
-def _strings(column: Any) -> List[Any]:
+def _is_text(kind: str) -> bool:
+    """Whether the elements have offsets into characters or bytes."""
+    return kind in ("utf8", "large_utf8", "binary", "large_binary")
+
+
+def _strings(column: Any, target: Any = None) -> Any:
+    """Strings or bytes, None for nulls: a list, or `target`, an array of objects, with them."""
     kind = head(column._dtype)
-    wide = kind.startswith("large")
-    offsets = memoryview(column._buffer(OFFSETS)).cast("q" if wide else "i")
-    data = column._buffer(DATA)
-    characters = memoryview(data) if data is not None else memoryview(b"")
-    start, length = column._offset, column._length
-    ends = offsets[start : start + length + 1].tolist()
-    pieces = [bytes(characters[a:b]) for a, b in zip(ends, ends[1:])]
-    if kind.endswith("utf8"):
-        return [piece.decode("utf-8", "surrogateescape") for piece in pieces]
-    return pieces
+    data, mask = column._buffer(DATA), column._buffer(MASK)
+    return _core.text_list(
+        kind.endswith("utf8"), kind.startswith("large"), memoryview(column._buffer(OFFSETS)),
+        b"" if data is None else memoryview(data), None if mask is None else memoryview(mask),
+        column._offset, column._length, target,
+    )
 
 
 def _lists(column: Any) -> List[Any]:
@@ -311,7 +316,7 @@ def _column_list(column: Any) -> List[Any]:
         return []
     if kind == "bool":
         return _bit_list(column._buffer(DATA), column._offset, length)
-    if kind.endswith(("utf8", "binary")) and not kind.startswith("fixed"):
+    if _is_text(kind):
         return _strings(column)
     if kind in ("list", "large_list"):
         return _lists(column)
@@ -349,6 +354,8 @@ def to_list(held: Any) -> List[Any]:
             return held.to_numpy(masked=True).tolist()
         values, meaning = _number_list(held._view()), _meaning(held._dtype)
         values = [meaning(v) for v in values] if meaning else values
+    elif _is_text(head(held._dtype)) and held._length:
+        return _strings(held)
     elif held._has_mask and held._null_count:
         values = _valid_values(held)
     else:

@@ -6,6 +6,7 @@
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
 #include "client/python/src/object_type.h"
+#include "client/python/src/text.h"
 #include "client/python/src/view.h"
 
 static PyObject *core_set_error_factory(PyObject *module, PyObject *factory)
@@ -39,6 +40,8 @@ static PyMethodDef functions[] = {
     {"schema_format", core_schema_format, METH_O, NULL},
     {"schema_text", core_schema_text, METH_O, NULL},
     {"copy_bits", core_copy_bits, METH_VARARGS, NULL},
+    {"text_of", core_text_of, METH_VARARGS, NULL},
+    {"text_list", core_text_list, METH_VARARGS, NULL},
     {"count_nulls", core_count_nulls, METH_VARARGS, NULL},
     {"add_to_integers", core_add_to_integers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

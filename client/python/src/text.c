@@ -1,0 +1,294 @@
+#include "client/python/src/text.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GIL_EVERY 32768 /* values between two chances for other threads */
+
+/* In the limited API only since 3.10, and the same in all versions before. */
+extern const char *PyUnicode_AsUTF8AndSize(PyObject *text, Py_ssize_t *size);
+
+static void let_others_run(Py_ssize_t i)
+{
+    if (i % GIL_EVERY == GIL_EVERY - 1)
+        WITHOUT_GIL();
+}
+
+/* ---- from Python ---- */
+
+enum kind { ABSENT, TEXT, BYTES, NAN_FLOAT, OTHER };
+
+static enum kind kind_of(PyObject *value, PyObject *missing)
+{
+    if (PyUnicode_Check(value))
+        return TEXT;
+    if (value == Py_None)
+        return ABSENT;
+    if (PyBytes_Check(value))
+        return BYTES;
+    if (PyFloat_Check(value) && isnan(PyFloat_AsDouble(value)))
+        return NAN_FLOAT;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(missing); i++)
+        if ((PyObject *)Py_TYPE(value) == PyTuple_GetItem(missing, i))
+            return ABSENT;
+    return OTHER;
+}
+
+/* NULL without an error: it has no UTF-8. */
+static const char *characters(PyObject *value, enum kind kind, Py_ssize_t *size)
+{
+    const char *text = NULL;
+    *size = 0;
+    if (kind == TEXT) {
+        text = PyUnicode_AsUTF8AndSize(value, size);
+        if (!text && PyErr_ExceptionMatches(PyExc_UnicodeError))
+            PyErr_Clear();
+    } else {
+        *size = PyBytes_Size(value);
+        text = PyBytes_AsString(value);
+    }
+    return text;
+}
+
+struct measured {
+    enum kind kind; /* TEXT or BYTES; ABSENT: there is neither */
+    bool fits;      /* all values are of that kind, or missing */
+    Py_ssize_t nulls;
+    uint64_t bytes;
+};
+
+static struct measured measure(PyObject *values, PyObject *missing)
+{
+    struct measured found = {.kind = ABSENT, .fits = true};
+    bool nan = false;
+    Py_ssize_t count = PyTuple_Size(values);
+    for (Py_ssize_t i = 0; i < count && found.fits; i++) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        enum kind kind = kind_of(value, missing);
+        nan |= kind == NAN_FLOAT;
+        if (kind == ABSENT || kind == NAN_FLOAT) {
+            found.nulls++;
+        } else {
+            Py_ssize_t size = 0;
+            if (found.kind == ABSENT)
+                found.kind = kind;
+            found.fits = kind != OTHER && kind == found.kind && characters(value, kind, &size);
+            found.bytes += (uint64_t)size;
+        }
+        let_others_run(i);
+    }
+    if (found.kind == ABSENT || (nan && found.kind != TEXT))
+        found.fits = false;
+    return found;
+}
+
+static void fill(PyObject *values, PyObject *missing, const struct measured *found, char *data,
+                 char *offsets, unsigned char *mask)
+{
+    bool wide = found->bytes > INT32_MAX;
+    uint64_t end = 0;
+    Py_ssize_t count = PyTuple_Size(values);
+    for (Py_ssize_t i = 0; i <= count; i++) {
+        int32_t narrow = (int32_t)end;
+        memcpy(offsets + (size_t)i * (wide ? 8 : 4), wide ? (void *)&end : (void *)&narrow,
+               wide ? 8 : 4);
+        if (i == count)
+            break;
+        PyObject *value = PyTuple_GetItem(values, i);
+        if (kind_of(value, missing) == found->kind) {
+            Py_ssize_t size;
+            const char *text = characters(value, found->kind, &size);
+            if (size > 0)
+                memcpy(data + end, text, (size_t)size);
+            end += (uint64_t)size;
+            if (mask)
+                mask[i / 8] |= (unsigned char)(1u << (i % 8));
+        }
+        let_others_run(i);
+    }
+}
+
+static PyObject *buffers_of(PyObject *values, PyObject *missing, const struct measured *found)
+{
+    Py_ssize_t count = PyTuple_Size(values), width = found->bytes > INT32_MAX ? 8 : 4;
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * width);
+    PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)found->bytes);
+    PyObject *mask =
+        found->nulls ? PyBytes_FromStringAndSize(NULL, (count + 7) / 8) : new_ref(Py_None);
+    PyObject *result = NULL;
+    if (offsets && data && mask) {
+        unsigned char *bits = found->nulls ? (unsigned char *)PyBytes_AsString(mask) : NULL;
+        if (bits)
+            memset(bits, 0, (size_t)(count + 7) / 8);
+        fill(values, missing, found, PyBytes_AsString(data), PyBytes_AsString(offsets), bits);
+        result = Py_BuildValue("OnOOO", found->kind == TEXT ? Py_True : Py_False, found->nulls,
+                               mask, offsets, data);
+    }
+    Py_XDECREF(offsets);
+    Py_XDECREF(data);
+    Py_XDECREF(mask);
+    return result;
+}
+
+PyObject *core_text_of(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *list, *missing;
+    if (!PyArg_ParseTuple(args, "O!O!:text_of", &PyList_Type, &list, &PyTuple_Type, &missing))
+        return NULL;
+    PyObject *values = PyList_AsTuple(list); /* which other threads cannot change meanwhile */
+    if (!values)
+        return NULL;
+    struct measured found = measure(values, missing);
+    PyObject *result = NULL;
+    if (!PyErr_Occurred())
+        result = found.fits ? buffers_of(values, missing, &found) : new_ref(Py_None);
+    Py_DECREF(values);
+    return result;
+}
+
+/* ---- to Python ---- */
+
+struct column {
+    bool text, wide;
+    Py_buffer offsets, data, mask;
+    long long start, length;
+};
+
+static int64_t offset_at(const struct column *column, long long i)
+{
+    const char *at = (const char *)column->offsets.buf + i * (column->wide ? 8 : 4);
+    int64_t wide;
+    int32_t narrow;
+    memcpy(column->wide ? (void *)&wide : (void *)&narrow, at, column->wide ? 8 : 4);
+    return column->wide ? wide : narrow;
+}
+
+/* Strings that came lately, by a hash: columns repeat themselves, and a new object costs more. */
+struct recent {
+    struct {
+        const char *text;
+        Py_ssize_t size;
+        PyObject *value; /* a reference */
+    } slots[512];
+};
+
+static size_t slot_of(const char *text, Py_ssize_t size)
+{
+    uint64_t head = 0, tail = 0;
+    size_t some = size < 8 ? (size_t)size : 8;
+    memcpy(&head, text, some);
+    memcpy(&tail, text + size - some, some);
+    return (size_t)((head * 0x9e3779b97f4a7c15 ^ tail * 0xc2b2ae3d27d4eb4f ^ (uint64_t)size) *
+                        0xff51afd7ed558ccd >>
+                    55);
+}
+
+static PyObject *value_of(const struct column *column, struct recent *recent, const char *text,
+                          Py_ssize_t size)
+{
+    size_t slot = slot_of(text, size);
+    if (recent->slots[slot].value && recent->slots[slot].size == size &&
+        memcmp(recent->slots[slot].text, text, (size_t)size) == 0)
+        return new_ref(recent->slots[slot].value);
+    PyObject *value = column->text ? PyUnicode_DecodeUTF8(text, size, "surrogateescape")
+                                   : PyBytes_FromStringAndSize(text, size);
+    if (value) {
+        Py_XDECREF(recent->slots[slot].value);
+        recent->slots[slot].text = text;
+        recent->slots[slot].size = size;
+        recent->slots[slot].value = new_ref(value);
+    }
+    return value;
+}
+
+static PyObject *element(const struct column *column, struct recent *recent, long long i)
+{
+    const unsigned char *mask = column->mask.buf;
+    if (mask && !(mask[i / 8] >> (i % 8) & 1))
+        return new_ref(Py_None);
+    int64_t from = offset_at(column, i), to = offset_at(column, i + 1);
+    if (from < 0 || to < from || to > column->data.len)
+        return PyErr_Format(PyExc_ValueError, "its offsets %lld to %lld are not within 0 to %zd",
+                            (long long)from, (long long)to, column->data.len);
+    return value_of(column, recent, (const char *)column->data.buf + from, (Py_ssize_t)(to - from));
+}
+
+static bool has_all(const struct column *column)
+{
+    long long end = column->start + column->length;
+    return column->start >= 0 && column->length >= 0 &&
+           column->offsets.len / (column->wide ? 8 : 4) > end &&
+           (!column->mask.buf || column->mask.len * 8 >= end);
+}
+
+/* Puts the elements into a list, or into memory that holds references to objects. */
+static int put_elements(const struct column *column, PyObject *list, PyObject **objects)
+{
+    struct recent recent = {0};
+    int r = 0;
+    for (long long i = 0; r == 0 && i < column->length; i++) {
+        PyObject *value = element(column, &recent, column->start + i);
+        if (!value) {
+            r = -1;
+        } else if (list) {
+            r = PyList_SetItem(list, (Py_ssize_t)i, value);
+        } else {
+            PyObject *before = objects[i];
+            objects[i] = value;
+            Py_XDECREF(before);
+        }
+        let_others_run((Py_ssize_t)i);
+    }
+    for (size_t i = 0; i < sizeof(recent.slots) / sizeof(recent.slots[0]); i++)
+        Py_XDECREF(recent.slots[i].value);
+    return r;
+}
+
+static PyObject *into(const struct column *column, PyObject *target)
+{
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(target, &buffer, PyBUF_WRITABLE | PyBUF_ND | PyBUF_FORMAT) < 0)
+        return NULL;
+    int r = -1;
+    if (!buffer.format || strcmp(buffer.format, "O") != 0 ||
+        buffer.len / (Py_ssize_t)sizeof(PyObject *) != column->length)
+        PyErr_SetString(PyExc_ValueError, "the target is no buffer of so many objects");
+    else
+        r = put_elements(column, NULL, buffer.buf);
+    PyBuffer_Release(&buffer);
+    return r == 0 ? new_ref(target) : NULL;
+}
+
+static PyObject *elements(const struct column *column, PyObject *target)
+{
+    if (!has_all(column)) {
+        PyErr_SetString(PyExc_ValueError, "so many elements are not there");
+        return NULL;
+    }
+    if (target != Py_None)
+        return into(column, target);
+    PyObject *list = PyList_New((Py_ssize_t)column->length);
+    if (list && put_elements(column, list, NULL) < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
+PyObject *core_text_list(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct column column = {0};
+    PyObject *target;
+    int text, wide;
+    if (!PyArg_ParseTuple(args, "ppy*y*z*LLO:text_list", &text, &wide, &column.offsets,
+                          &column.data, &column.mask, &column.start, &column.length, &target))
+        return NULL;
+    column.text = text;
+    column.wide = wide;
+    PyObject *result = elements(&column, target);
+    PyBuffer_Release(&column.offsets);
+    PyBuffer_Release(&column.data);
+    if (column.mask.buf)
+        PyBuffer_Release(&column.mask);
+    return result;
+}
