@@ -555,7 +555,7 @@ struct gpubuf_info {
     char name[256];
     uint64_t version;
     char state[8];   /* "open" or "sealed" */
-    char tier[8];    /* "device", "host" or "disk" */
+    char tier[8];    /* "device": on its own; or the tier "host" or "disk" */
     char device[64]; /* "host" or "GPU-…" */
     uint64_t bytes;
     unsigned mode;

@@ -81,6 +81,12 @@ static void add_value(struct gb_grid *grid, const char *within, const char *key,
     }
 }
 
+/* The number of the last event says how many there were. */
+static const char *label_of(const char *key)
+{
+    return strcmp(key, "seq") == 0 ? "events so far" : key;
+}
+
 static bool is_plain(const cJSON *value)
 {
     return !cJSON_IsObject(value) && !cJSON_IsArray(value);
@@ -196,7 +202,7 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
     GB_CJSON_EACH(item, section) {
         if (!is_plain(item))
             continue;
-        gb_grid_text(&grid, item->string ? item->string : "", GB_STYLE_NONE);
+        gb_grid_text(&grid, label_of(item->string ? item->string : ""), GB_STYLE_NONE);
         add_value(&grid, section->string, item->string ? item->string : "", item);
     }
     bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);

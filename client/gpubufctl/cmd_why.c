@@ -190,7 +190,7 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
     (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), idle, sizeof(idle));
     gb_line_text(line, GB_STYLE_BOLD, name);
     gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size, device);
-    if (strcmp(tier, "device") != 0 && strcmp(tier, device) != 0)
+    if (strcmp(tier, "device") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", in the %s tier", tier);
     if (gb_cjson_int_of(object, "leases", 0) == 0)
         gb_line_format(line, GB_STYLE_NONE, ", idle for %s", idle);
@@ -200,9 +200,7 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
 static int print_answer(const struct gb_cli *cli, const cJSON *answer, const char *name)
 {
     const cJSON *object = member(answer, "object"), *before = member(answer, "before");
-    const char *tier = gb_cjson_string_of(object, "tier", "");
-    bool resident =
-        strcmp(tier, "device") == 0 || strcmp(tier, gb_cjson_string_of(object, "device", "")) == 0;
+    bool resident = strcmp(gb_cjson_string_of(object, "tier", ""), "device") == 0;
     struct gb_writer out;
     struct gb_line line;
 

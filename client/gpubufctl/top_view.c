@@ -246,8 +246,7 @@ static size_t begin_grid(struct gb_grid *grid, const struct column *columns, siz
 static void add_object(struct gb_grid *grid, const struct gb_memory_object *object, unsigned width)
 {
     bool stays = strcmp(object->evict, "pinned") == 0 || strcmp(object->evict, "keep") == 0;
-    bool away = strcmp(object->tier, "disk") == 0 ||
-                (strcmp(object->tier, "host") == 0 && strcmp(object->device, "host") != 0);
+    bool away = strcmp(object->tier, "device") != 0;
 
     add_size(grid, object->bytes, GB_STYLE_NONE);
     if (object->leases > 0)

@@ -18,15 +18,15 @@ static void write_totals(struct gb_call *call)
 
     gb_write_format(call->writer, "\"server\":\"gpubufd %s\",\"instance\":\"%s\",", GPUBUF_VERSION,
                     server->instance);
-    gb_write_format(
-        call->writer,
-        "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
-        ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"mappings\":%zu,"
-        "\"segments\":%zu,\"events\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64,
-        gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
-        gb_names_count(&server->registry.names), server->registry.objects,
-        gb_registry_lease_count(&server->registry), server->store.mappings.count,
-        server->store.segments.count, server->events, server->seq, server->registry.private_names);
+    gb_write_format(call->writer,
+                    "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
+                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
+                    ",\"mappings\":%zu,"
+                    "\"segments\":%zu,\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64,
+                    gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
+                    gb_names_count(&server->registry.names), server->registry.objects,
+                    gb_registry_lease_count(&server->registry), server->store.mappings.count,
+                    server->store.segments.count, server->seq, server->registry.private_names);
 }
 
 static void write_use(struct gb_writer *writer, const char *name, uint64_t used, uint64_t quota)

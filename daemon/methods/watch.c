@@ -88,7 +88,6 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
 {
     gb_write_char(writer, '}');
     gb_rpc_end(writer);
-    watch->session->server->events++;
     gb_session_send(watch->session, writer, NULL, 0);
 }
 

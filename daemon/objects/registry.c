@@ -239,7 +239,7 @@ const char *gb_object_tier(const struct gb_object *object)
     const struct gb_storage *storage = object->storage;
 
     if (storage->resident)
-        return storage->device->ops->is_host ? "host" : "device";
+        return "device";
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i] && storage->copies[i]->whole)
             return gb_tier_name((enum gb_tier_kind)i);

@@ -94,7 +94,7 @@ struct gb_server {
     uint64_t started_ms;
     struct gb_trace *trace; /* NULL: nobody asks for one */
     uint64_t seq;           /* the number of the last event */
-    uint64_t sessions_total, events;
+    uint64_t sessions_total;
     struct gb_method_count *counts; /* one a method */
     struct gb_metrics metrics;
 };

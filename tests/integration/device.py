@@ -30,7 +30,6 @@ UUIDS = [f"GPU-fa4ecada-0000-4000-8000-{i:012x}" for i in range(4)]  # as fakecu
 
 ID = UUIDS[0] if ON_GPU else "host"
 OPTION = "cuda:0:64M" if ON_GPU else "host:64M"
-TIER = "device" if ON_GPU else "host"
 SHARES = ["fd", "ipc"] if ON_GPU else ["fd"]
 HANDLE = "cuda_fd" if ON_GPU else "memfd"
 LEAST = 2 * MIB if ON_GPU else 4096  # bytes of memory of one's own that is registered

@@ -14,7 +14,7 @@ def test_the_whole_way(daemon, peer):
     result = peer.create("a/b", bytes_layout(5), b"hello")
     made = result["object"]
     assert made["name"] == "a/b" and made["state"] == "open"
-    assert made["tier"] == test_device.TIER and made["device"] == test_device.ID
+    assert made["tier"] == "device" and made["device"] == test_device.ID
     assert made["share"] == "fd"
     assert made["producer"] == "daemon"
     (segment,) = result["segments"]

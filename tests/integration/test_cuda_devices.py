@@ -167,7 +167,7 @@ def test_hello_and_the_names_of_devices(daemon_factory):
         peer.call("abort", lease=made["lease"])
         peer.unmap(made["object"]["layout"]["data"]["segment"])
     made = peer.create("h", bytes_layout(1), device="host")
-    assert made["object"]["device"] == "host" and made["object"]["tier"] == "host"
+    assert made["object"]["device"] == "host" and made["object"]["tier"] == "device"
     for name in ("cuda:0", UUIDS[0], UUIDS[1][:-1], "cuda:01", "cuda", ""):
         error = peer.error("invalid", "create", name="b", layout=bytes_layout(1), device=name)
         assert error.message.startswith("params.device: "), error.message

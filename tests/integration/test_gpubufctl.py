@@ -373,7 +373,9 @@ def test_watch_ends_when_the_daemon_does(daemon, tmp_path):
 
 def test_stats_trim_describe_call(ctl):
     stats = ctl.json("stats")
-    assert stats["devices"] and "capacity" in ctl("stats")
+    told = ctl("stats")
+    assert stats["devices"] and "capacity" in told
+    assert re.search(rf"^events so far +{stats['seq']}$", told, re.M), told
     assert "freed" in ctl.json("trim")
     assert ctl("trim", "--device", test_device.ID, "--bytes", "1M").endswith(" freed\n")
     ctl.fails(USAGE, "trim", "--bytes", "lots")

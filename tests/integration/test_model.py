@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.watch.call("watch")
         self.events_told()
         self.sessions = [Session(*user) for user in USERS]
-        self.model = Model(self.capacity, TIERS, test_device.TIER, self.predict, self.roomy)
+        self.model = Model(self.capacity, TIERS, "device", self.predict, self.roomy)
         self.objects = [{} for _ in USERS]  # lease -> object, as it was told
         self.ignored = []  # (peer, id) of replies that nobody waits for
         self.count = 0

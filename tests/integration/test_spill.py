@@ -104,7 +104,7 @@ def test_nothing_is_lost(tiered):
     for name in names:
         tiered.put(name)
     assert tiered.peer.names() == names
-    assert tiered.tiers_of(names) == [BELOW] * 5 + [test_device.TIER] * 3
+    assert tiered.tiers_of(names) == [BELOW] * 5 + ["device"] * 3
     tiered.check(*names)
     tiered.check(*reversed(names))
     stats = tiered.stats()["devices"][0]
@@ -130,9 +130,9 @@ def test_the_least_recently_used_leaves(tiered):
         tiered.put(name)
     tiered.check("a")
     tiered.put("d")
-    assert tiered.tiers_of("abcd") == [test_device.TIER, BELOW] + [test_device.TIER] * 2
+    assert tiered.tiers_of("abcd") == ["device", BELOW] + ["device"] * 2
     tiered.check("b")  # c leaves for it
-    assert tiered.tiers_of("abcd") == [test_device.TIER] * 2 + [BELOW] + [test_device.TIER]
+    assert tiered.tiers_of("abcd") == ["device"] * 2 + [BELOW] + ["device"]
 
 
 def test_what_was_restored_leaves_again_without_being_copied(tiered):
@@ -154,7 +154,7 @@ def test_what_is_held_stays(tiered):
     for name in "abc":
         tiered.put(name)
     assert tiered.tiers_of(["kept", "leased", "a", "b", "c"]) == [
-        test_device.TIER, test_device.TIER, BELOW, BELOW, test_device.TIER]
+        "device", "device", BELOW, BELOW, "device"]
     assert opened.read()[:64] == content("leased", 64)
     error = tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(2 * SIZE))
     assert "holds most" in error.message and str(os.getpid()) in error.message
@@ -165,7 +165,7 @@ def test_drop_is_dropped_all_the_same(tiered):
     for name in "abc":
         tiered.put(name)
     assert tiered.peer.names() == ["a", "b", "c"]
-    assert tiered.tiers_of("abc") == [test_device.TIER] * 3
+    assert tiered.tiers_of("abc") == ["device"] * 3
 
 
 def test_events(tiered):
@@ -178,7 +178,7 @@ def test_events(tiered):
     assert [(kind, name) for kind, name, _ in told] == [
         ("spilled", "a"), ("spilled", "b"), ("restored", "a")]
     assert told[0][2]["object"]["tier"] == BELOW
-    assert told[2][2]["object"]["tier"] == test_device.TIER
+    assert told[2][2]["object"]["tier"] == "device"
 
 
 def test_what_stat_says_of_one_that_is_away(tiered):
@@ -241,7 +241,7 @@ def test_aliases_are_moved_once(tiered):
     opened = tiered.peer.open_object("c")
     assert opened.read() == content("a", SIZE)
     opened.release()
-    assert tiered.tiers_of("abc") == [test_device.TIER] * 3
+    assert tiered.tiers_of("abc") == ["device"] * 3
     assert tiered.stats()["devices"][0]["used"] < 2 * SIZE
     tiered.peer.call("delete", names=["a", "b"])
     assert tiered.tier(BELOW)["copies"] == 1
@@ -263,7 +263,7 @@ def test_replacing_one_that_is_away(tiered):
         tiered.put(name)
     assert tiered.tier_of("a") == BELOW
     tiered.put("a", size=MIB, replace=True)
-    assert tiered.tier_of("a") == test_device.TIER
+    assert tiered.tier_of("a") == "device"
     tiered.check(*"abcd")
 
 
@@ -314,7 +314,7 @@ def test_spill_and_restore_by_hand(tiered):
     assert peer.call("spill", name="a") == {}
     assert tiered.tier_of("a") == BELOW
     assert peer.call("restore", name="a") == {}
-    assert tiered.tier_of("a") == test_device.TIER
+    assert tiered.tier_of("a") == "device"
     assert peer.call("restore", name="a") == {}
     assert peer.call("spill", name="a", tier="disk") == {}
     assert tiered.tier_of("a") == "disk" and len(tiered.files()) == 1
@@ -424,7 +424,7 @@ def test_one_that_fits_a_tier_but_for_what_a_file_begins_with(start):
     tiered.peer.call("spill", name="a", tier="disk")
     tiered.put("b", 20 * MIB - 2048)
     tiered.peer.error("no_space", "spill", name="b", tier="disk")
-    assert tiered.tiers_of("ab") == ["disk", test_device.TIER]
+    assert tiered.tiers_of("ab") == ["disk", "device"]
     tiered.check("a", "b")
 
 
@@ -437,7 +437,7 @@ def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
         tiered.put(f"o/{i}")
     assert tiered.tier_of("a") == "disk"
     tiered.check("a")
-    assert tiered.tier_of("a") == test_device.TIER
+    assert tiered.tier_of("a") == "device"
 
 
 @pytest.mark.host_only("GPU memory has no flags")
@@ -538,7 +538,7 @@ def test_a_disk_that_is_full(start, directory):
         tiered.put("a")
         error = tiered.peer.error("device", "spill", name="a")
         assert "No space left" in error.message, error.message
-        assert tiered.tier_of("a") == test_device.TIER and tiered.files() == []
+        assert tiered.tier_of("a") == "device" and tiered.files() == []
         tiered.check("a")
         tiered.peer.error("no_space", "spill", name="a")  # it is left alone for a while
         for name in "bcd":
@@ -568,11 +568,11 @@ def test_copies_are_made_ahead(start):
         lambda s: s["devices"][0]["used"] - s["devices"][0]["clean"] <= 80 * MIB)
     tiered.settle()
     assert tiered.stats()["devices"][0]["spills"] == 0
-    assert tiered.tiers_of(names) == [test_device.TIER] * 9
+    assert tiered.tiers_of(names) == ["device"] * 9
     assert tiered.tier(BELOW)["writes"] == 5
     tiered.check(names[0])  # used again: it was there all the time
     tiered.put("large", 60 * MIB)
-    assert tiered.tiers_of(names) == [test_device.TIER] + [BELOW] * 2 + [test_device.TIER] * 6
+    assert tiered.tiers_of(names) == ["device"] + [BELOW] * 2 + ["device"] * 6
     assert tiered.tier(BELOW)["reads"] == 0
     tiered.check(*names, "large")
 

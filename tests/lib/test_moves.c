@@ -47,18 +47,18 @@ static void test_spill_and_restore(void **state)
 
     (void)state;
     put_counting(client, "moves/a", 300000, 7);
-    assert_string_equal(tier_of(client, "moves/a"), "host");
+    assert_string_equal(tier_of(client, "moves/a"), "device");
     ok(client, gpubuf_spill(client, "moves/a", NULL));
     assert_string_equal(tier_of(client, "moves/a"), "disk");
     ok(client, gpubuf_spill(client, "moves/a", "disk")); /* where it is already */
     ok(client, gpubuf_restore(client, "moves/a", 0));
-    assert_string_equal(tier_of(client, "moves/a"), "host");
+    assert_string_equal(tier_of(client, "moves/a"), "device");
     ok(client, gpubuf_restore(client, "moves/a", 1000)); /* so, too */
     assert_int_equal(leases_of(client, "moves/a"), 0);
 
     ok(client, gpubuf_spill(client, "moves/a", "disk"));
     ok(client, gpubuf_open(client, "moves/a", NULL, &object));
-    assert_string_equal(tier_of(client, "moves/a"), "host");
+    assert_string_equal(tier_of(client, "moves/a"), "device");
     ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
     assert_int_equal(memory.bytes, 300000);
     for (size_t i = 0; i < memory.bytes; i++)

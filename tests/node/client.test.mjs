@@ -139,7 +139,7 @@ test('moving off a device and back', async () => {
     await own.spill('a')
     assert.equal((await own.stat('a')).tier, 'disk')
     await own.restore('a', { timeout: 1000 })
-    assert.equal((await own.stat('a')).tier, 'host')
+    assert.equal((await own.stat('a')).tier, 'device')
     await own.spill('a', { tier: 'disk' })
     const object = await own.open('a')
     assert.deepEqual([...object.values], [1, 2, 3])

@@ -60,7 +60,7 @@ def test_moving(tiered):
         await c.spill("a")
         assert (await c.stat("a")).tier == "disk"
         await c.restore("a", timeout=1)
-        assert (await c.stat("a")).tier == "host"
+        assert (await c.stat("a")).tier == "device"
         await c.spill("a", tier="disk")
         with pytest.raises(gpubufd.Invalid):
             await c.spill("a", "tape")

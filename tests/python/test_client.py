@@ -37,7 +37,7 @@ def test_moving(tiered, np):
         client.spill("a")
         assert client.stat("a").tier == "disk"
         client.restore("a", timeout=1.5)
-        assert client.stat("a").tier == "host"
+        assert client.stat("a").tier == "device"
         client.spill("a", tier="disk")
         held = client.get("a")
         assert held.tolist() == list(range(1000))
