@@ -104,16 +104,22 @@ struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name)
 
 /* ---- the page ---- */
 
+/* A file of the page; NULL: there is none at that path. */
+static const struct gb_page_file *find_file(struct gb_http_text path)
+{
+    for (size_t i = 0; i < gb_page_file_count; i++)
+        if (gb_http_is(path, gb_page_files[i].path))
+            return &gb_page_files[i];
+    return NULL;
+}
+
 bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
                      enum MHD_Result *result)
 {
-    const struct gb_page_file *file = NULL;
+    const struct gb_page_file *file = find_file(path);
     struct MHD_Response *response;
     bool same;
 
-    for (size_t i = 0; i < gb_page_file_count && !file; i++)
-        if (gb_http_is(path, gb_page_files[i].path))
-            file = &gb_page_files[i];
     if (!file)
         return false;
     same = gb_http_is(gb_header(peer, "If-None-Match"), file->etag);
@@ -127,24 +133,16 @@ bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct g
     return true;
 }
 
-static const char sign_in[] =
-    "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n<title>gpubufd: sign in</title>\n"
-    "<link rel=\"stylesheet\" href=\"/page.css\">\n<link rel=\"icon\" href=\"/icon.svg\">\n"
-    "<main class=\"sign-in\">\n<h1>gpubufd</h1>\n<form method=\"post\" action=\"/login\">\n"
-    "<label for=\"token\">Token of this daemon</label>\n"
-    "<input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" "
-    "required autofocus>\n<button>Sign in</button>\n</form>\n"
-    "<p>It is the first line of the file that <code>--http-token-file</code> names.</p>\n"
-    "</main>\n</html>\n";
-
 enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status)
 {
-    struct MHD_Response *response = copied(sign_in);
+    static const char path[] = "/sign-in.html";
+    const struct gb_page_file *file = find_file((struct gb_http_text){path, sizeof(path) - 1});
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        file->length, (void *)(uintptr_t)file->data, MHD_RESPMEM_PERSISTENT);
 
     if (response)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    return send_response(door, peer, status, response, "text/html; charset=utf-8");
+    return send_response(door, peer, status, response, file->type);
 }
 
 enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer)

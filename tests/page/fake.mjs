@@ -35,6 +35,7 @@ export class FakeDaemon {
     this.nextVersion = 1
     this.nextSegment = 1
     this.objects = new Map() // by version
+    this.privates = 0 // objects that are not told of
     this.sessions = []
     this.streams = new Set()
     this.told = [] // of late, for those who come back
@@ -75,6 +76,15 @@ export class FakeDaemon {
     device.fill += bytes
     this.objects.set(object.version, object)
     return object
+  }
+
+  /** A sealed object that nobody here is told of: it counts, and its segment is seen. */
+  putPrivate (bytes) {
+    const [device] = this.devices
+    const segment = this.segment(device, Math.ceil(bytes / (2 * MIB)) * 2 * MIB)
+    segment.filled = bytes
+    device.fill += bytes
+    this.privates++
   }
 
   /** So many objects of all kinds and ages, in segments that grow like the daemon's. */
@@ -228,7 +238,8 @@ export class FakeDaemon {
       now_ms: Date.now(),
       instance: this.instance,
       version: this.version,
-      objects: this.objects.size,
+      objects: this.objects.size + this.privates,
+      private_objects: this.privates,
       sessions: this.sessions,
       tiers: this.tiers(),
       devices: this.devices.map(({ id, name, capacity, segments, fill, retiring }) => {

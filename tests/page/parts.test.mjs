@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { bytes, count, percent, span } from '../../client/gateway/page/format.js'
 import { History } from '../../client/gateway/page/history.js'
-import { LINE, GAP, MemoryMap, warmth } from '../../client/gateway/page/map.js'
+import { LINE, GAP, MemoryMap, markPrivate, warmth } from '../../client/gateway/page/map.js'
 import { Store } from '../../client/gateway/page/store.js'
 import { FakeDaemon, random } from './fake.mjs'
 
@@ -146,6 +146,22 @@ test('the map is to scale', () => {
   assert.deepEqual([one.at(99, GAP + LINE).row, one.at(0, 2 * (GAP + LINE)).row], [null, b])
   const gone = map(segments, [a, b], { scale: 99 })
   assert.equal(gone.scale, 'segments')
+})
+
+test('what is private is known by its size, and drawn so', () => {
+  const domain = mode => ({ share: 'fd', uid: 0, gid: 0, mode })
+  const segments = [
+    { id: 1, bytes: 200, used: 150, domain: domain('0644') }, // an unsealed object alone is no private one
+    { id: 2, bytes: 100, used: 50, domain: domain('0600') },
+    { id: 3, bytes: 100, used: 70, domain: domain('0640') },
+    { id: 4, bytes: 100, used: 100, domain: null } // registered
+  ]
+  const row = placed(1, [[3, 0, 70]]) // of a group that may be told
+  assert.equal(markPrivate(segments, new Set([3])), 150)
+  assert.deepEqual(segments.map(segment => segment.private), [0, 50, 0, 100])
+  const made = map(segments, [row], { lines: 5 }) // a byte is a pixel
+  const hidden = (x, line) => made.at(x, line * (LINE + GAP) + 1).hidden
+  assert.deepEqual([hidden(0, 0), hidden(0, 2), hidden(49, 2), hidden(50, 2), hidden(99, 3), hidden(99, 4)], [false, true, true, false, false, true])
 })
 
 test('what is small is seen, and of several the one used last', () => {

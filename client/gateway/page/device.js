@@ -6,6 +6,7 @@ import { GAP, LINE, warmthColours } from './map.js'
 
 const SHARES = [
   ['used', 'in objects'],
+  ['private', 'in private objects'],
   ['retained', 'retained'],
   ['pinned', 'pinned by clients'],
   ['free', 'free']
@@ -115,7 +116,8 @@ export class DevicePanel {
     this.capacity = device.capacity
     const { capacity, used = 0, retained = 0 } = device
     const pinned = device.pinned_by_clients ?? 0
-    const figures = { used, retained, pinned, free: device.free ?? capacity - used - retained - pinned }
+    const hidden = Math.min(device.private ?? 0, used)
+    const figures = { used: used - hidden, private: hidden, retained, pinned, free: device.free ?? capacity - used - retained - pinned }
     setText(this.find('.figure'), `${bytes(used + retained + pinned)} of ${bytes(capacity)} taken`)
     for (const [kind, label] of SHARES) {
       setText(this.find(`.legend .${kind} b`), bytes(figures[kind]))
@@ -124,19 +126,22 @@ export class DevicePanel {
       if (part && part.style.width !== width) part.style.width = width
       part?.classList.toggle('some', figures[kind] > 0)
     }
+    this.element.classList.toggle('with-private', hidden > 0)
     setText(this.find('.away'), device.spilled
       ? `${counted(device.spilled, 'object')} with ${bytes(device.spilled_bytes)} spilled` : '')
-    setAttribute(this.find('.bar'), 'aria-label', SHARES.map(([kind, label]) =>
-      `${bytes(figures[kind])} ${label}`).join(', '))
+    setAttribute(this.find('.bar'), 'aria-label', SHARES.filter(([kind]) => kind !== 'private' || hidden > 0)
+      .map(([kind, label]) => `${bytes(figures[kind])} ${label}`).join(', '))
     this.#showSegments(device)
     const about = `Memory map of ${device.name}: ${counted(device.segmentCount, 'segment')} of together ` +
-      `${bytes(device.segmentBytes)}, with ${counted(device.objects, 'object')}. Arrow keys go through the ` +
+      `${bytes(device.segmentBytes)}, with ${counted(device.objects, 'object')}${
+        hidden > 0 ? ` and ${bytes(hidden)} in private ones` : ''}. Arrow keys go through the ` +
       'objects, Page keys through the segments; Enter shows details.'
     setAttribute(this.map, 'aria-label', about)
     setAttribute(this.map, 'aria-valuemax', Math.max(1, device.segmentBytes))
     this.map.classList.toggle('empty', device.segmentCount === 0)
     if (!this.object) this.#tell(device.segmentCount
-      ? `${counted(device.objects, 'object')} in ${counted(device.segmentCount, 'segment')}`
+      ? `${counted(device.objects, 'object')}${hidden > 0 ? ` and ${bytes(hidden)} private` : ''} in ${
+        counted(device.segmentCount, 'segment')}`
       : 'Nothing is allocated on this device.')
   }
 
@@ -155,8 +160,8 @@ export class DevicePanel {
     }
     if (!this.find('details').open) return
     // What a client has registered lies in no domain.
-    this.fillSegments(segments.map(({ id, bytes: size, used, objects, state, domain }) => [
-      String(id), bytes(size), bytes(used), count(objects), state, domain?.share ?? '–',
+    this.fillSegments(segments.map(({ id, bytes: size, used, private: hidden, objects, state, domain }) => [
+      String(id), bytes(size), bytes(used), hidden > 0 ? 'private' : count(objects), state, domain?.share ?? '–',
       String(domain?.uid ?? '–'), String(domain?.gid ?? '–'), domain?.mode ?? '–'
     ]))
   }
@@ -170,7 +175,7 @@ export class DevicePanel {
   }
 
   /** What is under the pointer, or under the keyboard's cursor. */
-  point ({ object, piece, segment, others, density, now }) {
+  point ({ object, piece, segment, hidden, others, density, now }) {
     this.object = object
     if (object) {
       const parts = [title(object)]
@@ -185,7 +190,7 @@ export class DevicePanel {
       setAttribute(this.map, 'aria-valuetext', parts.join(', '))
     } else {
       this.#tell(segment === null ? (density ? `one pixel is ${bytes(devicePixelRatio / density)}` : '')
-        : `segment ${segment}: no object here`)
+        : `segment ${segment}: ${hidden ? 'private objects, by their size alone' : 'no object here'}`)
       setAttribute(this.map, 'aria-valuetext', 'no object')
     }
   }

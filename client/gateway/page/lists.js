@@ -17,6 +17,7 @@ export function makeTable (parent, label, columns) {
   }
   const body = table.createTBody()
   parent.append(table)
+  showMore(parent, table)
   return rows => {
     while (body.rows.length > rows.length) body.deleteRow(-1)
     rows.forEach((texts, i) => {
@@ -24,6 +25,17 @@ export function makeTable (parent, label, columns) {
       texts.forEach((text, j) => setText(row.cells[j], text))
     })
   }
+}
+
+/** Marks a box whose table goes on to the right. */
+function showMore (box, table) {
+  const look = () => {
+    box.classList.toggle('more', box.scrollWidth - box.clientWidth - box.scrollLeft > 1)
+  }
+  box.addEventListener('scroll', look, { passive: true })
+  const sizes = new ResizeObserver(look)
+  sizes.observe(box)
+  sizes.observe(table)
 }
 
 function addRow (body, columns) {

@@ -6,8 +6,8 @@ const HUES = { // told apart by colour-blind people too (after Okabe and Ito); o
   dark: ['#3d9be0', '#ee7733', '#1fc796', '#dd8fbd', '#7cc8f5', '#f0b429', '#a08be0', '#bfae5e']
 }
 const THEMES = {
-  light: { faded: '#f0f0ee', retained: '#dcdfe3', stripe: '#c9cdd3', free: '#ffffff', edge: '#ffffff', ink: '#101418', mark: '#101418', page: '#ffffff' },
-  dark: { faded: '#23272c', retained: '#33383f', stripe: '#3f454d', free: '#14171a', edge: '#14171a', ink: '#ffffff', mark: '#ffffff', page: '#14171a' }
+  light: { faded: '#f0f0ee', retained: '#dcdfe3', stripe: '#c9cdd3', private: '#c3c9d1', net: '#8d97a3', free: '#ffffff', edge: '#ffffff', ink: '#101418', mark: '#101418', page: '#ffffff' },
+  dark: { faded: '#23272c', retained: '#33383f', stripe: '#3f454d', private: '#454c55', net: '#78828e', free: '#14171a', edge: '#14171a', ink: '#ffffff', mark: '#ffffff', page: '#14171a' }
 }
 const LEVELS = 12
 const COOL = 3600_000 // idle for an hour: as pale as it gets
@@ -18,6 +18,9 @@ export const GAP = 4
 
 const LEASED = 1
 const PINNED = 2
+
+const RETAINED = 1
+const PRIVATE = 2
 
 function rgb (hex) {
   return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16))
@@ -58,6 +61,18 @@ export function warmth (row, now) {
 /** The colours of the legend, palest first. */
 export function warmthColours (theme) {
   return palette(theme)[0].map(([r, g, b]) => `rgb(${r} ${g} ${b})`)
+}
+
+/** Notes how many bytes of each segment are in private objects, and gives their sum. `known`: the segments that
+ *  objects which are told of lie in. Those of a segment have one mode, so it holds private ones alone or none. */
+export function markPrivate (segments, known) {
+  let sum = 0
+  for (const segment of segments) {
+    const open = Number.parseInt(segment.domain?.mode, 8) & 4
+    segment.private = open || known.has(segment.id) ? 0 : segment.used
+    sum += segment.private
+  }
+  return sum
 }
 
 export class MemoryMap {
@@ -175,7 +190,7 @@ export class MemoryMap {
         }
       }
     }
-    this.#stripeRetained(pixels, strip, width, line, theme)
+    this.#hatch(pixels, strip, width, line, theme)
     context.putImageData(this.image, 0, 0)
     this.#write(context, theme, now)
     if (marked) this.#outline(context, theme, marked)
@@ -192,7 +207,7 @@ export class MemoryMap {
     const colours = new Uint32Array(length)
     const flags = new Uint8Array(length)
     const latest = new Float64Array(length)
-    const pale = new Uint8Array(length) // in a segment, in no object
+    const pale = new Uint8Array(length) // in a segment, in no object that is known
     const shades = palette(theme).map(hue => hue.map(pack))
     const colour = THEMES[theme]
     colours.fill(pack(rgb(colour.free)))
@@ -200,7 +215,12 @@ export class MemoryMap {
       const from = this.bases.get(segment.id)
       const [x, end] = reach(from, from + segment.bytes, density, length)
       colours.fill(pack(rgb(colour.retained)), x, end)
-      pale.fill(1, x, end)
+      pale.fill(RETAINED, x, end)
+      if (!segment.private) continue
+      // How much is known, and not where.
+      const [, filled] = reach(from, from + segment.private, density, length)
+      colours.fill(pack(rgb(colour.private)), x, filled)
+      pale.fill(PRIVATE, x, filled)
     }
     const edge = pack(rgb(colour.edge))
     for (let each = 0; each < this.count; each++) {
@@ -238,17 +258,20 @@ export class MemoryMap {
     return { colours, flags, pale }
   }
 
-  /** Slanted stripes where a segment has no object: told apart without colour. */
-  #stripeRetained (pixels, { pale }, width, line, theme) {
+  /** Slanted stripes where a segment has no object, a net where it has private ones: told apart without colour. */
+  #hatch (pixels, { pale }, width, line, theme) {
     const stripe = pack(rgb(THEMES[theme].stripe))
+    const net = pack(rgb(THEMES[theme].net))
     const period = Math.round(6 * this.ratio)
     for (let i = 0; i < this.lines; i++) {
       const top = this.#top(i)
       for (let x = 0; x < width; x++) {
-        if (!pale[i * width + x]) continue
-        for (let y = (period - x % period) % period; y < line; y += period) {
-          pixels[(top + y) * width + x] = stripe
-        }
+        const kind = pale[i * width + x]
+        if (!kind) continue
+        const colour = kind === PRIVATE ? net : stripe
+        for (let y = (period - x % period) % period; y < line; y += period) pixels[(top + y) * width + x] = colour
+        if (kind !== PRIVATE) continue
+        for (let y = x % period; y < line; y += period) pixels[(top + y) * width + x] = colour
       }
     }
   }
@@ -331,7 +354,8 @@ export class MemoryMap {
       const base = this.bases.get(each.id)
       return place >= base && place < base + each.bytes
     })
-    return { piece: null, row: null, segment: segment ?? null, others: 0 }
+    const hidden = segment?.private > place - this.bases.get(segment?.id)
+    return { piece: null, row: null, segment: segment ?? null, others: 0, hidden }
   }
 
   /** The next piece by a key: along the memory, by segment, or to an end. */

@@ -7,6 +7,9 @@ import { Table } from './table.js'
 import { Tiers } from './tiers.js'
 import { Timeline } from './timeline.js'
 
+// After a token that was wrong; where it belongs, nobody reads it.
+if (location.hash === '#wrong') history.replaceState(null, '', location.pathname)
+
 const at = id => document.getElementById(id)
 const dark = matchMedia('(prefers-color-scheme: dark)')
 const worker = new Worker('worker.js', { type: 'module' })
@@ -68,9 +71,11 @@ function showConnection ({ kind, why, next, lostAt }) {
   at('sign-in').hidden = kind !== 'denied'
 }
 
-function showSums ({ total, expected, sums, sessions, events, lost, complete, instance, version }) {
+function showSums ({ total, expected, hidden, hiddenBytes, sums, sessions, events, lost, complete, instance, version }) {
   setText(at('sum-objects'), complete || !expected ? count(total) : `${count(total)} of ${count(expected)}`)
+  setText(at('sum-private'), hidden ? `+ ${count(hidden)} private` : '')
   setText(at('sum-bytes'), bytes(sums.bytes))
+  setText(at('sum-private-bytes'), hiddenBytes ? `+ ${bytes(hiddenBytes)} private` : '')
   setText(at('sum-leases'), count(sums.leases))
   setText(at('sum-pinned'), count(sums.pinned))
   setText(at('sum-sessions'), count(sessions.total))
@@ -106,8 +111,8 @@ function showDevices (devices) {
 function showShown ({ shown, total, hidden, complete }) {
   setText(at('shown'), shown === total ? counted(total, 'object') : `${count(shown)} of ${counted(total, 'object')}`)
   at('hidden').hidden = !complete || hidden === 0
-  setText(at('hidden'), `${counted(hidden, 'private object')} not shown: they are told to the daemon's ` +
-    'operator only, who starts it with a token.')
+  setText(at('hidden'), `${counted(hidden, 'private object')} not shown: who may not open an object is not told its ` +
+    'name. A gateway that has a token, or listens at a unix socket, tells of all that its own user may open.')
 }
 
 function showDetails ({ selected, now }) {
@@ -205,6 +210,11 @@ at('pause').addEventListener('click', () => {
 at('retry').addEventListener('click', () => ask({ ask: 'retry' }))
 addEventListener('online', () => ask({ ask: 'retry' }))
 document.addEventListener('visibilitychange', () => ask({ ask: 'active', on: !document.hidden }))
+
+// What has the focus, or is gone to, comes to lie below the header, however many lines that has.
+new ResizeObserver(([{ target }]) => {
+  document.documentElement.style.scrollPaddingTop = `${Math.ceil(target.getBoundingClientRect().height)}px`
+}).observe(document.querySelector('.top'))
 
 dark.addEventListener('change', () => {
   ask({ ask: 'theme', dark: dark.matches })

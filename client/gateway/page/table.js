@@ -3,6 +3,7 @@
 // them these are.
 
 import { ago, bytes, clock, count } from './format.js'
+import { setText } from './lists.js'
 
 const HEIGHT = 28 // of a row, in CSS pixels, as page.css has it
 const SPARE = 4 // rows beyond the edge, on either side
@@ -103,7 +104,7 @@ export class Table {
   }
 
   /** What the worker sent. */
-  show ({ now, rows, first, shown, total, selected, devices }, complete) {
+  show ({ now, rows, first, shown, total, hidden, selected, devices }, complete) {
     this.devices = new Map(devices.map(device => [device.id, device.name]))
     this.now = now
     this.rows = rows
@@ -120,8 +121,11 @@ export class Table {
     this.cursor = Math.max(0, Math.min(this.cursor, shown - 1))
     this.nothing.hidden = shown > 0
     if (!shown) {
-      this.nothing.textContent = total ? 'No object passes the filter.'
-        : complete ? 'The daemon holds no objects yet.' : 'Asking the daemon…'
+      const empty = complete && !total && !hidden
+      setText(this.nothing.firstElementChild, total ? 'No object passes the filter.'
+        : !complete ? 'Asking the daemon…'
+          : empty ? 'The daemon holds no objects yet. This brings one:' : 'Private objects only.')
+      this.nothing.lastElementChild.hidden = !empty
     }
     this.#draw()
     this.#scrolled()

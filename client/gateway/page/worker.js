@@ -3,7 +3,7 @@
 
 import { Feed } from './feed.js'
 import { History } from './history.js'
-import { MemoryMap } from './map.js'
+import { MemoryMap, markPrivate } from './map.js'
 import { Store } from './store.js'
 
 const FRAME = 100 // ms between two frames
@@ -47,6 +47,7 @@ const from = {
       feed.refresh()
     }
     snapshot = now
+    markAll()
     store.changes++ // segments lie elsewhere, maybe
     schedule()
   },
@@ -78,6 +79,7 @@ const from = {
   end () {
     store.endSweep()
     complete = true
+    markAll()
     schedule()
   },
   drop: () => store.dropSweep()
@@ -152,6 +154,24 @@ const asked = {
 
 self.onmessage = ({ data }) => asked[data.ask]?.(data)
 
+/** Objects that nothing is told of but that they are there. */
+function hiddenObjects () {
+  if (!snapshot || !complete) return 0
+  return Math.max(0, Math.min(snapshot.private_objects ?? 0, snapshot.objects - store.rows.size))
+}
+
+/** How much of each segment, and of each device, they take. */
+function markAll () {
+  if (!snapshot) return
+  const some = hiddenObjects() > 0
+  const known = new Set()
+  if (some) for (const row of store.rows.values()) for (const [segment] of row.extents) known.add(segment)
+  for (const device of snapshot.devices) {
+    device.private = some ? markPrivate(device.segments, known) : 0
+    if (!some) for (const segment of device.segments) segment.private = 0
+  }
+}
+
 // ---- frames ----
 
 /** What somebody did is shown at once, paused or not. */
@@ -191,7 +211,8 @@ function send (moment) {
     version: snapshot?.version,
     total: store.rows.size,
     expected: snapshot?.objects,
-    hidden: snapshot ? Math.max(0, Math.min(snapshot.private_objects ?? 0, snapshot.objects - store.rows.size)) : 0,
+    hidden: hiddenObjects(),
+    hiddenBytes: (snapshot?.devices ?? []).reduce((sum, device) => sum + device.private, 0),
     sums: store.sums,
     shown: order.length,
     first: view.first,
@@ -272,7 +293,7 @@ function point (device, hit) {
 }
 
 function tellPoint (device = pointed.device) {
-  const { piece, row, others, segment } = pointed?.hit ?? {}
+  const { piece, row, others, segment, hidden } = pointed?.hit ?? {}
   postMessage({
     tell: 'point',
     device,
@@ -280,6 +301,7 @@ function tellPoint (device = pointed.device) {
     object: row?.alive ? shown(row) : null,
     piece: piece && { segment: piece.segment, offset: piece.offset, bytes: piece.bytes, at: piece.from },
     segment: segment?.id ?? null,
+    hidden: Boolean(hidden),
     others: others ?? 0,
     density: maps.get(device)?.density ?? 0
   })
