@@ -1,5 +1,8 @@
 /* metrics: counters, gauges and histograms, as families of samples. */
 #include <inttypes.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <uv.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/methods/call.h"
@@ -269,6 +272,66 @@ static void write_tiers(const struct gb_server *server, struct metrics *metrics)
     }
 }
 
+static void write_seconds(struct gb_writer *writer, uint64_t ns)
+{
+    gb_write_format(writer, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+}
+
+static void single_seconds(struct metrics *metrics, const char *name, const char *type,
+                           const char *help, uint64_t ns)
+{
+    family(metrics, name, type, help);
+    begin_sample(metrics, none, none);
+    write_seconds(metrics->writer, ns);
+    end_sample(metrics);
+}
+
+/* What the process has of what may run out: descriptors, and the time of its one thread. */
+static void write_process(struct gb_server *server, struct metrics *metrics)
+{
+    struct gb_metrics *counted = &server->metrics;
+    struct rlimit limit = {0};
+    struct stat table;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    family(metrics, "gpubufd_open_fds", "gauge", "Descriptors that are open (since Linux 6.2).");
+    /* Before, the size is 0, and counting them would take as long as there are many. */
+    if (stat("/proc/self/fd", &table) == 0 && table.st_size > 0)
+        sample(metrics, none, none, (uint64_t)table.st_size);
+    single(metrics, "gpubufd_max_fds", "gauge", "Descriptors that may be open.", limit.rlim_cur);
+    single(metrics, "gpubufd_sessions_turned_away_total", "counter",
+           "Connections that no descriptor or no memory was left for.", counted->turned_away);
+    single_seconds(metrics, "gpubufd_loop_busy_seconds_total", "counter",
+                   "Time that the thread which answers requests was at work.", counted->turns_ns);
+    single_seconds(metrics, "gpubufd_loop_longest_turn_seconds", "gauge",
+                   "The longest that it did not look for requests, in the last minute or two.",
+                   gb_metrics_longest_turn(counted, uv_hrtime()));
+}
+
+/* So many users are told of; of some hundreds a request would take too long. */
+#define USERS_TOLD 64
+
+/* Everybody is told, as by the segments: how much, not what. */
+static void write_users(const struct gb_server *server, struct metrics *metrics)
+{
+    unsigned told = 0;
+
+    family(metrics, "gpubufd_user_bytes", "gauge",
+           "In objects of a user, for the 64 users that were here first.");
+    GB_LIST_EACH(&server->store.users.all, link) {
+        const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
+        char uid[16];
+
+        if (told++ == USERS_TOLD)
+            return;
+        snprintf(uid, sizeof(uid), "%u", user->uid);
+        for (unsigned d = 0; d < server->device_count; d++)
+            if (user->bytes[d] > 0)
+                sample(metrics, (struct label){"uid", uid},
+                       (struct label){"device", server->devices[d]->id}, user->bytes[d]);
+    }
+}
+
 static void write_totals(const struct gb_server *server, struct metrics *metrics)
 {
     const struct gb_metrics *counted = &server->metrics;
@@ -340,8 +403,9 @@ static void write_histogram(struct metrics *metrics, const char *label,
         count += method->buckets[b];
         gb_write_format(writer, "%s\"%s\":%" PRIu64, b > 0 ? "," : "", bound, count);
     }
-    gb_write_format(writer, "},\"sum\":%" PRIu64 ".%09" PRIu64 ",\"count\":%" PRIu64 "}",
-                    method->total_ns / 1000000000, method->total_ns % 1000000000, count);
+    GB_WRITE_LITERAL(writer, "},\"sum\":");
+    write_seconds(writer, method->total_ns);
+    gb_write_format(writer, ",\"count\":%" PRIu64 "}", count);
 }
 
 static void write_times(const struct gb_server *server, struct metrics *metrics)
@@ -354,9 +418,11 @@ static void write_times(const struct gb_server *server, struct metrics *metrics)
         write_histogram(metrics, method_name(service, i), &server->metrics.methods[i]);
 }
 
-static void write_all(const struct gb_server *server, struct metrics *metrics)
+static void write_all(struct gb_server *server, struct metrics *metrics)
 {
     write_totals(server, metrics);
+    write_process(server, metrics);
+    write_users(server, metrics);
     write_devices(server, metrics);
     write_tiers(server, metrics);
     write_results(server, metrics);

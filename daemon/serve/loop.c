@@ -172,7 +172,11 @@ static void serve(struct gb_server *server)
 
 static void on_check(uv_check_t *handle)
 {
-    serve(handle->data);
+    struct gb_server *server = handle->data;
+    uint64_t begun = uv_hrtime();
+
+    serve(server);
+    gb_metrics_turn(&server->metrics, begun, uv_hrtime());
 }
 
 /* ---- accepting ---- */
@@ -183,6 +187,7 @@ static void turn_away(struct gb_server *server, int why)
     int fd;
 
     gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(why)));
+    server->metrics.turned_away++;
     if (server->spare_fd < 0)
         return;
     close(server->spare_fd);

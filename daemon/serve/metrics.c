@@ -76,6 +76,36 @@ uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
     return ns;
 }
 
+#define MINUTE_NS 60000000000u
+
+static void pass_minutes(struct gb_metrics *metrics, uint64_t now_ns)
+{
+    uint64_t minute = now_ns / MINUTE_NS;
+
+    if (minute == metrics->minute)
+        return;
+    metrics->longest_before_ns = minute == metrics->minute + 1 ? metrics->longest_ns : 0;
+    metrics->longest_ns = 0;
+    metrics->minute = minute;
+}
+
+void gb_metrics_turn(struct gb_metrics *metrics, uint64_t begun_ns, uint64_t now_ns)
+{
+    uint64_t ns = now_ns - begun_ns;
+
+    pass_minutes(metrics, now_ns);
+    metrics->turns_ns += ns;
+    if (ns > metrics->longest_ns)
+        metrics->longest_ns = ns;
+}
+
+uint64_t gb_metrics_longest_turn(struct gb_metrics *metrics, uint64_t now_ns)
+{
+    pass_minutes(metrics, now_ns);
+    return metrics->longest_ns > metrics->longest_before_ns ? metrics->longest_ns
+                                                            : metrics->longest_before_ns;
+}
+
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit)
 {
     for (size_t i = 0; i < GB_METRICS_LIMITS; i++)

@@ -41,6 +41,10 @@ struct gb_metrics {
     uint64_t hits, misses;             /* names that were asked for by `open`, there or not */
     uint64_t limits[GB_METRICS_LIMITS];
     uint64_t crashes_survived;
+    uint64_t turned_away; /* connections that nothing was left for */
+    uint64_t turns_ns;    /* that the loop was at work */
+    uint64_t minute;      /* by the monotonic clock, of the longest turn; and the one before's */
+    uint64_t longest_ns, longest_before_ns;
 };
 
 extern const struct gb_metrics_bound {
@@ -64,6 +68,10 @@ void gb_metrics_begin(struct gb_metrics *metrics);
    that it took. */
 uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
                             uint64_t waited_since_ns);
+/* A turn of the loop lasted from `begun_ns` to `now_ns`. */
+void gb_metrics_turn(struct gb_metrics *metrics, uint64_t begun_ns, uint64_t now_ns);
+/* The longest turn of this minute and the one before: an operator who asks each minute misses none. */
+uint64_t gb_metrics_longest_turn(struct gb_metrics *metrics, uint64_t now_ns);
 /* A limit was reached, by its name of limits.h. */
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);
 
