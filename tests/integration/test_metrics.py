@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import socket
 
 import pytest
 
@@ -206,6 +207,21 @@ def test_what_the_process_has(served):
     busy = [value(families, "gpubufd_loop_busy_seconds_total") for families in (before, after)]
     assert 0 < busy[0] < busy[1] < DEADLINE
     assert 0 < value(after, "gpubufd_loop_longest_turn_seconds") <= busy[1]
+
+
+def test_who_is_turned_away(served):
+    """Without a descriptor left, of which the gateway, who is there already, can still be told."""
+    assert value(scrape(served), "gpubufd_sessions_turned_away_total") == 0
+    limit = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{served.pid}/fd")), limit[1]))
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(DEADLINE)
+            one.connect(served.path)
+            assert one.recv(1) == b""
+    assert value(scrape(served), "gpubufd_sessions_turned_away_total") == 3
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, limit)
+    served.connect().put("a")
 
 
 def test_limits_reached(daemon_factory, gateway):
