@@ -240,7 +240,7 @@ def test_ls(ctl):
     long = ctl("ls", "-l").splitlines()
     assert long[0].split() == ["mode", "user", "device", "tier", "share", "size", "age", "version",
                                "leases", "name"]
-    assert len(long) == 4
+    assert len(long) == 4 and {line.split()[3] for line in long[1:]} == {"device"}
     objects = ctl.json("ls", "b")["objects"]
     assert len(objects) == 1 and objects[0]["pinned"] is True and objects[0]["bytes"] >= 2048
     again = json.loads(ctl("ls", "--json", "b"))["objects"]  # on either side
