@@ -213,7 +213,8 @@ def test_who_is_turned_away(served):
     """Without a descriptor left, of which the gateway, who is there already, can still be told."""
     assert value(scrape(served), "gpubufd_sessions_turned_away_total") == 0
     limit = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{served.pid}/fd")), limit[1]))
+    used = len(os.listdir(f"/proc/{served.pid}/fd"))
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (used, limit[1]))
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(DEADLINE)

@@ -78,6 +78,7 @@ def test_the_linter(promtool, port, tmp_path):
 HOST, DISK = '{instance="a",device="host"}', '{instance="a",tier="disk"}'
 FLAT, GROWS = "0x60", "0+1x60"  # for an hour, at a minute each
 FULL = {"gpubufd_device_capacity_bytes" + HOST: "100x60"}
+LEFT = ("evictable", "free", "retained")
 
 # What each alert is about: series that set it off within the hour, and those of a calm day.
 CASES = {
@@ -89,14 +90,16 @@ CASES = {
          'gpubufd_crashes_survived_total{instance="a"}': FLAT}),
     "GpubufdDeviceLost": ({"gpubufd_device_lost" + HOST: "1x60"}, {"gpubufd_device_lost" + HOST: FLAT}),
     "GpubufdDeviceNearlyFull": (
-        {**FULL, **{f"gpubufd_device_{what}_bytes" + HOST: "1x60" for what in ("evictable", "free", "retained")}},
-        {**FULL, **{f"gpubufd_device_{what}_bytes" + HOST: "2x60" for what in ("evictable", "free", "retained")}}),
+        {**FULL, **{f"gpubufd_device_{what}_bytes" + HOST: "1x60" for what in LEFT}},
+        {**FULL, **{f"gpubufd_device_{what}_bytes" + HOST: "2x60" for what in LEFT}}),
     "GpubufdMemoryHeldByClients": (
         {**FULL, "gpubufd_device_pinned_by_clients_bytes" + HOST: "11x60"},
         {**FULL, "gpubufd_device_pinned_by_clients_bytes" + HOST: "10x60"}),
     "GpubufdThrashing": (
-        {**FULL, "gpubufd_restored_bytes_total" + HOST: "0+11x60", "gpubufd_spilled_bytes_total" + HOST: "0+12x60"},
-        {**FULL, "gpubufd_restored_bytes_total" + HOST: "0+1x60", "gpubufd_spilled_bytes_total" + HOST: "0+12x60"}),
+        {**FULL, "gpubufd_spilled_bytes_total" + HOST: "0+12x60",
+         "gpubufd_restored_bytes_total" + HOST: "0+11x60"},
+        {**FULL, "gpubufd_spilled_bytes_total" + HOST: "0+12x60",
+         "gpubufd_restored_bytes_total" + HOST: "0+1x60"}),
     "GpubufdTierFailing": (
         {"gpubufd_tier_failures_total" + DISK: GROWS}, {"gpubufd_tier_failures_total" + DISK: FLAT}),
     "GpubufdLimitReached": (
@@ -127,7 +130,8 @@ CASES = {
         {'gpubufd_event_subscribers_refused_total{instance="a"}': GROWS},
         {'gpubufd_event_subscribers_refused_total{instance="a"}': FLAT}),
     "GpubufdEventsDropped": (
-        {'gpubufd_events_dropped_total{instance="a"}': GROWS}, {'gpubufd_events_dropped_total{instance="a"}': FLAT}),
+        {'gpubufd_events_dropped_total{instance="a"}': GROWS},
+        {'gpubufd_events_dropped_total{instance="a"}': FLAT}),
     "GpubufdSlowTurns": (
         {'gpubufd_loop_longest_turn_seconds{instance="a"}': "0.06x60"},
         {'gpubufd_loop_longest_turn_seconds{instance="a"}': "0.04x60"}),
@@ -238,10 +242,11 @@ def test_a_real_one_scrapes_and_understands_all(prometheus):
     empty = [one for one in expressions if not values(prometheus.ask("query", query=one))]
     assert all(any(name in one for name in OF_ERRORS) for one in empty), empty
 
-    said = prometheus.until(
-        lambda said: said and all(rule["health"] != "unknown" for group in said["data"]["groups"] for rule in group["rules"]),
-        "rules")
-    rules = [rule for group in said["data"]["groups"] for rule in group["rules"]]
+    def rules_of(said):
+        return [rule for group in said["data"]["groups"] for rule in group["rules"]]
+
+    rules = rules_of(prometheus.until(
+        lambda said: said and all(rule["health"] != "unknown" for rule in rules_of(said)), "rules"))
     assert {rule["name"] for rule in rules} == set(CASES)
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     # A daemon that does what it should sets off none, however its machine is loaded: that one is about time.
