@@ -308,8 +308,7 @@ static void write_process(struct gb_server *server, struct metrics *metrics)
                    gb_metrics_longest_turn(counted, uv_hrtime()));
 }
 
-/* So many users are told of; of some hundreds a request would take too long. */
-#define USERS_TOLD 64
+#define USER_SAMPLES 256 /* of a thousand users the request would take too long */
 
 /* Everybody is told, as by the segments: how much, not what. */
 static void write_users(const struct gb_server *server, struct metrics *metrics)
@@ -317,18 +316,20 @@ static void write_users(const struct gb_server *server, struct metrics *metrics)
     unsigned told = 0;
 
     family(metrics, "gpubufd_user_bytes", "gauge",
-           "In objects of a user, for the 64 users that were here first.");
+           "In objects of a user; of 256 users at most, if there is one device.");
     GB_LIST_EACH(&server->store.users.all, link) {
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
         char uid[16];
 
-        if (told++ == USERS_TOLD)
-            return;
         snprintf(uid, sizeof(uid), "%u", user->uid);
-        for (unsigned d = 0; d < server->device_count; d++)
-            if (user->bytes[d] > 0)
-                sample(metrics, (struct label){"uid", uid},
-                       (struct label){"device", server->devices[d]->id}, user->bytes[d]);
+        for (unsigned d = 0; d < server->device_count; d++) {
+            if (user->bytes[d] == 0)
+                continue;
+            if (told++ == USER_SAMPLES)
+                return;
+            sample(metrics, (struct label){"uid", uid},
+                   (struct label){"device", server->devices[d]->id}, user->bytes[d]);
+        }
     }
 }
 

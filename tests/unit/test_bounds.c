@@ -495,6 +495,32 @@ static void ask_stats(void)
     end_line();
 }
 
+static void give_users(uint64_t bytes)
+{
+    GB_LIST_EACH(&inside.server.store.users.all, link) {
+        struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
+
+        if (user->uid >= 100000)
+            user->bytes[0] = bytes;
+    }
+}
+
+static void prepare_users(void)
+{
+    give_users(12345678901234);
+}
+
+static void end_users(void)
+{
+    give_users(0);
+}
+
+static void ask_metrics(void)
+{
+    begin_line("metrics");
+    end_line();
+}
+
 /* Somebody who had as many leases dies just before. */
 static void prepare_death(void)
 {
@@ -659,6 +685,7 @@ static const struct ask {
     {"leases, of nothing", NULL, ask_leases_of_none, NULL, "\"leases\":"},
     {"stats, many users", NULL, ask_stats, NULL, "\"users\":"},
     {"stats, after a death", prepare_death, ask_stats, NULL, "\"users\":"},
+    {"metrics, many users", prepare_users, ask_metrics, end_users, "\"uid\":\"100050\""},
     {"describe", NULL, ask_describe, NULL, "\"methods\":"},
     {"watch, all there is", NULL, ask_watch, end_watch, "\"watch\":"},
     {"trim", NULL, ask_trim, NULL, "\"freed\":"},
