@@ -179,6 +179,18 @@ test('the header covers nothing that is gone to', withChromium, async () => {
     await page.value('scrollTo(0, document.documentElement.scrollHeight)')
     await page.value("document.querySelector('#table').focus()")
     await below('#table .head')
+    // The wheel has moved half of the table out of sight: keys bring the row back that they lead to.
+    for (const [block, key, index] of [['start', 'Home', 2], ['end', 'End', 201]]) {
+      await page.press(key === 'Home' ? 'End' : 'Home')
+      await page.value(`scrollBy(0, document.querySelector('#table').getBoundingClientRect().top + ${block === 'start' ? 200 : -450})`)
+      await page.press(key)
+      await page.until(`(() => {
+        const box = document.getElementById(document.querySelector('#table').getAttribute('aria-activedescendant'))
+        if (box?.ariaRowIndex !== '${index}') return false
+        const { top, bottom } = box.getBoundingClientRect()
+        return top >= document.querySelector('.top').getBoundingClientRect().bottom - 1 && bottom <= innerHeight + 1
+      })()`)
+    }
   }
   fine(page)
   await page.close()

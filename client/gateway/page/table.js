@@ -35,6 +35,7 @@ export class Table {
     this.shown = -1
     this.first = 0
     this.cursor = 0
+    this.led = false // by a key to another row
     this.sort = { key: 'name', down: false }
     this.asked = ''
     this.#makeHead()
@@ -157,6 +158,9 @@ export class Table {
       })
     })
     const active = this.slots.find(slot => !slot.row.hidden && slot.index === this.cursor)
+    // A row that keys led to is to be seen in the window, too; a table that is stretched would be moved by that.
+    if (active && this.led && stretch === 1) active.row.scrollIntoView({ block: 'nearest' })
+    if (active) this.led = false
     const id = active ? active.row.id : ''
     if (this.active !== id) {
       this.active = id
@@ -197,6 +201,7 @@ export class Table {
     const page = this.#fitting
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }
     if (event.key in steps) {
+      this.led = true
       this.moveTo(Math.max(0, Math.min(this.shown - 1, this.cursor + steps[event.key])))
     } else if (event.key === 'Enter' || event.key === ' ') {
       this.ask({ ask: 'select', index: this.cursor })
