@@ -117,7 +117,7 @@ export class Table {
       this.element.setAttribute('aria-rowcount', shown + 1)
     }
     // Few objects take little room; what is filtered out does not move the rest of the page.
-    const height = total < 15 ? `${(Math.max(2, total) + 1) * HEIGHT + 8}px` : ''
+    const height = total < 15 ? `${(Math.max(3, total) + 1) * HEIGHT + 8}px` : ''
     if (this.element.style.height !== height) this.element.style.height = height
     this.cursor = Math.max(0, Math.min(this.cursor, shown - 1))
     this.nothing.hidden = shown > 0
