@@ -542,7 +542,9 @@ GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
 
 /*
  * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The descriptor is
- * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK.
+ * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK; one of
+ * huge pages, F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. Where it has neither of these, the file's mode loses
+ * the right of group and others to write (fchmod), which readers could use.
  * `layout_json` is a layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
  */
 GPUBUF_API int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd,

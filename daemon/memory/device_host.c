@@ -1,11 +1,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "daemon/memory/device.h"
@@ -95,12 +97,66 @@ static int host_restore(const struct gb_device *device, enum gb_handle_kind kind
     return 0;
 }
 
+/* Whether the kernel keeps everybody from writing who has no mapping for it yet. */
+static bool write_sealed(int seals)
+{
+    return seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
+}
+
+/*
+ * Whether readers are safe with a memfd that will stay its producer's. Its pages are to stay: huge ones
+ * that a hole is punched into can be taken elsewhere, and a reader then dies of SIGBUS although the file
+ * cannot shrink. And its readers' descriptors, which are for reading only, can be opened anew by whomever
+ * the file's mode lets write.
+ */
+static int check_foreign(int fd, const struct stat *st, int seals, struct gb_error *error)
+{
+    struct statfs fs;
+
+    if (write_sealed(seals))
+        return 0;
+    if (fstatfs(fd, &fs) < 0)
+        return device_failure(error, "fstatfs of a memfd");
+    if (fs.f_type == HUGETLBFS_MAGIC)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the memfd has huge pages, which can be taken from under a reader; seal it "
+                       "with F_SEAL_WRITE or F_SEAL_FUTURE_WRITE first");
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "others than its owner may write the memfd, whose mode is 0%o, and readers "
+                       "could; fchmod it to 0600, or seal it with F_SEAL_WRITE or "
+                       "F_SEAL_FUTURE_WRITE first",
+                       (unsigned)st->st_mode & 0777);
+    return 0;
+}
+
+/* A descriptor for reading only. One that is that already needs nobody's leave to be opened anew. */
+static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *error)
+{
+    int read_fd;
+
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        read_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return read_fd < 0 ? device_failure(error, "duplicating a descriptor") : read_fd;
+    }
+    read_fd = reopen_read_only(fd, NULL);
+    if (read_fd >= 0)
+        return read_fd;
+    if (errno != EACCES)
+        return reopen_read_only(fd, error);
+    return gb_fail(
+        error, GPUBUF_E_DENIED,
+        "the daemon may not open the memfd for reading only, since its mode is 0%o; send "
+        "a descriptor that is (open(\"/proc/self/fd/N\", O_RDONLY)), or fchmod it to 0644",
+        (unsigned)st->st_mode & 0777);
+}
+
 static int host_adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
                       struct gb_memory *memory, struct gb_error *error)
 {
     uint64_t bytes = handle->bytes;
     struct stat st;
-    int seals, read_fd;
+    int seals, read_fd, r;
 
     (void)device;
     if (handle->kind != GB_HANDLE_MEMFD)
@@ -117,7 +173,10 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the memfd has %jd bytes, fewer than the %" PRIu64 " that were said",
                        (intmax_t)st.st_size, bytes);
-    read_fd = reopen_read_only(fd, error);
+    r = check_foreign(fd, &st, seals, error);
+    if (r < 0)
+        return r;
+    read_fd = adopt_for_reading(fd, &st, error);
     if (read_fd < 0)
         return read_fd;
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = -1, .read_fd = read_fd};

@@ -261,6 +261,7 @@ def test_a_memfd_that_would_shrink(daemon, peer):
     """Without the seal it is refused; with it nobody can take away what readers map."""
     reader = daemon.connect()
     fd = os.memfd_create("shrinks", os.MFD_ALLOW_SEALING)
+    os.fchmod(fd, 0o600)
     os.ftruncate(fd, 4096)
     os.pwrite(fd, b"x" * 4096, 0)
     layout = {**bytes_layout(4096), "data": {"handle": 0, "offset": 0, "bytes": 4096}}

@@ -159,6 +159,7 @@ def own_memory(data):
     if ON_GPU:
         return gpu().create(count, data), count
     fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.fchmod(fd, 0o600)
     os.write(fd, data)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     return fd, count

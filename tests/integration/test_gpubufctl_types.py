@@ -141,6 +141,7 @@ def test_arrays_with_nulls_and_strides(ctl, shared_peer):
     back = numpy.load(os.path.join(ctl.directory, "out.npy"))
     assert numpy.array_equal(back, [[numpy.nan, 2, 3], [4, numpy.nan, 6]], equal_nan=True)
     memory = os.memfd_create("m", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.fchmod(memory, 0o600)
     os.ftruncate(memory, 4096)
     os.pwrite(memory, words("h", *range(12)), 0)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)

@@ -102,6 +102,7 @@ def test_spilled_bytes_count_as_before(daemon_factory, directory):
 def test_registered_memory_counts(daemon_factory):
     peer = daemon_factory("--quota", "default:bytes=4M").connect()
     fd = os.memfd_create("ours", os.MFD_ALLOW_SEALING)
+    os.fchmod(fd, 0o600)
     try:
         os.ftruncate(fd, 5 * MIB)
         fcntl.fcntl(fd, 1033, 0x2 | 0x4)  # F_ADD_SEALS: no shrinking, no growing

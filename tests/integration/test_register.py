@@ -17,6 +17,7 @@ def memfd():
 
     def make(data, seals=fcntl.F_SEAL_SHRINK):
         fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.fchmod(fd, 0o600)
         fds.append(fd)
         os.write(fd, data)
         if seals:

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/config.h"
@@ -260,7 +261,7 @@ static inline int sealed_memfd(size_t bytes, int seals)
 {
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    DEMAND(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    DEMAND(fd >= 0 && fchmod(fd, 0600) == 0 && ftruncate(fd, (off_t)bytes) == 0);
     DEMAND(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
     return fd;
 }

@@ -1,8 +1,12 @@
 #include "client/lib/objects/names.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/lib/objects/create_options.h"
 #include "client/lib/wire/call.h"
@@ -380,6 +384,36 @@ static void write_register(struct gb_writer *writer, const void *arg)
     gb_write_char(writer, '}');
 }
 
+/*
+ * What is sent of a memfd: a descriptor for reading only, opened here, since the daemon is another user
+ * and may not open what is mode 0600. Others than the owner may write no more, as readers could open
+ * theirs anew. Where either cannot be done the daemon says what is wrong.
+ */
+static int open_for_reading(int fd)
+{
+    struct stat status;
+    char path[48];
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return -1;
+    if (!(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && fstat(fd, &status) == 0 &&
+        status.st_mode & (S_IWGRP | S_IWOTH))
+        (void)fchmod(fd, status.st_mode & 07777 & ~(mode_t)(S_IWGRP | S_IWOTH));
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static int register_fd(struct gpubuf_client *client, const struct registration *registration,
+                       int fd)
+{
+    int read_fd = open_for_reading(fd);
+    int r = gb_call_with_fds(client, "register", write_register, registration,
+                             read_fd < 0 ? &fd : &read_fd, 1, answer_timeout(client), NULL);
+    if (read_fd >= 0)
+        close(read_fd);
+    return r;
+}
+
 int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd, uint64_t bytes,
                           const char *layout_json, const struct gpubuf_create_options *given)
 {
@@ -398,8 +432,7 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
     struct gb_pool pool = {0};
     r = gb_json_check(layout_json, strlen(layout_json), &pool, &registration.layout, &error);
     if (r == 0)
-        r = gb_call_with_fds(client, "register", write_register, &registration, &fd, 1,
-                             answer_timeout(client), NULL);
+        r = register_fd(client, &registration, fd);
     else if (r == GPUBUF_E_PARSE)
         r = gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
     else
