@@ -385,9 +385,9 @@ static void write_register(struct gb_writer *writer, const void *arg)
 }
 
 /*
- * What is sent of a memfd: a descriptor for reading only, opened here, since the daemon is another user
- * and may not open what is mode 0600. Others than the owner may write no more, as readers could open
- * theirs anew. Where either cannot be done the daemon says what is wrong.
+ * What is sent of a memfd: a descriptor for reading only, opened here, since the daemon is another
+ * user and may not open what is mode 0600. Others than the owner may write no more, as readers could
+ * open theirs anew. Where either cannot be done the daemon says what is wrong.
  */
 static int open_for_reading(int fd)
 {
