@@ -120,6 +120,7 @@ static const char *what_is_lost(const char *lost)
         {"no_tier", "its device has no tier below it (gpubufd --tier)"},
         {"last_tier", "there is no tier below this one"},
         {"producer", "the memory is its producer's"},
+        {"final", "the content is final"},
         {"empty", "it has no bytes"},
     };
 

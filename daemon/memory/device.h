@@ -34,6 +34,7 @@ struct gb_memory {
     int write_fd, read_fd;           /* owned; -1 where there is none; may be the same */
     unsigned char ipc[GB_IPC_BYTES]; /* cuda_ipc */
     uint64_t pointer;                /* cuda_ipc of ours: what to free; 0: it is not ours */
+    bool final;                      /* the kernel lets nobody write it any more */
 };
 
 /* Of a copy: out of a device's memory, or into it. */
@@ -65,6 +66,11 @@ struct gb_device_ops {
     /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
     int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
                   struct gb_memory *memory, struct gb_error *error);
+    /* Memory of one object alone, which the kernel can be made to hold when it is filled; and whether
+       its producer has done so by now, noted in `final`. NULL: the device has no such memory. */
+    int (*create_final)(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
+                        struct gb_error *error);
+    bool (*is_final)(struct gb_memory *memory);
     /* Checks what a client offers to `register` and makes it ours: duplicates the descriptor (-1
        where the handle is none). GPUBUF_E_UNSUPPORTED, GPUBUF_E_INVALID. */
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,

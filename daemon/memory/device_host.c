@@ -49,18 +49,15 @@ static int device_failure(struct gb_error *error, const char *what)
  * The mode of the memfd's inode decides who may open it anew through /proc: 0600 keeps readers of
  * other uids to the read-only descriptor that they were given.
  */
-static int host_create(struct gb_device *device, enum gb_share share, uint64_t bytes,
-                       struct gb_memory *memory, struct gb_error *error)
+static int make_memfd(uint64_t bytes, int seals, struct gb_memory *memory, struct gb_error *error)
 {
     int write_fd, read_fd;
 
-    (void)device;
-    (void)share;
     write_fd = memfd_create("gpubufd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (write_fd < 0)
         return device_failure(error, "memfd_create");
     if (fchmod(write_fd, 0600) < 0 || ftruncate(write_fd, (off_t)bytes) < 0 ||
-        fcntl(write_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        fcntl(write_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | seals) < 0) {
         int failure = device_failure(error, "sizing and sealing a memfd");
 
         close(write_fd);
@@ -73,6 +70,30 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     }
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = write_fd, .read_fd = read_fd};
     return 0;
+}
+
+static int host_create(struct gb_device *device, enum gb_share share, uint64_t bytes,
+                       struct gb_memory *memory, struct gb_error *error)
+{
+    (void)device;
+    (void)share;
+    return make_memfd(bytes, F_SEAL_SEAL, memory, error);
+}
+
+/* Its producer adds F_SEAL_WRITE, which waits for whoever has pinned pages: not for the loop. */
+static int host_create_final(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
+                             struct gb_error *error)
+{
+    (void)device;
+    return make_memfd(bytes, 0, memory, error);
+}
+
+static bool host_is_final(struct gb_memory *memory)
+{
+    int seals = fcntl(memory->read_fd, F_GET_SEALS);
+
+    memory->final = seals >= 0 && (seals & F_SEAL_WRITE);
+    return memory->final;
 }
 
 static int host_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
@@ -94,6 +115,7 @@ static int host_restore(const struct gb_device *device, enum gb_handle_kind kind
     if (read_fd < 0)
         return read_fd;
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = ours ? fd : -1, .read_fd = read_fd};
+    host_is_final(memory);
     return 0;
 }
 
@@ -180,6 +202,7 @@ static int host_adopt(struct gb_device *device, const struct gb_handle *handle, 
     if (read_fd < 0)
         return read_fd;
     *memory = (struct gb_memory){GB_HANDLE_MEMFD, .write_fd = -1, .read_fd = read_fd};
+    host_is_final(memory);
     return 0;
 }
 
@@ -276,6 +299,8 @@ const struct gb_device_ops gb_device_host = {
     .open = host_open,
     .can_share = host_can_share,
     .create = host_create,
+    .create_final = host_create_final,
+    .is_final = host_is_final,
     .adopt = host_adopt,
     .destroy = host_destroy,
     .restore = host_restore,

@@ -10,6 +10,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define FIRST_SHARED (2 * MIB)
+#define FINAL_UNIT 4096
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
@@ -640,37 +641,6 @@ static int place_content(struct gb_store *store, struct gb_storage *storage, uin
     return 0;
 }
 
-int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                   uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
-                   struct gb_making_job **job, struct gb_error *error)
-{
-    struct gb_device *device = key->device;
-    bool own = bytes > gb_store_largest_shared(device) / 4;
-    uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
-    struct gb_storage *storage;
-    int r;
-
-    if (bytes > device->capacity / device->granularity * device->granularity)
-        return gb_fail(error, GPUBUF_E_NO_SPACE,
-                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
-                       bytes, device->id, device->capacity);
-    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
-    if (r < 0)
-        return r;
-    storage = gb_storage_new(store, key, user, 1);
-    if (!storage)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    storage->size = bytes;
-    r = place_content(store, storage, shortfall, job, error);
-    if (r != 0) {
-        gb_storage_unref(store, storage);
-        return r;
-    }
-    gb_storage_charge(storage, rounded);
-    *out = storage;
-    return 0;
-}
-
 int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error)
 {
@@ -764,6 +734,67 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
     if (!make_room(store, device, total, shortfall))
         return GB_PLACE_FULL;
     return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
+}
+
+/* Memory of its own for content that is to be final: no older object's, nor given to another later. */
+static int place_final(struct gb_store *store, const struct gb_domain_key *key,
+                       struct gb_user *user, uint64_t bytes, struct gb_storage **out,
+                       uint64_t *shortfall, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    const struct gb_adoption own = {
+        .handle = {.kind = GB_HANDLE_MEMFD, .bytes = round_up(bytes, FINAL_UNIT)}};
+    struct gb_memory memory;
+    int r = check_adoption(store, device, user, &own, 1, shortfall, error);
+
+    if (r == 0)
+        r = device->ops->create_final(device, own.handle.bytes, &memory, error);
+    return r != 0 ? r : store_adopted(store, key, user, &own, 1, &memory, out, error);
+}
+
+bool gb_storage_is_final(const struct gb_storage *storage)
+{
+    bool final = storage->adopted && storage->device->ops->is_final;
+
+    for (unsigned i = 0; final && i < storage->placement_count; i++) {
+        struct gb_memory *memory = &storage->placements[i].segment->memory;
+
+        final = memory->final || (storage->key.final && storage->device->ops->is_final(memory));
+    }
+    return final;
+}
+
+int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
+                   uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
+                   struct gb_making_job **job, struct gb_error *error)
+{
+    struct gb_device *device = key->device;
+    bool own = bytes > gb_store_largest_shared(device) / 4;
+    uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
+    struct gb_storage *storage;
+    int r;
+
+    if (bytes > device->capacity / device->granularity * device->granularity)
+        return gb_fail(error, GPUBUF_E_NO_SPACE,
+                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
+                       bytes, device->id, device->capacity);
+    if (key->final && bytes > 0)
+        return place_final(store, key, user, bytes, out, shortfall, error);
+    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
+    if (r < 0)
+        return r;
+    storage = gb_storage_new(store, key, user, 1);
+    if (!storage)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    storage->size = bytes;
+    r = place_content(store, storage, shortfall, job, error);
+    if (r != 0) {
+        gb_storage_unref(store, storage);
+        return r;
+    }
+    gb_storage_charge(storage, rounded);
+    *out = storage;
+    return 0;
 }
 
 int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,

@@ -26,6 +26,7 @@ struct gb_domain_key {
     uid_t uid;
     gid_t gid;
     unsigned mode;
+    bool final; /* its content is to be held by the kernel: memory of its own, of no domain */
 };
 
 struct gb_domain {
@@ -211,6 +212,10 @@ void gb_making_end(struct gb_making *making);
 void gb_making_tried(struct gb_making *making);
 /* Whether what it waits for is not there yet. */
 bool gb_making_busy(const struct gb_making *making);
+
+/* Whether the kernel holds all of its content, so that nobody can change it; of a new one that is to be
+   so, asked before its seal, this is where that is noted. */
+bool gb_storage_is_final(const struct gb_storage *storage);
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage);
 /* The last reference frees the ranges and the copies; a segment that runs empty is kept, or retired.

@@ -14,6 +14,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 

@@ -43,6 +43,18 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
     return 0;
 }
 
+/* Nothing can hold the owner of a descriptor to it on a GPU. */
+static int check_final(struct gb_call *call, bool final, struct gb_domain_key *key)
+{
+    key->final = final;
+    if (!final || key->device->ops->create_final)
+        return 0;
+    return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                   "memory of %s cannot be final: whoever has its descriptor can write it, and "
+                   "nothing can take that away",
+                   key->device->id);
+}
+
 int gb_creation_check(struct gb_call *call, const struct gb_create_params *params,
                       struct gb_creation *creation)
 {
@@ -52,6 +64,8 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
         r = gb_call_device(call, &params->device, &creation->key.device);
     if (r == 0)
         r = check_share(call, &params->share, &creation->key);
+    if (r == 0)
+        r = check_final(call, params->final, &creation->key);
     if (r == 0)
         r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
     if (r == 0)

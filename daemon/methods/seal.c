@@ -132,6 +132,19 @@ static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease *
     return r;
 }
 
+/* The kernel refuses the seal as long as the memory is mapped for writing anywhere. */
+static int check_final(struct gb_call *call, const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    if (!storage->key.final || storage->size == 0 || gb_storage_is_final(storage))
+        return 0;
+    return gb_fail(&call->error, GPUBUF_E_BUSY,
+                   "\"%s\" is to be final, and its memory can still be written: unmap it, then "
+                   "fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE)",
+                   object->name);
+}
+
 /* The lease, after all has been checked but the null counts. */
 static int find_sealable(struct gb_call *call, const struct seal_params *params,
                          struct gb_lease **lease)
@@ -147,8 +160,9 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
         return call->error.code;
     if (params->ready.text && object->storage->device->ops->is_host)
         return gb_fail_at(&call->error, GB_PARAM("ready"), "host memory has no events");
+    r = check_final(call, object);
     name = (struct gb_string){object->name, object->name_length};
-    return gb_object_check_name(call, &name, (*lease)->unsealed->replace);
+    return r < 0 ? r : gb_object_check_name(call, &name, (*lease)->unsealed->replace);
 }
 
 /* Gives the object, which is rendered, its name. */

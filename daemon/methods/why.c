@@ -200,6 +200,7 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
 
     *lost = first > 0                        ? "last_tier"
             : storage->size == 0             ? "empty"
+            : gb_storage_is_final(storage)   ? "final"
             : !gb_storage_can_spill(storage) ? "producer"
             : is_wanted(storage)             ? "no_tier"
                                              : "drop";

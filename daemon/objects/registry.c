@@ -262,6 +262,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, gb_object_lease_count(object));
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    if (gb_storage_is_final(object->storage))
+        GB_WRITE_LITERAL(writer, ",\"final\":true");
     if (object->ready)
         gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
 }
@@ -408,7 +410,8 @@ void gb_storage_set_clean(struct gb_storage *storage)
 
 bool gb_storage_can_spill(const struct gb_storage *storage)
 {
-    return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0;
+    return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0 &&
+           !gb_storage_is_final(storage);
 }
 
 /* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */

@@ -89,10 +89,13 @@ class Segment:
             self._map = mmap.mmap(self.fd, self.bytes, mmap.MAP_SHARED, prot)
         return self._map
 
-    def close(self):
+    def unmap(self):
         if self._map is not None:
             self._map.close()
             self._map = None
+
+    def close(self):
+        self.unmap()
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -27,7 +27,8 @@ REGISTERED = {
 GOOD = {
     "hello": {"protocol": 1, "client": "x"},
     "create": {"name": "new", "layout": bytes_layout(8), "device": test_device.ID, "share": "fd",
-               "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "wait_ms": 1},
+               "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "final": False,
+               "wait_ms": 1},
     "seal": {"lease": "UNSEALED", "release": False},
     "settle": {"objects": [{"name": "there", "version": "VERSION"}]},
     "abort": {"lease": "UNSEALED"},

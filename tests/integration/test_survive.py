@@ -1,5 +1,6 @@
 """What is sealed outlives the daemon: `--supervise`, the journal, kept descriptors, hello.resume."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -140,6 +141,26 @@ def register(peer, name, data):
 def segments_of(peer, name):
     layout = peer.call("stat", name=name)["object"]["layout"]
     return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()
+
+
+# RELIABILITY.md: Users among themselves
+@pytest.mark.host_only("memory of a GPU cannot be final")
+def test_final_stays_final(supervised):
+    """The kernel holds it, and so does whoever comes after; what was not sealed is gone."""
+    daemon = supervised()
+    peer = daemon.connect()
+    made = {name: peer.create(name, bytes_layout(9), b"x" * 9, final=True) for name in "ab"}
+    segment = peer.segments[(made["a"]["object"]["layout"]["data"]["segment"], "rw")]
+    segment.unmap()
+    fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    peer.call("seal", lease=made["a"]["lease"], release=True)
+    for _ in range(2):
+        daemon.crash()
+        peer = daemon.connect()
+        assert peer.names() == ["a"]
+        assert peer.call("stat", name="a")["object"]["final"] is True
+        assert peer.open_object("a").read() == b"x" * 9
+        peer.error("unsupported", "spill", name="a", tier="disk")
 
 
 # RELIABILITY.md: The daemon ends

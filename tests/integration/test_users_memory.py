@@ -155,3 +155,123 @@ def test_huge_pages_stay_under_their_readers(service, child, seals, outcome):
         assert punched == "EPERM"
     else:
         assert "huge pages" in told and "F_SEAL_WRITE" in told
+
+
+# ---- final objects ----
+
+
+def make_final(peer, data=b"x" * 5000, **more):
+    return peer.create("f", bytes_layout(len(data)), data, final=True, mode="0644", **more)
+
+
+def hold(peer, made, unmap=True):
+    """What a producer does before the seal: unmaps, and has the kernel hold the memory."""
+    segment = peer.segments[(made["object"]["layout"]["data"]["segment"], "rw")]
+    if unmap:
+        segment.unmap()
+    fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    return segment
+
+
+# RELIABILITY.md: Users among themselves
+def test_final_is_not_even_the_producers_to_change(service, child, as_user):
+    def work(peer):
+        made = make_final(peer)
+        try:
+            said = peer.call("seal", lease=made["lease"])
+        except RpcError as error:
+            said = [error.kind, error.message]
+        said = [said, failing(lambda: hold(peer, made, unmap=False))]
+        segment = hold(peer, made)
+        peer.call("seal", lease=made["lease"])
+        path, both = f"/proc/self/fd/{segment.fd}", mmap.PROT_READ | mmap.PROT_WRITE
+        libc = ctypes.CDLL(None, use_errno=True)
+        punched = libc.fallocate(segment.fd, 3, ctypes.c_long(0), ctypes.c_long(4096))
+        out = {
+            "write": failing(lambda: os.pwrite(segment.fd, b"!", 0)),
+            "map": failing(lambda: mmap.mmap(segment.fd, segment.bytes, mmap.MAP_SHARED, both)),
+            "open": failing(lambda: os.pwrite(os.open(path, os.O_RDWR), b"!", 0)),
+            "punch": errno.errorcode[ctypes.get_errno()] if punched else "ok",
+            "truncate": failing(lambda: os.ftruncate(segment.fd, 0)),
+        }
+        return [said, out, peer.call("stat", name="f")["object"].get("final")]
+
+    (early, busy), out, final = child(service, work, uid=OWNER, gid=OWNER).result
+    assert early[0] == "busy" and "F_SEAL_WRITE" in early[1] and busy == "EBUSY"
+    assert "ok" not in out.values(), out
+    assert final is True
+
+    def read(peer):
+        opened = peer.open_object("f")
+        segment = peer.segment(opened.layout["data"]["segment"])
+        seals = fcntl.fcntl(segment.fd, fcntl.F_GET_SEALS)
+        return [opened.read() == b"x" * 5000, bool(seals & fcntl.F_SEAL_WRITE),
+                opened.object.get("final")]
+
+    assert as_user(service, READER, READER, read) == [True, True, True]
+
+
+def test_final_has_memory_of_its_own(daemon, peer):
+    """No other object's, before or after; and so it goes back at once."""
+    peer.put("other", b"y" * 5000)
+    before = daemon.fds()["memory"]
+    made = make_final(peer)
+    segment = made["object"]["layout"]["data"]["segment"]
+    assert segment != peer.call("stat", name="other")["object"]["layout"]["data"]["segment"]
+    hold(peer, made)
+    peer.call("seal", lease=made["lease"], release=True)
+    assert daemon.fds()["memory"] == before + 2  # for writing and for reading
+    peer.put("other", b"z" * 5000, replace=True)
+    peer.call("delete", name="f")
+    peer.unmap()
+    assert daemon.fds()["memory"] <= before
+
+
+def test_final_stays_on_its_device(daemon_factory, directory):
+    daemon = daemon_factory("--tier", f"disk:64M:{directory}")
+    peer = daemon.connect()
+    made = make_final(peer)
+    hold(peer, made)
+    peer.call("seal", lease=made["lease"], release=True)
+    error = peer.error("unsupported", "spill", name="f")
+    assert "final" in error.message
+    why = peer.call("why", name="f")
+    assert why["goes_to"] == "nowhere" and why["lost"] == "final", why
+
+
+def test_registered_memory_that_the_kernel_holds_is_final(peer):
+    fd = memfd(0o777, fcntl.F_SEAL_WRITE)
+    assert register(peer, fd) == "ok"
+    assert register(peer, memfd(0o600), "s") == "ok"
+    assert peer.call("stat", name="r")["object"]["final"] is True
+    assert "final" not in peer.call("stat", name="s")["object"]
+
+
+def test_an_alias_of_final_is_final(peer):
+    made = make_final(peer)
+    hold(peer, made)
+    peer.call("seal", lease=made["lease"])
+    peer.call("alias", name="part", of="f", slice={"offset": 10, "length": 5})
+    assert peer.call("stat", name="part")["object"]["final"] is True
+
+
+def test_final_of_no_bytes(peer):
+    made = peer.create("f", bytes_layout(0), b"", final=True)
+    peer.call("seal", lease=made["lease"])
+    assert peer.names() == ["f"]
+
+
+def test_final_that_is_given_up(daemon, peer):
+    before = daemon.fds()["memory"]
+    made = make_final(peer)
+    peer.call("abort", lease=made["lease"])
+    peer.unmap()
+    assert daemon.fds()["memory"] <= before
+
+
+def test_final_counts_as_a_segment(daemon_factory):
+    peer = daemon_factory("--limit", "user_segments=3").connect()
+    for i in range(3):
+        peer.create(f"f{i}", bytes_layout(9), b"x", final=True)
+    error = peer.error("limit", "create", name="more", layout=bytes_layout(9), final=True)
+    assert error.data["limit"] == "user_segments"
