@@ -3,7 +3,7 @@
  *
  * A program connects to the daemon, opens named objects that other processes published, reads them
  * in place (no copy: the memory is mapped, read-only), slices them, and gives them back; or it
- * creates an object, fills it, and seals it, after which nobody changes it.
+ * creates an object, fills it, and seals it, after which it is not to be changed.
  *
  * Words. A *device* is `host` or a GPU. A *segment* is what is allocated, shared and mapped. A
  * *buffer* is a byte range of a segment. A *layout* says what types and shapes lie over buffers. An
@@ -433,13 +433,17 @@ struct gpubuf_create_options {
     int64_t ttl_ms;          /* delete it so long after its seal; 0: never */
     enum gpubuf_evict evict; /* what may happen to it when memory is short */
     int64_t wait_ms;         /* how long to wait for space; 0: not at all */
+    bool final;              /* the kernel keeps everybody from changing it once it is sealed, its maker
+                                too; of host memory only */
 };
 
 /*
  * Allocates an object, mapped for writing. Fill its buffers (gpubuf_child, gpubuf_memory), then
- * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. GPUBUF_E_EXISTS:
- * the name is taken and `replace` is false; GPUBUF_E_DENIED: taken by another user's object;
- * GPUBUF_E_NO_SPACE; GPUBUF_E_INVALID: the layout (the message names the member).
+ * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. In host memory
+ * masks and the padding behind buffers are zero; all else, and on a GPU these too, is what older
+ * objects of yours have left: fill it all. With `final` GPUBUF_E_UNSUPPORTED: on a GPU.
+ * GPUBUF_E_EXISTS: the name is taken and `replace` is false; GPUBUF_E_DENIED: taken by another
+ * user's object; GPUBUF_E_NO_SPACE; GPUBUF_E_INVALID: the layout (the message names the member).
  */
 GPUBUF_API int gpubuf_create(struct gpubuf_client *client, const char *name,
                              const struct gpubuf_layout_spec *layout,
@@ -457,6 +461,15 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * one for a column); -1 leaves what `create` said. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS:
  * the name was taken meanwhile. After a failure the object is as before and may be sealed again.
  * Other threads must not ask for the object's null counts while it runs.
+ *
+ * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is
+ * released: in host memory, in the whole pages that are the object's alone, where these are 64 KiB
+ * or more, and for some thousands of objects at a time, since each may cost the process two of its
+ * mappings. Elsewhere, and on a GPU, it would change for all who read it.
+ *
+ * Only an object that was created `final` nobody can change. Its seal has the kernel hold the
+ * memory, and is GPUBUF_E_BUSY while that is mapped for writing elsewhere, in a child of fork() for
+ * example. If the name is taken then, it may be sealed again, but not be written any more.
  *
  * gpubuf_seal_async holds the object by itself; on success its callback is given that reference, to
  * be released beside the caller's own.
@@ -542,9 +555,9 @@ GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
 
 /*
  * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The descriptor is
- * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK; one of
- * huge pages, F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. Where it has neither of these, the file's mode loses
- * the right of group and others to write (fchmod), which readers could use.
+ * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK;
+ * one of huge pages, F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. Where it has neither of these, the file's
+ * mode loses the right of group and others to write (fchmod), which readers could use.
  * `layout_json` is a layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
  */
 GPUBUF_API int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd,
@@ -568,6 +581,7 @@ struct gpubuf_info {
     bool pinned;
     int64_t ttl_ms;  /* as at create; 0: none */
     int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
+    bool final;      /* the kernel lets nobody write its memory any more */
 };
 
 /* Describes an object without opening it. */

@@ -12,7 +12,7 @@
 #include "put.h"
 #include "view.h"
 
-enum { FORMAT, DTYPE, SHAPE, KIND, DEVICE, SHARE, MODE, REPLACE, TTL, EVICT, WAIT };
+enum { FORMAT, DTYPE, SHAPE, KIND, DEVICE, SHARE, MODE, REPLACE, TTL, EVICT, FINAL, WAIT };
 
 const struct gb_cli_option gb_put_options[] = {
     {"format", 'f', "FORMAT", "npy, csv or raw (from the file's name or start)", "npy csv raw",
@@ -31,6 +31,8 @@ const struct gb_cli_option gb_put_options[] = {
     {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
     {"ttl", 't', "TIME", "delete it after so long: 90s, 5m, 2h, 1d", NULL, GB_COMPLETE_NONE},
     {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (spill)", "spill drop keep",
+     GB_COMPLETE_NONE},
+    {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL,
      GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for memory (not at all)", NULL, GB_COMPLETE_NONE},
     {0},
@@ -55,6 +57,7 @@ static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
         .device = args->option[DEVICE],
         .share = args->option[SHARE],
         .replace = args->option[REPLACE] != NULL,
+        .final = args->option[FINAL] != NULL,
     };
     if (args->option[SHARE] && strcmp(args->option[SHARE], "fd") != 0 &&
         strcmp(args->option[SHARE], "ipc") != 0)

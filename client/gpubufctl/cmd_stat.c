@@ -89,6 +89,8 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     gb_grid_text(grid, "leases", GB_STYLE_DIM);
     gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "leases", 0));
     add_row(grid, "pinned", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
+    if (gb_cjson_bool_of(object, "final"))
+        add_row(grid, "final", "yes");
     add_row(grid, "when short", gb_cjson_string_of(object, "evict", "?"));
     add_times(grid, object);
 }

@@ -66,8 +66,9 @@ struct gb_device_ops {
     /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
     int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
                   struct gb_memory *memory, struct gb_error *error);
-    /* Memory of one object alone, which the kernel can be made to hold when it is filled; and whether
-       its producer has done so by now, noted in `final`. NULL: the device has no such memory. */
+    /* Memory of one object alone, which the kernel can be made to hold when it is filled; and
+       whether its producer has done so by now, noted in `final`. NULL: the device has no such
+       memory. */
     int (*create_final)(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
                         struct gb_error *error);
     bool (*is_final)(struct gb_memory *memory);

@@ -127,9 +127,9 @@ static bool write_sealed(int seals)
 
 /*
  * Whether readers are safe with a memfd that will stay its producer's. Its pages are to stay: huge
- * ones that a hole is punched into can be taken elsewhere, and a reader then dies of SIGBUS although
- * the file cannot shrink. And its readers' descriptors, which are for reading only, can be opened
- * anew by whomever the file's mode lets write.
+ * ones that a hole is punched into can be taken elsewhere, and a reader then dies of SIGBUS
+ * although the file cannot shrink. And its readers' descriptors, which are for reading only, can be
+ * opened anew by whomever the file's mode lets write.
  */
 static int check_foreign(int fd, const struct stat *st, int seals, struct gb_error *error)
 {
@@ -152,7 +152,8 @@ static int check_foreign(int fd, const struct stat *st, int seals, struct gb_err
     return 0;
 }
 
-/* A descriptor for reading only. One that is that already needs nobody's leave to be opened anew. */
+/* A descriptor for reading only. One that is that already needs nobody's leave to be opened
+   anew. */
 static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *error)
 {
     int read_fd;

@@ -736,7 +736,8 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
     return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
 }
 
-/* Memory of its own for content that is to be final: no older object's, nor given to another later. */
+/* Memory of its own for content that is to be final: no older object's, nor given to another
+   later. */
 static int place_final(struct gb_store *store, const struct gb_domain_key *key,
                        struct gb_user *user, uint64_t bytes, struct gb_storage **out,
                        uint64_t *shortfall, struct gb_error *error)

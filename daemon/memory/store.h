@@ -213,8 +213,8 @@ void gb_making_tried(struct gb_making *making);
 /* Whether what it waits for is not there yet. */
 bool gb_making_busy(const struct gb_making *making);
 
-/* Whether the kernel holds all of its content, so that nobody can change it; of a new one that is to be
-   so, asked before its seal, this is where that is noted. */
+/* Whether the kernel holds all of its content, so that nobody can change it; of a new one that
+   is to be so, asked before its seal, this is where that is noted. */
 bool gb_storage_is_final(const struct gb_storage *storage);
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage);

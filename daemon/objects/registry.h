@@ -135,8 +135,8 @@ void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *ob
 void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 /* How long ago its memory was last opened or given back; 0 while somebody holds it. */
 uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
-/* Memory of a producer's that we have no access to, that of final content, or none at all, stays where
-   it is. */
+/* Memory of a producer's that we have no access to, that of final content, or none at all, stays
+   where it is. */
 bool gb_storage_can_spill(const struct gb_storage *storage);
 
 /*

@@ -370,6 +370,34 @@ static void test_event_loop(void **state)
     disconnect_pair(&pair);
 }
 
+/* A program that does not know yet that its object went with the connection goes on writing
+   there: it must not die of what has been sealed in that memory since. */
+static void test_writing_what_is_gone(void **state)
+{
+    (void)state;
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1 << 20};
+    struct pair pair = connect_pair(0);
+    struct gpubuf_object *gone, *object;
+    struct gpubuf_memory memory, other;
+    struct gpubuf_info info;
+    ok(pair.client, gpubuf_create(pair.client, "gone", &layout, NULL, &gone));
+    ok(pair.client, gpubuf_memory(gone, GPUBUF_DATA, &memory));
+    cut_above(pair.spared);
+    fails(pair.client, GPUBUF_E_NOT_FOUND, gpubuf_stat(pair.client, "gone", &info));
+    assert_true(gpubuf_is_stale(gone));
+    for (int i = 0; i < 3; i++) {
+        ok(pair.client, gpubuf_create(pair.client, "new", &layout, NULL, &object));
+        ok(pair.client, gpubuf_memory(object, GPUBUF_DATA, &other));
+        ok(pair.client, gpubuf_seal(object, NULL));
+        memset(memory.pointer, 1, memory.bytes);
+        assert_true(i > 0 || other.pointer == memory.pointer); /* or it would prove nothing */
+        gpubuf_release(object);
+        ok(pair.client, gpubuf_delete(pair.client, "new"));
+    }
+    gpubuf_release(gone);
+    disconnect_pair(&pair);
+}
+
 /* A child has nothing of the connection, also of one that was made anew. */
 static void test_forking(void **state)
 {
@@ -712,6 +740,7 @@ int main(void)
         COUNTED(test_watches),
         COUNTED(test_many_leases),
         COUNTED(test_event_loop),
+        COUNTED(test_writing_what_is_gone),
         COUNTED(test_forking),
         COUNTED(test_threads),
         COUNTED(test_another_daemon),

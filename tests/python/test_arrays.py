@@ -248,6 +248,51 @@ def test_a_with_block_that_ends_well_publishes(client, np):
     assert "b" not in client
 
 
+# RELIABILITY.md: Users among themselves
+@pytest.mark.parametrize("take", ["kept", "released", "opened"])
+def test_what_is_sealed_cannot_be_changed(run, client, take):
+    """The array that filled it included, as long as there is one."""
+    took = {"kept": "v = filled", "released": "v = filled[20000:]; del a, filled",
+            "opened": "v = numpy.frombuffer(client['fill'], 'f8'); v.flags.writeable"}[take]
+    run(f"""
+        import ctypes, gpubufd, numpy
+        client = gpubufd.connect()
+        a = client.create("fill", "float64", 100000)
+        filled = a.to_numpy()
+        filled[:] = 1
+        a.seal()
+        {took}
+        print(v.sum())
+        ctypes.memset(v.ctypes.data + v.nbytes // 2, 0, 8)
+    """, status=-11)
+    assert client["fill"].to_numpy().sum() == 100000
+    assert not client["fill"].to_numpy().flags.writeable
+
+
+def test_final(client, np):
+    with client.create("f", "int64", 1000, final=True) as made:
+        made.to_numpy()[:] = 7
+        made.seal()
+        assert made.to_numpy().sum() == 7000 and not made.to_numpy().flags.writeable
+    client.put("p", np.arange(9), final=True)
+    client.put("t", {"a": np.arange(9), "b": ["x"] * 9}, final=True)
+    client.put("plain", b"x")
+    assert [client.stat(name).final for name in ("f", "p", "t", "plain")] == [True, True, True, False]
+    assert client["t"]["b"].tolist() == ["x"] * 9
+
+
+def test_masks_are_clear_at_first(client, np):
+    """Of reused memory as well: a program may set bits only."""
+    for _ in range(4):
+        for _ in range(3):
+            with client.create("dirt", "uint8", 40000) as dirt:
+                dirt.to_numpy()[:] = 0xff
+                dirt.release()
+        with client.create("c", {"x": "int32"}, 2000, nulls=True) as table:
+            assert not bytes(memoryview(table["x"].validity.bits)).strip(b"\0")
+            table.release()
+
+
 def test_create_tables_and_nulls(client, np):
     with client.create("t", {"x": "int32", "when": "timestamp[ms]"}, 3, nulls=True) as t:
         t["x"].write(np.array([1, 2, 3], "i4"))

@@ -3,8 +3,10 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define IDLE_COUNT_MAX 256u
 #define MAPPING_BUCKETS 256u /* a process maps few segments; chains only get longer past that */
@@ -20,6 +22,7 @@ struct gb_mapping {
     struct gb_imported memory;
     size_t references; /* imports that have it */
     bool making;       /* by a thread that calls the driver, without the lock */
+    _Atomic int guards, strays;
 };
 
 /* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of its
@@ -47,6 +50,66 @@ int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const vo
                      uint64_t bytes, struct gb_error *error)
 {
     return gb_import_write(&mapping->memory, offset, from, bytes, error);
+}
+
+/* ---- guards ---- */
+
+#define GUARD_BYTES (UINT64_C(64) << 10) /* of what is guarded, at least */
+#define GUARDS_MAX 4096                  /* of the process */
+
+static _Atomic int guard_count;
+
+/* Rounds to whole pages within the range; whether it is worth a guard. */
+static bool round_guard(uint64_t *from, uint64_t *to)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    *from = (*from + page - 1) / page * page;
+    *to = *to / page * page;
+    return *to >= *from + GUARD_BYTES;
+}
+
+bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+{
+    if (mapping->memory.gpu || !round_guard(&from, &to) || atomic_load(&mapping->strays) > 0)
+        return false;
+    if (atomic_fetch_add(&guard_count, 1) < GUARDS_MAX) {
+        atomic_fetch_add(&mapping->guards, 1);
+        if (gb_import_set_writable(&mapping->memory, from, to, false))
+            return true;
+        atomic_fetch_sub(&mapping->guards, 1);
+    }
+    atomic_fetch_sub(&guard_count, 1);
+    return false;
+}
+
+void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+{
+    if (!round_guard(&from, &to))
+        return;
+    (void)gb_import_set_writable(&mapping->memory, from, to, true);
+    atomic_fetch_sub(&mapping->guards, 1);
+    atomic_fetch_sub(&guard_count, 1);
+}
+
+void gb_mapping_open(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (atomic_load(&mapping->guards) == 0)
+        return;
+    to = (to + page - 1) / page * page;
+    if (to > mapping->memory.bytes)
+        to = mapping->memory.bytes;
+    (void)gb_import_set_writable(&mapping->memory, from / page * page, to, true);
+}
+
+void gb_mapping_stray(struct gb_mapping *mapping, int more)
+{
+    atomic_fetch_add(&mapping->strays, more);
+}
+
+int gb_mapping_finish(struct gb_mapping *mapping, struct gb_error *error)
+{
+    return gb_import_finish(&mapping->memory, error);
 }
 
 static size_t hash_segment(uint64_t segment)
@@ -357,6 +420,24 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
     if (import->idle)
         imports->idle_bytes += mapping->memory.bytes;
     return 0;
+}
+
+struct gb_mapping *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
+                                          struct gb_import *import)
+{
+    const struct gb_mapping *writing = import->mappings[1];
+    if (import->mappings[0] || !writing || writing->memory.gpu || writing->memory.fd < 0)
+        return import->mappings[0];
+    const struct gb_segment_info segment = {
+        .id = import->segment,
+        .bytes = writing->memory.bytes,
+        .handle = {.kind = GB_HANDLE_MEMFD},
+    };
+    if (mapping_acquire(instance, &segment, writing->memory.fd, &import->mappings[0], NULL) < 0)
+        return NULL;
+    if (import->idle)
+        imports->idle_bytes += writing->memory.bytes;
+    return import->mappings[0];
 }
 
 void gb_imports_use(struct gb_imports *imports, struct gb_import *import)

@@ -31,6 +31,22 @@ struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping);
 int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
                      uint64_t bytes, struct gb_error *error);
 
+/*
+ * What is sealed is kept from being written here: bytes `from` to `to`, rounded to the whole pages
+ * within, of a writable mapping of host memory. True if that was done, and is to be ended in the
+ * same way. Not for what is smaller than 64 KiB, or when there are many, since each costs the
+ * process up to two mappings, of which it may have some 65 000; nor beside a stray.
+ */
+bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to);
+void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to);
+/* The bytes are to be written now, whatever was guarded there. */
+void gb_mapping_open(struct gb_mapping *mapping, uint64_t from, uint64_t to);
+/* Strays write what may be somebody else's by now: objects that went with their connection, and
+   whose program need not know. They must not meet what is guarded. */
+void gb_mapping_stray(struct gb_mapping *mapping, int more);
+/* See gb_import_finish. */
+int gb_mapping_finish(struct gb_mapping *mapping, struct gb_error *error);
+
 struct gb_import {
     struct gb_import *chain;         /* in its bucket */
     struct gb_import *newer, *older; /* among the idle ones */
@@ -70,6 +86,11 @@ int gb_imports_reserve(struct gb_imports *imports, size_t more);
  */
 int gb_imports_take(struct gb_imports *imports, const char *instance,
                     const struct gb_segment_info *segment, int fd, struct gb_error *error);
+
+/* A mapping for reading of host memory that the session may write, made if there is none: NULL
+   if that cannot be. */
+struct gb_mapping *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
+                                          struct gb_import *import);
 
 /* The session's import of a segment; NULL if it has none. */
 struct gb_import *gb_imports_find(const struct gb_imports *imports, uint64_t segment);

@@ -44,20 +44,14 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
     return 0;
 }
 
-/* What it takes to write quickly: not having it costs time only. */
+/* What it takes to write quickly, to map it once more for reading, and to finish it: not having it
+   costs time, and these. */
 static void memfd_prepare_writing(struct gb_imported *imported, int fd)
 {
     size_t granules = (size_t)(imported->bytes / GRANULE_BYTES + 1);
-    if (imported->bytes < LARGE_BYTES)
-        return;
-    imported->filled = calloc((granules + 7) / 8, 1);
-    if (!imported->filled)
-        return;
     imported->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (imported->fd < 0) {
-        free(imported->filled);
-        imported->filled = NULL;
-    }
+    if (imported->fd >= 0 && imported->bytes >= LARGE_BYTES)
+        imported->filled = calloc((granules + 7) / 8, 1);
 }
 
 static int memfd_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
@@ -166,6 +160,41 @@ static int memfd_write(const struct gb_imported *imported, uint64_t offset, cons
         filled = next;
     }
     return 0;
+}
+
+bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, uint64_t to,
+                            bool writable)
+{
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    return mprotect((char *)imported->address + from, (size_t)(to - from), protection) == 0;
+}
+
+/*
+ * The address stays that of the program's pointers. A private mapping that nobody can write shows
+ * the file's own pages, and unlike a shared one does not count as one for writing, which it would
+ * where the descriptor is for writing.
+ */
+int gb_import_finish(const struct gb_imported *imported, struct gb_error *error)
+{
+    void *address = imported->address;
+    size_t bytes = (size_t)imported->bytes;
+    if (imported->fd < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "there was no descriptor left to keep it by");
+    if (mmap(address, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, imported->fd, 0) == MAP_FAILED)
+        return gb_fail_errno(error, "mapping it for reading");
+    if (fcntl(imported->fd, F_ADD_SEALS, F_SEAL_WRITE) == 0)
+        return 0;
+    bool busy = errno == EBUSY;
+    int r = gb_fail_errno(error, "fcntl(F_ADD_SEALS, F_SEAL_WRITE)");
+    if (busy)
+        r = gb_fail(
+            error, GPUBUF_E_BUSY,
+            "its memory is still mapped for writing: by another process (a child of this one?), "
+            "by this one itself, or for a device");
+    if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, imported->fd, 0) ==
+        MAP_FAILED)
+        return gb_fail_errno(error, "mapping it for writing again");
+    return r;
 }
 
 int gb_import_identify(const struct gb_segment_info *segment, int fd,

@@ -24,6 +24,18 @@ int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_impor
                   struct gb_error *error);
 void gb_import_unmap(const struct gb_imported *imported);
 
+/* Takes away, or gives back, the right to write bytes `from` to `to` of a writable mapping of a
+   memfd; whole pages. Whether that could be done. */
+bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, uint64_t to,
+                            bool writable);
+
+/*
+ * Has the kernel keep everybody from writing a memfd that is mapped here for writing. Where it is
+ * mapped it stays, to be read. GPUBUF_E_BUSY if it is mapped for writing anywhere else, and then
+ * all is as before; GPUBUF_E_SYSTEM.
+ */
+int gb_import_finish(const struct gb_imported *imported, struct gb_error *error);
+
 /*
  * Copies memory into a writable mapping by the quickest way that there is. The range must lie
  * inside. `from` is host memory; for a mapping on a GPU it may be any, and unless it is pageable

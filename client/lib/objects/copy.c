@@ -83,7 +83,7 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
         return gb_report_text(object->lease->client, GPUBUF_E_STALE,
                               "%s went with the connection, which broke before it was sealed",
                               object->lease->name);
-    if (atomic_load(&object->lease->state) != GB_LEASE_OPEN)
+    if (atomic_load(&object->lease->state) != GB_LEASE_OPEN || atomic_load(&object->lease->held))
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
                               "%s is sealed, or about to be, and cannot be written",
                               object->lease->name);

@@ -266,6 +266,7 @@ struct create {
     gpubuf_object_cb callback;
     void *arg;
     int64_t wait_ms;
+    bool final;
     uint64_t digest;
     uint64_t drops;
     struct gpubuf_object *object;
@@ -337,11 +338,43 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
         create->object = NULL;
         r = gb_fail(error, GPUBUF_E_PROTOCOL,
                     "the daemon has created something else than was asked for");
+    } else if (r == 0) {
+        create->object->lease->final = create->final;
+        gb_lease_made(create->object->lease);
     } else if (r == GB_AGAIN) {
         r = request->canceled ? 0 : create_again(request, error);
     }
     gb_grants_end(&grants);
     return r;
+}
+
+static int clear_buffer(struct gb_buffer *buffer, void *arg)
+{
+    const struct gb_lease *lease = arg;
+    if (buffer->bytes == 0)
+        return 0;
+    char *end = (char *)gb_buffer_address(lease, buffer) + buffer->bytes;
+    memset(end, 0, (size_t)(-(uintptr_t)end % GB_MASK_PAD)); /* it lies in the same page */
+    return 0;
+}
+
+static void clear_masks(const struct gb_lease *lease, const struct gb_column *column)
+{
+    if (column->mask.present && column->mask.bytes > 0)
+        memset(gb_buffer_address(lease, &column->mask), 0, (size_t)column->mask.bytes);
+    for (uint32_t i = 0; i < column->child_count; i++)
+        clear_masks(lease, &column->children[i]);
+}
+
+/* Masks, which a program may set bits of only, and the padding behind buffers, which it need not
+   write: in host memory both are zero at first, whatever lay there. No lock is held. */
+static void clear(struct gpubuf_object *object)
+{
+    struct gb_lease *lease = object->lease;
+    if (strcmp(lease->device, "host") != 0)
+        return;
+    (void)gb_layout_each(&lease->layout, clear_buffer, lease);
+    clear_masks(lease, &lease->layout.column);
 }
 
 static void create_deliver(struct gb_request *request, int status)
@@ -352,6 +385,8 @@ static void create_deliver(struct gb_request *request, int status)
         object = create->object;
         create->object = NULL;
     }
+    if (object && create->callback)
+        clear(object);
     if (create->callback)
         create->callback(request->client, status < 0 ? status : 0, object, create->arg);
     else
@@ -426,6 +461,7 @@ static int create_start(struct gpubuf_client *client, const char *name,
     create->base.type = &create_type;
     create->base.waited = true;
     create->wait_ms = options.wait_ms;
+    create->final = options.final;
     gb_writer_init(&create->params, 0);
     r = write_params(create, name, layout, &options, &error);
     if (r == 0)
@@ -456,6 +492,8 @@ int gpubuf_create(struct gpubuf_client *client, const char *name,
             create_free(request);
     }
     gb_leave(client);
+    if (r == 0)
+        clear(*object);
     return r;
 }
 

@@ -56,6 +56,8 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
     }
     if (options->evict != GPUBUF_EVICT_SPILL)
         gb_write_format(writer, ",\"evict\":\"%s\"", evict[options->evict]);
+    if (options->final)
+        GB_WRITE_LITERAL(writer, ",\"final\":true");
     if (options->wait_ms) {
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);

@@ -110,13 +110,16 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
                    "the daemon did not send the handle of segment %" PRIu64, segment);
 }
 
-/* Where a lease finds a segment. What the session may write the daemon does not send it again for
-   reading, and on a GPU its reader and its writer have one pointer. */
-static struct gb_mapping *mapping_for(const struct gb_grants *grants,
-                                      const struct gb_import *import)
+/* Where a lease finds a segment. What the session may write the daemon does not send it again
+   for reading: host memory is mapped once more for that, and on a GPU reader and writer have one
+   pointer. */
+static struct gb_mapping *mapping_for(const struct gb_grants *grants, struct gb_import *import)
 {
-    struct gb_mapping *reading = grants->writable ? NULL : import->mappings[0];
+    struct gpubuf_client *client = grants->client;
     struct gb_mapping *writing = import->mappings[1];
+    struct gb_mapping *reading =
+        grants->writable ? NULL
+                         : gb_imports_for_reading(&client->imports, client->instance, import);
     return writing && (!reading || gb_mapping_gpu(writing)) ? writing : reading;
 }
 
@@ -169,7 +172,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
     int r = lease_segment(placing, buffer->segment, &index);
     if (r != 0)
         return r;
-    const struct gb_import *import = placing->lease->segments[index].import;
+    struct gb_import *import = placing->lease->segments[index].import;
     uint64_t room = gb_mapping_bytes(mapping_for(placing->grants, import));
     if (buffer->offset > room || buffer->bytes > room - buffer->offset)
         return gb_fail(placing->error, GPUBUF_E_PROTOCOL,

@@ -48,6 +48,96 @@ void gb_lease_discard(struct gb_lease *lease)
     gb_lease_free(lease);
 }
 
+/* ---- the memory of what is written ---- */
+
+/* What a created object has of its one segment. */
+struct extent {
+    uint64_t from, to;
+};
+
+static int widen(struct gb_buffer *buffer, void *arg)
+{
+    struct extent *extent = arg;
+    if (buffer->bytes == 0)
+        return 0;
+    if (buffer->offset < extent->from)
+        extent->from = buffer->offset;
+    if (buffer->offset + buffer->bytes > extent->to)
+        extent->to = buffer->offset + buffer->bytes;
+    return 0;
+}
+
+/* NULL if it is none of host memory that is written here. */
+static struct gb_mapping *written(struct gb_lease *lease, struct extent *extent)
+{
+    if (!lease->writable || lease->segment_count != 1)
+        return NULL;
+    struct gb_mapping *mapping = lease->segments[0].import->mappings[1];
+    if (!mapping || gb_mapping_gpu(mapping))
+        return NULL;
+    *extent = (struct extent){.from = UINT64_MAX};
+    (void)gb_layout_each(&lease->layout, widen, extent);
+    return mapping;
+}
+
+void gb_lease_made(struct gb_lease *lease)
+{
+    struct extent extent;
+    struct gb_mapping *mapping = written(lease, &extent);
+    if (mapping)
+        gb_mapping_open(mapping, extent.from, extent.to);
+}
+
+void gb_lease_guard(struct gb_lease *lease)
+{
+    struct extent extent;
+    struct gb_mapping *mapping = written(lease, &extent);
+    if (mapping && !lease->guarded && !lease->final)
+        lease->guarded = gb_mapping_guard(mapping, extent.from, extent.to);
+}
+
+void gb_lease_unguard(struct gb_lease *lease)
+{
+    struct extent extent = {0, 0};
+    struct gb_mapping *mapping = lease->guarded ? written(lease, &extent) : NULL;
+    if (mapping)
+        gb_mapping_unguard(mapping, extent.from, extent.to);
+    lease->guarded = false;
+}
+
+int gb_lease_finish(struct gb_lease *lease, struct gb_error *error)
+{
+    struct extent extent;
+    struct gb_mapping *mapping = written(lease, &extent);
+    struct gb_error cause;
+    if (!mapping || atomic_load(&lease->held))
+        return 0;
+    int r = gb_mapping_finish(mapping, &cause);
+    if (r < 0)
+        return gb_fail(error, r, "%s is to be final: %s", lease->name, cause.message);
+    atomic_store(&lease->held, true);
+    return 0;
+}
+
+void gb_lease_stray(struct gb_lease *lease)
+{
+    struct extent extent;
+    struct gb_mapping *mapping = written(lease, &extent);
+    if (!mapping || lease->stray)
+        return;
+    gb_lease_unguard(lease);
+    gb_mapping_stray(mapping, 1);
+    lease->stray = true;
+}
+
+/* Before the daemon is told: after that the memory may be another object's. */
+static void let_go(struct gb_lease *lease)
+{
+    gb_lease_unguard(lease);
+    if (lease->stray)
+        gb_mapping_stray(lease->segments[0].import->mappings[1], -1);
+}
+
 /* ---- the end of a lease ---- */
 
 void gb_lease_end(struct gb_lease *lease)
@@ -60,6 +150,7 @@ void gb_lease_end(struct gb_lease *lease)
     client->lease_count--;
     if (lease->asked)
         *lease->asked = NULL;
+    let_go(lease);
     if (state != GB_LEASE_ENDED && state != GB_LEASE_STALE)
         gb_push_release(client, lease->id, state != GB_LEASE_SEALED);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));

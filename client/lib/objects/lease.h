@@ -44,6 +44,10 @@ struct gb_lease {
     _Atomic uint64_t version;
     _Atomic int state; /* enum gb_lease_state */
     bool writable;     /* made by `create` */
+    bool final;        /* made by `create`, to be held by the kernel when it is sealed … */
+    _Atomic bool held; /* … which it is */
+    bool guarded;      /* its own memory cannot be written here */
+    bool stray;        /* it went with its connection, and may still be written */
     const char *name, *device;
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
@@ -69,6 +73,19 @@ void gb_lease_discard(struct gb_lease *lease);
  * out when the callbacks have run. With the lock held.
  */
 void gb_send_releases(struct gpubuf_client *client);
+
+/*
+ * Of one that `create` made, in host memory, with the lock held. `guard` is for the time from
+ * before its seal is sent, so that nobody else has the memory yet, until it ends, or until the seal
+ * has failed: whoever writes it here meanwhile dies of SIGSEGV. `made` makes sure that it can be
+ * written at first. `finish` has the kernel hold it for good: GPUBUF_E_BUSY, GPUBUF_E_SYSTEM.
+ */
+void gb_lease_made(struct gb_lease *lease);
+void gb_lease_guard(struct gb_lease *lease);
+void gb_lease_unguard(struct gb_lease *lease);
+int gb_lease_finish(struct gb_lease *lease, struct gb_error *error);
+/* It went with its connection before it was sealed. */
+void gb_lease_stray(struct gb_lease *lease);
 
 /* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
 int gb_lease_gpu(const struct gb_lease *lease, struct gb_gpu **gpu, struct gb_error *error);

@@ -20,7 +20,7 @@ struct info_members {
     struct gb_string name, state, tier, device, mode;
     uint64_t version, bytes, uid, gid, leases;
     int64_t created_ms, ttl_ms, idle_ms;
-    bool pinned;
+    bool pinned, final;
 };
 
 #define INFO_FIELD(member, type, flags, max)                                                       \
@@ -43,6 +43,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         INFO_FIELD(created_ms, GB_FIELD_INT, 0, 0),
         INFO_FIELD(leases, GB_FIELD_UINT, 0, 0),
         INFO_FIELD(pinned, GB_FIELD_BOOL, 0, 0),
+        INFO_FIELD(final, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(ttl_ms, GB_FIELD_INT, 0, 0),
         INFO_FIELD(idle_ms, GB_FIELD_INT, 0, 0),
     };
@@ -73,6 +74,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     info.gid = (uint32_t)members.gid;
     info.created_ms = members.created_ms;
     info.leases = members.leases;
+    info.final = members.final;
     info.pinned = members.pinned;
     info.ttl_ms = members.ttl_ms;
     info.idle_ms = members.idle_ms;
@@ -386,8 +388,8 @@ static void write_register(struct gb_writer *writer, const void *arg)
 
 /*
  * What is sent of a memfd: a descriptor for reading only, opened here, since the daemon is another
- * user and may not open what is mode 0600. Others than the owner may write no more, as readers could
- * open theirs anew. Where either cannot be done the daemon says what is wrong.
+ * user and may not open what is mode 0600. Others than the owner may write no more, as readers
+ * could open theirs anew. Where either cannot be done the daemon says what is wrong.
  */
 static int open_for_reading(int fd)
 {

@@ -263,7 +263,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     *memory = (struct gpubuf_memory){
         .pointer = address,
         .bytes = bytes,
-        .writable = atomic_load(&lease->state) == GB_LEASE_OPEN,
+        .writable = atomic_load(&lease->state) == GB_LEASE_OPEN && !atomic_load(&lease->held),
     };
     return 0;
 }

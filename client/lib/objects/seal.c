@@ -83,6 +83,7 @@ static void seal_settle(struct gb_request *request)
     struct seal *seal = (struct seal *)request;
     struct gb_lease *lease = seal->object->lease;
     if (request->status < 0) {
+        gb_lease_unguard(lease);
         atomic_store(&lease->state, GB_LEASE_OPEN);
         drop_ready(request->client, seal);
         return;
@@ -197,11 +198,15 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
                                   "null_counts[%zu] is more than the column has elements", i);
     }
 
+    struct gb_error error;
+    if (lease->final && gb_lease_finish(lease, &error) < 0)
+        return gb_report(client, &error);
     struct seal *seal = seal_new(object, null_counts);
     if (!seal)
         return gb_report_memory(client);
     seal->release = release;
-    struct gb_error error;
+    if (!release) /* else nobody has it any more */
+        gb_lease_guard(lease);
     struct gb_writer *writer = gb_request_begin(client, &seal->base, "seal", 0);
     GB_WRITE_LITERAL(writer, "{\"lease\":");
     gb_write_uint(writer, lease->id);
@@ -213,6 +218,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     gb_write_char(writer, '}');
     int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
+        gb_lease_unguard(lease);
         gb_object_drop(seal->object);
         free(seal);
         return gb_report(client, &error);

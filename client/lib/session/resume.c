@@ -85,8 +85,10 @@ static void break_leases(struct gpubuf_client *client)
         int state = atomic_load(&lease->state);
         lease->resumed = false;
         lease->asked = NULL;
-        if (state == GB_LEASE_OPEN || state == GB_LEASE_SEALING)
+        if (state == GB_LEASE_OPEN || state == GB_LEASE_SEALING) {
             atomic_store(&lease->state, GB_LEASE_STALE);
+            gb_lease_stray(lease);
+        }
     }
 }
 

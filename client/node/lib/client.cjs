@@ -48,13 +48,14 @@ function modeOf (mode) {
 }
 
 function createOptions (options) {
-  const { device, share, replace = false, evict = 'spill' } = options
+  const { device, share, replace = false, final = false, evict = 'spill' } = options
   if (device !== undefined) text(device, 'device')
   if (share !== undefined) text(share, 'share')
   if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
+  if (typeof final !== 'boolean') throw new TypeError('final is not true or false')
   if (!(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
   return {
-    device, share, replace, evict: EVICT[evict], mode: modeOf(options.mode),
+    device, share, replace, final, evict: EVICT[evict], mode: modeOf(options.mode),
     ttl: number(options.ttl, 'ttl'), timeout: number(options.timeout, 'timeout')
   }
 }

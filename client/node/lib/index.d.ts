@@ -46,6 +46,8 @@ export interface CreateOptions extends RequestOptions {
   /** Milliseconds after which it is deleted. */
   ttl?: number
   evict?: 'spill' | 'drop' | 'keep'
+  /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
+  final?: boolean
   /** Milliseconds to wait for memory. */
   timeout?: number
 }

@@ -178,6 +178,7 @@ static bool read_create_options(struct reading *reading, napi_value object,
         return false;
     options->mode = mode <= 0777 ? (unsigned)mode : 01000; /* which the library refuses */
     options->replace = gb_read_flag(env, gb_member(env, object, "replace"));
+    options->final = gb_read_flag(env, gb_member(env, object, "final"));
     options->ttl_ms = (int64_t)ttl;
     options->evict = (enum gpubuf_evict)evict;
     options->wait_ms = (int64_t)wait;

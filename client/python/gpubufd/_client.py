@@ -41,6 +41,7 @@ class Info:
     leases: int
     pinned: bool
     ttl: float
+    final: bool = False  # the kernel lets nobody write its memory any more
     share: str = ""
     evict: str = ""
     producer: str = ""
@@ -63,6 +64,7 @@ class Info:
             leases=record["leases"],
             pinned=record["pinned"],
             ttl=record.get("ttl_ms", 0) / 1000,
+            final=record.get("final", False),
             share=record.get("share", ""),
             evict=record.get("evict", ""),
             producer=record.get("producer", ""),
@@ -123,11 +125,15 @@ def _mode(mode: Union[int, str, None]) -> int:
 def options(
     device: Optional[str], share: Optional[str], mode: Union[int, str, None],
     ttl: Optional[float], evict: str, replace: bool, timeout: Optional[float],
+    final: bool = False,
 ) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(EVICT)}")
-    return (device, share, _mode(mode), bool(replace), _ms(ttl, "ttl"), EVICT[evict], _ms(timeout))
+    return (
+        device, share, _mode(mode), bool(replace), _ms(ttl, "ttl"), EVICT[evict], _ms(timeout),
+        bool(final),
+    )
 
 
 def dtype_name(dtype: Any) -> str:
@@ -422,6 +428,7 @@ class Client(_core.Client):
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
+        final: bool = False,
     ) -> None:
         """Publishes a copy of a value under a name.
 
@@ -436,14 +443,15 @@ class Client(_core.Client):
         may happen to it when memory is short, "spill", "drop" or "keep". `replace`: take the name from
         an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
-        waited for. `timeout`: how long to wait for memory.
+        waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
+        it, this program too; on the host only.
 
         TypeError, ValueError: the value cannot be published; the sentence names the column and says what
         to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
-        opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout)
+        opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout, final)
         if plan.kind == "bytes":
             self._put_bytes(name, plan.buffer, opts)
         elif plan.kind == "arrow":
@@ -468,7 +476,7 @@ class Client(_core.Client):
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
         device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
-        replace: bool = False, timeout: Optional[float] = None,
+        replace: bool = False, timeout: Optional[float] = None, final: bool = False,
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().
 
@@ -481,7 +489,7 @@ class Client(_core.Client):
         Until seal() nobody sees it; released before, it is gone. A `with` block that ends well seals what
         has not been sealed, one that ends by an exception releases it. Errors as of put().
         """
-        opts = options(device, share, mode, ttl, evict, replace, timeout)
+        opts = options(device, share, mode, ttl, evict, replace, timeout, final)
         made = self._create(name, layout_of(dtype, shape, nulls), opts)
         made._commits = True
         return made

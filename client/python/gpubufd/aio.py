@@ -172,10 +172,10 @@ class Client:
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
         device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
-        replace: bool = False, timeout: Optional[float] = None,
+        replace: bool = False, timeout: Optional[float] = None, final: bool = False,
     ) -> Any:
         """Allocates an object to be filled in place; `await client.seal(it)` publishes it."""
-        opts = _client.options(device, share, mode, ttl, evict, replace, timeout)
+        opts = _client.options(device, share, mode, ttl, evict, replace, timeout, final)
         layout = _client.layout_of(dtype, shape, nulls)
         return await self._request(self._client._create_async, name, layout, opts)
 
@@ -188,13 +188,14 @@ class Client:
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
+        final: bool = False,
     ) -> None:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
         await self._settle(plan, on)
         opts = _client.options(
-            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout
+            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final
         )
         if plan.kind == "arrow":
             try:

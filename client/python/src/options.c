@@ -6,14 +6,14 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
     const char *device, *share;
     unsigned mode;
-    int replace, evict;
+    int replace, evict, final;
     long long ttl_ms, wait_ms;
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zzIpLiL:options", &device, &share, &mode, &replace, &ttl_ms,
-                          &evict, &wait_ms))
+    if (!PyArg_ParseTuple(tuple, "zzIpLiLp:options", &device, &share, &mode, &replace, &ttl_ms,
+                          &evict, &wait_ms, &final))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
@@ -24,6 +24,7 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         .ttl_ms = ttl_ms,
         .evict = (enum gpubuf_evict)evict,
         .wait_ms = wait_ms,
+        .final = final,
     };
     return 0;
 }
