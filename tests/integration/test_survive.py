@@ -143,8 +143,8 @@ def segments_of(peer, name):
     return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()
 
 
-# RELIABILITY.md: Users among themselves
 @pytest.mark.host_only("memory of a GPU cannot be final")
+# RELIABILITY.md: Users among themselves
 def test_final_stays_final(supervised):
     """The kernel holds it, and so does whoever comes after; what was not sealed is gone."""
     daemon = supervised()

@@ -79,7 +79,6 @@ def attack(name):
     return work
 
 
-# RELIABILITY.md: Users among themselves
 @pytest.mark.parametrize("mode,seals,reading,outcome", [
     (0o777, 0, False, "invalid"),
     (0o666, 0, True, "invalid"),
@@ -91,6 +90,7 @@ def attack(name):
     (0o400, 0, True, "ok"),
     (0o644, 0, False, "ok"),
 ], ids=str)
+# RELIABILITY.md: Users among themselves
 def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user, mode, seals,
                                                         reading, outcome):
     def work(peer):
@@ -106,9 +106,9 @@ def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user,
     assert "ok" not in out.values(), out
 
 
-# RELIABILITY.md: Users among themselves
 @pytest.mark.skipif("asan" in str(BUILD) or "tsan" in str(BUILD), reason="the library is loaded")
 @pytest.mark.parametrize("mode", [0o777, 0o600, 0o400], ids=oct)
+# RELIABILITY.md: Users among themselves
 def test_the_library_sees_to_it(service, child, as_user, mode):
     """gpubuf_register_memfd works with any mode and any user's daemon."""
 
@@ -135,11 +135,11 @@ def test_the_library_sees_to_it(service, child, as_user, mode):
     assert "ok" not in out.values(), out
 
 
-# RELIABILITY.md: Hostile clients
 @pytest.mark.parametrize("seals,outcome", [
     (0, "invalid"), (fcntl.F_SEAL_GROW, "invalid"), (fcntl.F_SEAL_WRITE, "ok"),
     (F_SEAL_FUTURE_WRITE, "ok"),
 ], ids=str)
+# RELIABILITY.md: Hostile clients
 def test_huge_pages_stay_under_their_readers(service, child, seals, outcome):
     def work(peer):
         fd = memfd(0o600, seals, MFD_HUGETLB, 2 << 20)

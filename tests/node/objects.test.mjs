@@ -223,6 +223,72 @@ test('detached and foreign buffers', async () => {
   await assert.rejects(c.put('x', await c.open('shared')), TypeError)
 })
 
+const WAYS = {
+  detached: {
+    make: bytes => new ArrayBuffer(bytes),
+    spoil: buffer => structuredClone(buffer, { transfer: [buffer] })
+  },
+  resized: {
+    make: bytes => new ArrayBuffer(bytes, { maxByteLength: bytes }),
+    spoil: buffer => buffer.resize(80)
+  }
+}
+const TIMES = { 'at once': work => work(), 'in a microtask': queueMicrotask, 'soon after': setImmediate }
+
+for (const [way, { make, spoil }] of Object.entries(WAYS)) {
+  const skip = way === 'resized' && !ArrayBuffer.prototype.resize && 'this Node has no resizable buffers'
+  for (const [time, later] of Object.entries(TIMES)) {
+    for (const bytes of [8 << 10, 32 << 20]) {
+      test(`a buffer of ${bytes >> 10} KiB that is ${way} ${time} shows nothing of what lay there`, { skip }, async () => {
+        const old = await c.create('old', { kind: 'bytes', bytes })
+        old.bytes.fill(0x5a)
+        old.release()
+        const view = new Float64Array(make(bytes)).fill(7)
+        const outcome = Promise.resolve(c.put('spoilt', view, { replace: true })).then(() => 'done', error => error)
+        await new Promise(resolve => later(() => resolve(spoil(view.buffer))))
+        const told = await outcome
+        if (told === 'done') { // it was copied before
+          assert.equal(time, 'soon after')
+          const there = await c.open('spoilt')
+          assert.ok(there.values.length === bytes / 8 && there.values.every(value => value === 7))
+          there.release()
+          await c.delete('spoilt')
+          return
+        }
+        assert.ok(told instanceof TypeError, told)
+        await assert.rejects(c.stat('spoilt'), gpubufd.NotFoundError)
+        await until(async () => (await c.leases()).leases.length === 0)
+      })
+    }
+  }
+}
+
+test('what has fewer bytes than its layout is not published', async () => {
+  await assert.rejects(c.put('short', new Uint8Array(10), { dtype: 'float64', shape: [1000] }),
+    { name: 'TypeError', message: /10 bytes where its layout has 8000/ })
+  await assert.rejects(c.stat('short'), gpubufd.NotFoundError)
+})
+
+test('what was published cannot be changed by who published it', async () => {
+  const ends = async code => (await run(`
+    const client = await connect(${JSON.stringify(daemon.socket)})
+    ${code}`)).signal
+  assert.equal(await ends(`
+    await client.put('p', new Int8Array(10))
+    const object = await client.open('p')
+    object.values[0] = 99`), 'SIGSEGV')
+  assert.equal(await ends(`
+    const object = await client.create('s', { kind: 'array', dtype: 'int8', shape: [1 << 20] })
+    const values = object.values.fill(1)
+    await object.seal()
+    values[500000] = 99`), 'SIGSEGV')
+  assert.equal(await ends(`
+    await client.put('f', new Int8Array(10), { final: true })
+    if (!(await client.stat('f')).final) throw new Error('it is not final')
+    const object = await client.open('f')
+    object.values[0] = 99`), 'SIGSEGV')
+})
+
 test('what is forgotten is released, with a warning that names it', async () => {
   await c.put('forgotten', Int8Array.of(1))
   const warned = new Promise(resolve => process.on('warning', warning => {

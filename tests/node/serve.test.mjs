@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import http from 'node:http'
 import path from 'node:path'
 import test, { after } from 'node:test'
-import { PACKAGE, arrow, data, fixture, until, withArrow } from './harness.mjs'
+import { PACKAGE, arrow, data, fixture, require, until, withArrow } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
 const c = await connect()
@@ -72,18 +72,43 @@ test('what is wrong gets a status and a sentence', async () => {
   }
 })
 
+const { createHandler } = require(path.join(PACKAGE, 'lib', 'serve.cjs'))
+const SECRET = 'sixteen or more of them'.replaceAll(' ', '-')
+
+test('a token that is empty or short is none, and an error', async () => {
+  for (const token of ['', 'x', 'fifteen-letters']) {
+    for (const host of ['127.0.0.1', '0.0.0.0']) {
+      const refused = await serve('--host', host, '--token', token)
+      assert.deepEqual([refused.code, /16 characters/.test(refused.stderr)], [1, true], token)
+    }
+    assert.throws(() => createHandler(c, { token }), /16 characters/)
+  }
+  assert.throws(() => createHandler(c, { token: null }), TypeError)
+  process.env.GPUBUFD_SERVE_TOKEN = ''
+  try {
+    const refused = await serve()
+    assert.deepEqual([refused.code, /16 characters/.test(refused.stderr)], [1, true])
+    process.env.GPUBUFD_SERVE_TOKEN = SECRET
+    const guarded = await serve()
+    assert.equal((await fetch(guarded.address)).status, 401)
+    assert.equal((await fetch(`${guarded.address}?token=${SECRET}`)).status, 200)
+  } finally {
+    delete process.env.GPUBUFD_SERVE_TOKEN
+  }
+})
+
 test('a page of another name is not answered, nor one without the token', async () => {
   const status = await new Promise((resolve, reject) => http.get(address, { headers: { Host: 'evil.example' } },
     response => resolve(response.resume().statusCode)).once('error', reject))
   assert.equal(status, 403)
   const refused = await serve('--host', '0.0.0.0')
   assert.deepEqual([refused.code, /token/.test(refused.stderr)], [1, true])
-  const guarded = await serve('--host', '0.0.0.0', '--token', 'secret', '--origin', '*')
+  const guarded = await serve('--host', '0.0.0.0', '--token', SECRET, '--origin', '*')
   const place = guarded.address.replace('0.0.0.0', '127.0.0.1')
   assert.equal((await fetch(place)).status, 401)
   assert.equal((await fetch(`${place}?token=wrong`)).status, 401)
-  assert.equal((await fetch(`${place}?token=secret`)).status, 200)
-  const response = await fetch(place, { headers: { Authorization: 'Bearer secret' } })
+  assert.equal((await fetch(`${place}?token=${SECRET}`)).status, 200)
+  const response = await fetch(place, { headers: { Authorization: `Bearer ${SECRET}` } })
   assert.deepEqual([response.status, response.headers.get('access-control-allow-origin')], [200, '*'])
 })
 

@@ -248,8 +248,8 @@ def test_a_with_block_that_ends_well_publishes(client, np):
     assert "b" not in client
 
 
-# RELIABILITY.md: Users among themselves
 @pytest.mark.parametrize("take", ["kept", "released", "opened"])
+# RELIABILITY.md: Users among themselves
 def test_what_is_sealed_cannot_be_changed(run, client, take):
     """The array that filled it included, as long as there is one."""
     took = {"kept": "v = filled", "released": "v = filled[20000:]; del a, filled",

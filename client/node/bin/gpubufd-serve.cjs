@@ -11,17 +11,18 @@
 const http = require('node:http')
 const { parseArgs } = require('node:util')
 const { connect } = require('../lib/index.cjs')
-const { createHandler, LOOPBACK } = require('../lib/serve.cjs')
+const { createHandler, checkOwnToken, LOOPBACK } = require('../lib/serve.cjs')
 
 const USAGE = `usage: gpubufd-serve [--socket PATH] [--host ADDRESS] [--port N] [--token TEXT] [--origin URL]
   --host    default 127.0.0.1; another one needs a token
   --port    default 8080; 0: any that is free
-  --token   what clients have to show; also GPUBUFD_SERVE_TOKEN
+  --token   what clients have to show, 16 characters at least; also GPUBUFD_SERVE_TOKEN
   --origin  which pages of other servers may read; "*": all
 `
 
 /** Starts the server; { server, port, close }. */
 async function serve ({ socket, host = '127.0.0.1', port = 8080, token, origin }) {
+  checkOwnToken(token)
   if (!LOOPBACK.test(host) && !token) throw new Error(`to listen on ${host} a token is needed: --token`)
   const client = await connect({ socket, name: 'gpubufd-serve' })
   const server = http.createServer(createHandler(client, { host, token, origin }))

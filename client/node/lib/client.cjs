@@ -7,7 +7,7 @@ const { submit, nextId, pending, checkSignal } = require('./requests.cjs')
 const { makeObject, fill, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
-const { dtypeOf } = require('./dtypes.cjs')
+const { dtypeOf, DATA, OFFSETS } = require('./dtypes.cjs')
 const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
@@ -364,7 +364,8 @@ class Client {
     text(name, 'the name')
     const given = optionsOf(options)
     checkSignal(given.signal)
-    const { layout, writes, children } = await content(value, given)
+    const { layout, writes, children } = content(value, given)
+    noteSizes(writes, children) // now, while the value is what it was when this was called
     const object = await this.#create(name, layout, given)
     try {
       await this.#fill(object, writes, children, given.signal)
@@ -379,7 +380,8 @@ class Client {
   async #fill (object, writes, children, signal) {
     const parts = []
     const collect = (target, writes, children) => {
-      for (const [which, at, view] of writes) parts.push([target._index, which, at, view])
+      checkCovered(target, writes)
+      for (const [which, at, view, bytes] of writes) parts.push([target._index, which, at, view, bytes])
       children.forEach((child, i) => {
         collect(target.kind === 'table' ? target.columnAt(i) : target.child(i), child.writes, child.children)
       })
@@ -438,8 +440,24 @@ function bytesOf (value) {
   }
 }
 
+/** Adds to each [which, at, view] how many bytes the view has. */
+function noteSizes (writes, children) {
+  for (const write of writes) write[3] = write[2].byteLength
+  for (const child of children) noteSizes(child.writes, child.children)
+}
+
+/** What no write fills would show what lay in the memory before; masks are clear at first. */
+function checkCovered (target, writes) {
+  for (const which of [DATA, OFFSETS]) {
+    const bytes = writes.reduce((sum, write) => sum + (write[0] === which ? write[3] : 0), 0)
+    if (bytes < target._bytes(which)) {
+      throw new TypeError(`the value has ${bytes} bytes where its layout has ${target._bytes(which)}`)
+    }
+  }
+}
+
 /** { layout, writes, children } of what is to be published. */
-async function content (value, { as, shape, dtype }) {
+function content (value, { as, shape, dtype }) {
   if (as !== undefined && !['bytes', 'array', 'column', 'table'].includes(as)) {
     throw new TypeError('as is not "bytes", "array", "column" or "table"')
   }

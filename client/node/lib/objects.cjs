@@ -76,19 +76,25 @@ function typed (Type, buffer, at, count) {
   }
 }
 
-const sizeOf = parts => parts.reduce((sum, [, , , view]) => sum + view.byteLength, 0)
+/** A buffer that was detached, or made shorter, has nothing in the place of what was to be copied. */
+function checkSizes (parts) {
+  if (parts.some(([, , , view, bytes]) => view.byteLength !== bytes)) {
+    throw new TypeError('a buffer was detached or resized before it was copied')
+  }
+}
 
-/** Copies [object, which, at, view] into objects on a device. */
+/** Copies [object, which, at, view, bytes] into objects on a device: `bytes`, as long as the view was. */
 async function fill (client, device, parts, signal) {
   checkSignal(signal)
-  const bytes = sizeOf(parts)
+  checkSizes(parts)
+  const bytes = parts.reduce((sum, part) => sum + part[4], 0)
   // What shrinks under another thread's hands ends the process.
   if (device === 'host' && (bytes <= COPY_NOW || parts.some(part => part[3].buffer.resizable))) {
     call(() => native.write(0, parts, true))
     return
   }
   await submit(client, id => native.write(id, parts, false), { signal })
-  if (sizeOf(parts) !== bytes) throw new TypeError('a buffer was detached while it was copied')
+  checkSizes(parts)
 }
 
 function position (value, length, what, missing) {
@@ -235,7 +241,7 @@ class SharedObject {
     if (which === undefined) throw new TypeError('buffer is not "data", "mask" or "offsets"')
     if (!ArrayBuffer.isView(view)) throw new TypeError('what is to be written is not a typed array')
     if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`at is ${at}, not a number of bytes`)
-    await fill(this.#lease.client, this.device, [[this._index, which, at, view]], signal)
+    await fill(this.#lease.client, this.device, [[this._index, which, at, view, view.byteLength]], signal)
   }
 
   /**

@@ -28,6 +28,15 @@ function rows (query, name, missing) {
   return Number(text)
 }
 
+const TOKEN_LEAST = 16 // characters, as of the gateway's
+
+/** An empty token, as of a variable that is set to nothing, would admit everybody. */
+function checkOwnToken (token) {
+  if (token === undefined) return
+  if (typeof token !== 'string') throw new TypeError('the token is not a string')
+  if (token.length < TOKEN_LEAST) throw new RangeError(`the token has fewer than ${TOKEN_LEAST} characters`)
+}
+
 function sameToken (given, expected) {
   const digest = text => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(given), digest(expected))
@@ -130,6 +139,7 @@ async function answer (client, options, request, response) {
  */
 function createHandler (client, { host = '127.0.0.1', token, origin } = {}) {
   if (typeof client?.open !== 'function') throw new TypeError('the first argument is not a client')
+  checkOwnToken(token)
   const options = { host, token, origin }
   return (request, response) => {
     answer(client, options, request, response).catch(error => {
@@ -141,4 +151,4 @@ function createHandler (client, { host = '127.0.0.1', token, origin } = {}) {
   }
 }
 
-module.exports = { createHandler, LOOPBACK }
+module.exports = { createHandler, checkOwnToken, LOOPBACK }

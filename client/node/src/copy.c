@@ -218,19 +218,30 @@ static bool view_bytes(napi_env env, napi_value view, char **data, uint64_t *byt
     return true;
 }
 
-/* One [object, which, offset, view] into a part. */
+static bool check_bytes(napi_env env, const struct part *part, uint64_t bytes)
+{
+    if (part->bytes == bytes)
+        return true;
+    (void)napi_throw_type_error(env, NULL, "a buffer was detached or resized before it was copied");
+    return false;
+}
+
+/* One [object, which, offset, view, bytes] into a part; the view is to be as long. */
 static bool read_part(struct gb_addon *addon, napi_value item, struct part *part)
 {
     napi_env env = addon->env;
-    napi_value fields[4];
-    for (uint32_t i = 0; i < 4; i++) {
+    napi_value fields[5];
+    uint64_t bytes;
+    for (uint32_t i = 0; i < 5; i++) {
         if (napi_get_element(env, item, i, &fields[i]) != napi_ok)
             return false;
     }
     struct gpubuf_object *object = gb_object_at(addon, fields[0], NULL);
     if (!object || !gb_read_which(env, fields[1], &part->which) ||
         !gb_read_index(env, fields[2], "the offset", &part->offset) ||
+        !gb_read_index(env, fields[4], "the length", &bytes) ||
         !view_bytes(env, fields[3], &part->data, &part->bytes) ||
+        !check_bytes(env, part, bytes) ||
         napi_create_reference(env, fields[3], 1, &part->holder) != napi_ok)
         return false;
     part->object = gpubuf_retain(object);
