@@ -10,6 +10,25 @@ import { Daemon, connect, fixture, gpubufd, require, run, until } from './harnes
 const { daemon, connect: client } = await fixture()
 const c = await client({ name: 'tests' })
 
+test('as many puts as one likes at a time', async () => {
+  const count = 6000
+  await Promise.all(Array.from({ length: count }, (_, i) => c.put(`many/${i}`, Int32Array.of(i))))
+  assert.equal((await c.list('many/')).length, count)
+  const object = await c.open('many/5999')
+  assert.deepEqual(object.values, Int32Array.of(5999))
+  object.release()
+  const stop = new AbortController()
+  const late = Array.from({ length: 2000 }, (_, i) => c.put(`late/${i}`, Int32Array.of(i), { signal: stop.signal }))
+  stop.abort()
+  for (const { status, reason } of await Promise.allSettled(late)) {
+    if (status === 'rejected') assert.equal(reason, stop.signal.reason)
+  }
+  await c.put('after', Int32Array.of(1))
+  for (const prefix of ['many/', 'late/', 'after']) {
+    await c.delete((await c.list(prefix)).map(({ name }) => name))
+  }
+})
+
 test('import and require give the same module', () => {
   assert.equal(require('./gpubufd').connect, connect)
   assert.equal(gpubufd.default.Client, gpubufd.Client)

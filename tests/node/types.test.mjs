@@ -22,7 +22,7 @@ const GOOD = `
 import { connect, Table, Column, NotFoundError, type Client, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
 import { createServer } from 'node:http'
-export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x' }))
+export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x'.repeat(16) }))
 import * as arrow from 'apache-arrow'
 export async function use (signal: AbortSignal): Promise<number> {
   using client: Client = await connect({ socket: '/s', reconnect: false })
@@ -81,10 +81,10 @@ test('the declarations compile, and refuse what is wrong', { skip: tsc && arrow 
     await Promise.all(BAD.map((text, i) => writeFile(path.join(place, `bad${i}.ts`), text + '\nexport {}\n')))
     const files = ['good.ts', ...BAD.map((_, i) => `bad${i}.ts`)]
     const { stdout } = await execute(process.execPath, [tsc, '--noEmit', '--strict', '--target', 'es2022', '--lib',
-      'es2023,dom,esnext.disposable', '--module', 'nodenext', '--moduleResolution', 'nodenext', '--skipLibCheck', '--types', 'node',
+      'es2023,dom,esnext.disposable', '--module', 'nodenext', '--moduleResolution', 'nodenext', '--types', 'node',
       ...files], { cwd: place }).catch(error => error)
     const complaints = stdout.split('\n').filter(line => /error TS/.test(line))
-    assert.deepEqual(complaints.filter(line => line.startsWith('good')), [])
+    assert.deepEqual(complaints.filter(line => !line.startsWith('bad') && !/apache-arrow/.test(line)), [])
     for (let i = 0; i < BAD.length; i++) {
       assert.ok(complaints.some(line => line.startsWith(`bad${i}.ts`)), `nothing against: ${BAD[i]}`)
     }

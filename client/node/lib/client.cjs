@@ -14,6 +14,7 @@ const KEY = Symbol('gpubufd')
 const NAMES = 256 // in one request, at most: the protocol's limit
 const EVICT = { spill: 0, drop: 1, keep: 2 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
+const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 
@@ -366,14 +367,38 @@ class Client {
     checkSignal(given.signal)
     const { layout, writes, children } = content(value, given)
     noteSizes(writes, children) // now, while the value is what it was when this was called
-    const object = await this.#create(name, layout, given)
+    if (this.#puts < PUTS) this.#puts++
+    else await this.#turn(given.signal)
+    let object
     try {
+      object = await this.#create(name, layout, given)
       await this.#fill(object, writes, children, given.signal)
       given.signal?.throwIfAborted()
       return await object.seal({ signal: given.signal })
     } finally {
-      object.release()
+      object?.release()
+      if (!this.#waiting.next()) this.#puts--
     }
+  }
+
+  #puts = 0 // under way
+  #waiting = new Waiting()
+
+  /** Waits for one of the puts under way to end, whose place this one takes. */
+  #turn (signal) {
+    signal?.throwIfAborted()
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        this.#waiting.leave(begin)
+        reject(signal.reason)
+      }
+      const begin = () => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      }
+      signal?.addEventListener('abort', stop, { once: true })
+      this.#waiting.add(begin)
+    })
   }
 
   /** Copies into an object that is being written: many pieces of many columns. */
@@ -407,6 +432,24 @@ class Client {
       all: this.#watches,
       reconnect: this.#options.reconnect
     })
+  }
+}
+
+/** Functions in the order in which they came. */
+class Waiting {
+  #begins = new Set()
+
+  add (begin) { this.#begins.add(begin) }
+  leave (begin) { this.#begins.delete(begin) }
+
+  /** Calls the first; false if there is none. */
+  next () {
+    for (const begin of this.#begins) {
+      this.#begins.delete(begin)
+      begin()
+      return true
+    }
+    return false
   }
 }
 

@@ -164,7 +164,7 @@ export type Publishable =
 export type AnyObject = Bytes | NDArray | Column | Table
 
 export abstract class SharedObject {
-  private constructor ()
+  protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table'
   readonly name: string
   readonly version: number
