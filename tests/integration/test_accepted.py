@@ -141,11 +141,15 @@ class Accepted:
     def create(self, layout):
         self.tried += 1
         name = f"create/{self.tried}"
+        final = not device.ON_GPU and self.random.random() < 0.2
         try:
-            lease = self.peer.create(name, layout, mode="0644")
+            lease = self.peer.create(name, layout, mode="0644", final=final)
         except RpcError as error:
             assert error.kind in ("invalid", "limit", "no_space"), error
             return None
+        for segment in lease["segments"] if final else []:
+            fd = self.peer.segments[(segment["id"], "rw")].fd
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
         for told in (counts(self.random, layout), {}):
             try:
                 self.peer.call("seal", lease=lease["lease"], release=True, null_counts=told)
@@ -164,7 +168,8 @@ class Accepted:
         layout = replaced(layout, lambda buffer: {
             "handle": self.random.randrange(pieces), "bytes": buffer["bytes"],
             "offset": buffer["offset"] - base if buffer["bytes"] else 0})
-        fds = [sealed(MEMORY) for _ in range(pieces)]
+        also = self.random.choice([0, fcntl.F_SEAL_WRITE])
+        fds = [sealed(MEMORY, also) for _ in range(pieces)]
         handles = [{"kind": "memfd", "fd": i, "device": "host", "bytes": MEMORY - odd}
                    for i in range(pieces)]
         try:
@@ -201,11 +206,11 @@ class Accepted:
                 assert error.kind in ("unsupported", "invalid", "busy", "no_space"), error
 
 
-def sealed(size):
+def sealed(size, also=0):
     fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.fchmod(fd, 0o600)
     os.truncate(fd, size)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | also)
     return fd
 
 
