@@ -252,7 +252,7 @@ def test_a_with_block_that_ends_well_publishes(client, np):
 # RELIABILITY.md: Users among themselves
 def test_what_is_sealed_cannot_be_changed(run, client, take):
     """The array that filled it included, as long as there is one."""
-    took = {"kept": "v = filled", "released": "v = filled[20000:]; del a, filled",
+    took = {"kept": "v = view", "released": "v = view[20000:]; del a, filled, view",
             "opened": "v = numpy.frombuffer(client['fill'], 'f8'); v.flags.writeable"}[take]
     run(f"""
         import ctypes, gpubufd, numpy
@@ -260,6 +260,7 @@ def test_what_is_sealed_cannot_be_changed(run, client, take):
         a = client.create("fill", "float64", 100000)
         filled = a.to_numpy()
         filled[:] = 1
+        view = filled.view()
         a.seal()
         {took}
         print(v.sum())
@@ -267,6 +268,19 @@ def test_what_is_sealed_cannot_be_changed(run, client, take):
     """, status=-11)
     assert client["fill"].to_numpy().sum() == 100000
     assert not client["fill"].to_numpy().flags.writeable
+
+
+def test_the_array_that_filled_it_is_read_only(client, np):
+    with client.create("small", "float64", 4) as a:
+        filled, copy = a.to_numpy(), a.to_numpy().copy()
+        filled[:] = 1
+        a.seal()
+        with pytest.raises(ValueError, match="read-only"):
+            filled[:] = 5
+        copy[:] = 5
+    with client.create("committed", "float64", 4) as a:
+        filled = a.to_numpy()
+    assert not filled.flags.writeable and client["small"].tolist() == [1] * 4
 
 
 def test_final(client, np):

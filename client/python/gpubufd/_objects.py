@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from typing import (
     TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
 )
@@ -43,7 +44,8 @@ class Held(_core.Object):
     NumPy, Arrow or DLPack took of it. release(), `with` and del are the same.
     """
 
-    __slots__ = ("__weakref__", "_commits")  # whether the end of a `with` publishes it
+    # Whether the end of a `with` publishes it; arrays over its memory while it is written.
+    __slots__ = ("__weakref__", "_commits", "_written")
 
     @property
     def device(self) -> str:
@@ -54,6 +56,18 @@ class Held(_core.Object):
     def ordinal(self) -> int:
         """The GPU's number in this process, as CUDA counts them; -1 on the host."""
         return self._ordinal
+
+    def _note_written(self, array: Any) -> Any:
+        """An array that NumPy is to refuse to write from the seal on."""
+        if not self.version and array.flags.writeable and not array.flags.owndata:
+            self._written = [*getattr(self, "_written", ()), weakref.ref(array)]
+        return array
+
+    def _sealed(self) -> None:
+        for array in [reference() for reference in getattr(self, "_written", ())]:
+            if array is not None:
+                array.flags.writeable = False
+        self._written = []
 
     def wait_ready(self, stream: Any = None) -> None:
         """Makes a CUDA stream (None: this thread) wait until what was published is there.
@@ -78,6 +92,7 @@ class Held(_core.Object):
         try:
             if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
                 self._seal(None, 0)
+                self._sealed()
         finally:
             self.release()
 
@@ -257,7 +272,7 @@ class _Sequence(Held):
         value to put for them, or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and
         nested columns become an array of Python objects, with None for nulls.
         """
-        return _values.to_numpy(self, fill, masked)
+        return self._note_written(_values.to_numpy(self, fill, masked))
 
     def tolist(self) -> List[Any]:
         """A list of Python values, None for nulls. Host only."""
@@ -346,6 +361,7 @@ class _Sequence(Held):
         """
         counts = None if null_count is None else (null_count,)
         self._seal(counts, handle_or_zero(stream))
+        self._sealed()
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -704,6 +720,7 @@ class Table(Held):
         """Publishes what was created; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         self._seal(counts, handle_or_zero(stream))
+        self._sealed()
 
 
 def _is_index(key: Any) -> bool:

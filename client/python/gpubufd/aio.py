@@ -183,6 +183,7 @@ class Client:
         """Publishes what create() made; of a table `null_counts` has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         await self._request(self._client._seal_async, created, counts)
+        created._sealed()
 
     async def put(
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
