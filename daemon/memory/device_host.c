@@ -20,14 +20,16 @@ static bool host_can_share(const struct gb_device *device, enum gb_share share)
     return share == GB_SHARE_FD;
 }
 
-/* A second descriptor of the same memory, opened read-only, which mmap(PROT_WRITE) refuses. */
+/* A second descriptor of the same memory, opened read-only, which mmap(PROT_WRITE) refuses.
+   Whose lease (F_SETLEASE) it would break is not waited for, which a peer could have last for
+   most of a minute. */
 static int reopen_read_only(int fd, struct gb_error *error)
 {
     char path[48];
     int read_fd;
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    read_fd = open(path, O_RDONLY | O_CLOEXEC);
+    read_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (read_fd < 0) {
         gb_fail_errno(error, "cannot open %s read-only (is /proc mounted?)", path);
         if (error)
@@ -165,6 +167,9 @@ static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *err
     read_fd = reopen_read_only(fd, NULL);
     if (read_fd >= 0)
         return read_fd;
+    if (errno == EWOULDBLOCK)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "somebody has a lease on the memfd (F_SETLEASE), so that it cannot be opened");
     if (errno != EACCES)
         return reopen_read_only(fd, error);
     return gb_fail(

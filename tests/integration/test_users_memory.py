@@ -5,6 +5,8 @@ import errno
 import fcntl
 import mmap
 import os
+import signal
+import time
 
 import pytest
 
@@ -155,6 +157,22 @@ def test_huge_pages_stay_under_their_readers(service, child, seals, outcome):
         assert punched == "EPERM"
     else:
         assert "huge pages" in told and "F_SEAL_WRITE" in told
+
+
+# RELIABILITY.md: Hostile clients
+def test_a_lease_on_memory_holds_up_nobody(service, child):
+    """To open a file is to wait, for most of a minute, for whoever has a lease on it."""
+    def work(peer):
+        first = memfd(0o644)
+        fd = os.open(f"/proc/self/fd/{first}", os.O_RDWR)
+        os.close(first)
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGWINCH)  # ignored
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        start = time.monotonic()
+        return [register(peer, fd), time.monotonic() - start]
+
+    told, seconds = child(service, work, uid=OWNER, gid=OWNER).result
+    assert told.startswith("invalid") and "lease" in told and seconds < 5
 
 
 # ---- final objects ----

@@ -402,7 +402,7 @@ static int open_for_reading(int fd)
         status.st_mode & (S_IWGRP | S_IWOTH))
         (void)fchmod(fd, status.st_mode & 07777 & ~(mode_t)(S_IWGRP | S_IWOTH));
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a lease is not waited for */
 }
 
 static int register_fd(struct gpubuf_client *client, const struct registration *registration,
