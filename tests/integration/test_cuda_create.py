@@ -217,3 +217,12 @@ def test_eviction_makes_room(daemon, peer, gpu):
         peer.unmap()
     assert peer.names() == ["o/3", "o/4", "o/5"]
     assert settle_account(peer, gpu)["used"] == 60 * MIB
+
+
+def test_memory_of_a_gpu_cannot_be_final(peer, gpu):
+    """Whoever has its descriptor can write it, and nothing can take that away."""
+    for share in ("fd", "ipc"):
+        error = peer.error("unsupported", "create", name="f", layout=bytes_layout(100), share=share,
+                           final=True)
+        assert "final" in error.message
+    assert gpu.used() == 0 and peer.names() == []

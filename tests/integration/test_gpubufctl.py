@@ -46,6 +46,16 @@ def test_put_options(ctl):
     assert ctl.names() == ["a"]
 
 
+@pytest.mark.host_only("memory of a GPU cannot be final")
+def test_put_final(ctl):
+    path = ctl.file("f", b"12345678")
+    ctl("put", "--final", "a", path)
+    ctl("put", "b", path)
+    assert ctl.json("stat", "a")["final"] is True and "final" not in ctl.json("stat", "b")
+    assert "final" in ctl("stat", "a") and "final" not in ctl("stat", "b")
+    assert "final" in ctl("why", "a")
+
+
 @pytest.mark.host_only("the daemon of the other tests has memory of the GPU meanwhile")
 def test_put_too_much(daemon, tmp_path):
     ctl = Ctl(daemon.path, str(tmp_path))

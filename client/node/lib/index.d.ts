@@ -90,6 +90,8 @@ export interface ObjectInfo {
   created_ms: number
   leases: number
   pinned: boolean
+  /** The kernel lets nobody write its memory any more. */
+  final?: true
   ttl_ms: number
   /** Since it was last opened or given back; 0 while somebody holds it. In answers to stat and list. */
   idle_ms?: number
