@@ -293,3 +293,34 @@ def test_final_counts_as_a_segment(daemon_factory):
         peer.create(f"f{i}", bytes_layout(9), b"x", final=True)
     error = peer.error("limit", "create", name="more", layout=bytes_layout(9), final=True)
     assert error.data["limit"] == "user_segments"
+
+
+def test_final_takes_room_as_others_do(daemon, peer):
+    """64 MiB: what may go goes for it, what is too much is refused, and the figures add up."""
+    mib = 1 << 20
+    for i in range(15):
+        peer.put(f"old/{i}", b"x" * (4 * mib), evict="drop")
+    peer.unmap()
+    error = peer.error("no_space", "create", name="f", layout=bytes_layout(65 * mib), final=True)
+    assert "capacity" in error.message
+    made = peer.create("f", bytes_layout(40 * mib + 1), b"x", final=True)
+    assert len(peer.names("old/")) < 7
+    told = peer.call("stats")["devices"][0]
+    assert told["free"] + told["used"] + told["retained"] + told["pinned_by_clients"] == 64 * mib
+    hold(peer, made)
+    peer.call("seal", lease=made["lease"], release=True)
+    peer.call("delete", name="f")
+    peer.unmap()
+    told = peer.wait_for_stats(lambda s: s["devices"][0]["pinned_by_clients"] == 0)["devices"][0]
+    assert told["used"] == 4 * mib * len(peer.names("old/")), told
+
+
+def test_final_is_for_whoever_says_so(daemon, peer):
+    """What is said wrongly is told; a producer who seals the memory before it is filled has it empty."""
+    for wrong in (1, "yes", None):
+        peer.error("invalid", "create", name="f", layout=bytes_layout(9), final=wrong)
+    made = peer.create("f", bytes_layout(9), final=True)
+    segment = hold(peer, made)
+    assert failing(lambda: os.pwrite(segment.fd, b"x", 0)) == "EPERM"
+    peer.call("seal", lease=made["lease"])
+    assert daemon.connect().open_object("f").read() == bytes(9)
