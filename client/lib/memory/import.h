@@ -32,7 +32,8 @@ bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, u
 /*
  * Has the kernel keep everybody from writing a memfd that is mapped here for writing. Where it is
  * mapped it stays, to be read. GPUBUF_E_BUSY if it is mapped for writing anywhere else, and then
- * all is as before; GPUBUF_E_SYSTEM.
+ * all is as before; GPUBUF_E_SYSTEM. Where pages are pinned, for a device say, the kernel waits for
+ * these, up to a tenth of a second.
  */
 int gb_import_finish(const struct gb_imported *imported, struct gb_error *error);
 
