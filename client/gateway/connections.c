@@ -3,17 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
+
+#include "client/gateway/clock.h"
 
 #define CLOCK_MS 200
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* The descriptor stays libmicrohttpd's: its thread sees the end and closes it. */
 static void shut(struct gb_connection *connection)
@@ -29,14 +22,14 @@ static bool is_late(const struct gb_connection *connection, int64_t now)
     int64_t age = now - connection->since_ms;
 
     if (connection->refused)
-        return age >= GB_REFUSED_MS;
+        return age >= gb_deadline_ms(GB_REFUSED_MS);
     switch (connection->state) {
     case GB_CONNECTION_HALF:
-        return age >= GB_HALF_MS;
+        return age >= gb_deadline_ms(GB_HALF_MS);
     case GB_CONNECTION_IDLE:
-        return age >= GB_IDLE_MS;
+        return age >= gb_deadline_ms(GB_IDLE_MS);
     default:
-        return !connection->streams && age >= GB_SERVING_MS;
+        return !connection->streams && age >= gb_deadline_ms(GB_SERVING_MS);
     }
 }
 
@@ -46,17 +39,12 @@ static void *watch_clock(void *arg)
 
     pthread_mutex_lock(&connections->lock);
     while (!connections->stopped) {
-        struct timespec until;
-        int64_t now = now_ms();
+        int64_t now = gb_clock_ms();
 
         for (struct gb_connection *one = connections->all; one; one = one->next)
             if (!one->shut && is_late(one, now))
                 shut(one);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += CLOCK_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&connections->stop, &connections->lock, &until);
+        gb_condition_wait(&connections->stop, &connections->lock, now + CLOCK_MS);
     }
     pthread_mutex_unlock(&connections->lock);
     return NULL;
@@ -66,7 +54,7 @@ int gb_connections_start(struct gb_connections *connections, unsigned most)
 {
     *connections = (struct gb_connections){.most = most};
     pthread_mutex_init(&connections->lock, NULL);
-    pthread_cond_init(&connections->stop, NULL);
+    gb_condition_init(&connections->stop);
     connections->started = pthread_create(&connections->clock, NULL, watch_clock, connections) == 0;
     return connections->started ? 0 : -1;
 }
@@ -144,7 +132,7 @@ struct gb_connection *gb_connection_begin(struct gb_connections *connections, in
     if (!added)
         return NULL;
     added->fd = fd;
-    added->since_ms = now_ms();
+    added->since_ms = gb_clock_ms();
     set_address(added, peer);
     pthread_mutex_lock(&connections->lock);
     added->next = connections->all;
@@ -182,7 +170,7 @@ bool gb_connection_serve(struct gb_connections *connections, struct gb_connectio
 
     pthread_mutex_lock(&connections->lock);
     connection->state = GB_CONNECTION_SERVING;
-    connection->since_ms = now_ms();
+    connection->since_ms = gb_clock_ms();
     refused = connection->refused;
     pthread_mutex_unlock(&connections->lock);
     return !refused;
@@ -192,7 +180,7 @@ void gb_connection_idle(struct gb_connections *connections, struct gb_connection
 {
     pthread_mutex_lock(&connections->lock);
     connection->state = GB_CONNECTION_IDLE;
-    connection->since_ms = now_ms();
+    connection->since_ms = gb_clock_ms();
     connections->streams -= connection->streams;
     connection->streams = false;
     pthread_mutex_unlock(&connections->lock);

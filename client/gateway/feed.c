@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "client/gateway/ask.h"
+#include "client/gateway/clock.h"
 #include "client/gateway/say.h"
 
 #define TICK_MS 1000
@@ -20,14 +21,6 @@ static int64_t wall_ms(void)
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
@@ -299,10 +292,10 @@ static bool pause_until(struct gb_feed *feed, int64_t ms)
 /* One connection, from its beginning to its end. True: to be stopped. */
 static bool follow(struct gb_feed *feed)
 {
-    int64_t tick = now_ms();
+    int64_t tick = gb_clock_ms();
 
     for (;;) {
-        int64_t now = now_ms();
+        int64_t now = gb_clock_ms();
         struct pollfd polled[2] = {{feed->stop_fd, POLLIN, 0}, {gpubuf_fd(feed->client), 0, 0}};
 
         if (now >= tick) {

@@ -12,13 +12,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/gateway/clock.h"
 #include "client/gateway/say.h"
 #include "client/gateway/server.h"
 
 #define BACKLOG 128
 #define RESERVE 64         /* connections above the limit, while others go for them */
 #define MEMORY_BYTES 16384 /* of a connection, its request's head included */
-#define SILENT_S 30        /* without a byte in or out while a request is served */
+#define SILENT_MS 30000    /* without a byte in or out while a request is served */
 #define HEADERS 64
 #define TARGET_BYTES 4096
 #define TOKEN_LEAST 16
@@ -373,10 +374,10 @@ static int open_door(struct gb_door *door, const char *text, struct gb_error *er
             MHD_USE_ITC | MHD_USE_ERROR_LOG,
         0, NULL, NULL, on_request, door, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, NULL,
         MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_CONNECTION_LIMIT, most + RESERVE,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SILENT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)256 << 10,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target, door,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, door, MHD_OPTION_NOTIFY_CONNECTION,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(gb_deadline_ms(SILENT_MS) / 1000),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)256 << 10, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target,
+        door, MHD_OPTION_NOTIFY_COMPLETED, on_completed, door, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, door, MHD_OPTION_END);
     if (!door->daemon)
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot serve --http %s", text);

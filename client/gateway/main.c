@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "client/gateway/feed.h"
 #include "client/gateway/http.h"
@@ -10,6 +11,8 @@
 #include "client/gateway/publish.h"
 #include "client/gateway/ring.h"
 #include "client/gateway/say.h"
+
+#define DESCRIPTORS 8192 /* for every connection and subscriber that there may be */
 
 enum { EXIT_OK = 0, EXIT_NOT_STARTED = 2 };
 
@@ -26,6 +29,16 @@ static void wait_for_end(const sigset_t *signals)
 
     sigwait(signals, &which);
     gb_say("stopping");
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int serve(const struct gb_options *options, const sigset_t *signals)
@@ -80,6 +93,7 @@ int main(int argc, char **argv)
         printf("gpubufd-gateway %s\n", gpubuf_version());
         status = EXIT_OK;
     } else {
+        raise_descriptor_limit();
         status = serve(&options, &signals);
     }
     gb_options_end(&options);

@@ -1,24 +1,39 @@
 #include "client/gateway/publish.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <nng/nng.h>
 #include <nng/protocol/pubsub0/pub.h>
 #include <nng/protocol/pubsub0/sub.h>
+#include <nng/supplemental/util/platform.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "client/gateway/clock.h"
+#include "client/gateway/options.h"
 #include "client/gateway/say.h"
 
-#define BACKLOG 4096      /* messages for a subscriber that does not keep up */
-#define PROBE_MS 1000     /* between two looks at a listener */
-#define ANSWER_MS 2500    /* for a listener to let the probe in */
-#define COMPLAIN_MS 60000 /* between two lines of the log about refused ones */
+#define BACKLOG 4096       /* messages for a subscriber that does not keep up */
+#define PROBE_MS 1000      /* between two looks at a listener */
+#define ANSWER_MS 2000     /* for a listener to let the probe in */
+#define STALLED_MS 60000   /* without a message that a subscriber has taken */
+#define COMPLAIN_MS 60000  /* between two lines of the log about refused ones */
+#define SHORT_OF_FDS 3 / 4 /* in use, of those that there may be */
+#define LINGER_MS 100      /* for NNG's own threads, after a listener was closed */
+
+/* A pipe of NNG's. */
+struct subscriber {
+    uint32_t id;      /* 0: there is none here */
+    uint64_t taken;   /* messages, when we last looked */
+    uint64_t offered; /* then, by the outlet */
+    int64_t since_ms; /* when it had taken another one */
+};
 
 struct outlet {
     struct gb_publish *publish;
@@ -27,64 +42,134 @@ struct outlet {
     enum gb_audience audience;
     nng_socket socket;
     nng_listener listener;
-    bool opened;
-    atomic_bool listens, probing;
+    bool opened, listens;
     atomic_uint subscribers;
-    atomic_uint_fast64_t sent, refused, renewed;
-    atomic_int_fast64_t complained_ms;
+    atomic_uint_fast64_t offered, sent, refused, renewed, ended;
+
+    /* Guarded by the publisher's lock. */
+    struct subscriber *all; /* `most` of them */
+    bool probing, arrived;  /* a peer was let in since the probe set out */
+    int64_t complained_ms;
 };
 
 struct gb_publish {
-    struct outlet outlets[8];
+    struct outlet outlets[GB_OPTIONS_MANY];
     unsigned count, most;
-    atomic_int_fast64_t figures_ms; /* when they were published last */
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool started, stopped; /* `stopped` is guarded by the lock */
+    pthread_cond_t changed; /* somebody arrived, or we stop */
+    bool started, stopped;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- who comes and goes ---- */
 
+static struct subscriber *find(struct outlet *outlet, uint32_t id)
+{
+    for (unsigned i = 0; i < outlet->publish->most; i++)
+        if (outlet->all[i].id == id)
+            return &outlet->all[i];
+    return NULL;
+}
+
 static void refuse(struct outlet *outlet)
 {
-    int64_t now = now_ms();
+    int64_t now = gb_clock_ms();
 
     atomic_fetch_add(&outlet->refused, 1);
-    if (atomic_load(&outlet->complained_ms) &&
-        now - atomic_load(&outlet->complained_ms) < COMPLAIN_MS)
+    if (outlet->complained_ms && now - outlet->complained_ms < COMPLAIN_MS)
         return;
-    atomic_store(&outlet->complained_ms, now);
+    outlet->complained_ms = now;
     gb_say("subscribers are refused, there are too many url=%s subscribers=%u", outlet->url,
            atomic_load(&outlet->subscribers));
+}
+
+/* False: there are too many. */
+static bool let_in(struct outlet *outlet, uint32_t id)
+{
+    struct subscriber *one = find(outlet, 0);
+
+    outlet->arrived = true;
+    pthread_cond_broadcast(&outlet->publish->changed);
+    if (one) {
+        *one = (struct subscriber){id, 0, atomic_load(&outlet->offered), gb_clock_ms()};
+        atomic_fetch_add(&outlet->subscribers, 1);
+    } else if (outlet->probing) {
+        outlet->probing = false; /* the probe is no subscriber */
+    } else {
+        refuse(outlet);
+    }
+    return one;
 }
 
 static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
 {
     struct outlet *outlet = arg;
+    uint32_t id = (uint32_t)nng_pipe_id(pipe);
+    struct subscriber *one;
+    bool refused = false;
 
-    switch (event) {
-    case NNG_PIPE_EV_ADD_PRE: /* NNG tells of its end whatever becomes of it here */
-        if (atomic_fetch_add(&outlet->subscribers, 1) < outlet->publish->most)
-            break;
-        if (!atomic_exchange(&outlet->probing, false)) /* the probe is no subscriber */
-            refuse(outlet);
-        nng_pipe_close(pipe);
-        break;
-    case NNG_PIPE_EV_REM_POST:
+    pthread_mutex_lock(&outlet->publish->lock);
+    if (event == NNG_PIPE_EV_ADD_PRE) {
+        refused = !let_in(outlet, id);
+    } else if (event == NNG_PIPE_EV_REM_POST && (one = find(outlet, id))) {
+        one->id = 0;
         atomic_fetch_sub(&outlet->subscribers, 1);
-        break;
-    default:
-        break;
     }
+    pthread_mutex_unlock(&outlet->publish->lock);
+    if (refused)
+        nng_pipe_close(pipe);
+}
+
+/* ---- who does not read ---- */
+
+/* True: it has taken nothing for too long, though there was something. */
+static bool has_stalled(struct outlet *outlet, struct subscriber *one, uint64_t taken)
+{
+    uint64_t offered = atomic_load(&outlet->offered);
+
+    if (taken == one->taken && offered > one->offered + 1)
+        return gb_clock_ms() - one->since_ms >= gb_deadline_ms(STALLED_MS);
+    if (taken == one->taken)
+        return false;
+    one->taken = taken;
+    one->offered = offered;
+    one->since_ms = gb_clock_ms();
+    return false;
+}
+
+static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
+{
+    struct outlet *stalled = NULL;
+
+    pthread_mutex_lock(&publish->lock);
+    for (unsigned i = 0; i < publish->count && !stalled; i++) {
+        struct subscriber *one = find(&publish->outlets[i], id);
+
+        if (one && has_stalled(&publish->outlets[i], one, taken))
+            stalled = &publish->outlets[i];
+    }
+    pthread_mutex_unlock(&publish->lock);
+    if (!stalled)
+        return;
+    atomic_fetch_add(&stalled->ended, 1);
+    nng_pipe_close((nng_pipe){id});
+}
+
+/* NNG drops for whoever does not read, and goes on doing so for ever: so its place would be taken. What each
+   has taken is in NNG's statistics. */
+static void end_stalled(struct gb_publish *publish)
+{
+    nng_stat *all;
+
+    if (nng_stats_get(&all) != 0)
+        return;
+    for (nng_stat *stat = nng_stat_child(all); stat; stat = nng_stat_next(stat)) {
+        nng_stat *id = nng_stat_find(stat, "id"), *taken = nng_stat_find(stat, "tx_msgs");
+
+        if (strcmp(nng_stat_name(stat), "pipe") == 0 && id && taken)
+            look_at(publish, (uint32_t)nng_stat_value(id), nng_stat_value(taken));
+    }
+    nng_stats_free(all);
 }
 
 /* ---- listening ---- */
@@ -97,18 +182,25 @@ static int listen_at(struct outlet *outlet)
         r = nng_listener_set_int(outlet->listener, NNG_OPT_IPC_PERMISSIONS, 0660);
     if (r == 0)
         r = nng_listener_start(outlet->listener, 0);
-    atomic_store(&outlet->listens, r == 0);
+    outlet->listens = r == 0;
     return r;
 }
 
 static int outlet_open(struct outlet *outlet, struct gb_error *error)
 {
-    int r = nng_pub0_open(&outlet->socket);
+    int r;
 
+    outlet->all = calloc(outlet->publish->most, sizeof(*outlet->all));
+    if (!outlet->all)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    r = nng_pub0_open(&outlet->socket);
     if (r == 0) {
         outlet->opened = true;
         r = nng_socket_set_int(outlet->socket, NNG_OPT_SENDBUF, BACKLOG);
     }
+    if (r ==
+        0) /* nobody has to tell us anything; without it there is memory for what a peer announces */
+        r = nng_socket_set_size(outlet->socket, NNG_OPT_RECVMAXSZ, 1);
     for (int event = NNG_PIPE_EV_ADD_PRE; r == 0 && event <= NNG_PIPE_EV_REM_POST; event++)
         r = nng_pipe_notify(outlet->socket, (nng_pipe_ev)event, on_pipe, outlet);
     if (r == 0)
@@ -120,60 +212,10 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
     return 0;
 }
 
-/* ---- is it still there? ---- */
-
-static bool wait_for(pthread_cond_t *changed, pthread_mutex_t *lock, const bool *what, unsigned ms)
+static void renew(struct outlet *outlet, const char *why)
 {
-    struct timespec until;
-    bool is;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    pthread_mutex_lock(lock);
-    while (!*what && pthread_cond_timedwait(changed, lock, &until) == 0)
-        ;
-    is = *what;
-    pthread_mutex_unlock(lock);
-    return is;
-}
-
-/* Subscribes, as anybody does, until something is told. A pipe proves nothing: NNG adds it before the
-   handshake. */
-static bool is_told(const char *url)
-{
-    nng_msg *message = NULL;
-    nng_socket socket;
-
-    if (nng_sub0_open(&socket) != 0)
-        return true; /* descriptors or memory are out, which says nothing of the listener */
-    if (nng_socket_set_ms(socket, NNG_OPT_RECVTIMEO, ANSWER_MS) == 0 &&
-        nng_socket_set(socket, NNG_OPT_SUB_SUBSCRIBE, "stats ", 6) == 0 &&
-        nng_dial(socket, url, NULL, NNG_FLAG_NONBLOCK) == 0 &&
-        nng_recvmsg(socket, &message, 0) == 0)
-        nng_msg_free(message);
-    nng_close(socket);
-    return message;
-}
-
-/* False: figures were published, and a subscriber was not told. */
-static bool is_alive(struct outlet *outlet)
-{
-    int64_t begun = now_ms();
-    bool told;
-
-    if (!atomic_load(&outlet->listens))
-        return false;
-    atomic_store(&outlet->probing, true);
-    told = is_told(outlet->url);
-    /* It was let go since there are too many: then somebody listens. */
-    told |= !atomic_exchange(&outlet->probing, false);
-    return told || atomic_load(&outlet->publish->figures_ms) < begun + ANSWER_MS / 4;
-}
-
-static void renew(struct outlet *outlet)
-{
-    if (atomic_load(&outlet->listens)) {
-        gb_say("the listener does not answer, listening anew url=%s", outlet->url);
+    if (outlet->listens) {
+        gb_say("%s, listening anew url=%s", why, outlet->url);
         nng_listener_close(outlet->listener);
     }
     if (listen_at(outlet) == 0)
@@ -182,16 +224,87 @@ static void renew(struct outlet *outlet)
         nng_listener_close(outlet->listener);
 }
 
+/* ---- is it still there? ---- */
+
+/* True: we stop. With the lock held. */
+static bool pause_for(struct gb_publish *publish, const bool *done, int64_t ms)
+{
+    int64_t until = gb_clock_ms() + ms;
+
+    while (!publish->stopped && !(done && *done) &&
+           gb_condition_wait(&publish->changed, &publish->lock, until))
+        ;
+    return publish->stopped;
+}
+
+/* Subscribes, as anybody does, until somebody is let in: the handshake is over then. */
+static bool is_alive(struct outlet *outlet)
+{
+    struct gb_publish *publish = outlet->publish;
+    nng_socket socket;
+    bool arrived;
+
+    if (!outlet->listens)
+        return false;
+    if (nng_sub0_open(&socket) != 0)
+        return true; /* memory is out, which says nothing of the listener */
+    pthread_mutex_lock(&publish->lock);
+    outlet->arrived = false;
+    outlet->probing = true;
+    pthread_mutex_unlock(&publish->lock);
+    nng_dial(socket, outlet->url, NULL, NNG_FLAG_NONBLOCK);
+    pthread_mutex_lock(&publish->lock);
+    arrived = pause_for(publish, &outlet->arrived, gb_deadline_ms(ANSWER_MS)) || outlet->arrived;
+    outlet->probing = false;
+    pthread_mutex_unlock(&publish->lock);
+    nng_close(socket);
+    return arrived;
+}
+
+static bool is_short_of_fds(void)
+{
+    struct rlimit limit;
+    int fd = dup(STDERR_FILENO); /* the lowest that is free */
+
+    if (fd < 0)
+        return errno == EMFILE;
+    close(fd);
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd > limit.rlim_cur * SHORT_OF_FDS;
+}
+
+/*
+ * NNG knows no limit for peers that have not said yet what they are, and its listener for ipc:// that has died
+ * never closes those that came afterwards. To listen anew hangs up on the former. Nothing helps against the
+ * latter but to begin anew altogether; the service manager does that.
+ */
+static void relieve(struct gb_publish *publish)
+{
+    for (int ipc = 0; ipc <= 1 && is_short_of_fds(); ipc++) {
+        for (unsigned i = 0; i < publish->count; i++)
+            if (publish->outlets[i].ipc == ipc)
+                renew(&publish->outlets[i], "descriptors run short");
+        nng_msleep(LINGER_MS);
+    }
+    if (!is_short_of_fds())
+        return;
+    gb_say("descriptors are not given back, ending");
+    _exit(EXIT_FAILURE);
+}
+
 static void *watch_over(void *arg)
 {
     struct gb_publish *publish = arg;
+    bool stop = false;
 
-    while (!wait_for(&publish->changed, &publish->lock, &publish->stopped, PROBE_MS)) {
-        for (unsigned i = 0; i < publish->count; i++) {
-            struct outlet *outlet = &publish->outlets[i];
-            if (!is_alive(outlet))
-                renew(outlet);
-        }
+    while (!stop) {
+        relieve(publish);
+        for (unsigned i = 0; i < publish->count; i++)
+            if (!is_alive(&publish->outlets[i]))
+                renew(&publish->outlets[i], "the listener does not answer");
+        end_stalled(publish);
+        pthread_mutex_lock(&publish->lock);
+        stop = pause_for(publish, NULL, gb_deadline_ms(PROBE_MS));
+        pthread_mutex_unlock(&publish->lock);
     }
     return NULL;
 }
@@ -249,7 +362,7 @@ int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, stru
     if (!publish)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     pthread_mutex_init(&publish->lock, NULL);
-    pthread_cond_init(&publish->changed, NULL);
+    gb_condition_init(&publish->changed);
     publish->most = subscribers;
     for (unsigned i = 0; i < count && r == 0; i++) {
         struct outlet *outlet = &publish->outlets[i];
@@ -280,13 +393,17 @@ void gb_publish_free(struct gb_publish *publish)
     if (publish->started) {
         pthread_mutex_lock(&publish->lock);
         publish->stopped = true;
-        pthread_cond_signal(&publish->changed);
+        pthread_cond_broadcast(&publish->changed);
         pthread_mutex_unlock(&publish->lock);
         pthread_join(publish->thread, NULL);
     }
-    for (unsigned i = 0; i < publish->count; i++)
+    for (unsigned i = 0; i < publish->count; i++) {
         if (publish->outlets[i].opened)
             nng_close(publish->outlets[i].socket);
+    }
+    nng_fini(); /* its own threads have a pipe's end to tell until then */
+    for (unsigned i = 0; i < publish->count; i++)
+        free(publish->outlets[i].all);
     pthread_cond_destroy(&publish->changed);
     pthread_mutex_destroy(&publish->lock);
     free(publish);
@@ -316,13 +433,12 @@ static void send_told(struct outlet *outlet, const struct gb_told *told, const c
 void gb_publish(struct gb_publish *publish, const struct gb_told *told, const char *topic,
                 size_t topic_length, const char *public_topic)
 {
-    if (told->stats)
-        atomic_store(&publish->figures_ms, now_ms());
     for (unsigned i = 0; i < publish->count; i++) {
         struct outlet *outlet = &publish->outlets[i];
 
         if (atomic_load(&outlet->subscribers) == 0)
             continue;
+        atomic_fetch_add(&outlet->offered, 1);
         if (outlet->audience == GB_AUDIENCE_PUBLIC && public_topic)
             send_told(outlet, told, public_topic, strlen(public_topic));
         else
@@ -340,5 +456,6 @@ void gb_publish_count(struct gb_publish *publish, struct gb_publish_counts *coun
         counts->sent += atomic_load(&outlet->sent);
         counts->refused += atomic_load(&outlet->refused);
         counts->renewed += atomic_load(&outlet->renewed);
+        counts->ended += atomic_load(&outlet->ended);
     }
 }

@@ -1,10 +1,11 @@
 /*
  * Events for NNG's subscribers: a PUB socket for each URL, so that one that is flooded leaves the others
- * room, and each is told what those may know who reach it. NNG drops for whoever does not keep up.
+ * room, and each is told what those may know who reach it. NNG drops for whoever does not keep up, and
+ * one that takes nothing at all for a minute is ended.
  *
  * The listener for ipc:// of NNG 1.5.2 stops for good when a peer hangs up in the middle of the handshake
- * (upstream #1518, mended in later versions). So a thread subscribes to each URL again and again; where the
- * figures of a second are published and do not come, the listener is made anew, within five seconds.
+ * (upstream #1518, mended in later versions). So a thread subscribes to each URL every second; where nobody
+ * is let in for two, the listener is made anew.
  */
 #ifndef GB_PUBLISH_H
 #define GB_PUBLISH_H
@@ -26,7 +27,7 @@ void gb_publish(struct gb_publish *publish, const struct gb_told *told, const ch
 
 struct gb_publish_counts {
     uint64_t subscribers; /* now */
-    uint64_t sent, refused, renewed;
+    uint64_t sent, refused, renewed, ended;
 };
 /* Any thread. NULL: all 0. */
 void gb_publish_count(struct gb_publish *publish, struct gb_publish_counts *counts);

@@ -193,6 +193,8 @@ static void write_own(struct gb_http *http, struct gb_writer *writer)
                  events.subscribers);
     write_metric(writer, "gpubufd_event_subscribers_refused_total", "counter",
                  "Subscribers that were refused since there were too many.", events.refused);
+    write_metric(writer, "gpubufd_event_subscribers_ended_total", "counter",
+                 "Subscribers that were ended since they took nothing for a minute.", events.ended);
     write_metric(writer, "gpubufd_events_published_total", "counter",
                  "Messages sent, counted for each subscriber.", events.sent);
     write_metric(writer, "gpubufd_event_listeners_renewed_total", "counter",

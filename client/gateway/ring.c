@@ -2,18 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "client/gateway/clock.h"
 
 bool gb_ring_init(struct gb_ring *ring)
 {
-    pthread_condattr_t monotonic;
-
     memset(ring, 0, sizeof(*ring));
     pthread_mutex_init(&ring->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ring->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    gb_condition_init(&ring->changed);
     ring->told = calloc(GB_RING_EVENTS, sizeof(*ring->told));
     return ring->told;
 }
@@ -116,28 +112,14 @@ uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq)
     return place;
 }
 
-static struct timespec in_ms(unsigned ms)
-{
-    struct timespec when;
-
-    clock_gettime(CLOCK_MONOTONIC, &when);
-    when.tv_sec += ms / 1000;
-    when.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (when.tv_nsec >= 1000000000) {
-        when.tv_sec++;
-        when.tv_nsec -= 1000000000;
-    }
-    return when;
-}
-
 bool gb_ring_wait(struct gb_ring *ring, uint64_t place, unsigned ms)
 {
-    struct timespec until = in_ms(ms);
+    int64_t until = gb_clock_ms() + ms;
     bool stopped;
 
     pthread_mutex_lock(&ring->lock);
     while (!ring->stopped && place >= ring->next &&
-           pthread_cond_timedwait(&ring->changed, &ring->lock, &until) == 0)
+           gb_condition_wait(&ring->changed, &ring->lock, until))
         ;
     stopped = ring->stopped;
     pthread_mutex_unlock(&ring->lock);

@@ -5,6 +5,8 @@ subscribers speak SP by themselves, by way of examples/events.py, but for the ex
 import importlib.util
 import json
 import os
+import resource
+import select
 import socket
 import stat
 import struct
@@ -56,17 +58,6 @@ class Subscriber(example.Subscription):
             if event["kind"] == kind or (kind is None and event["kind"] != "stats"):
                 assert topic.split(" ")[0] == event["kind"]
                 return topic, event
-
-
-def let_in(url):
-    """One that tries until it is let in, as NNG's own do, for the five seconds that it may take."""
-    end = time.monotonic() + 5
-    while True:
-        try:
-            return Subscriber(url)
-        except (StopIteration, OSError):
-            assert time.monotonic() < end, "not within five seconds"
-            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -179,11 +170,14 @@ def test_a_slow_one_loses_and_sees_it(published):
 
 
 def test_a_subscriber_that_says_something(published):
-    """PUB is told nothing: whoever does is hung up on; nobody else notices."""
-    rude = Subscriber(published.ipc)
-    rude.socket.sendall(b"\1" + struct.pack(">Q", 1 << 40))
-    other = Subscriber(published.tcp)
-    other.socket.sendall(struct.pack(">Q", 1 << 62) + b"x" * 1000)
+    """PUB is told nothing: whoever does is hung up on, before there is memory for what it announces; nobody else
+    notices."""
+    rude, other = Subscriber(published.ipc), Subscriber(published.tcp)
+    for one, frame in ((rude, b"\1" + struct.pack(">Q", 1 << 40)), (other, struct.pack(">Q", 200 << 20))):
+        one.socket.sendall(frame)
+        while next(one.messages, None):
+            pass  # until the end
+    assert resident(published.gateway) < 150 << 20
     address = ("127.0.0.1", int(published.tcp.rpartition(":")[2]))
     for garbage in (b"", b"\0SP", b"\0SP\0\0\x50\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8,
                     b"\xff" * 64) * 10:
@@ -192,38 +186,146 @@ def test_a_subscriber_that_says_something(published):
         with socket.socket(socket.AF_UNIX) as one:
             one.connect(published.ipc_path)
             one.sendall(garbage)
-    subscribers = [let_in(url) for url in (published.ipc, published.tcp)]
-    published.connect().put("fine", mode="0604")
-    for subscriber in subscribers:
-        assert subscriber.event()[0] == "sealed fine"
+    for url in (published.ipc, published.tcp):
+        until_told(published, url)
+
+
+def resident(gateway):
+    with open(f"/proc/{gateway.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until_told(daemon, url, seconds=DEADLINE):
+    """Subscribes, anew where that is of no use as NNG's own do, until something that happens then is heard of."""
+    end, peer = time.monotonic() + seconds, daemon.connect()
+    while time.monotonic() < end:
+        try:
+            subscriber = example.Subscription(url)
+        except OSError:  # nobody listens, or hangs up
+            continue
+        subscriber.socket.settimeout(DEADLINE)
+        try:
+            for _ in range(5):  # it is let in a moment after the greeting has come
+                peer.put("heard", mode="0604", replace=True)
+                if select.select([subscriber.socket], [], [], 0.05)[0] and next(iter(subscriber), None):
+                    return
+        finally:
+            subscriber.close()
+    raise AssertionError(f"nothing is told at {url} for {seconds} s")
+
+
+def hang_up_in_the_handshake(path):
+    """Has the listener for ipc:// of NNG 1.5.2 die."""
+    for said in (b"", b"\0SP\0", b"\0SP\0\0\x21\0") * 10:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(path)
+            one.sendall(said)
 
 
 def test_the_listener_dies_and_is_made_anew(published):
-    """NNG 1.5.2's for ipc does when a peer hangs up in the middle of the handshake."""
-    peer = published.connect()
-    for i in range(4):
-        for said in (b"", b"\0SP\0", b"\0SP\0\0\x21\0") * 10:
-            with socket.socket(socket.AF_UNIX) as one:
-                one.connect(published.ipc_path)
-                one.sendall(said)
-        subscriber = let_in(published.ipc)
-        peer.put(f"n/{i}")
-        assert subscriber.event()[0] == f"sealed n/{i}"
-    assert metric(published, "gpubufd_event_listeners_renewed_total") >= 1
+    """Within five seconds, as EVENTS.md says: a clock is what is tested."""
+    before = metric(published, "gpubufd_event_listeners_renewed_total")
+    hang_up_in_the_handshake(published.ipc_path)
+    until_told(published, published.ipc, 5)
+    assert metric(published, "gpubufd_event_listeners_renewed_total") in (before, before + 1)
+
+
+def test_the_listener_dies_a_hundred_times(daemon, gateway, directory):
+    """Twenty times as fast; the descriptors of those who came meanwhile are the most that is lost."""
+    path = os.path.join(directory, "events")
+    one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=20)
+    daemon.port = one.port
+    rounds = 0
+    while metric(daemon, "gpubufd_event_listeners_renewed_total") < 100:
+        rounds += 1
+        hang_up_in_the_handshake(path)
+        until_told(daemon, f"ipc://{path}")
+        assert rounds < 300
+    assert "descriptors run short" not in one.stderr()
+    assert one.stderr().count("listening anew") >= 100
+
+
+def test_descriptors_that_the_library_keeps(daemon, gateway, directory):
+    """Those of peers that come while its listener is dead are never closed. Before they run out the gateway ends,
+    and the service manager starts another."""
+    path = os.path.join(directory, "events")
+    one = gateway(daemon, "--events", f"ipc://{path}", haste=20,
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+    end = time.monotonic() + DEADLINE
+    while one.process.poll() is None:
+        assert time.monotonic() < end
+        try:
+            hang_up_in_the_handshake(path)
+            for _ in range(20):
+                example.Subscription(f"ipc://{path}").close()
+        except (OSError, EOFError):
+            pass
+    assert one.process.returncode == 1
+    assert "descriptors are not given back, ending" in one.stderr()
+    again = gateway(daemon, "--events", f"ipc://{path}")  # in the place of that one
+    Subscriber(f"ipc://{path}")
+    assert again.process.poll() is None
 
 
 def test_silent_subscribers_are_ended(published):
-    """By NNG, after ten seconds; a clock is what is tested."""
+    """By NNG, after ten seconds: a clock is what is tested."""
     address = ("127.0.0.1", int(published.tcp.rpartition(":")[2]))
     silent = [socket.create_connection(address, timeout=DEADLINE) for _ in range(20)]
     half = [socket.create_connection(address, timeout=DEADLINE) for _ in range(20)]
+    for _ in range(20):
+        silent.append(socket.socket(socket.AF_UNIX))
+        silent[-1].settimeout(DEADLINE)
+        silent[-1].connect(published.ipc_path)
     for one in half:
         one.sendall(b"\0SP\0\0")
+    start = time.monotonic()
     for one in silent + half:
         assert one.recv(8) == b"\0SP\0\0\x20\0\0"
         assert one.recv(8) == b""
         one.close()
-    Subscriber(published.tcp)
+    assert 9 < time.monotonic() - start < DEADLINE
+    for url in (published.ipc, published.tcp):
+        until_told(published, url)
+
+
+def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
+    """After a minute, divided by thirty here; those who read stay."""
+    from test_http import flood
+
+    path = os.path.join(directory, "events")
+    one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=30)
+    daemon.port = one.port
+    reads, stalled = Subscriber(f"ipc://{path}"), [Subscriber(f"ipc://{path}") for _ in range(3)]
+    peer = daemon.connect()
+    peer.put("base", mode="0604")
+    end = time.monotonic() + DEADLINE
+    while metric(daemon, "gpubufd_event_subscribers_ended_total") < 3:
+        flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
+        reads.event("stats")
+        assert time.monotonic() < end
+    for subscriber in stalled:
+        while next(subscriber.messages, None):
+            pass  # until the end
+    peer.put("still", mode="0604")
+    while reads.event()[0] != "sealed still":
+        pass
+    assert metric(daemon, "gpubufd_event_subscribers_ended_total") == 3
+
+
+def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
+    """Of tcp, by as many as the gateway may have: the others are let in again."""
+    path, port = os.path.join(directory, "events"), free_port()
+    one = gateway(daemon, "--events", f"ipc://{path}", "--events", f"tcp://127.0.0.1:{port}",
+                  "--http", "127.0.0.1:0", haste=4,
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    daemon.port = one.port
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) for _ in range(300)]
+    one.wait_for("descriptors run short, listening anew url=tcp://")
+    until_told(daemon, f"ipc://{path}")
+    until_told(daemon, f"tcp://127.0.0.1:{port}")
+    assert get(one.port, "/healthz").status == 200
+    for each in silent:
+        each.close()
 
 
 def test_a_flood_of_tcp_leaves_room_for_ipc(daemon, gateway, directory):

@@ -1,0 +1,37 @@
+#include "client/gateway/clock.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+int64_t gb_clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t gb_deadline_ms(int64_t ms)
+{
+    const char *text = getenv("GPUBUFD_GATEWAY_HASTE");
+    long haste = text ? strtol(text, NULL, 10) : 1;
+
+    return haste >= 1 && haste <= 100 ? ms / haste : ms;
+}
+
+void gb_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool gb_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ms)
+{
+    struct timespec until = {.tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000};
+
+    return pthread_cond_timedwait(condition, lock, &until) == 0;
+}

@@ -1,0 +1,22 @@
+/* What time it is, and until when to wait. Any thread. */
+#ifndef GB_CLOCK_H
+#define GB_CLOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+int64_t gb_clock_ms(void); /* monotonic */
+
+/*
+ * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 1 to 100, where the environment has that:
+ * so that tests can see the long ones pass.
+ */
+int64_t gb_deadline_ms(int64_t ms);
+
+/* A condition whose waits are by the monotonic clock. */
+void gb_condition_init(pthread_cond_t *condition);
+/* Waits so long at most, with the lock held. False: the time is over. */
+bool gb_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ms);
+
+#endif
