@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "client/gateway/clock.h"
@@ -91,6 +92,24 @@ static unsigned counted(const struct gb_connections *connections, const struct g
     return count;
 }
 
+/* What has come lies there until its thread has had its turn: then it may be a whole request. */
+static bool has_unread(const struct gb_connection *connection)
+{
+    int bytes = 0;
+
+    return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+static bool goes_before(const struct gb_connection *one, const struct gb_connection *other)
+{
+    bool unread = has_unread(one);
+
+    if (unread != has_unread(other))
+        return !unread;
+    return one->state < other->state ||
+           (one->state == other->state && one->since_ms <= other->since_ms);
+}
+
 /* One goes for the new one, from its own address where `peer` is given; false if none can. */
 static bool make_room(struct gb_connections *connections, const struct gb_connection *added,
                       const struct gb_connection *peer)
@@ -99,9 +118,7 @@ static bool make_room(struct gb_connections *connections, const struct gb_connec
 
     for (struct gb_connection *one = connections->all; one; one = one->next)
         if (one != added && !one->shut && !one->refused && one->state != GB_CONNECTION_SERVING &&
-            (!peer || same_address(one, peer)) &&
-            (!victim || one->state < victim->state ||
-             (one->state == victim->state && one->since_ms <= victim->since_ms)))
+            (!peer || same_address(one, peer)) && (!victim || goes_before(one, victim)))
             victim = one;
     if (!victim)
         return false;
@@ -113,7 +130,10 @@ static void set_address(struct gb_connection *connection, const struct sockaddr 
 {
     connection->has_address = true;
     if (peer && peer->sa_family == AF_INET6) {
-        connection->address = ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+        const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+
+        /* Of a network of IPv6 each machine has all addresses that it likes. */
+        memcpy(&connection->address, six, IN6_IS_ADDR_V4MAPPED(six) ? 16 : 8);
     } else if (peer && peer->sa_family == AF_INET) {
         const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)peer;
 

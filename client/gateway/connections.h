@@ -5,7 +5,9 @@
  *
  * Each state has its time, after which the connection is shut down; libmicrohttpd then closes it. Where
  * there are too many, room is made for a new one: by the oldest half request, then by the one that is idle for
- * longest. From one address come at most seven eighths, so that one peer cannot keep the others out.
+ * longest; by one of which something has come that was not read yet only where all are such. From one address (of
+ * IPv6 the network's part) come at most seven eighths, so that one peer cannot keep the others out. Where all are
+ * served the new one is refused, which leaves it a second to ask for metrics all the same.
  */
 #ifndef GB_CONNECTIONS_H
 #define GB_CONNECTIONS_H
@@ -49,7 +51,7 @@ void gb_connections_end(struct gb_connections *connections);
 struct gb_connection *gb_connection_begin(struct gb_connections *connections, int fd,
                                           const struct sockaddr *peer);
 void gb_connection_end(struct gb_connections *connections, struct gb_connection *connection);
-/* False: it is to be refused. */
+/* False: it is to be refused, unless it asks for little. */
 bool gb_connection_serve(struct gb_connections *connections, struct gb_connection *connection);
 void gb_connection_idle(struct gb_connections *connections, struct gb_connection *connection);
 /* The answer goes on for as long as somebody reads it. False: half of all do that already. */

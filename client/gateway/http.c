@@ -116,13 +116,19 @@ static bool is_dress(const struct gb_request *request)
     return gb_http_is(request->path, "/page.css") || gb_http_is(request->path, "/icon.svg");
 }
 
+/* What tells operators that something is wrong is answered where nothing else is. */
+static bool is_vital(const struct gb_request *request)
+{
+    return gb_http_is(request->path, "/metrics") || gb_http_is(request->path, "/healthz");
+}
+
 static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
                               struct gb_request *request, const char *method)
 {
     struct gb_http *http = door->http;
     struct gb_http_text host = gb_header(peer, "Host"), origin = gb_header(peer, "Origin");
 
-    if (!gb_connection_serve(&door->connections, request->connection))
+    if (!gb_connection_serve(&door->connections, request->connection) && !is_vital(request))
         return gb_respond_text(door, peer, 503, "too many connections\n");
     if (!gb_http_host_known(host, door->port, (const char *const *)http->options->names))
         return gb_respond_text(door, peer, 421,

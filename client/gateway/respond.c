@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/gateway/api.h"
+#include "client/gateway/clock.h"
 #include "client/gateway/server.h"
 
 #define SLICE_BYTES (64u << 10)    /* that libmicrohttpd sends at a time */
@@ -393,7 +394,7 @@ static bool gather(struct stream *stream)
 
     gb_writer_reset(&stream->writer);
     stream->sent = stream->gathered = 0;
-    if (!gb_ring_wait(ring, stream->place, BREATH_MS))
+    if (!gb_ring_wait(ring, stream->place, (unsigned)gb_deadline_ms(BREATH_MS)))
         return false;
     lost = gb_ring_take(ring, &stream->place, add_told, stream);
     atomic_fetch_add(&stream->http->lost, lost);

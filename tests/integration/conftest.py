@@ -265,8 +265,9 @@ class Gateway:
         self.port = None
         try:
             if "--http" in options:
-                found = self.wait_for(r"serving http (?:url=http://[^ ]*:(\d+)/|path=)")
-                self.port = found.group(1) and int(found.group(1))
+                self.wait_for("serving http .*\n", options.count("--http"))
+                found = re.search(r"serving http url=http://[^ ]*:(\d+)/", self.stderr())
+                self.port = found and int(found.group(1))
             if wait:
                 self.wait_for("connected instance=")
         except BaseException:

@@ -1,12 +1,15 @@
 """The HTTP server, as docs/HTTP.md describes it: the API, who may see what, hostile requests, limits,
 and the live events. What the page draws from it is tested elsewhere."""
 
+import itertools
 import json
 import os
+import random
 import shutil
 import socket
 import stat
 import tempfile
+import threading
 import time
 
 import pytest
@@ -444,15 +447,49 @@ def test_the_oldest_half_request_makes_room(small):
         assert connection.reply().status == 200
 
 
-def test_prometheus_gets_in_among_a_thousand_half_requests(served):
-    """As one who opens them as fast as he can; each is turned away for the next."""
-    halves = []
-    for i in range(1000):
-        halves.append(Connection(served.port))
-        halves[-1].send(b"GET /metrics HTTP/1.1\r\nX-a: ")
-        if i % 50 == 49:
-            assert get(served.port, "/metrics").status == 200
-    for connection in halves:
+def dribble(port, count, stop):
+    """So many half requests at any time, opened as fast as can be, each of which an octet is said now and then."""
+    held = []
+    while not stop.is_set():
+        try:
+            held.append((Connection(port), itertools.cycle(HEAD % port)))
+            for connection, octets in held[-1:] + random.sample(held, 1):
+                connection.send(bytes([next(octets)]))
+        except OSError:  # the oldest are hung up on
+            pass
+        while len(held) > count:
+            held.pop(0)[0].close()
+    for connection, _ in held:
+        connection.close()
+
+
+@pytest.mark.parametrize("count", [64, 1200])
+def test_half_requests_never_shut_metrics_out(served, count):
+    stop = threading.Event()
+    attackers = [threading.Thread(target=dribble, args=(served.port, count // 2, stop)) for _ in range(2)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        assert poll(lambda: metric(served.port, "gpubufd_http_connections_accepted_total") > count)
+        assert [get(served.port, "/metrics").status for _ in range(50)] == [200] * 50
+    finally:
+        stop.set()
+        for attacker in attackers:
+            attacker.join()
+
+
+def test_metrics_where_all_are_served(small):
+    """Four listen and three do not read what they asked for: the rest is refused, but metrics are not."""
+    aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
+    busy = [Live(small.port) for _ in range(4)]
+    for _ in range(3):
+        busy.append(Connection(small.port))
+        busy[-1].send(f"GET /api/objects HTTP/1.1\r\nHost: {busy[-1].host}\r\n\r\n".encode())
+        busy[-1].take(1)
+    assert get(small.port, "/api/stats").status == 503
+    for _ in range(10):
+        assert get(small.port, "/metrics").status == get(small.port, "/healthz").status == 200
+    for connection in busy:
         connection.close()
 
 
@@ -526,6 +563,90 @@ def test_nor_one_that_comes_octet_by_octet(shared_served):
     except (BrokenPipeError, ConnectionResetError):
         pass
     assert 9 < time.monotonic() - start < DEADLINE
+
+
+# The long ones, twenty times as fast.
+
+
+@pytest.fixture
+def hasty(daemon, gateway):
+    daemon.port = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8, haste=20).port
+    return daemon
+
+
+def seconds_until(condition):
+    start = time.monotonic()
+    poll(condition)
+    return time.monotonic() - start
+
+
+def test_an_idle_connection_does_not_stay(hasty):
+    """A minute; libmicrohttpd ends it after thirty seconds without a byte."""
+    connection = Connection(hasty.port)
+    assert connection.request("/api/stats").status == 200
+    assert 0.9 < seconds_until(connection.ended) < DEADLINE
+
+
+def test_nor_one_whose_next_request_comes_octet_by_octet(hasty):
+    connection = Connection(hasty.port)
+    assert connection.request("/api/stats").status == 200
+    connection.socket.settimeout(0.05)
+    start = time.monotonic()
+    try:
+        for octet in itertools.cycle(b"x"):
+            connection.send(bytes([octet]))
+            try:
+                if connection.socket.recv(1) == b"":
+                    break
+            except TimeoutError:
+                pass
+            assert time.monotonic() - start < DEADLINE
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    assert 2.5 < time.monotonic() - start
+
+
+def test_nor_one_that_does_not_read(hasty):
+    """Thirty seconds in which nothing can be sent, of an answer and of events."""
+    peer = hasty.connect()
+    aliases(peer, (f"{i:04}{'x' * 240}" for i in range(9000)))
+    for path in ("/api/objects", "/api/events"):
+        connection = Connection(hasty.port)
+        connection.send(f"GET {path} HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+        connection.take(1)
+        while metric(hasty.port, "gpubufd_http_connections") > 1:  # that asks
+            flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
+        connection.close()
+
+
+def test_nor_one_that_reads_slowly(daemon, gateway, directory):
+    """Two minutes for an answer. Over a unix socket, where the kernel keeps little of it."""
+    path = os.path.join(directory, "http")
+    port = gateway(daemon, "--http", "127.0.0.1:0", "--http", f"unix:{path}", haste=20).port
+    aliases(daemon.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
+    connection = UnixConnection(path)
+    connection.send(b"GET /api/objects HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    start = time.monotonic()
+    while metric(port, "gpubufd_http_connections") > 1:  # that asks
+        assert connection.socket.recv(1 << 14)
+        time.sleep(0.05)  # slowly is what is tested
+    assert 5.5 < time.monotonic() - start < 10
+    connection.close()
+
+
+def test_nor_one_that_is_to_be_refused(small):
+    """A second for it to ask."""
+    live = [Live(small.port) for _ in range(4)]
+    busy = [Connection(small.port) for _ in range(3)]
+    aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
+    for connection in busy:
+        connection.send(f"GET /api/objects HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode())
+        connection.take(1)
+    refused = Connection(small.port)
+    refused.send(b"GET /metr")
+    assert 0.8 < seconds_until(refused.ended) < 10
+    for connection in live + busy:
+        connection.close()
 
 
 def test_hanging_up_at_each_step(shared_served):
