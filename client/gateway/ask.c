@@ -1,9 +1,11 @@
 #include "client/gateway/ask.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define CONNECT_MS 1000
 #define ANSWER_MS 5000
+#define PAUSE_NS 1000000 /* at most */
 
 struct gb_line {
     struct gpubuf_client *client;
@@ -14,6 +16,7 @@ void gb_ask_init(struct gb_ask *ask, const char *socket)
 {
     ask->socket = socket;
     ask->line = NULL;
+    pthread_mutex_init(&ask->turn, NULL);
     pthread_mutex_init(&ask->lock, NULL);
 }
 
@@ -35,6 +38,7 @@ void gb_ask_end(struct gb_ask *ask)
     if (ask->line)
         line_drop(ask, ask->line);
     pthread_mutex_destroy(&ask->lock);
+    pthread_mutex_destroy(&ask->turn);
 }
 
 /* With the lock held. */
@@ -89,8 +93,9 @@ static void line_forget(struct gb_ask *ask, struct gb_line *line)
         line_drop(ask, line);
 }
 
-int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
-           struct gb_error *error)
+/* With the turn. */
+static int ask_now(struct gb_ask *ask, const char *method, const char *params, char **result,
+                   struct gb_error *error)
 {
     int r = GPUBUF_E_CLOSED;
 
@@ -107,5 +112,39 @@ int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **re
             line_forget(ask, line);
         line_drop(ask, line);
     }
+    return r;
+}
+
+static struct timespec clock_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now;
+}
+
+/* As long as it took since then. */
+static void pause_after(struct timespec begun)
+{
+    struct timespec now = clock_now(), pause = {0};
+    int64_t ns = (now.tv_sec - begun.tv_sec) * 1000000000 + now.tv_nsec - begun.tv_nsec;
+
+    pause.tv_nsec = ns < PAUSE_NS ? (long)ns : PAUSE_NS;
+    nanosleep(&pause, NULL);
+}
+
+int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
+           struct gb_error *error)
+{
+    struct timespec begun, until = clock_now();
+    int r;
+
+    until.tv_sec += ANSWER_MS / 1000;
+    if (pthread_mutex_clocklock(&ask->turn, CLOCK_MONOTONIC, &until) != 0)
+        return gb_fail(error, GPUBUF_E_TIMEOUT, "others wait for its answer, too");
+    begun = clock_now();
+    r = ask_now(ask, method, params, result, error);
+    pause_after(begun);
+    pthread_mutex_unlock(&ask->turn);
     return r;
 }

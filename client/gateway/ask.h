@@ -1,6 +1,9 @@
 /*
  * Questions to the daemon: one connection for all threads that serve, made when it is first needed, and
  * anew where it broke. It is not the one that events come by, so that a long answer holds up no event.
+ *
+ * One question at a time, and after each as long a pause as it took, a millisecond at most: however many ask
+ * us, the daemon has half of its time for its other sessions, and these are held up by one question.
  */
 #ifndef GB_ASK_H
 #define GB_ASK_H
@@ -13,7 +16,8 @@
 struct gb_line; /* a connection, as long as somebody asks by it */
 
 struct gb_ask {
-    const char *socket; /* the caller's; NULL: the default places */
+    const char *socket;   /* the caller's; NULL: the default places */
+    pthread_mutex_t turn; /* to ask; taken before the lock */
     pthread_mutex_t lock;
     struct gb_line *line; /* NULL: there is none for now */
 };

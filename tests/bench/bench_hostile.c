@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gateways.h"
 #include "measure.h"
 
 #define NAME "hostile/column"
@@ -549,6 +550,9 @@ static const struct attack {
     {"waits", waits, 1},
     {"leases", leases, 1},
     {"flood", flood, 1},
+    {"gateway_killed", gateway_killed, 1},
+    {"gateway_hung", gateway_hung, 1},
+    {"gateway_flooded", gateway_flooded, 1},
 };
 
 /* ---- measuring ---- */
@@ -810,6 +814,7 @@ int main(int argc, char **argv)
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    gateways_beside(options.socket);
     raw_open(&raw, options.socket);
     publish_one(&raw, NAME);
     publish(&raw, MANY, OBJECTS, NULL);

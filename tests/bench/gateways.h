@@ -1,0 +1,12 @@
+/* Gateways in trouble beside a daemon, as attacks of bench_hostile. A process each; none returns. */
+#ifndef GATEWAYS_H
+#define GATEWAYS_H
+
+/* Of the daemon. Before the others. */
+void gateways_beside(const char *socket);
+
+void gateway_killed(void);  /* twenty times a second */
+void gateway_hung(void);    /* stopped, while there are thousands of events a second to tell it */
+void gateway_flooded(void); /* half requests, and lists of all objects, as many as it takes */
+
+#endif
