@@ -470,7 +470,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
-		$(filter %.a,$^) $(DAEMON_LIBS) -lm
+		$(filter %.a,$^) $(DAEMON_LIBS) $(NNG_LIBS) -lm
 
 # ---- running and testing ----
 

@@ -1,13 +1,15 @@
 /*
  * What it costs requests that somebody listens to events: 60 requests at a time, of which every tenth
- * gives a name to another object, which is an event. scripts/run-bench runs it against a daemon that
- * publishes to sixteen subscribers, and against one that does not, in turn.
+ * gives a name to another object, which is an event. scripts/run-bench runs it against a daemon with a gateway
+ * that publishes to sixteen subscribers, and against one without, in turn.
  *
- * Prints, for each line "COUNT SECONDS" on standard input, the requests a second.
+ * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: so many events a second, or,
+ * for 0, as many as there can be.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "measure.h"
 
@@ -35,12 +37,23 @@ static void prepare(struct bench *bench)
     bench->length = (size_t)(at - bench->text);
 }
 
-static double round_of(struct bench *bench, double seconds)
+static void wait_until(double when)
+{
+    double left = when - now();
+    struct timespec time = {.tv_nsec = (long)(left * 1e9)};
+
+    if (left > 0 && left < 1)
+        nanosleep(&time, NULL);
+}
+
+static double round_of(struct bench *bench, unsigned events, double seconds)
 {
     double start = now(), end = start;
     uint64_t count = 0;
 
     while (end - start < seconds) {
+        if (events)
+            wait_until(start + (double)count / EVERY / events);
         raw_send(&bench->raw, bench->text, bench->length);
         for (int left = IN_FLIGHT; left > 0; left--) {
             size_t length;
@@ -72,14 +85,14 @@ int main(int argc, char **argv)
 {
     static struct bench bench;
     struct options options = read_options(argc, argv);
-    unsigned count;
+    unsigned events;
     double seconds;
 
     raw_open(&bench.raw, options.socket);
     publish_base(&bench.raw);
     prepare(&bench);
-    while (scanf("%u %lf", &count, &seconds) == 2) {
-        printf("%.0f\n", round_of(&bench, seconds));
+    while (scanf("%u %lf", &events, &seconds) == 2) {
+        printf("%.0f\n", round_of(&bench, events, seconds));
         fflush(stdout);
     }
     return 0;
