@@ -1,8 +1,8 @@
 /*
  * What happens in a gpubufd, by NNG:
  *
- *     gpubufd-gateway --events ipc:///run/gpubufd/events.sock
- *     events ipc:///run/gpubufd/events.sock 'sealed sales/'
+ *     gpubufd-gateway --events ipc:///run/gpubufd-gateway/events.sock
+ *     events ipc:///run/gpubufd-gateway/events.sock 'sealed sales/'
  *
  * A subscription is the beginning of a message: "sealed sales/" for new objects below sales/, "" for
  * everything. The numbers of the events go up by one, so one who is subscribed to everything sees by a

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What happens in a gpubufd, by nothing but Python's own library.
 
-    gpubufd-gateway --events ipc:///run/gpubufd/events.sock
-    python3 events.py ipc:///run/gpubufd/events.sock [PREFIX]
+    gpubufd-gateway --events ipc:///run/gpubufd-gateway/events.sock
+    python3 events.py ipc:///run/gpubufd-gateway/events.sock [PREFIX]
 
 Events come over one of NNG's sockets (SUB to the daemon's PUB; with pynng this is a few lines). On
 the wire that is little: a handshake of eight octets, then messages, each after its length. A message

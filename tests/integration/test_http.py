@@ -15,6 +15,7 @@ import time
 import pytest
 
 import conftest
+from device import ROOT
 from http_client import Connection, Live, UnixConnection, get, refusal
 from peer import DEADLINE
 
@@ -341,6 +342,48 @@ def test_what_is_refused_at_the_start(directory, options, sentence):
                 file.write(text)
             os.chmod(options[i], mode)
     assert sentence in refusal(directory, *options)
+
+
+def test_a_configuration(daemon, gateway, directory):
+    """The service's own, with other addresses; the command line adds to it."""
+    path, events = os.path.join(directory, "conf"), [f"ipc://{directory}/events{i}" for i in range(3)]
+    text = (ROOT / "systemd/gpubufd-gateway.conf").read_text()
+    text = text.replace("127.0.0.1:9464", "127.0.0.1:0").replace("ipc:///run/gpubufd-gateway/events.sock", events[0])
+    token_file(directory)
+    text = text.replace("#http-token-file = /run/credentials/gpubufd-gateway.service",
+                        f"http-token-file = {directory}")
+    with open(path, "w") as file:
+        file.write(f"{text}\n  events={events[1]}\nconnections = 8\n")
+    one = gateway(daemon, "--events", events[2], "--config", path, "--connections", 12)
+    port = int(one.wait_for(r"serving http url=http://127.0.0.1:(\d+)/ token=\"asked for\"").group(1))
+    assert get(port, "/api/stats").status == 401
+    assert get(port, "/api/stats", headers=BEARER).status == 200
+    assert [f"url={url}\n" in one.stderr() for url in events] == [True] * 3
+    live = [Live(port, headers=BEARER) for _ in range(6)]  # half of twelve
+    assert {one.handshake.status for one in live} == {200}
+    assert Live(port, headers=BEARER).handshake.status == 503
+    for connection in live:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("# x\n\ncolour = red\n", "line 3: there is no key \"colour\""),
+        ("http\n", "line 1: expected KEY = VALUE"),
+        ("connections = 3\n", "line 1: \"3\": expected a number from 4 to 4096"),
+        ("config = x\n", "line 1: there is no key \"config\""),
+        ("help = x\n", "line 1: there is no key \"help\""),
+        ("events = ipc:///x\n" * 9, "line 9: given more than 8 times"),
+        ("", "nothing to do"),
+    ],
+)
+def test_configurations_that_are_refused(directory, text, sentence):
+    path = os.path.join(directory, "conf")
+    with open(path, "w") as file:
+        file.write(text)
+    assert sentence in refusal(directory, "--config", path)
+    assert sentence in refusal(directory, f"--config={path}")
 
 
 def test_other_addresses_with_a_token(daemon, gateway, directory):
