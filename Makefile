@@ -248,7 +248,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 	@mkdir -p $(@D)
 	$(Q){ \
 		echo '/* Made from client/gateway/page by the Makefile. */'; \
-		echo '#include "client/gateway/http.h"'; \
+		echo '#include "client/gateway/page.h"'; \
 		i=0; for file in $(PAGE); do \
 			echo "static const unsigned char file$$i[] = {"; \
 			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \

@@ -14,7 +14,8 @@
 #include "client/gateway/say.h"
 
 #define TICK_MS 1000
-#define AGAIN_MS 300 /* until the next try to connect */
+#define AGAIN_MS 300   /* until the next try to connect */
+#define ANSWER_MS 5000 /* then the daemon is said not to answer */
 
 static int64_t wall_ms(void)
 {
@@ -229,6 +230,7 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
 
     (void)client;
     feed->asked = false;
+    atomic_store(&feed->up, true);
     gb_pool_reset(&feed->pool);
     if (status < 0 || gb_json_check(result, length, &feed->pool, &value, &error) < 0 ||
         gb_json_read(value, fields, 8, GB_UNKNOWN_IGNORE, &path, &feed->pool, &stats, NULL,
@@ -301,8 +303,12 @@ static bool follow(struct gb_feed *feed)
         if (now >= tick) {
             /* An answer that has not come is waited for: one question at a time. */
             if (!feed->asked &&
-                gpubuf_call_async(feed->client, "stats", NULL, on_stats, feed, NULL) == 0)
+                gpubuf_call_async(feed->client, "stats", NULL, on_stats, feed, NULL) == 0) {
                 feed->asked = true;
+                feed->asked_ms = now;
+            }
+            if (feed->asked && now - feed->asked_ms >= gb_deadline_ms(ANSWER_MS))
+                atomic_store(&feed->up, false);
             tick = now + TICK_MS;
         }
         polled[1].events = gpubuf_events(feed->client);

@@ -17,7 +17,7 @@ struct gb_feed {
     const char *socket; /* the caller's; NULL: the default places */
     struct gb_ring *ring;
     struct gb_publish *publish; /* NULL: nothing is published */
-    atomic_bool up;             /* the daemon is there */
+    atomic_bool up;             /* the daemon is there, and answers */
 
     /* The thread's own. */
     pthread_t thread;
@@ -25,7 +25,8 @@ struct gb_feed {
     struct gpubuf_client *client;
     bool counting; /* `seq` is the number of the last event that was told */
     uint64_t seq;
-    bool asked; /* for the figures */
+    bool asked;       /* for the figures */
+    int64_t asked_ms; /* then */
     bool complained;
     char instance[64];
     struct gb_pool pool;

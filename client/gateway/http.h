@@ -10,8 +10,6 @@
 #ifndef GB_HTTP_H
 #define GB_HTTP_H
 
-#include <stdatomic.h>
-
 #include "client/gateway/ask.h"
 #include "client/gateway/feed.h"
 #include "client/gateway/options.h"
@@ -25,14 +23,5 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
                 struct gb_publish *publish, struct gb_http **out, struct gb_error *error);
 /* Ends every connection. The ring has been stopped. NULL is fine. */
 void gb_http_free(struct gb_http *http);
-
-/* What is at a path of the page: made from client/gateway/page by the Makefile. */
-struct gb_page_file {
-    const char *path, *type, *etag;
-    const unsigned char *data;
-    size_t length;
-};
-extern const struct gb_page_file gb_page_files[];
-extern const size_t gb_page_file_count;
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "client/gateway/api.h"
 #include "client/gateway/clock.h"
+#include "client/gateway/page.h"
 #include "client/gateway/server.h"
 
 #define SLICE_BYTES (64u << 10)    /* that libmicrohttpd sends at a time */

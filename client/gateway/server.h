@@ -5,8 +5,10 @@
 #include <microhttpd.h>
 
 #include "client/gateway/access.h"
+#include "client/gateway/ask.h"
 #include "client/gateway/connections.h"
-#include "client/gateway/http.h"
+#include "client/gateway/feed.h"
+#include "client/gateway/options.h"
 
 #define GB_BODY_BYTES 1024 /* of the one form that there is */
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import stat
 import tempfile
@@ -746,6 +747,20 @@ def test_where_the_daemon_goes_away_and_comes_back(daemon_factory, gateway, dire
     assert get(one.port, "/api/objects").json()["objects"][0][0] == "new"
     assert live.event()["object"]["name"] == "new"
     assert live.message()["instance"] != first["instance"]
+
+
+def test_where_the_daemon_hangs(daemon, gateway):
+    """Five seconds, here one. What is asked for meanwhile ends, too, and the gateway with it."""
+    one = gateway(daemon, "--http", "127.0.0.1:0", haste=5)
+    assert get(one.port, "/healthz").status == 200
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        assert poll(lambda: get(one.port, "/healthz").status == 503)
+        assert get(one.port, "/metrics").status == 503
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    assert poll(lambda: get(one.port, "/healthz").status == 200)
+    assert get(one.port, "/metrics").status == 200
 
 
 def test_it_may_be_there_before_the_daemon(daemon_factory, gateway, directory):

@@ -33,6 +33,14 @@ PARTS = {
         ("commands", "commands cmd_*"),
         ("program", "main"),
     ],
+    "client/gateway": [
+        ("ground", "say clock access options"),
+        ("sides", "ring connections ask"),
+        ("events", "publish feed"),
+        ("answers", "api"),
+        ("http", "page server http respond"),
+        ("program", "main"),
+    ],
     "client/node/src": [
         ("environment", "addon"),
         ("values", "values table completion"),
@@ -72,6 +80,7 @@ PARTS = {
 OTHERS = {
     "client/lib": ("include/", "proto/"),
     "client/gpubufctl": ("include/", "proto/"),
+    "client/gateway": ("include/", "proto/"),
     "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
     "client/python/src": ("include/",),
 }

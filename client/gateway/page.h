@@ -1,0 +1,16 @@
+/* The files of the page, which are part of the program. */
+#ifndef GB_PAGE_H
+#define GB_PAGE_H
+
+#include <stddef.h>
+
+/* What is at a path of the page: made from client/gateway/page by the Makefile. */
+struct gb_page_file {
+    const char *path, *type, *etag;
+    const unsigned char *data;
+    size_t length;
+};
+extern const struct gb_page_file gb_page_files[];
+extern const size_t gb_page_file_count;
+
+#endif
