@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <nng/nng.h>
 #include <nng/protocol/pubsub0/pub.h>
-#include <nng/protocol/pubsub0/sub.h>
 #include <nng/supplemental/util/platform.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,6 +22,7 @@
 #define BACKLOG 4096       /* messages for a subscriber that does not keep up */
 #define PROBE_MS 1000      /* between two looks at a listener */
 #define ANSWER_MS 2000     /* for a listener to let the probe in */
+#define GREET_MS 50        /* for a listener to accept */
 #define STALLED_MS 60000   /* without a message that a subscriber has taken */
 #define COMPLAIN_MS 60000  /* between two lines of the log about refused ones */
 #define SHORT_OF_FDS 3 / 4 /* in use, of those that there may be */
@@ -39,6 +40,12 @@ struct outlet {
     struct gb_publish *publish;
     const char *url;
     bool ipc;
+    union {
+        struct sockaddr_un path;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } address; /* where that is */
+    socklen_t address_length;
     enum gb_audience audience;
     nng_socket socket;
     nng_listener listener;
@@ -237,28 +244,51 @@ static bool pause_for(struct gb_publish *publish, const bool *done, int64_t ms)
     return publish->stopped;
 }
 
-/* Subscribes, as anybody does, until somebody is let in: the handshake is over then. */
+/* Says what a subscriber says first, by a socket of our own: NNG 1.5.2 may never come back from closing one of its
+   own that has just connected. -1: nobody accepts, for now. */
+static int greet(const struct outlet *outlet)
+{
+    static const char greeting[8] = {0, 'S', 'P', 0, 0, 0x21, 0, 0};
+    struct timeval most = {.tv_usec = GREET_MS * 1000};
+    const struct sockaddr *address = (const struct sockaddr *)&outlet->address;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most)) == 0 &&
+        connect(fd, address, outlet->address_length) == 0 &&
+        send(fd, greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Subscribes, until somebody is let in: NNG tells of a peer when the handshake is over. */
 static bool is_alive(struct outlet *outlet)
 {
     struct gb_publish *publish = outlet->publish;
-    nng_socket socket;
-    bool arrived;
+    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS);
+    bool over = false;
+    int fd = -1;
 
     if (!outlet->listens)
         return false;
-    if (nng_sub0_open(&socket) != 0)
-        return true; /* memory is out, which says nothing of the listener */
     pthread_mutex_lock(&publish->lock);
     outlet->arrived = false;
     outlet->probing = true;
-    pthread_mutex_unlock(&publish->lock);
-    nng_dial(socket, outlet->url, NULL, NNG_FLAG_NONBLOCK);
-    pthread_mutex_lock(&publish->lock);
-    arrived = pause_for(publish, &outlet->arrived, gb_deadline_ms(ANSWER_MS)) || outlet->arrived;
+    while (!over && !outlet->arrived && gb_clock_ms() < until) {
+        pthread_mutex_unlock(&publish->lock);
+        if (fd < 0)
+            fd = greet(outlet);
+        pthread_mutex_lock(&publish->lock);
+        over = pause_for(publish, &outlet->arrived, GREET_MS);
+    }
+    over |= outlet->arrived;
     outlet->probing = false;
     pthread_mutex_unlock(&publish->lock);
-    nng_close(socket);
-    return arrived;
+    if (fd >= 0)
+        close(fd);
+    return over;
 }
 
 static bool is_short_of_fds(void)
@@ -312,14 +342,14 @@ static void *watch_over(void *arg)
 /* ---- starting and ending ---- */
 
 /* 127.0.0.0/8 or ::1, and a port. */
-static bool is_loopback(const char *text)
+static bool read_loopback(const char *text, struct outlet *outlet)
 {
+    struct sockaddr_in *four = &outlet->address.four;
+    struct sockaddr_in6 *six = &outlet->address.six;
     const char *colon = strrchr(text, ':');
-    char host[64];
-    struct in_addr four;
-    struct in6_addr six;
     size_t length = colon ? (size_t)(colon - text) : 0;
     unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    char host[64];
 
     if (length == 0 || length >= sizeof(host) || port == 0 || port > 65535)
         return false;
@@ -329,23 +359,37 @@ static bool is_loopback(const char *text)
     }
     memcpy(host, text, length);
     host[length] = '\0';
-    if (inet_pton(AF_INET, host, &four) == 1)
-        return ntohl(four.s_addr) >> 24 == 127;
-    return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+    if (inet_pton(AF_INET, host, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        outlet->address_length = sizeof(*four);
+        return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+    }
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons((uint16_t)port);
+    outlet->address_length = sizeof(*six);
+    return inet_pton(AF_INET6, host, &six->sin6_addr) == 1 && IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
 }
 
-static int check_url(const char *url, bool *ipc, struct gb_error *error)
+static int read_url(struct outlet *outlet, struct gb_error *error)
 {
-    *ipc = strncmp(url, "ipc:///", 7) == 0;
-    if (*ipc && strlen(url + 6) < sizeof(((struct sockaddr_un *)0)->sun_path))
+    const char *url = outlet->url;
+    struct sockaddr_un *path = &outlet->address.path;
+
+    outlet->ipc = strncmp(url, "ipc:///", 7) == 0;
+    if (outlet->ipc && strlen(url + 6) < sizeof(path->sun_path)) {
+        path->sun_family = AF_UNIX;
+        strcpy(path->sun_path, url + 6);
+        outlet->address_length = sizeof(*path);
         return 0;
+    }
     if (strncmp(url, "tcp://", 6) != 0)
         return gb_fail(
             error, GPUBUF_E_INVALID,
             "--events \"%s\" is no URL such as ipc:///run/gpubufd-gateway/events.sock or "
             "tcp://127.0.0.1:9465",
             url);
-    if (!is_loopback(url + 6))
+    if (!read_loopback(url + 6, outlet))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--events %s: expected an address of this machine, such as 127.0.0.1:9465, "
                        "since whoever reaches it is told",
@@ -369,7 +413,7 @@ int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, stru
 
         outlet->publish = publish;
         outlet->url = urls[i];
-        r = check_url(urls[i], &outlet->ipc, error);
+        r = read_url(outlet, error);
         outlet->audience = outlet->ipc ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
         publish->count = i + 1;
         if (r == 0)
