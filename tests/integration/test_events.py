@@ -222,6 +222,7 @@ def hang_up_in_the_handshake(path):
             one.sendall(said)
 
 
+# RELIABILITY.md: The gateway
 def test_the_listener_dies_and_is_made_anew(published):
     """Within five seconds, as EVENTS.md says: a clock is what is tested."""
     before = metric(published, "gpubufd_event_listeners_renewed_total")
@@ -230,6 +231,7 @@ def test_the_listener_dies_and_is_made_anew(published):
     assert metric(published, "gpubufd_event_listeners_renewed_total") in (before, before + 1)
 
 
+# RELIABILITY.md: The gateway
 def test_the_listener_dies_a_hundred_times(daemon, gateway, directory):
     """Twenty times as fast; the descriptors of those who came meanwhile are the most that is lost."""
     path = os.path.join(directory, "events")
@@ -288,6 +290,7 @@ def test_silent_subscribers_are_ended(published):
         until_told(published, url)
 
 
+# RELIABILITY.md: The gateway
 def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
     """After a minute, divided by thirty here; those who read stay."""
     from test_http import flood
@@ -312,6 +315,7 @@ def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
     assert metric(daemon, "gpubufd_event_subscribers_ended_total") == 3
 
 
+# RELIABILITY.md: The gateway
 def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
     """Of tcp, by as many as the gateway may have: the others are let in again."""
     path, port = os.path.join(directory, "events"), free_port()
@@ -328,6 +332,7 @@ def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
         each.close()
 
 
+# RELIABILITY.md: The gateway
 def test_a_flood_of_tcp_leaves_room_for_ipc(daemon, gateway, directory):
     path, port = os.path.join(directory, "events"), free_port()
     one = gateway(daemon, "--events", f"ipc://{path}", "--events", f"tcp://127.0.0.1:{port}",

@@ -508,6 +508,7 @@ def dribble(port, count, stop):
 
 
 @pytest.mark.parametrize("count", [64, 1200])
+# RELIABILITY.md: The gateway
 def test_half_requests_never_shut_metrics_out(served, count):
     stop = threading.Event()
     attackers = [threading.Thread(target=dribble, args=(served.port, count // 2, stop)) for _ in range(2)]
@@ -522,6 +523,7 @@ def test_half_requests_never_shut_metrics_out(served, count):
             attacker.join()
 
 
+# RELIABILITY.md: The gateway
 def test_metrics_where_all_are_served(small):
     """Four listen and three do not read what they asked for: the rest is refused, but metrics are not."""
     aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
@@ -763,6 +765,29 @@ def test_where_the_daemon_hangs(daemon, gateway):
     assert get(one.port, "/metrics").status == 200
 
 
+# RELIABILITY.md: The gateway
+def test_a_gateway_in_trouble(daemon, gateway):
+    """Flooded, stopped with much to be told, killed: a session that watches, too, is told all."""
+    one = gateway(daemon, "--http", "127.0.0.1:0")
+    peer, watcher = daemon.connect(), daemon.connect()
+    peer.put("base", mode="0604")
+    halves = [Connection(one.port) for _ in range(200)]
+    for connection in halves:
+        connection.send(b"GET /api/objects HTTP/1.1\r\nX: ")
+    one.process.send_signal(signal.SIGSTOP)
+    watcher.call("watch", prefix="x")
+    for _ in range(40):
+        flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
+        watcher.call("stats")  # takes in what came before
+    told = [n["params"] for n in watcher.notifications if n["method"] == "event"]
+    assert sum(event["kind"] == "sealed" for event in told) == 40 * 500
+    one.kill()
+    for connection in halves:
+        connection.close()
+    assert peer.call("stat", name="base")["object"]["name"] == "base"
+    assert gateway(daemon, "--http", "127.0.0.1:0").port
+
+
 def test_it_may_be_there_before_the_daemon(daemon_factory, gateway, directory):
     import types
 
@@ -829,6 +854,7 @@ def test_gathered_events(served):
         assert Live(served.port, f"/api/events?{bad}").handshake.status == 400
 
 
+# RELIABILITY.md: The gateway
 def test_what_was_missed_is_told(served):
     """By the header that a browser sends, and by the query."""
     peer = served.connect()
