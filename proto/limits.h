@@ -12,15 +12,15 @@
     X(fds, 16, "descriptors with one message")                                                     \
     X(pending_fds, 64, "descriptors received and not yet taken by a message")                      \
     X(name_bytes, 255, "bytes in a name")                                                          \
-    X(names, 256, "names in one request")                                                          \
-    X(ids, 1024, "leases or segments in one request")                                              \
+    X(names, 64, "names in one request")                                                          \
+    X(ids, 256, "leases or segments in one request")                                              \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
     X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \
     X(metadata_pairs, 256, "metadata pairs of a column")                                           \
     X(alias_text, 8388608, "bytes of what is told of an object and all its aliases")               \
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
-    X(list, 1000, "objects in one answer to list")                                                 \
+    X(list, 256, "objects in one answer to list")                                                 \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
     X(output_bytes, 8388608, "bytes queued for a session")                                         \

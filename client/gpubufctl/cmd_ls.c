@@ -30,7 +30,6 @@ static int gather(struct gb_cli *cli, const char *prefix, cJSON **objects)
 
     if (prefix)
         cJSON_AddStringToObject(params, "prefix", prefix);
-    cJSON_AddNumberToObject(params, "limit", 1000);
     while (status == GB_STATUS_OK && more) {
         char *result = NULL;
         char *text = gb_cjson_text(params);

@@ -93,7 +93,6 @@ static int ask_page(struct top *top, const char *cursor)
 {
     cJSON *params = cJSON_CreateObject();
 
-    cJSON_AddNumberToObject(params, "limit", 1000);
     if (cursor)
         cJSON_AddStringToObject(params, "cursor", cursor);
     char *text = gb_cjson_text(params);

@@ -99,6 +99,8 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
    fit; for the segments and the envelope. */
 #define ENTRY_ROOM 160u
 #define TAIL_ROOM 8192u
+/* After so much text no more names are opened: it takes time to copy it. */
+#define ENOUGH (GB_LIMIT(line_bytes) / 4)
 
 static void write_entry_error(struct gb_call *call, struct gb_writer *list)
 {
@@ -229,6 +231,7 @@ static void open_entries(struct gb_call *call, const struct open_params *params,
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             gb_write_char(list, ',');
+        room = room && (i == 0 || list->length < ENOUGH);
         if (room)
             room = open_entry(call, params, &names[i], all, count - i - 1, segments);
         else

@@ -29,7 +29,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     if (!lease)
         return NULL;
     lease->id = registry->next_lease;
-    if (!gb_hash_insert(&registry->leases, &lease->link, gb_hash_id(lease->id))) {
+    if (!gb_hash_insert(&registry->leases, &lease->link, lease->id)) {
         free(lease);
         return NULL;
     }
@@ -51,14 +51,10 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder)
 {
-    for (struct gb_hash_link *link = gb_hash_first(&registry->leases, gb_hash_id(id)); link;
-         link = gb_hash_next(link)) {
-        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, link);
+    struct gb_hash_link *link = gb_hash_first(&registry->leases, id);
+    struct gb_lease *lease = link ? GB_CONTAINER(link, struct gb_lease, link) : NULL;
 
-        if (lease->id == id && lease->holder == holder)
-            return lease;
-    }
-    return NULL;
+    return lease && lease->holder == holder ? lease : NULL;
 }
 
 struct gb_unsealed *gb_unsealed_new(bool replace)

@@ -436,7 +436,7 @@ static ssize_t receive_some(struct gb_session *session)
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
     if (n < GB_SESSION_PIECE_BYTES || is_behind_with_closing(session) ||
-        session->conn.in.fd_count > 0 || uv_hrtime() - begun > server->slice_ns / 10)
+        session->conn.in.fd_count > 0 || uv_hrtime() - begun > server->slice_ns / 5)
         return n;
     more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
     if (more == 0 || more == GPUBUF_E_SYSTEM || more == GPUBUF_E_AGAIN)

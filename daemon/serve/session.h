@@ -21,8 +21,8 @@
 #define GB_SESSION_SPARED_BYTES (64u << 10)
 /* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits
    until sessions that have sent less were served. */
-#define GB_SESSION_SLICE_NS 100000u
-/* So much is received first, and more at a time only if that took no more than a tenth of a slice.
+#define GB_SESSION_SLICE_NS 50000u
+/* So much is received first, and more at a time only if that took no more than a fifth of a slice.
    */
 #define GB_SESSION_PIECE_BYTES 4096
 /* After a peer hangs up its remaining input is served at once, for at most GB_SESSION_DRAIN_NS, if

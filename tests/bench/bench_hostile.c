@@ -34,7 +34,7 @@
 #define NAME "hostile/column"
 #define MANY "hostile/many"
 #define OBJECTS 4096
-#define NAMES 250 /* in one request */
+#define NAMES 64 /* in one request */
 #define ROUNDS 5
 #define SAMPLES 600
 #define PACE_NS 100000
@@ -492,7 +492,7 @@ static void leases(void)
         if (fd < 0)
             continue;
         fcntl(fd, F_SETFL, 0);
-        for (int i = 0; i < 32; i++) {
+        for (int i = 0; i < 8000 / NAMES; i++) {
             ssize_t n = 0;
 
             for (size_t sent = 0; sent < strlen(line); sent += (size_t)n)
@@ -740,7 +740,7 @@ static void hold_leases(int tell)
     size_t length;
 
     raw_open(&raw, options.socket);
-    for (int i = 0; i < LEASES / NAMES; i++) {
+    for (int i = 0; i < (LEASES + NAMES - 1) / NAMES; i++) {
         raw_send(&raw, line, strlen(line));
         if (strstr(raw_line(&raw, &length), "\"error\""))
             die("not all leases were given");

@@ -184,8 +184,8 @@ class Daemon:
         with self._served_again() as peer:
             names = peer.names()
             while names:
-                peer.call("delete", names=names[:256])
-                names = names[256:]
+                peer.call("delete", names=names[:64])
+                names = names[64:]
             assert peer.names() == []
             leases = peer.call("leases")
             assert leases["leases"] == [] and leases["mapped"] == [], leases

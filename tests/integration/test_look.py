@@ -12,7 +12,7 @@ def all_of(peer, what, **params):
     entries, cursor = [], {}
     while True:
         answer = peer.call(what, **params, **cursor)
-        assert len(answer[what]) <= params.get("limit", 1000)
+        assert len(answer[what]) <= params.get("limit", 256)
         entries += answer[what]
         if "cursor" not in answer:
             return entries

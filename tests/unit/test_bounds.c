@@ -675,7 +675,7 @@ static const struct ask {
     {"unmap, of nothing", NULL, ask_unmap_nothing, NULL, "\"error\":"},
     {"delete, names", prepare_victims, ask_delete, NULL, "\"result\":{}"},
     {"delete, of nothing", NULL, ask_delete_nothing, NULL, "\"error\":"},
-    {"list, 1000", NULL, ask_list, NULL, "\"cursor\":"},
+    {"list, 256", NULL, ask_list, NULL, "\"cursor\":"},
     {"list, none to be seen", prepare_stranger, ask_list, end_stranger, "\"objects\":["},
     {"stat, 4096 columns", NULL, ask_stat, NULL, "\"object\":"},
     {"pin", NULL, ask_pin, NULL, "\"result\":{}"},
