@@ -22,11 +22,13 @@ static int refuse(const struct gb_error *error)
 }
 
 /* Messages of up to a mebibyte come and go: what they took is not given back to the system each
-   time, and taken again page by page. */
+   time, and taken again page by page. Small pieces are joined with their neighbours as they are
+   freed: all the leases of a session at once would take long. */
 static void keep_memory(void)
 {
     mallopt(M_MMAP_THRESHOLD, 4 << 20);
-    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
+    mallopt(M_MXFAST, 0);
 }
 
 /* A session and a segment are descriptors each. */

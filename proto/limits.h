@@ -33,7 +33,7 @@
     X(user_objects, 4194304, "objects of a user")                                                  \
     X(user_segments, 65536, "segments of a user")                                                  \
     X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")              \
-    X(user_watches, 16384, "watches of a user")                                                    \
+    X(user_watches, 1024, "watches of a user")                                                    \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
 

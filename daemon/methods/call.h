@@ -47,6 +47,7 @@ struct gb_call {
     struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
     uint64_t shortfall;        /* bytes that are missing on a device that is full */
     uint64_t need;             /* bytes that were asked for there */
+    unsigned left;             /* storages that have left for it, in this try */
     bool comes;                /* they are on their way without anybody else's doing */
     bool stuck;                /* the driver could not copy what would have to leave */
     enum gb_tier_kind lacks;   /* the tier that has no room for that; GB_TIERS: none */

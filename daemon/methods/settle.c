@@ -16,8 +16,12 @@ struct settled_object {
     uint64_t version;
 };
 
-/* What is no more, or was replaced, needs no settling any more. */
-static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled)
+/* Objects without a name that one request looks at: a version that was replaced, and is leased. */
+#define LOOK_LIMIT 2048u
+
+/* What is no more needs no settling any more. */
+static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled,
+                                       unsigned *looked)
 {
     struct gb_object *current =
         gb_registry_find(&call->server->registry, settled->name.text, settled->name.length);
@@ -28,6 +32,8 @@ static struct gb_object *find_produced(struct gb_call *call, const struct settle
     GB_LIST_EACH(&call->session->produced, link) {
         struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
 
+        if (++*looked > LOOK_LIMIT)
+            break;
         if (object->version == settled->version && object->ready &&
             strcmp(object->name, settled->name.text) == 0)
             return object;
@@ -44,6 +50,7 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
     const struct settle_params *params = p;
     struct gb_json_walk walk = gb_json_walk(params->objects);
     struct gb_json item;
+    unsigned looked = 0;
     uint64_t index = 0;
 
     (void)present;
@@ -62,7 +69,7 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
         }
         if (r < 0)
             return r;
-        object = find_produced(call, &settled);
+        object = find_produced(call, &settled, &looked);
         if (object)
             gb_object_settle(object);
     }

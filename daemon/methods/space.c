@@ -14,6 +14,9 @@
 /* How long the daemon's own work may take: a driver that makes memory, a tier that takes content. */
 #define PATIENCE_MS 60000
 
+/* Storages that leave a device in one try of a request. */
+#define LEAVE_A_TRY 32
+
 /* So that a full device does not make a request longer, however many sessions there are. */
 #define SESSIONS_COMPARED 1024
 
@@ -81,7 +84,8 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether it is worth trying again after a try that found the device full. */
+/* Whether it is worth trying again after a try that found the device full. Where much has to leave, the
+   request waits as for what is on its way, and goes on in the next turn. */
 static bool make_room(struct gb_call *call, struct gb_device *device)
 {
     struct gb_demand demand = gb_call_demand(call);
@@ -90,6 +94,12 @@ static bool make_room(struct gb_call *call, struct gb_device *device)
 
     if (soon >= call->shortfall || !gb_device_may_fit(device, call->need))
         return false;
+    if (call->left++ == LEAVE_A_TRY && !call->last_try) {
+        call->lacks = GB_TIERS;
+        call->comes = device->space_changed = true;
+        call->stuck = false;
+        return false;
+    }
     room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon, &demand,
                               &call->error);
     call->lacks = demand.lacks;

@@ -80,7 +80,9 @@ static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind
     gb_write_uint(writer, watch->id);
     GB_WRITE_LITERAL(writer, ",\"seq\":");
     gb_write_uint(writer, watch->session->server->seq);
-    gb_write_format(writer, ",\"kind\":\"%s\"", kind_name(kind));
+    GB_WRITE_LITERAL(writer, ",\"kind\":\"");
+    gb_write_text(writer, kind_name(kind));
+    gb_write_char(writer, '"');
     return writer;
 }
 
@@ -91,18 +93,36 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
     gb_session_send(watch->session, writer, NULL, 0);
 }
 
-static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_object *object)
+/* What an event says of an object, which is the same for all watches. */
+struct news {
+    const struct gb_object *object;
+    const struct gb_writer *text;
+    size_t placements; /* where these begin */
+};
+
+static struct news write_news(struct gb_server *server, const struct gb_object *object)
+{
+    struct gb_writer *writer = &server->desk.list_writer;
+    struct news news = {object, writer, 0};
+
+    gb_writer_reset(writer);
+    GB_WRITE_LITERAL(writer, ",\"object\":");
+    gb_object_write(writer, object, false);
+    news.placements = writer->length;
+    GB_WRITE_LITERAL(writer, ",\"placements\":");
+    gb_placements_write(writer, object);
+    return news;
+}
+
+static void send_event(struct gb_watch *watch, unsigned kind, const struct news *news)
 {
     struct gb_writer *writer = begin_event(watch, kind);
 
-    if (object) {
-        GB_WRITE_LITERAL(writer, ",\"object\":");
-        gb_object_write(writer, object, false);
-        if (watch->placements) {
-            GB_WRITE_LITERAL(writer, ",\"placements\":");
-            gb_placements_write(writer, object);
-        }
-        if (object->storage->device->lost)
+    if (news) {
+        gb_write(writer, news->text->data,
+                 watch->placements ? news->text->length : news->placements);
+        writer->failed |= news->text->failed;
+        if (news->object->storage->device->lost)
             GB_WRITE_LITERAL(writer, ",\"lost\":true");
     }
     end_event(watch, writer);
@@ -110,13 +130,18 @@ static void send_event(struct gb_watch *watch, unsigned kind, const struct gb_ob
 
 void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_object *object)
 {
+    struct news news = {0};
+
     if (event == GB_EVENT_SEALED)
         gb_waits_name(server, object);
     GB_LIST_EACH(&server->watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_server);
 
-        if (wants(watch, (unsigned)event, object) && told(watch, object))
-            send_event(watch, (unsigned)event, object);
+        if (!wants(watch, (unsigned)event, object) || !told(watch, object))
+            continue;
+        if (!news.object)
+            news = write_news(server, object);
+        send_event(watch, (unsigned)event, &news);
     }
 }
 
@@ -170,8 +195,11 @@ static void tell_existing(struct gb_watch *watch)
             return;
         watch->cursor_length = object->name_length;
         memcpy(watch->cursor, object->name, object->name_length);
-        if (wants(watch, sealed, object))
-            send_event(watch, sealed, object);
+        if (wants(watch, sealed, object)) {
+            struct news news = write_news(session->server, object);
+
+            send_event(watch, sealed, &news);
+        }
     }
     if (!tell_withdrawn(watch))
         return;

@@ -59,6 +59,7 @@ static void on_prepare(uv_prepare_t *handle)
 
     if (!gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
         !gb_list_empty(&server->leaving) || !gb_list_empty(&server->tasks) ||
+        !gb_list_empty(&server->dirty) ||
         gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
@@ -102,13 +103,18 @@ static void withdraw_lost(struct gb_server *server)
     }
 }
 
-static void flush_dirty(struct gb_server *server, size_t most)
+/* As many as there is time for; the others in the next turn. An event may be for thousands. */
+static void flush_dirty(struct gb_server *server, size_t most, uint64_t slice_ns)
 {
+    uint64_t until = uv_hrtime() + slice_ns;
+
     while (!gb_list_empty(&server->dirty)) {
         struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
 
         gb_list_remove(&session->dirty);
         gb_session_flush(session, most);
+        if (uv_hrtime() >= until)
+            return;
     }
 }
 
@@ -165,7 +171,7 @@ static void serve(struct gb_server *server)
         if (given_back) /* else in the next turn: they may wait for just that */
             gb_waits_run(server, until);
         retire_idle(server);
-        flush_dirty(server, GB_SESSION_SEND_BYTES);
+        flush_dirty(server, GB_SESSION_SEND_BYTES, server->slice_ns / 2);
     } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
 }
@@ -515,7 +521,7 @@ static void say_shutdown(struct gb_server *server, bool resume)
     gb_rpc_end(writer);
     GB_LIST_EACH(&server->sessions, link)
         gb_session_send(GB_CONTAINER(link, struct gb_session, of_server), writer, NULL, 0);
-    flush_dirty(server, SIZE_MAX);
+    flush_dirty(server, SIZE_MAX, INT64_MAX);
 }
 
 /* Those whom nobody will accept any more, if the socket is ours alone: else the kernel would close what they

@@ -449,8 +449,9 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     /* What it needs to go on will wake it; one that nothing can be told any more waits for its end.
        */
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
-           (gb_list_linked(&session->ready) && !session->poll_events));
-    DEMAND(!gb_list_linked(&session->dirty) && !session->doomed);
+           (gb_list_linked(&session->ready) && !session->poll_events) ||
+           gb_list_linked(&session->dirty));
+    DEMAND(gb_list_linked(&session->dirty) || !session->doomed);
 }
 
 /* What all users have together. */
@@ -552,7 +553,6 @@ static inline void inside_check(const struct inside *inside)
     check_device(&count, device, all, inside->overfull);
     check_users(&count, sessions, all);
     DEMAND(gb_list_empty(&server->waits.woken));
-    DEMAND(gb_list_empty(&server->dirty));
     free(count.objects.items);
     free(count.storages.items);
     free(count.segments.items);

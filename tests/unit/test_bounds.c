@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include <malloc.h>
+
 #include <cmocka.h>
 
 #define DEMAND(condition) assert_true(condition)
@@ -706,6 +708,7 @@ static void begin(void)
                                           "output_bytes=67108864", NULL};
     char name[32];
 
+    mallopt(M_MXFAST, 0); /* as main() has it */
     gb_writer_init(&line, 0);
     inside_make(&inside, options);
     inside.threaded = true;
