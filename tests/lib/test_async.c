@@ -6,8 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "harness.h"
+
+#define MANY 1000 /* names */
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* ---- asynchronously ---- */
 
@@ -252,6 +262,134 @@ static void test_open_many_without_waiting(void **state)
         gpubuf_release_many(lost.objects, 3);
 }
 
+/* ---- more names than one request may have ---- */
+
+struct crowd {
+    bool done;
+    int status;
+    struct gpubuf_object *objects[MANY];
+    int errors[MANY];
+};
+
+static void note_crowd(struct gpubuf_client *client, int status,
+                       struct gpubuf_object *const *objects, const int *errors, size_t count,
+                       void *arg)
+{
+    struct crowd *crowd = arg;
+    (void)client;
+    assert_false(crowd->done);
+    crowd->done = true;
+    crowd->status = status;
+    if (status < 0)
+        return;
+    memcpy((void *)crowd->objects, (const void *)objects, count * sizeof(struct gpubuf_object *));
+    memcpy(crowd->errors, errors, count * sizeof(*errors));
+}
+
+/* They go in parts, and the wait is that of all together. */
+static void test_open_many_in_parts(void **state)
+{
+    (void)state;
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 1000};
+    static struct crowd crowd, blocking;
+    const char *names[MANY];
+    struct gpubuf_client *client = connect_client();
+    put_counting(client, "async/a", 3, 1);
+    for (int i = 0; i < MANY; i++)
+        names[i] = i == 10 || i == 900 ? "async/never" : i == 300 ? "bad//name" : "async/a";
+    crowd.done = false;
+    int64_t begun = milliseconds();
+    ok(client, gpubuf_open_many_async(client, names, MANY, &wait, note_crowd, &crowd, NULL));
+    dispatch_until(client, &crowd.done);
+    int64_t took = milliseconds() - begun;
+    assert_int_equal(crowd.status, MANY - 3);
+    assert_true(took >= 990 && took < 1900);
+    for (int i = 0; i < MANY; i++) {
+        int error = i == 10 || i == 900 ? GPUBUF_E_TIMEOUT : i == 300 ? GPUBUF_E_INVALID : 0;
+        assert_int_equal(crowd.errors[i], error);
+        assert_true(!crowd.objects[i] == (error != 0));
+    }
+    gpubuf_release_many(crowd.objects, MANY);
+
+    begun = milliseconds();
+    assert_int_equal(
+        gpubuf_open_many(client, names, MANY, &wait, blocking.objects, blocking.errors), MANY - 3);
+    took = milliseconds() - begun;
+    assert_true(took >= 990 && took < 1900);
+    assert_memory_equal(blocking.errors, crowd.errors, sizeof(crowd.errors));
+    gpubuf_release_many(blocking.objects, MANY);
+    ok(client, gpubuf_delete(client, "async/a"));
+    assert_int_equal(stat_value(client, "leases"), 0);
+    gpubuf_disconnect(client);
+}
+
+/* A part that is refused is the end of all of them: what others have opened goes back. */
+static void test_a_part_is_refused(void **state)
+{
+    (void)state;
+    enum { WAITS = 255 }; /* of a session, 256 */
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 60000};
+    static struct outcome waiting[WAITS];
+    static struct crowd crowd;
+    const char *names[MANY];
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    put_counting(client, "async/a", 3, 1);
+    for (int i = 0; i < WAITS; i++)
+        ok(client, gpubuf_open_async(client, "async/never", &wait, object_done, &waiting[i], NULL));
+    for (int i = 0; i < MANY; i++)
+        names[i] = i < 64 ? "async/a" : "async/never";
+    crowd.done = false;
+    ok(client, gpubuf_open_many_async(client, names, MANY, &wait, note_crowd, &crowd, NULL));
+    dispatch_until(client, &crowd.done);
+    assert_int_equal(crowd.status, GPUBUF_E_LIMIT);
+    assert_int_equal(leases_of(client, "async/a"), 0);
+
+    /* Those that still waited give back what comes. */
+    put_counting(other, "async/never", 3, 1);
+    assert_int_equal(leases_of(client, "async/a"), 0);
+    for (int i = 0; i < WAITS; i++) {
+        dispatch_until(client, &waiting[i].done);
+        gpubuf_release(waiting[i].object);
+    }
+    assert_int_equal(leases_of(client, "async/never"), 0);
+    ok(other, gpubuf_delete(other, "async/a"));
+    ok(other, gpubuf_delete(other, "async/never"));
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+static bool has_no_leases(void *arg)
+{
+    return stat_value(arg, "leases") == 0;
+}
+
+/* Canceled at whatever moment. */
+static void test_parts_end(void **state)
+{
+    (void)state;
+    static struct crowd crowd;
+    const char *names[MANY];
+    struct gpubuf_client *client = connect_client();
+    put_counting(client, "async/a", 3, 1);
+    for (int i = 0; i < MANY; i++)
+        names[i] = "async/a";
+    for (int rounds = 0; rounds < 20; rounds++) {
+        uint64_t request;
+        crowd.done = false;
+        ok(client, gpubuf_open_many_async(client, names, MANY, NULL, note_crowd, &crowd, &request));
+        for (int i = 0; i < rounds; i++)
+            (void)gpubuf_dispatch(client);
+        if (!crowd.done)
+            ok(client, gpubuf_cancel(client, request));
+        assert_true(crowd.done);
+        if (crowd.status >= 0)
+            gpubuf_release_many(crowd.objects, MANY);
+        wait_until(has_no_leases, client);
+    }
+    ok(client, gpubuf_delete(client, "async/a"));
+    gpubuf_disconnect(client);
+}
+
 /* ---- watching ---- */
 
 struct events {
@@ -478,6 +616,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         COUNTED(test_open_many_without_waiting),
+        COUNTED(test_open_many_in_parts),
+        COUNTED(test_a_part_is_refused),
+        COUNTED(test_parts_end),
         COUNTED(test_event_loop),
         COUNTED(test_canceling),
         COUNTED(test_callbacks),

@@ -251,35 +251,75 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
 
 /* ---- many ---- */
 
-struct open_many {
+/*
+ * More names than one request may have go in parts, of which several are under way at a time. The
+ * program knows one request, which is never sent, and ends with the last of its parts, or with the
+ * first that fails. When it ends sooner than others, since a part has failed or it is canceled, it
+ * leaves them behind: they still take what the daemon answers, and give it back.
+ */
+#define PARTS 4
+
+struct part {
     struct gb_request base;
-    const char *const *names; /* the caller's, not valid once canceled; or `copy` */
-    char **copy;              /* of an asynchronous one: the names, in one allocation */
-    gpubuf_objects_cb callback;
-    void *arg;
-    struct gpubuf_open_options options;
-    int64_t until; /* when the wait is over */
-    size_t *left;  /* indices of the names without an outcome, in order */
+    struct open_many *many;         /* NULL: nobody wants what comes */
+    size_t left[GB_LIMIT(names)];   /* indices of its names without an outcome, in order */
     size_t left_count;
     size_t asked; /* how many of the first of these the request under way is about */
     uint64_t drops;
     unsigned tries; /* in a row that brought nothing */
+};
+
+struct open_many {
+    struct gb_request base;
+    struct part *parts[PARTS]; /* under way, or NULL; owned by the table of requests */
+    const char *const *names;  /* the caller's, not valid once canceled; or `copy` */
+    char **copy;               /* of an asynchronous one: the names, in one allocation */
+    gpubuf_objects_cb callback;
+    void *arg;
+    struct gpubuf_open_options options;
+    int64_t until; /* when the wait is over */
+    size_t next;   /* the first name that no part has */
     size_t opened;
     size_t count;
     struct gpubuf_object **objects;
     int *errors;
 };
 
-/* Asks for as many of the names that are left as one request may have. */
-static int many_send(struct gpubuf_client *client, struct open_many *many,
-                     enum gb_release_order order, struct gb_error *error)
+/* Whether anybody is interested in what the part brings. */
+static bool is_wanted(const struct part *part)
 {
-    size_t most =
-        many->left_count < client->names_max ? many->left_count : (size_t)client->names_max;
-    if (gb_reserve_releases(client, most) < 0 ||
+    return part->many && !part->many->base.canceled;
+}
+
+static bool is_name(const char *name)
+{
+    return name && gb_name_check(name, strlen(name), NULL, NULL) == 0;
+}
+
+/* Gives a part that has nothing left to ask for the next names. False: there are none. One bad name
+   would have the daemon refuse them all. */
+static bool part_fill(struct part *part, size_t most)
+{
+    struct open_many *many = part->many;
+    while (part->left_count < most && many->next < many->count) {
+        size_t i = many->next++;
+        if (is_name(many->names[i]))
+            part->left[part->left_count++] = i;
+        else
+            many->errors[i] = GPUBUF_E_INVALID;
+    }
+    return part->left_count > 0;
+}
+
+/* Asks for the names that it has left, or as many of them as one request may have. */
+static int part_send(struct gpubuf_client *client, struct part *part, enum gb_release_order order,
+                     struct gb_error *error)
+{
+    struct open_many *many = part->many;
+    if (gb_reserve_releases(client, part->left_count) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    struct gb_writer *writer = gb_request_begin(client, &many->base, "open", 0);
+    struct gb_writer *writer = gb_request_begin(client, &part->base, "open", 0);
     /* A name is at most 255 bytes, and six times that when it is escaped. */
     size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
     struct gpubuf_open_options options = many->options;
@@ -287,16 +327,17 @@ static int many_send(struct gpubuf_client *client, struct open_many *many,
     if (options.wait_ms) /* the wait is that of all requests together */
         options.wait_ms = left > 1 ? left : 1;
     GB_WRITE_LITERAL(writer, "{\"names\":[");
-    many->asked = 0;
-    while (many->asked < most && !writer->failed && (many->asked == 0 || writer->length < bound)) {
-        if (many->asked > 0)
+    part->asked = 0;
+    while (part->asked < part->left_count && part->asked < client->names_max && !writer->failed &&
+           (part->asked == 0 || writer->length < bound)) {
+        if (part->asked > 0)
             gb_write_char(writer, ',');
-        gb_write_cstring(writer, many->names[many->left[many->asked++]]);
+        gb_write_cstring(writer, many->names[part->left[part->asked++]]);
     }
     gb_write_char(writer, ']');
     write_options(writer, &options);
-    many->drops = client->imports.drops;
-    return gb_request_send(client, &many->base, NULL, 0, order, error);
+    part->drops = client->imports.drops;
+    return gb_request_send(client, &part->base, NULL, 0, order, error);
 }
 
 struct data_member {
@@ -327,8 +368,8 @@ static bool is_message_full(struct gb_json value, struct gb_pool *pool)
 }
 
 /* Reads what is said of one name: 0, GB_AGAIN, or a failure; that of one object is in *status. */
-static int many_take(struct open_many *many, struct gb_grants *grants, struct gb_json item,
-                     const struct gb_path *path, size_t i, int *status, struct gb_error *error)
+static int take_entry(struct gb_grants *grants, struct gb_json item, const struct gb_path *path,
+                      struct gpubuf_object **object, int *status, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct grant, lease, GB_FIELD_UINT, 0, 0, 0),
@@ -351,16 +392,26 @@ static int many_take(struct open_many *many, struct gb_grants *grants, struct gb
     if ((present & 3) != 3)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "objects has neither a lease nor an error");
     *status = 0;
-    int r = gb_grants_take(grants, grant.lease, grant.object, &many->objects[i], error);
-    if (r == 0)
-        many->opened++;
-    else if (r < 0 && r != GPUBUF_E_PROTOCOL)
+    int r = gb_grants_take(grants, grant.lease, grant.object, object, error);
+    if (r < 0 && r != GPUBUF_E_PROTOCOL)
         *status = r, r = 0; /* only this one */
     return r;
 }
 
-/* Reads the objects of a reply; the names that are to be asked for again stay in many->left. */
-static int many_read(struct open_many *many, struct gb_grants *grants, struct gb_json objects,
+/* What became of a name: `object` NULL: it was not opened. */
+static void note_entry(struct part *part, size_t i, struct gpubuf_object *object, int status)
+{
+    if (!part->many) {
+        gb_object_drop(object);
+        return;
+    }
+    part->many->errors[i] = status;
+    part->many->objects[i] = object;
+    part->many->opened += object != NULL;
+}
+
+/* Reads the objects of a reply; the names that are to be asked for again stay in part->left. */
+static int part_read(struct part *part, struct gb_grants *grants, struct gb_json objects,
                      struct gb_error *error)
 {
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "objects"};
@@ -370,36 +421,53 @@ static int many_read(struct open_many *many, struct gb_grants *grants, struct gb
     size_t read = 0, again = 0;
     int last_limit = GPUBUF_E_LIMIT;
     for (; gb_json_next(&walk, &key, &item); read++) {
-        if (read == many->asked)
+        if (read == part->asked)
             return gb_fail(error, GPUBUF_E_PROTOCOL, "more objects than were asked for");
-        size_t i = many->left[read];
+        struct gpubuf_object *object = NULL;
+        size_t i = part->left[read];
         int status = 0;
         path.index = read;
-        int r = many_take(many, grants, item, &path, i, &status, error);
+        int r = take_entry(grants, item, &path, &object, &status, error);
         if (r < 0)
             return r;
         if (r == GB_AGAIN) {
-            many->left[again++] = i;
+            part->left[again++] = i;
             if (status < 0)
                 last_limit = status;
         } else {
-            many->errors[i] = status;
+            note_entry(part, i, object, status);
         }
     }
-    if (read != many->asked)
+    if (read != part->asked)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "fewer objects than were asked for");
 
-    many->tries = again == many->asked ? many->tries + 1 : 0;
-    if (many->tries >= TRIES_MAX) { /* it will not fit, however often it is asked for */
+    part->tries = again == part->asked ? part->tries + 1 : 0;
+    if (part->tries >= TRIES_MAX) { /* it will not fit, however often it is asked for */
         while (again > 0)
-            many->errors[many->left[--again]] = last_limit;
+            note_entry(part, part->left[--again], NULL, last_limit);
     }
-    memmove(many->left + again, many->left + read, (many->left_count - read) * sizeof(*many->left));
-    many->left_count -= read - again;
+    memmove(part->left + again, part->left + read, (part->left_count - read) * sizeof(*part->left));
+    part->left_count -= read - again;
     return 0;
 }
 
-static int many_reply(struct gb_request *request, const struct gb_reply *reply,
+/* Asks for what is left, or for the next names, if there are any. */
+static int part_go_on(struct part *part, struct gb_error *error)
+{
+    struct gpubuf_client *client = part->base.client;
+    if (!is_wanted(part) || (part->left_count == 0 && !part_fill(part, client->names_max)))
+        return 0;
+    gb_request_hold_imports(&part->base);
+    gb_request_remove(&part->base);
+    int r = part_send(client, part, GB_RELEASES_LAST, error);
+    if (r < 0)
+        gb_request_restore(&part->base);
+    else
+        part->base.again = true;
+    return r;
+}
+
+static int part_reply(struct gb_request *request, const struct gb_reply *reply,
                       struct gb_error *error)
 {
     struct many_members {
@@ -409,7 +477,7 @@ static int many_reply(struct gb_request *request, const struct gb_reply *reply,
         GB_FIELD(struct many_members, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct many_members, segments, GB_FIELD_ARRAY, 0, 0, 0),
     };
-    struct open_many *many = (struct open_many *)request;
+    struct part *part = (struct part *)request;
     struct gpubuf_client *client = request->client;
     if (reply->refused)
         return reply->refused->code;
@@ -419,22 +487,77 @@ static int many_reply(struct gb_request *request, const struct gb_reply *reply,
         return malformed(error);
 
     struct gb_grants grants;
-    int r = gb_grants_begin(&grants, client, reply, members.segments, many->asked, false,
-                            many->drops, error);
+    int r = gb_grants_begin(&grants, client, reply, members.segments, part->asked, false,
+                            part->drops, error);
     if (r < 0)
         return begin_failed(client, r, error);
-    r = many_read(many, &grants, members.objects, error);
-    if (r == 0 && many->left_count > 0 && !request->canceled) {
-        gb_request_hold_imports(request);
-        gb_request_remove(request);
-        r = many_send(client, many, GB_RELEASES_LAST, error);
-        if (r < 0)
-            gb_request_restore(request);
-        else
-            request->again = true;
-    }
+    r = part_read(part, &grants, members.objects, error);
+    if (r == 0)
+        r = part_go_on(part, error);
     gb_grants_end(&grants);
     return r;
+}
+
+/* It is the end of all of them if it was the last, or has failed. If the client is lost, each ends by
+   itself. */
+static void part_ended(struct open_many *many, const struct part *part)
+{
+    bool last = true;
+    for (size_t i = 0; i < PARTS; i++) {
+        if (many->parts[i] == part)
+            many->parts[i] = NULL;
+        last &= !many->parts[i];
+    }
+    if (!many->base.client->lost.code && (last || part->base.status < 0))
+        gb_request_end(&many->base, part->base.status, &part->base.error);
+}
+
+static void part_settle(struct gb_request *request)
+{
+    struct part *part = (struct part *)request;
+    struct open_many *many = part->many;
+    part->many = NULL;
+    request->canceled = true; /* nobody else is told */
+    if (many)
+        part_ended(many, part);
+}
+
+static int part_resend(struct gb_request *request, struct gb_error *error)
+{
+    struct part *part = (struct part *)request;
+    if (!is_wanted(part))
+        return gb_fail(error, GPUBUF_E_CANCELED, "nobody waits for it");
+    return part_send(request->client, part, GB_RELEASES_FIRST, error);
+}
+
+static void part_free(struct gb_request *request)
+{
+    free(request);
+}
+
+static const struct gb_request_type part_type = {
+    .reply = part_reply,
+    .settle = part_settle,
+    .resend = part_resend,
+    .free = part_free,
+};
+
+static void many_settle(struct gb_request *request)
+{
+    struct open_many *many = (struct open_many *)request;
+    for (size_t i = 0; i < PARTS; i++) {
+        if (many->parts[i])
+            many->parts[i]->many = NULL;
+        many->parts[i] = NULL;
+    }
+}
+
+/* Its parts are sent anew. */
+static int many_resend(struct gb_request *request, struct gb_error *error)
+{
+    (void)error;
+    gb_request_restore(request);
+    return 0;
 }
 
 static void many_discard(struct gb_request *request)
@@ -451,7 +574,6 @@ static void many_free(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
     free((void *)many->copy);
-    free(many->left);
     free(many->objects);
     free(many->errors);
     free(many);
@@ -470,13 +592,8 @@ static void many_deliver(struct gb_request *request, int status)
                    many->arg);
 }
 
-static int many_resend(struct gb_request *request, struct gb_error *error)
-{
-    return many_send(request->client, (struct open_many *)request, GB_RELEASES_FIRST, error);
-}
-
 static const struct gb_request_type many_type = {
-    .reply = many_reply,
+    .settle = many_settle,
     .resend = many_resend,
     .deliver = many_deliver,
     .discard = many_discard,
@@ -495,33 +612,59 @@ static struct open_many *many_new(const char *const *names, size_t count,
     many->options = *options;
     many->until = gb_now_ms() + options->wait_ms;
     many->count = count;
-    size_t room = count ? count : 1;
-    many->left = calloc(room, sizeof(*many->left));
-    many->objects = calloc(room, sizeof(struct gpubuf_object *));
-    many->errors = calloc(room, sizeof(*many->errors));
-    if (!many->left || !many->objects || !many->errors) {
-        many_free(&many->base);
-        return NULL;
+    many->objects = calloc(count ? count : 1, sizeof(struct gpubuf_object *));
+    many->errors = calloc(count ? count : 1, sizeof(*many->errors));
+    if (many->objects && many->errors)
+        return many;
+    many_free(&many->base);
+    return NULL;
+}
+
+/* One more part: 1, 0 if there are no more names, or why it cannot be. */
+static int start_part(struct gpubuf_client *client, struct open_many *many, struct part **out,
+                      struct gb_error *error)
+{
+    size_t from = many->next;
+    struct part *part = calloc(1, sizeof(*part));
+    int r = 0;
+    if (!part)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    part->base.type = &part_type;
+    part->many = many;
+    if (part_fill(part, client->names_max))
+        r = part_send(client, part, GB_RELEASES_FIRST, error) < 0 ? error->code : 1;
+    if (r == 1) {
+        *out = part;
+    } else {
+        many->next = from;
+        free(part);
     }
-    /* One bad name would have the daemon refuse them all. */
-    for (size_t i = 0; i < count; i++) {
-        if (names[i] && gb_name_check(names[i], strlen(names[i]), NULL, NULL) == 0)
-            many->left[many->left_count++] = i;
-        else
-            many->errors[i] = GPUBUF_E_INVALID;
+    return r;
+}
+
+/* Sends the first parts. 1, 0 if none of the names is one, or why nothing is under way. If there is no
+   memory for another part, those under way come to its names later. */
+static int many_send(struct gpubuf_client *client, struct open_many *many)
+{
+    struct gb_error error;
+    if (gb_request_note(client, &many->base) < 0)
+        return gb_report_memory(client);
+    int r = start_part(client, many, &many->parts[0], &error);
+    if (r <= 0) {
+        gb_request_remove(&many->base);
+        return r < 0 ? gb_report(client, &error) : 0;
     }
-    return many;
+    for (size_t i = 1; i < PARTS && start_part(client, many, &many->parts[i], &error) == 1; i++)
+        ;
+    return 1;
 }
 
 /* Sends and waits. Returns 0 or a failure; *many is NULL if it is not the caller's any more. */
 static int many_run(struct gpubuf_client *client, struct open_many **many)
 {
-    if ((*many)->left_count == 0)
-        return 0;
-    struct gb_error error;
-    int r = many_send(client, *many, GB_RELEASES_FIRST, &error);
-    if (r < 0)
-        return gb_report(client, &error);
+    int r = many_send(client, *many);
+    if (r <= 0)
+        return r;
     struct gb_request *request = &(*many)->base;
     r = gb_request_wait(client, &request, gb_answer_timeout(client, (*many)->options.wait_ms));
     if (!request)
@@ -605,7 +748,6 @@ int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *name
         r = many_prepare(client, names, count, given, &many);
     if (r < 0)
         goto leave;
-    struct gb_error error;
     many->callback = callback;
     many->arg = arg;
     many->copy = copy_names(names, count);
@@ -613,14 +755,15 @@ int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *name
     many->base.waited = false; /* nothing is received before the lock is let go */
     if (!many->copy)
         r = gb_report_memory(client);
-    else if (many->left_count == 0)
+    else if ((r = many_send(client, many)) == 0)
         r = gb_report_text(client, GPUBUF_E_INVALID, "not one of the names is one");
-    else if ((r = many_send(client, many, GB_RELEASES_FIRST, &error)) < 0)
-        (void)gb_report(client, &error);
-    if (r < 0)
+    if (r < 0) {
         many_free(&many->base);
-    else if (request)
-        *request = many->base.id;
+    } else {
+        if (request)
+            *request = many->base.id;
+        r = 0;
+    }
 leave:
     gb_leave(client);
     return r;

@@ -82,6 +82,13 @@ void gb_request_remove(struct gb_request *request)
 
 /* ---- sending ---- */
 
+int gb_request_note(struct gpubuf_client *client, struct gb_request *request)
+{
+    request->client = client;
+    request->id = ++client->last_id;
+    return add(client, request);
+}
+
 struct gb_writer *gb_request_begin(struct gpubuf_client *client, struct gb_request *request,
                                    const char *method, unsigned fds)
 {
@@ -281,8 +288,10 @@ int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error)
         }
     }
     qsort(requests, count, sizeof(struct gb_request *), compare_ids);
-    for (size_t i = 0; i < count; i++)
-        resend(requests[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (!requests[i]->ended) /* with another one */
+            resend(requests[i]);
+    }
     free(requests);
     return 0;
 }

@@ -64,6 +64,9 @@ struct gb_request {
    must be sent or abandoned before the lock is let go. */
 struct gb_writer *gb_request_begin(struct gpubuf_client *client, struct gb_request *request,
                                    const char *method, unsigned fds);
+/* Puts one in the table that is never sent, since others are sent for it, which end it. */
+int gb_request_note(struct gpubuf_client *client, struct gb_request *request);
+
 enum gb_release_order { GB_RELEASES_FIRST, GB_RELEASES_LAST };
 
 /*
