@@ -127,6 +127,13 @@ test('many are opened at once', async () => {
   await assert.rejects(c.openMany(['']), { kind: 'invalid' })
   await assert.rejects(c.openMany([1]), TypeError)
   await until(async () => (await c.leases()).leases.length === 0)
+
+  const begun = performance.now()
+  const some = await c.openMany(['none/a', ...names, 'none/b'], { timeout: 1000, partial: true })
+  const took = performance.now() - begun
+  assert.ok(took > 990 && took < 1900, `one wait for all of them took ${took} ms`)
+  assert.deepEqual(some.map(object => object.kind), ['timeout', ...names.map(() => 'array'), 'timeout'])
+  some.slice(1, -1).forEach(object => object.release())
   await c.delete(names)
 })
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -138,6 +139,25 @@ def test_many_at_once(daemon, client, np):
         assert [int(a[0]) for a in found] == list(range(300))
 
     go(daemon, work)
+
+
+def test_one_wait_for_all(daemon, client):
+    """However many requests the names take."""
+    names = ["none/a", *["here"] * 300, "none/b"]
+    client.put("here", [1])
+
+    def check(found, began):
+        assert 0.99 < time.monotonic() - began < 1.9
+        assert [isinstance(one, TimeoutError) for one in found] == [True, *[False] * 300, True]
+        return len(found)
+
+    async def work(c):
+        began = time.monotonic()
+        assert check(await c.get_many(names, 1, errors="return"), began) == len(names)
+
+    go(daemon, work)
+    began = time.monotonic()
+    assert check(client.get_many(names, 1, errors="return"), began) == len(names)
 
 
 def test_beside_blocking_calls(daemon, client):

@@ -11,7 +11,7 @@ const { dtypeOf, DATA, OFFSETS } = require('./dtypes.cjs')
 const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
-const NAMES = 256 // in one request, at most: the protocol's limit
+const NAMES = 64 // to delete in one request, at most: the protocol's limit
 const EVICT = { spill: 0, drop: 1, keep: 2 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
@@ -222,14 +222,10 @@ class Client {
     const { timeout, signal, partial = false, copy = this.#options.copy } = optionsOf(options)
     const wait = number(timeout, 'timeout')
     if (list.length === 0) return []
-    const objects = []
-    for (let at = 0; at < list.length; at += NAMES) {
-      const part = list.slice(at, at + NAMES)
-      const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
-        ? fromStatus(outcome, `"${part[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
-        : makeObject(this, part[i], Math.floor(outcome / 4), outcome % 4, copy))
-      objects.push(...await this._ask(id => native.openMany(this._slot, id, part, wait), { signal, settle }))
-    }
+    const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
+      ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
+      : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
+    const objects = await this._ask(id => native.openMany(this._slot, id, list, wait), { signal, settle })
     const failed = objects.find(object => object instanceof Error)
     if (!failed || partial) return objects
     for (const object of objects) if (!(object instanceof Error)) object.release()
