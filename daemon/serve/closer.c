@@ -19,8 +19,8 @@
 
 #define PROCESSES (GB_CLOSERS + 1u) /* the last is the sweeper */
 #define SMALL_BYTES (1 << 20)       /* of a memfd that is given back to the system in no time */
-#define DRAIN_BYTES 16384
-#define DRAIN_TIMES 32
+#define DRAIN_BYTES 4096
+#define DRAIN_TIMES 16
 #define STOP_MS 500 /* for what is still to be closed when the daemon ends */
 
 struct gb_closer {

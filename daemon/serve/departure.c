@@ -148,41 +148,46 @@ static void put_off_rest(struct gb_session *session)
     gb_session_put_off(session);
 }
 
-/* Receives and serves what has come until that is over, or the time. Replies are sent as far as the
-   socket takes them: a peer that has only closed its sending side still reads. */
-static void drain_until(struct gb_session *session, uint64_t until)
+/* Receives and serves what has come until that is over, or the time: in pieces, since each small message
+   takes time to receive. Replies are sent as far as the socket takes them: a peer that has only closed
+   its sending side still reads. True if nothing is left. */
+static bool drain_until(struct gb_session *session, uint64_t until)
 {
     struct gb_conn *conn = &session->conn;
     char *scratch = session->server->desk.end_scratch;
+    bool received;
     ssize_t n = 1;
 
     do {
-        if (session->input == GB_INPUT_WANTED && !gb_session_may_receive(session, scratch))
-            return;
-        if (session->input == GB_INPUT_WANTED)
-            n = gb_conn_receive(conn, scratch, GB_SCRATCH_BYTES);
-        gb_frame_begin(&conn->in, scratch,
-                       session->input == GB_INPUT_WANTED && n > 0 ? (size_t)n : 0);
+        received = session->input == GB_INPUT_WANTED;
+        if (received && !gb_session_may_receive(session, scratch))
+            return true; /* it has ended */
+        if (received)
+            n = gb_conn_receive(conn, scratch, GB_SESSION_PIECE_BYTES);
+        gb_frame_begin(&conn->in, scratch, received && n > 0 ? (size_t)n : 0);
         do {
             gb_session_serve_lines(session, until);
             gb_session_flush(session, SIZE_MAX);
         } while (!gb_session_has_ended(session) && session->input == GB_INPUT_THROTTLED &&
                  uv_hrtime() < until);
-    } while (!gb_session_has_ended(session) && session->input == GB_INPUT_WANTED && n > 0);
+    } while (!gb_session_has_ended(session) && session->input == GB_INPUT_WANTED && n > 0 &&
+             (!received || uv_hrtime() < until));
+    return session->input == GB_INPUT_WANTED && n <= 0;
 }
 
 void gb_session_drain(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     struct gb_session *before = server->serving;
+    bool all;
     uint64_t ns = session->state == GB_SESSION_DRAINING ? server->slice_ns / 2 : server->drain_ns;
 
     server->serving = session;
-    drain_until(session, uv_hrtime() + ns);
+    all = drain_until(session, uv_hrtime() + ns);
     server->serving = before;
     if (gb_session_has_ended(session))
         return;
-    if (session->input == GB_INPUT_WANTED)
+    if (all)
         gb_session_end(session, "the peer hung up");
     else
         put_off_rest(session);
