@@ -90,6 +90,7 @@ struct gb_storage {
     uint64_t references;     /* objects, and who works on it */
     struct gb_recent recent;
     struct gb_link objects; /* of the registry's */
+    uint64_t text;          /* bytes of what is told of them */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
     struct gb_domain_key key;
     struct gb_user *user;     /* whose quota its bytes count for … */

@@ -128,14 +128,7 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
 /* They are one record of the journal, written with each change of one of them. */
 static int check_text(struct gb_call *call, const struct gb_object *object)
 {
-    uint64_t total = 0;
-
-    GB_LIST_EACH(&object->storage->objects, link) {
-        const struct gb_object *other = GB_CONTAINER(link, struct gb_object, of_storage);
-
-        total += other->text_length + other->name_length;
-    }
-    if (total <= GB_LIMIT(alias_text))
+    if (object->storage->text <= GB_LIMIT(alias_text))
         return 0;
     return gb_fail_limit(&call->error, "alias_text", GB_LIMIT(alias_text),
                          "bytes of what is told of an object and all its aliases");

@@ -63,6 +63,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     owner->objects++;
     gb_list_init(&object->leases);
     gb_list_append(&storage->objects, &object->of_storage);
+    storage->text += name_length;
     registry->objects++;
     storage->device->objects++;
     return object;
@@ -73,6 +74,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     assert(!object->named && gb_list_empty(&object->leases));
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_list_remove(&object->of_storage);
+    object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->of_producer);
     note_change(object->storage);
     registry->objects--;
@@ -152,6 +154,7 @@ static int render(const struct gb_object *object, const char *layout, size_t len
 static void set_text(struct gb_object *object, const struct text *text)
 {
     free(object->text);
+    object->storage->text += text->length - object->text_length;
     object->text = text->text;
     object->text_length = text->length;
     object->brief_length = text->brief;

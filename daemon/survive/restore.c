@@ -413,6 +413,7 @@ static struct gb_object *make_object(struct restoring *restoring,
     object->ttl_ms = replayed->ttl_ms;
     object->text = copy_text(replayed->text, replayed->text_length);
     object->text_length = replayed->text_length;
+    object->storage->text += object->text_length;
     object->brief_length = replayed->brief_length;
     object->first_segment = replayed->first_segment;
     object->first_offset = replayed->first_offset;
