@@ -28,7 +28,20 @@ static const char *refuse(struct checker *checker, const char *at, const char *r
 
 /* ---- the tape ---- */
 
-/* A token for the value that begins at `p`; its end is yet to come. */
+/* A value with nothing inside it, from `start` to before `p`, which is returned. Most are: the token is
+   written at once, since to read it back before it has left the processor's store buffer takes time. */
+static inline const char *put_scalar(struct checker *checker, const char *start, const char *p,
+                                     enum gb_json_type type, bool escaped)
+{
+    *checker->next++ = (struct gb_json_token){.start = (uint32_t)(start - checker->text),
+                                              .length = (uint32_t)(p - start),
+                                              .type = type,
+                                              .escaped = escaped,
+                                              .span = 1};
+    return p;
+}
+
+/* A token for the container that begins at `p`; its end is yet to come. */
 static inline struct gb_json_token *begin_token(struct checker *checker, const char *p,
                                                 enum gb_json_type type)
 {
@@ -38,7 +51,7 @@ static inline struct gb_json_token *begin_token(struct checker *checker, const c
     return token;
 }
 
-/* The value ends before `p`, which is returned. */
+/* The container ends before `p`, which is returned. */
 static inline const char *end_token(const struct checker *checker, struct gb_json_token *token,
                                     const char *p)
 {
@@ -117,16 +130,17 @@ static const char *check_character(struct checker *checker, const char *p)
     return length > 0 ? p + length : refuse(checker, p, "not UTF-8");
 }
 
-/* The rest of a string, from its first byte that is not plain. */
-static const char *check_special(struct checker *checker, const char *p,
-                                 struct gb_json_token *token)
+/* The rest of a string that begins at `start`, from its first byte that is not plain. */
+static const char *check_special(struct checker *checker, const char *start, const char *p)
 {
+    bool escaped = false;
+
     do {
         if (p == checker->end)
             return refuse(checker, p, "the string is not closed");
         if (*p == '"')
-            return end_token(checker, token, p + 1);
-        token->escaped |= *p == '\\';
+            return put_scalar(checker, start, p + 1, GB_JSON_STRING, escaped);
+        escaped |= *p == '\\';
         p = *p == '\\' ? check_escape(checker, p) : check_character(checker, p);
         if (p)
             p = gb_skip_plain(p, checker->end);
@@ -135,14 +149,13 @@ static const char *check_special(struct checker *checker, const char *p,
 }
 
 /* `p` is at the opening quote. */
-static inline const char *check_string(struct checker *checker, const char *p)
+static inline const char *check_string(struct checker *checker, const char *start)
 {
-    struct gb_json_token *token = begin_token(checker, p, GB_JSON_STRING);
+    const char *p = gb_skip_plain(start + 1, checker->end);
 
-    p = gb_skip_plain(p + 1, checker->end);
     if (p < checker->end && *p == '"')
-        return end_token(checker, token, p + 1);
-    return check_special(checker, p, token);
+        return put_scalar(checker, start, p + 1, GB_JSON_STRING, false);
+    return check_special(checker, start, p);
 }
 
 /* ---- other scalars ---- */
@@ -177,20 +190,18 @@ static const char *check_fraction(struct checker *checker, const char *p)
     return p;
 }
 
-static inline const char *check_number(struct checker *checker, const char *p)
+static inline const char *check_number(struct checker *checker, const char *start)
 {
-    struct gb_json_token *token = begin_token(checker, p, GB_JSON_NUMBER);
-    const char *end = checker->end, *digits;
+    const char *end = checker->end, *digits = *start == '-' ? start + 1 : start;
+    const char *p = skip_digits(digits, end);
 
-    digits = *p == '-' ? p + 1 : p;
-    p = skip_digits(digits, end);
     if (p == digits)
         return refuse(checker, p, "expected a digit");
     if (*digits == '0' && p - digits > 1)
         return refuse(checker, digits, "a number may not start with 0");
     if (p < end && (*p == '.' || (*p | 0x20) == 'e'))
         p = check_fraction(checker, p);
-    return p ? end_token(checker, token, p) : NULL;
+    return p ? put_scalar(checker, start, p, GB_JSON_NUMBER, false) : NULL;
 }
 
 static const char *check_word(struct checker *checker, const char *p, const char *word,
@@ -200,7 +211,7 @@ static const char *check_word(struct checker *checker, const char *p, const char
 
     if ((size_t)(checker->end - p) < length || memcmp(p, word, length) != 0)
         return refuse(checker, p, "expected a value");
-    return end_token(checker, begin_token(checker, p, type), p + length);
+    return put_scalar(checker, p, p + length, type, false);
 }
 
 /* ---- containers: they nest as deep as GB_LIMIT(depth) ---- */
