@@ -435,7 +435,7 @@ static void ask_list(void)
 }
 
 /* As somebody who may see none of it. */
-static struct gb_user *stranger, *self;
+static struct gb_user *stranger, *self, *users[USERS];
 
 static void prepare_stranger(void)
 {
@@ -564,10 +564,68 @@ static void end_watch(void)
     measuring = measured;
 }
 
+/* As many watches as a user may have, all told of what is sealed. */
+#define WATCHERS (GB_LIMIT(user_watches) / GB_LIMIT(session_watches))
+static struct peer watchers[WATCHERS];
+
+static void prepare_watched(void)
+{
+    begin_line("watch");
+    gb_write_text(&line, "\"prefix\":\"made\"");
+    end_line();
+    for (size_t i = 0; i < WATCHERS; i++) {
+        assert_true(peer_connect(&inside, &watchers[i]));
+        for (int k = 0; k < GB_LIMIT(session_watches); k++)
+            prepare(&watchers[i], "\"watch\":");
+    }
+    prepare_unsealed();
+}
+
+static void end_watched(void)
+{
+    for (size_t i = 0; i < WATCHERS; i++)
+        peer_close(&watchers[i]);
+    for (int i = 0; i < 50; i++)
+        inside_turn(&inside);
+}
+
 static void ask_trim(void)
 {
     begin_line("trim");
     end_line();
+}
+
+/* As many as a device of 4 MiB has room for, each a granule. */
+#define SMALL (SANITIZED ? 1000 : 16000)
+
+static void prepare_full(void)
+{
+    char name[32];
+
+    for (int i = 0; i < SMALL; i++) {
+        snprintf(name, sizeof(name), "small/%05d", i);
+        make_small(&asker, name);
+    }
+    /* Nobody maps what is to go. */
+    begin_line("unmap");
+    write_ids("segments", 1);
+    end_line();
+    prepare(&asker, "\"id\":1");
+}
+
+static void ask_large(void)
+{
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+                         "\"bytes\":2000000}");
+    end_line();
+}
+
+static void end_large(void)
+{
+    struct gb_session *session = peer_session(&inside, &asker);
+
+    gb_holder_end(&inside.server.registry, &session->holder);
 }
 
 static void ask_settle(void)
@@ -690,6 +748,7 @@ static const struct ask {
     {"metrics, many users", prepare_users, ask_metrics, end_users, "\"uid\":\"100050\""},
     {"describe", NULL, ask_describe, NULL, "\"methods\":"},
     {"watch, all there is", NULL, ask_watch, end_watch, "\"watch\":"},
+    {"seal, watched by many", prepare_watched, ask_seal, end_watched, "\"version\":"},
     {"trim", NULL, ask_trim, NULL, "\"freed\":"},
     {"settle", NULL, ask_settle, NULL, "\"id\":1"},
     {"hello, resume", NULL, ask_resume, NULL, "\"id\":1"},
@@ -702,12 +761,8 @@ static const struct ask {
 
 /* ---- the world ---- */
 
-static void begin(void)
+static void begin_world(const char *const *options)
 {
-    static const char *const options[] = {"--device", "host:512M", "--limit",
-                                          "output_bytes=67108864", NULL};
-    char name[32];
-
     mallopt(M_MXFAST, 0); /* as main() has it */
     gb_writer_init(&line, 0);
     inside_make(&inside, options);
@@ -720,6 +775,15 @@ static void begin(void)
     timed.go_on = timed_go_on;
     inside.server.service = &timed;
     assert_true(peer_connect(&inside, &asker));
+}
+
+static void begin(void)
+{
+    static const char *const options[] = {"--device", "host:512M", "--limit",
+                                          "output_bytes=67108864", NULL};
+    char name[32];
+
+    begin_world(options);
     assert_true(peer_connect(&inside, &holder));
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof(name), "m/%05d", i);
@@ -739,8 +803,10 @@ static void begin(void)
         prepare(&holder, "lease");
     }
     stranger = gb_user_get(&inside.server.store.users, 54321);
-    for (int i = 0; i < USERS; i++)
-        assert_non_null(gb_user_get(&inside.server.store.users, (uid_t)(100000 + i)));
+    for (int i = 0; i < USERS; i++) {
+        users[i] = gb_user_get(&inside.server.store.users, (uid_t)(100000 + i));
+        assert_non_null(users[i]);
+    }
 }
 
 /* Served as often as it takes for one undisturbed time. */
@@ -801,14 +867,40 @@ static void test_bounds(void **state)
     }
     peer_close(&asker);
     peer_close(&holder);
+    for (int i = 0; i < USERS; i++)
+        gb_user_unref(users[i]);
+    gb_user_unref(stranger);
+    inside_end(&inside);
     if (!SANITIZED)
         assert_int_equal(over, 0);
+}
+
+/* Room for a large object on a device that is full of small ones. */
+/* RELIABILITY.md: Hostile clients */
+static void test_eviction(void **state)
+{
+    static const char *const options[] = {"--device", "host:4M", NULL};
+    const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
+                                  "\"lease\":"};
+    uint64_t request, whole;
+
+    (void)state;
+    begin_world(options);
+    play(&make_room, &request, &whole);
+    print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
+                  (double)whole / 1e3);
+    assert_true(SANITIZED || inside.server.devices[0]->evictions >= ROUNDS * 4000);
+    peer_close(&asker);
+    inside_end(&inside);
+    if (!SANITIZED)
+        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_eviction),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
