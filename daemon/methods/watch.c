@@ -145,10 +145,10 @@ void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_o
     }
 }
 
-/* Whether the session reads what it is told. */
+/* Whether the session reads what it is told: no more is written in a turn than is sent in one. */
 static bool may_tell(const struct gb_session *session)
 {
-    return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_THROTTLE_BYTES;
+    return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
 /* What went with an earlier daemon, so that who knew it does not take it for what is there. False: to be
