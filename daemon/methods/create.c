@@ -68,12 +68,12 @@ static int check_unsealed(struct gb_call *call)
 }
 
 /* The object with its write lease, over storage whose reference it takes in any case; the lease
-   takes `unsealed` on success. `text` is the layout as it is written. */
-static struct gb_lease *begin_object(struct gb_call *call, const struct gb_create_params *params,
-                                     const struct gb_creation *creation, struct gb_storage *storage,
-                                     struct gb_unsealed *unsealed, const struct gb_writer *text,
-                                     struct gb_writer *room)
+   takes `unsealed` on success. */
+static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creation *creation,
+                                     struct gb_storage *storage, struct gb_unsealed *unsealed,
+                                     const struct gb_writer *text, struct gb_writer *room)
 {
+    const struct gb_create_params *params = call->message->params;
     struct gb_registry *registry = &call->server->registry;
     struct gb_lease *lease = NULL;
     struct gb_object *object =
@@ -83,7 +83,8 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
         return NULL;
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    if (gb_object_render(object, text, 0, room, &call->error) == 0 &&
+    if (check_unsealed(call) == 0 && /* again, since a task took its time */
+        gb_object_render(object, text, 0, room, &call->error) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);
     if (!lease) {
@@ -95,19 +96,16 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     return lease;
 }
 
-/* Takes the storage and the layout in any case. */
-static int finish(struct gb_call *call, const struct gb_create_params *params,
-                  const struct gb_creation *creation, struct gb_storage *storage,
-                  struct gb_unsealed *unsealed, const struct gb_writer *text,
-                  struct gb_writer *room)
+static int make_created(struct gb_call *call, const struct gb_creation *creation,
+                        struct gb_storage *storage, struct gb_unsealed **unsealed,
+                        const struct gb_writer *text, struct gb_writer *room)
 {
-    struct gb_lease *lease = begin_object(call, params, creation, storage, unsealed, text, room);
+    struct gb_lease *lease = begin_object(call, creation, storage, *unsealed, text, room);
     int r;
 
-    if (!lease) {
-        gb_unsealed_free(unsealed);
+    if (!lease)
         return call->error.code;
-    }
+    *unsealed = NULL;
     r = answer_create(call, lease);
     if (r < 0) {
         call->session->unsealed--;
@@ -116,56 +114,11 @@ static int finish(struct gb_call *call, const struct gb_create_params *params,
     return r;
 }
 
-/* The worker has written the layout. */
-static int end_create(struct gb_call *call, void *state)
-{
-    const struct gb_creation *creation = state;
-    struct gb_task *task = call->task;
-    struct gb_storage *storage = task->storage;
-    struct gb_unsealed *unsealed = task->unsealed;
-    int r = gb_call_check_lost(call, creation->key.device);
-
-    if (r == 0)
-        r = check_unsealed(call);
-    if (r < 0)
-        return r;
-    task->storage = NULL;
-    task->unsealed = NULL;
-    return finish(call, call->message->params, creation, storage, unsealed, &task->layout,
-                  &task->text);
-}
-
-/* Takes the storage and the layout in any case, but for a layout that is the task's. */
-static int begin(struct gb_call *call, const struct gb_create_params *params,
-                 const struct gb_creation *creation, struct gb_storage *storage,
-                 struct gb_unsealed *unsealed)
-{
-    struct gb_creation *kept;
-    struct gb_writer text, room;
-    int r;
-
-    place_layout(&unsealed->layout, storage);
-    if (call->task) {
-        call->task->storage = storage;
-        kept = gb_pool_alloc(call->pool, sizeof(*kept));
-        if (!kept)
-            return gb_call_no_memory(call);
-        *kept = *creation;
-        return gb_call_go_on(call, gb_creation_write, end_create, kept);
-    }
-    gb_writer_init(&text, 0);
-    gb_writer_init(&room, 0);
-    gb_layout_write(&text, &unsealed->layout, GB_LAYOUT_REPLY);
-    r = finish(call, params, creation, storage, unsealed, &text, &room);
-    gb_writer_end(&text);
-    return r;
-}
-
 static int handle_create(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
-    struct gb_creation creation;
+    struct gb_creation creation = {.make = make_created};
     struct gb_storage *storage;
     int r = gb_creation_check(call, params, &creation);
 
@@ -178,11 +131,15 @@ static int handle_create(struct gb_call *call, const void *p, uint64_t present)
         r = check_unsealed(call);
     if (r == 0)
         r = gb_call_place(call, &creation.key, creation.total, &storage);
-    if (r == 0)
-        return begin(call, params, &creation, storage, unsealed);
+    if (r == 0) {
+        place_layout(&unsealed->layout, storage);
+        r = gb_creation_go_on(call, &creation, storage, &unsealed);
+    } else if (r > 0) {
+        r = gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+    }
     if (!call->task)
         gb_unsealed_free(unsealed);
-    return r < 0 ? r : gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+    return r;
 }
 
 static int read_create(const struct gb_message *message, struct gb_unsealed **unsealed,

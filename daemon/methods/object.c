@@ -106,11 +106,52 @@ int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
     return task->r;
 }
 
-void gb_creation_write(struct gb_task *task)
+/* The worker's. */
+static void write_layout(struct gb_task *task)
 {
     gb_writer_reset(&task->layout);
     gb_layout_write(&task->layout, &task->unsealed->layout, GB_LAYOUT_REPLY);
     gb_task_make_room(task);
+}
+
+/* The worker has written the layout. */
+static int end_creation(struct gb_call *call, void *state)
+{
+    const struct gb_create_params *params = call->message->params;
+    const struct gb_creation *creation = state;
+    struct gb_task *task = call->task;
+    struct gb_storage *storage = task->storage;
+    int r = gb_object_check_name(call, &params->name, params->replace);
+
+    if (r == 0)
+        r = gb_call_check_lost(call, creation->key.device);
+    if (r < 0)
+        return r;
+    task->storage = NULL;
+    return creation->make(call, creation, storage, &task->unsealed, &task->layout, &task->text);
+}
+
+int gb_creation_go_on(struct gb_call *call, const struct gb_creation *creation,
+                      struct gb_storage *storage, struct gb_unsealed **unsealed)
+{
+    struct gb_creation *kept;
+    struct gb_writer text, room;
+    int r;
+
+    if (call->task) {
+        call->task->storage = storage;
+        kept = gb_pool_alloc(call->pool, sizeof(*kept));
+        if (!kept)
+            return gb_call_no_memory(call);
+        *kept = *creation;
+        return gb_call_go_on(call, write_layout, end_creation, kept);
+    }
+    gb_writer_init(&text, 0);
+    gb_writer_init(&room, 0);
+    gb_layout_write(&text, &(*unsealed)->layout, GB_LAYOUT_REPLY);
+    r = creation->make(call, creation, storage, unsealed, &text, &room);
+    gb_writer_end(&text);
+    return r;
 }
 
 static int add_bytes(struct gb_buffer *buffer, void *arg)

@@ -18,6 +18,11 @@ struct gb_creation {
     struct gb_domain_key key;
     enum gb_evict evict;
     uint64_t total; /* bytes to place */
+    /* Makes the object and answers. Takes the storage in any case; a layout that it takes becomes
+       NULL. `text` is that layout as it is written, `room` for the object's text. */
+    int (*make)(struct gb_call *call, const struct gb_creation *creation,
+                struct gb_storage *storage, struct gb_unsealed **unsealed,
+                const struct gb_writer *text, struct gb_writer *room);
 };
 
 /* Whether the name may be taken now: the same is asked again when it is taken. */
@@ -44,7 +49,9 @@ int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
    task, what is read now, which is the caller's. */
 int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
                        struct gb_unsealed **unsealed);
-/* Writes the task's layout; the worker's. */
-void gb_creation_write(struct gb_task *task);
+/* Goes on to `make` when the layout, which says where it lies in the storage by now, is written: the
+   worker writes that of a task. Takes the storage in any case. */
+int gb_creation_go_on(struct gb_call *call, const struct gb_creation *creation,
+                      struct gb_storage *storage, struct gb_unsealed **unsealed);
 
 #endif

@@ -79,15 +79,14 @@ static int put_in_handle(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* Takes the storage in any case. `text` is the layout as it is written. */
-static int finish(struct gb_call *call, const struct gb_create_params *params,
-                  const struct gb_creation *creation, struct gb_storage *storage,
-                  struct gb_unsealed *unsealed, const struct gb_writer *text,
-                  struct gb_writer *room)
+static int make_registered(struct gb_call *call, const struct gb_creation *creation,
+                           struct gb_storage *storage, struct gb_unsealed **unsealed,
+                           const struct gb_writer *text, struct gb_writer *room)
 {
+    const struct gb_create_params *params = call->message->params;
     bool goes_with = storage->share == GB_SHARE_IPC;
     struct gb_object *object =
-        gb_object_make(call, &params->name, storage, &unsealed->layout, creation->key.mode);
+        gb_object_make(call, &params->name, storage, &(*unsealed)->layout, creation->key.mode);
     int r;
 
     if (!object)
@@ -101,56 +100,13 @@ static int finish(struct gb_call *call, const struct gb_create_params *params,
     return gb_object_publish(call, object, r, params->replace);
 }
 
-/* The worker has written the layout. */
-static int end_register(struct gb_call *call, void *state)
-{
-    const struct gb_create_params *params = call->message->params;
-    const struct gb_creation *creation = state;
-    struct gb_task *task = call->task;
-    struct gb_storage *storage = task->storage;
-    int r = gb_object_check_name(call, &params->name, params->replace);
-
-    if (r == 0)
-        r = gb_call_check_lost(call, creation->key.device);
-    if (r < 0)
-        return r;
-    task->storage = NULL;
-    return finish(call, params, creation, storage, task->unsealed, &task->layout, &task->text);
-}
-
-/* Takes the storage in any case. */
-static int begin(struct gb_call *call, const struct gb_create_params *params,
-                 const struct gb_creation *creation, struct gb_storage *storage,
-                 struct gb_unsealed *unsealed)
-{
-    struct gb_creation *kept;
-    struct gb_writer text, room;
-    int r;
-
-    gb_layout_each(&unsealed->layout, put_in_handle, storage);
-    if (call->task) {
-        call->task->storage = storage;
-        kept = gb_pool_alloc(call->pool, sizeof(*kept));
-        if (!kept)
-            return gb_call_no_memory(call);
-        *kept = *creation;
-        return gb_call_go_on(call, gb_creation_write, end_register, kept);
-    }
-    gb_writer_init(&text, 0);
-    gb_writer_init(&room, 0);
-    gb_layout_write(&text, &unsealed->layout, GB_LAYOUT_REPLY);
-    r = finish(call, params, creation, storage, unsealed, &text, &room);
-    gb_writer_end(&text);
-    return r;
-}
-
 static int handle_register(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct gb_create_params *params = p;
     struct gb_adoption adoptions[GB_LIMIT(fds)];
     uint64_t bytes[GB_LIMIT(fds)];
     unsigned count;
-    struct gb_creation creation;
+    struct gb_creation creation = {.make = make_registered};
     struct gb_unsealed *unsealed = NULL;
     struct gb_storage *storage;
     int r = gb_creation_check(call, params, &creation);
@@ -165,10 +121,12 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
                                     &call->error);
     if (r == 0)
         r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
-    if (r == 0)
-        r = begin(call, params, &creation, storage, unsealed);
-    else if (r > 0)
+    if (r == 0) {
+        gb_layout_each(&unsealed->layout, put_in_handle, storage);
+        r = gb_creation_go_on(call, &creation, storage, &unsealed);
+    } else if (r > 0) {
         r = gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
+    }
     if (!call->task)
         gb_unsealed_free(unsealed);
     return r;
