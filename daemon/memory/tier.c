@@ -79,26 +79,39 @@ static void enter(struct gb_copy *copy)
     gb_recent_enter(&copy->tier->recency, &copy->recent, copy->occupied);
 }
 
-int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
-                struct gb_copy **out)
+static struct gb_copy *make_copy(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes)
 {
     struct gb_copy *copy = calloc(1, sizeof(*copy));
-    int r;
 
     if (!copy)
-        return GPUBUF_E_NO_MEMORY;
+        return NULL;
     copy->tier = tier;
     copy->storage = storage;
     copy->bytes = bytes;
-    r = find_place(copy);
+    return copy;
+}
+
+/* It has a place (`r` 0), and is the caller's; or goes. */
+static int placed(struct gb_copy *copy, int r, struct gb_copy **out)
+{
     if (r != 0) {
         free(copy);
         return r;
     }
-    gb_recent_hold(&copy->recent);
     enter(copy);
     *out = copy;
     return 0;
+}
+
+int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
+                struct gb_copy **out)
+{
+    struct gb_copy *copy = make_copy(tier, storage, bytes);
+
+    if (!copy)
+        return GPUBUF_E_NO_MEMORY;
+    gb_recent_hold(&copy->recent);
+    return placed(copy, find_place(copy), out);
 }
 
 uint64_t gb_copy_where(const struct gb_copy *copy)
@@ -128,23 +141,12 @@ static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy
 int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
                     uint64_t where, const struct gb_copy *after, struct gb_copy **out)
 {
-    struct gb_copy *copy = calloc(1, sizeof(*copy));
-    int r;
+    struct gb_copy *copy = make_copy(tier, storage, bytes);
 
     if (!copy)
         return GPUBUF_E_NO_MEMORY;
-    copy->tier = tier;
-    copy->storage = storage;
-    copy->bytes = bytes;
     copy->whole = true;
-    r = take_place(copy, where, after);
-    if (r < 0) {
-        free(copy);
-        return r;
-    }
-    enter(copy);
-    *out = copy;
-    return 0;
+    return placed(copy, take_place(copy, where, after), out);
 }
 
 void gb_copy_complete(struct gb_copy *copy)

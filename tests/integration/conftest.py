@@ -182,10 +182,7 @@ class Daemon:
         """Ends every session, deletes every object, trims: all must be as at the start."""
         self.close_peers()
         with self._served_again() as peer:
-            names = peer.names()
-            while names:
-                peer.call("delete", names=names[:64])
-                names = names[64:]
+            peer.delete(peer.names())
             assert peer.names() == []
             leases = peer.call("leases")
             assert leases["leases"] == [] and leases["mapped"] == [], leases

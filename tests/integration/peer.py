@@ -387,6 +387,11 @@ class Peer:
                 return names
             params["cursor"] = page["cursor"]
 
+    def delete(self, names):
+        """Deletes them, as many in a request as there may be."""
+        for i in range(0, len(names), 64):
+            self.call("delete", names=names[i:i + 64])
+
     def used(self):
         """Bytes of the device that are in use."""
         return self.call("stats")["devices"][0]["used"]

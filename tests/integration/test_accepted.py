@@ -256,8 +256,7 @@ def test_every_accepted_layout(tiered):
     def run(random):
         made = Accepted(tiered.connect())
         made.random = random
-        if made.peer.names():
-            made.peer.call("delete", names=made.peer.names())
+        made.peer.delete(made.peer.names())
         for _ in range(LAYOUTS):
             made.step()
         survives(tiered, made)

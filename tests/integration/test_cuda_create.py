@@ -194,7 +194,7 @@ def test_accounts_add_up(daemon_factory, gpu):
         peer.close()
     watch.close()
     peer = daemon.connect()
-    peer.call("delete", names=peer.names())
+    peer.delete(peer.names())
     peer.call("trim")
     peer.wait_until_given_back()
     assert gpu.used() == 0

@@ -152,7 +152,7 @@ def test_memory_that_changes_domain_is_zero(daemon, size):
     count = (60 * MIB) // size
     for i in range(count):
         producer.create_object(f"a/{i}", bytes_layout(size), b"\xa5" * size, mode="0600")
-    producer.call("delete", names=[f"a/{i}" for i in range(count)])
+    producer.delete([f"a/{i}" for i in range(count)])
     producer.close()
     peer = daemon.connect()
     for i in range(count):

@@ -69,7 +69,7 @@ def test_modes(daemon, as_user, mode, group, other):
     for who, expected in ((GROUP, group), (OTHER, other)):
         as_user(daemon, *OWNER, publish(mode))
         assert as_user(daemon, *who, try_all(mode)) == expected, who
-        as_user(daemon, 0, 0, lambda p: p.call("delete", names=p.names()))
+        as_user(daemon, 0, 0, lambda p: p.delete(p.names()))
 
 
 def test_supplementary_groups_count(daemon, as_user):
@@ -83,7 +83,7 @@ def test_the_owner_and_root_may_do_all(daemon, as_user):
     for who in (OWNER, (0, 0)):
         as_user(daemon, *OWNER, publish("0600"))
         assert as_user(daemon, *who, try_all("0600")) == FULL
-        as_user(daemon, 0, 0, lambda p: p.call("delete", names=p.names()))
+        as_user(daemon, 0, 0, lambda p: p.delete(p.names()))
 
 
 def test_objects_belong_to_who_made_them(daemon, peer, as_user):

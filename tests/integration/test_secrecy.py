@@ -324,7 +324,7 @@ def test_secrets_are_not_logged(daemon_factory, gateway, directory, gpu):
     text = daemon.stderr() + looks_on.stderr()
     assert "session began" in text
     assert [secret for secret in secrets if secret in text] == []
-    peer.call("delete", names=peer.names())
+    peer.delete(peer.names())
 
 
 def test_the_token_is_not_in_the_command_line(daemon, gateway, directory):
