@@ -871,6 +871,7 @@ static void test_bounds(void **state)
         gb_user_unref(users[i]);
     gb_user_unref(stranger);
     inside_end(&inside);
+    gb_writer_end(&line);
     if (!SANITIZED)
         assert_int_equal(over, 0);
 }
@@ -892,6 +893,7 @@ static void test_eviction(void **state)
     assert_true(SANITIZED || inside.server.devices[0]->evictions >= ROUNDS * 4000);
     peer_close(&asker);
     inside_end(&inside);
+    gb_writer_end(&line);
     if (!SANITIZED)
         assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
 }
