@@ -152,9 +152,9 @@ def test_descriptors_of_half_lines_are_limited(daemon_factory):
 
 # RELIABILITY.md: Hostile clients
 def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
-    daemon = daemon_factory("--limit", "held_bytes=4M")
+    daemon = daemon_factory("--limit", "held_bytes=1M")
     peer, waiting = daemon.connect(), daemon.connect()
-    names = [f"{'x' * 200}/{i}" for i in range(250)]
+    names = [f"{'x' * 200}/{i}" for i in range(64)]
     waits = 0
     while True:
         ident = waiting.request("open", names=names, wait_ms=60000)
@@ -165,7 +165,7 @@ def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
     with pytest.raises(RpcError) as refused:
         waiting.reply(ident)
     assert refused.value.kind == "limit" and refused.value.data["limit"] == "held_bytes"
-    assert 4 < waits < 80, waits  # of 50 KB each, kept with its names
+    assert 4 < waits < 80, waits  # of 13 KB each, kept with its names
     served(peer)
     waiting.close()
     again = daemon.connect()
@@ -323,10 +323,10 @@ def test_a_lease_flood(daemon_factory):
     daemon = daemon_factory("--limit", "session_leases=50000")
     peer, flood = daemon.connect(), daemon.connect()
     peer.put("a")
-    for _ in range(250):
-        flood.call("open", names=["a"] * 200)
+    for _ in range(1000):
+        flood.call("open", names=["a"] * 50)
         served(peer)
-    entries = flood.call("open", names=["a"] * 200)["objects"]
+    entries = flood.call("open", names=["a"] * 50)["objects"]
     assert all(e["error"]["data"]["limit"] == "session_leases" for e in entries)
     flood.close()
     assert peer.call("stats")["leases"] == 0
