@@ -312,16 +312,6 @@ void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block)
     block->closed = true;
 }
 
-void gb_arena_reopen(struct gb_arena *arena, struct gb_arena_block *block)
-{
-    if (!block->closed)
-        return;
-    block->closed = false;
-    for (struct gb_range *range = block->first; range; range = range->next)
-        if (range->free)
-            offer(arena, range);
-}
-
 bool gb_arena_block_empty(const struct gb_arena_block *block)
 {
     return block->used == 0;

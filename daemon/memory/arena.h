@@ -33,11 +33,10 @@ void gb_arena_free(struct gb_arena *arena);
 struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void *owner);
 /* Takes an empty segment out (assert: no range is left in it). */
 void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block);
-/* A block that is closed gets no further ranges (its segment is to be retired); it can be reopened.
-   Ranges in it can be freed, and it can be removed, as ever. Both do nothing the second time, and
-   take time in proportion to the ranges of the block. */
+/* A block that is closed gets no further ranges: its segment is to be retired. Ranges in it can be
+   freed, and it can be removed, as ever. Does nothing the second time, and takes time in proportion to
+   the ranges of the block. */
 void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block);
-void gb_arena_reopen(struct gb_arena *arena, struct gb_arena_block *block);
 
 bool gb_arena_block_empty(const struct gb_arena_block *block);
 uint64_t gb_arena_block_used(const struct gb_arena_block *block); /* bytes in ranges */

@@ -93,6 +93,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     }
     lease->unsealed = unsealed;
     call->session->unsealed++;
+    gb_storage_changed(storage); /* a successor is not to hand it out while it may be written to */
     return lease;
 }
 

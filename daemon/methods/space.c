@@ -75,7 +75,8 @@ static uint64_t coming(const struct gb_device *device)
 
 struct gb_demand gb_call_demand(const struct gb_call *call)
 {
-    struct gb_demand demand = {UINT64_MAX, UINT64_MAX, GB_TIERS};
+    struct gb_demand demand = {UINT64_MAX, UINT64_MAX, GB_TIERS,
+                               .keeps = call->server->state.grace.count > 0};
 
     if (call->wait) {
         demand.since_ms = gb_wait_since(call->wait);
@@ -255,6 +256,7 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
 
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
 {
+    const struct gb_state *state = &call->server->state;
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
     uint64_t until = since + wait_ms;
     bool driver = place == GB_PLACE_FULL && !call->comes && device->freeing >= call->shortfall;
@@ -268,6 +270,9 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
         until = now + PATIENCE_MS;
     else if (coming(device) > 0 && until < since + RETIRE_GRACE_MS)
         until = since + RETIRE_GRACE_MS;
+    /* Nothing is lost for want of what is only kept for those who may come back after a crash. */
+    if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
+        until = state->grace_until + RETIRE_GRACE_MS;
     if (now < until) {
         r = put_aside(call, NULL, 0, until);
         if (r != GB_WAITS)

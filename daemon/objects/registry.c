@@ -38,8 +38,7 @@ const char *gb_event_kind(enum gb_event event)
     return kinds[event];
 }
 
-/* What a successor has to know of it has changed. */
-static void note_change(struct gb_storage *storage)
+void gb_storage_changed(struct gb_storage *storage)
 {
     if (storage->store->on_storage)
         storage->store->on_storage(storage->store->on_change_arg, storage);
@@ -76,7 +75,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     gb_list_remove(&object->of_storage);
     object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->of_producer);
-    note_change(object->storage);
+    gb_storage_changed(object->storage);
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
@@ -408,7 +407,7 @@ void gb_storage_set_clean(struct gb_storage *storage)
         if (storage->copies[i])
             gb_recent_set_clean(&storage->copies[i]->recent, places > 1);
     gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
-    note_change(storage);
+    gb_storage_changed(storage);
 }
 
 bool gb_storage_can_spill(const struct gb_storage *storage)
@@ -447,7 +446,7 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
     if (gb_list_empty(&object->leases))
         object_free(registry, object);
     else
-        note_change(object->storage);
+        gb_storage_changed(object->storage);
 }
 
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
@@ -534,7 +533,7 @@ void gb_object_settle(struct gb_object *object)
         set_unsettled(other, false);
         gb_list_remove(&other->of_producer);
     }
-    note_change(object->storage);
+    gb_storage_changed(object->storage);
 }
 
 void gb_object_pin(struct gb_object *object, bool pin)
@@ -546,7 +545,7 @@ void gb_object_pin(struct gb_object *object, bool pin)
         hold_pin(object->storage);
     else
         drop_pin(object->storage);
-    note_change(object->storage);
+    gb_storage_changed(object->storage);
 }
 
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)

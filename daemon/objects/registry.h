@@ -118,6 +118,8 @@ bool gb_object_has_layout(const struct gb_object *object, const char *text, size
    none. While it is not there its buffers are said to be in segment 0, from the content's start on.
    GPUBUF_E_NO_MEMORY. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
+/* What a successor has to know of it has changed. */
+void gb_storage_changed(struct gb_storage *storage);
 /* To be called when a copy of it has come or gone. */
 void gb_storage_set_clean(struct gb_storage *storage);
 

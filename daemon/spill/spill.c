@@ -354,7 +354,7 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
         begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : NEVER;
         if (begun == LATER || begun == SHORT)
             return begun;
-        if (!demand || !lose_oldest(spill, tier, storage))
+        if (!demand || demand->keeps || !lose_oldest(spill, tier, storage))
             return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
     }
 }
@@ -498,6 +498,8 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
     begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, demand);
     if (begun != NEVER)
         return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
+    if (demand->keeps)
+        return GB_ROOM_NONE;
     gb_registry_evict(spill->registry, storage);
     return GB_ROOM_MADE;
 }

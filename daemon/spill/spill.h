@@ -59,6 +59,7 @@ struct gb_demand {
     uint64_t since_ms;       /* that it has waited; UINT64_MAX: not yet */
     uint64_t serial;         /* of its claim; UINT64_MAX: it has none yet */
     enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
+    bool keeps;              /* nothing may be lost for it: there will be room */
 };
 
 /* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */

@@ -418,9 +418,10 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
 {
     uint64_t count = take_integer(cursor);
 
-    if (cursor->failed || count == 0 || count > cursor->left / OBJECT_OCTETS)
+    if (cursor->failed || (count == 0 && !storage->fleeting) ||
+        count > cursor->left / OBJECT_OCTETS)
         return gb_fail(why, GPUBUF_E_INVALID, "it has no objects");
-    storage->objects = calloc(count, sizeof(*storage->objects));
+    storage->objects = calloc(count + 1, sizeof(*storage->objects));
     if (!storage->objects)
         return GPUBUF_E_NO_MEMORY;
     while (count-- > 0) {
@@ -493,8 +494,8 @@ static bool read_copies(struct gb_replay *replay, struct gb_replayed_storage *st
     return !cursor->failed;
 }
 
-static int read_durable(struct gb_replay *replay, struct gb_replayed_storage *storage,
-                        struct cursor *cursor, struct gb_error *why)
+static int read_places(struct gb_replay *replay, struct gb_replayed_storage *storage,
+                       struct cursor *cursor, struct gb_error *why)
 {
     storage->uid = take_id(cursor);
     storage->key = take_key(cursor, replay);
@@ -511,8 +512,9 @@ static int read_durable(struct gb_replay *replay, struct gb_replayed_storage *st
         return gb_fail(why, GPUBUF_E_INVALID, "its place cannot be");
     if (!read_copies(replay, storage, cursor))
         return gb_fail(why, GPUBUF_E_INVALID, "it ends too early");
-    /* What goes with the daemon has no such record; what is brought back is the daemon's own. */
-    if (storage->resident ? storage->key.share == GB_SHARE_IPC
+    /* Memory that goes with the daemon has no place; what is brought back is the daemon's own. */
+    if (storage->resident ? storage->key.share == GB_SHARE_IPC &&
+                                (!storage->fleeting || storage->placement_count > 0)
                           : storage->adopted || storage->placement_count > 0)
         return gb_fail(why, GPUBUF_E_INVALID, "it cannot be where it is said to be");
     return 0;
@@ -522,13 +524,12 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
                         const struct record *record, struct gb_writer *writer, struct gb_error *why)
 {
     struct cursor cursor = {record->bytes, record->length, false};
-    int r = 0;
+    int r;
 
     storage->number = record->number;
     storage->fleeting = record->type == GB_RECORD_FLEETING;
     (void)take_integer(&cursor); /* the next version, which has been seen to */
-    if (!storage->fleeting)
-        r = read_durable(replay, storage, &cursor, why);
+    r = read_places(replay, storage, &cursor, why);
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
 }
 
@@ -559,7 +560,8 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
             break;
         if (r < 0)
             give_up(replay, storage, why.message);
-        storage->disbelieved = storage->object_count == 0;
+        storage->disbelieved =
+            r < 0 || (storage->object_count == 0 && (!storage->fleeting || storage->amended));
         storage->lost |= storage->disbelieved;
     }
     gb_writer_end(&writer);

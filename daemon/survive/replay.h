@@ -1,9 +1,9 @@
 /*
- * What an earlier daemon's journal says, read and checked, before anything is made of it: the last word
- * on each segment and storage, with the storage's objects. What no daemon can have written is not believed:
- * it has a line in the log and costs what it is about (a segment what lies in it, a storage its objects,
- * an object or a copy itself), and nothing else. Whether the memory is there, and free where it is said
- * to lie, is for restore.c to see.
+ * What an earlier daemon's journal says, read and checked, before anything is made of it: the last
+ * word on each segment and storage, with the storage's objects. What no daemon can have written is
+ * not believed: it has a line in the log and costs what it is about (a segment what lies in it, a
+ * storage its objects, an object or a copy itself), and nothing else. Whether the memory is there,
+ * and free where it is said to lie, is for restore.c to see.
  *
  * The loop's thread, at its beginning.
  */
@@ -52,14 +52,14 @@ struct gb_replayed_object {
 
 struct gb_replayed_storage {
     uint64_t number;
-    bool
-        fleeting; /* it went with the daemon: there are the named objects, without layouts, and no more */
+    bool fleeting; /* it went with the daemon; of its objects only those with a name are there */
     uid_t uid;
     uint64_t charged, size;
     struct gb_domain_key key; /* as above */
     bool adopted, resident;
     bool disbelieved; /* it has no object that could be */
-    bool lost;        /* that, or it has no place, or its device is served no more */
+    bool lost;        /* that, or it has no place, or its device is served no more; fleeting: nobody
+                         can be writing to a range of what was restored */
     bool amended;     /* an object or a copy was left out */
     unsigned placement_count;
     struct gb_replayed_placement *placements;

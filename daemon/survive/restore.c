@@ -1,10 +1,10 @@
 /*
- * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been read
- * and checked (replay.h): segments get their descriptors, storages their places, objects their names. An
- * object whose memory is not there (a descriptor or a device is missing, another lies there) is lost, and
- * told in the log, as is one whose record is not believed; nothing else suffers. Then the journal says what there is again, and no more: what was
- * lost once does not come again when what was in its way is gone, so a successor that finds the same
- * restores the same.
+ * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been
+ * read and checked (replay.h): segments get their descriptors, storages their places, objects their
+ * names. An object whose memory is not there (a descriptor or a device is missing, another lies
+ * there) is lost, and told in the log, as is one whose record is not believed; nothing else
+ * suffers. Then the journal says what there is again, and no more: what was lost once does not come
+ * again when what was in its way is gone, so a successor that finds the same restores the same.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -102,11 +102,29 @@ static void restore_segments(struct restoring *restoring)
     for (size_t i = 0; i < replay->storage_count; i++) {
         const struct gb_replayed_storage *storage = &replay->storages[i];
 
+        if (storage->fleeting)
+            continue;
         for (unsigned j = 0; !storage->lost && j < storage->placement_count; j++)
             gb_replay_segment(replay, storage->placements[j].segment)->wanted = true;
     }
     for (size_t i = 0; i < replay->segment_count; i++)
         restore_segment(restoring, &replay->segments[i]);
+}
+
+/* Of what went with the daemon only a range matters that lies in a segment beside other things: what
+   had a segment of its own is not handed out again. */
+static void pass_fleeting(struct gb_replay *replay)
+{
+    for (size_t i = 0; i < replay->storage_count; i++) {
+        struct gb_replayed_storage *storage = &replay->storages[i];
+        const struct gb_replayed_segment *segment =
+            storage->lost || storage->placement_count != 1
+                ? NULL
+                : gb_replay_segment(replay, storage->placements[0].segment);
+
+        if (storage->fleeting)
+            storage->lost = !segment || !segment->segment || segment->kind != GB_SEGMENT_SHARED;
+    }
 }
 
 /* ---- places ---- */
@@ -130,7 +148,16 @@ static int compare_places(const void *a, const void *b)
     return r ? r : (left->storage > right->storage) - (left->storage < right->storage);
 }
 
-/* Sorts them. Of two that lie in one place the one that was recorded later is what is there. */
+/* Of two in one place the one that was recorded later is what is there; but what went with the
+   daemon costs nothing else its place. */
+static bool beats(const struct place *place, const struct place *other)
+{
+    if (place->storage->fleeting != other->storage->fleeting)
+        return other->storage->fleeting;
+    return place->storage > other->storage;
+}
+
+/* Sorts them, and says which are not believed. */
 static void settle_places(struct place *places, size_t count)
 {
     struct place *last = NULL;
@@ -140,7 +167,7 @@ static void settle_places(struct place *places, size_t count)
         struct place *place = &places[i];
 
         if (last && last->segment == place->segment && place->offset < last->end) {
-            place->beaten = place->storage <= last->storage;
+            place->beaten = !beats(place, last);
             last->beaten = !place->beaten;
         }
         if (!place->beaten)
@@ -269,7 +296,7 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
         struct gb_replayed_storage *replayed = &replay->storages[i];
         const struct gb_replayed_copy *copy = &replayed->copies[kind];
 
-        if (replayed->storage && copy->there)
+        if (replayed->storage && !replayed->fleeting && copy->there)
             places[count++] = (struct place){
                 .storage = replayed,
                 .offset = copy->where,
@@ -331,7 +358,7 @@ static void restore_storage(struct restoring *restoring, struct gb_replayed_stor
     for (unsigned i = 0; i < replayed->placement_count; i++)
         gb_storage_place_in(storage, segment_of(restoring, &replayed->placements[i]),
                             replayed->placements[i].range);
-    gb_storage_charge(storage, replayed->charged);
+    gb_storage_charge(storage, replayed->fleeting ? 0 : replayed->charged);
     storage->resident = replayed->resident;
     if (!replayed->resident) {
         storage->device->spilled++;
@@ -349,7 +376,7 @@ static void restore_storages(struct restoring *restoring)
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
 
-        if (replayed->lost || replayed->fleeting)
+        if (replayed->lost)
             free_places(restoring, replayed);
         else
             restore_storage(restoring, replayed);
@@ -439,6 +466,22 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
                                restoring->now_ms + (left > 0 ? (uint64_t)left : 0));
 }
 
+/* Until the grace period is over the range is as it was: of an object that is being written. */
+static int hold_range(struct restoring *restoring, struct gb_storage *storage)
+{
+    struct gb_state *state = restoring->state;
+    struct gb_object *object = gb_object_new(state->registry, "", 0, storage, storage->user);
+
+    if (!object)
+        return GPUBUF_E_NO_MEMORY;
+    gb_storage_ref(storage);
+    object->bytes = storage->size;
+    if (gb_lease_new(state->registry, object, &state->grace, false, restoring->now_ms))
+        return 0;
+    gb_object_discard(state->registry, object);
+    return GPUBUF_E_NO_MEMORY;
+}
+
 /* NULL where its memory is not there. */
 static struct gb_storage *take_storage(struct restoring *restoring,
                                        struct gb_replayed_storage *replayed)
@@ -464,11 +507,15 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
 
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
-        struct gb_storage *storage = replayed->fleeting ? NULL : take_storage(restoring, replayed);
+        struct gb_storage *storage =
+            replayed->fleeting ? replayed->storage : take_storage(restoring, replayed);
 
-        if (storage) /* also where none of its objects has a name any more */
+        if (storage && replayed->fleeting)
+            r = hold_range(restoring, storage);
+        else if (storage) /* also where none of its objects has a name any more */
             gb_storage_set_clean(storage);
-        for (uint64_t j = 0; storage && r == 0 && j < replayed->object_count; j++)
+        for (uint64_t j = 0; storage && !replayed->fleeting && r == 0 && j < replayed->object_count;
+             j++)
             r = restore_object(restoring, &replayed->objects[j], storage);
         if (storage && gb_list_empty(&storage->objects))
             gb_list_remove(&storage->of_state);
@@ -530,18 +577,6 @@ static int compare_objects(const void *a, const void *b)
 
 /* ---- all of it ---- */
 
-/* Nothing of what was handed over is handed out again before the grace period is over. */
-static void close_blocks(struct restoring *restoring)
-{
-    for (unsigned i = 0; i < restoring->state->device_count; i++)
-        GB_LIST_EACH(&restoring->state->devices[i]->segment_list, link) {
-            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
-
-            if (segment->block)
-                gb_arena_close(segment->domain->arena, segment->block);
-        }
-}
-
 /* Whether the storage is what its record says, but for what the restoring does not change. A copy may
    be missing; and a daemon that died before an object had lost its name to a later version left two
    records with that name, of which the later one counts. */
@@ -580,7 +615,8 @@ static void note_storages(struct restoring *restoring)
         bool on_disk_only = is_on_disk_only(state, replayed);
 
         state->disbelieved = state->disbelieved && !on_disk_only;
-        if ((replayed->fleeting && !replayed->disbelieved) || on_disk_only)
+        if ((replayed->fleeting && (replayed->storage || replayed->object_count > 0)) ||
+            on_disk_only)
             continue; /* its record is needed yet */
         if (!replayed->storage)
             gb_state_storage_gone(state, replayed->number);
@@ -597,6 +633,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
 
     GB_FAILPOINT(RESTORE_READ);
     restore_segments(restoring);
+    pass_fleeting(&restoring->replay);
     GB_FAILPOINT(RESTORE_SEGMENTS);
     r = take_places(restoring, error);
     if (r < 0)
@@ -614,7 +651,6 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     state->disbelieved = replay->disbelieved > 0;
     note_storages(restoring);
     gb_store_clear(restoring->store); /* segments of which everything was lost */
-    close_blocks(restoring);
     if (state->object_count > 0)
         qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
               compare_objects);

@@ -183,7 +183,8 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
 
 static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
 {
-    unsigned placements = storage->resident ? storage->placement_count : 0;
+    bool ours = storage->resident && storage->share == GB_SHARE_FD;
+    unsigned placements = ours ? storage->placement_count : 0;
 
     put_u8(writer, placements);
     for (unsigned i = 0; i < placements; i++) {
@@ -222,28 +223,21 @@ static uint64_t count_named(const struct gb_storage *storage)
     return count;
 }
 
-static void write_fleeting(struct gb_state *state, struct gb_journal *journal,
-                           const struct gb_storage *storage)
+/* Whether it is a range of a shared segment that somebody may be writing to. */
+static bool is_written(const struct gb_storage *storage)
 {
-    struct gb_writer *writer = &state->writer;
+    const struct gb_link *first = storage->objects.next;
 
-    gb_writer_reset(writer);
-    put_u64(writer, storage->number);
-    put_u64(writer, state->registry->next_version);
-    put_u64(writer, count_named(storage));
-    GB_LIST_EACH(&storage->objects, link) {
-        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
-
-        if (object->named)
-            put_object(writer, object, state->registry->now_ms, false);
-    }
-    append(state, journal, GB_RECORD_FLEETING);
+    return !gb_list_empty(&storage->objects) && storage->share == GB_SHARE_FD &&
+           GB_CONTAINER(first, struct gb_object, of_storage)->version == 0 &&
+           storage->placement_count > 0 && storage->placements[0].range;
 }
 
-static void write_durable(struct gb_state *state, struct gb_journal *journal,
-                          const struct gb_storage *storage, uint64_t objects)
+static void write_storage(struct gb_state *state, struct gb_journal *journal,
+                          const struct gb_storage *storage)
 {
     struct gb_writer *writer = &state->writer;
+    uint64_t durable = count_durable(storage);
 
     gb_writer_reset(writer);
     put_u64(writer, storage->number);
@@ -255,25 +249,14 @@ static void write_durable(struct gb_state *state, struct gb_journal *journal,
     put_u64(writer, storage->charged);
     put_u64(writer, storage->size);
     put_places(writer, storage);
-    put_u64(writer, objects);
+    put_u64(writer, durable > 0 ? durable : count_named(storage));
     GB_LIST_EACH(&storage->objects, link) {
         const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
 
-        if (is_durable(object))
-            put_object(writer, object, state->registry->now_ms, true);
+        if (durable > 0 ? is_durable(object) : object->named)
+            put_object(writer, object, state->registry->now_ms, durable > 0);
     }
-    append(state, journal, GB_RECORD_STORAGE);
-}
-
-static void write_storage(struct gb_state *state, struct gb_journal *journal,
-                          const struct gb_storage *storage)
-{
-    uint64_t durable = count_durable(storage);
-
-    if (durable > 0)
-        write_durable(state, journal, storage, durable);
-    else
-        write_fleeting(state, journal, storage);
+    append(state, journal, durable > 0 ? GB_RECORD_STORAGE : GB_RECORD_FLEETING);
 }
 
 /* ---- changes ---- */
@@ -328,7 +311,7 @@ static void on_storage(void *arg, struct gb_storage *storage)
 
     if (state->failed)
         return;
-    if (count_durable(storage) + count_named(storage) == 0) {
+    if (count_durable(storage) + count_named(storage) == 0 && !is_written(storage)) {
         if (storage->number)
             gb_state_storage_gone(state, storage->number);
         storage->number = 0;
@@ -532,15 +515,8 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
 static void end_grace(struct gb_state *state)
 {
     GB_FAILPOINT(GRACE_BEGIN);
-    for (unsigned i = 0; i < state->device_count; i++) {
-        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
-            struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
-
-            if (segment->block && !segment->retiring)
-                gb_arena_reopen(segment->domain->arena, segment->block);
-        }
+    for (unsigned i = 0; i < state->device_count; i++)
         state->devices[i]->space_changed = true;
-    }
     state->grace_until = 0;
     for (size_t i = 0; i < state->withdrawn_count; i++)
         free(state->withdrawn[i]);

@@ -1,16 +1,19 @@
 /*
- * What outlives the daemon: descriptors of segments and of the host tier, and a journal that says what
- * lies in them, all kept by the service manager (notify.h) and handed to whoever is started next.
+ * What outlives the daemon: descriptors of segments and of the host tier, and a journal that says
+ * what lies in them, all kept by the service manager (notify.h) and handed to whoever is started
+ * next.
  *
- * The store and the registry tell of each change before the reply that depends on it goes out. A record
- * is a whole storage with all its objects, so that each is one consistent state, and the last one of a
- * storage is what counts. What is not sealed has no record, and is gone with the daemon; of what is not
- * settled, and of memory that stays its producer's or dies with us, only the names have one, so that a
- * successor can tell that they are gone.
+ * The store and the registry tell of each change before the reply that depends on it goes out. A
+ * record is a whole storage with all its objects, so that each is one consistent state, and the
+ * last one of a storage is what counts. What is not sealed or not settled goes with the daemon, as
+ * does memory that stays its producer's or dies with us: its record has the names, so that a
+ * successor can tell that they are gone, and the range of a shared segment to which its producer
+ * may go on writing.
  *
- * A successor rebuilds the store and the registry from it. For a grace period it holds a lease on every
- * object itself and hands out no free range of the segments that it was given, so that clients who still
- * map them find what was there when they come and resume.
+ * A successor rebuilds the store and the registry from it. For a grace period it holds a lease on
+ * every object itself and on these ranges, so that clients who still map them find what was there
+ * when they come and resume, and nobody is given what another may be writing to. Other free ranges
+ * are handed out at once, as they were before the crash.
  *
  * The loop's thread.
  */
@@ -58,10 +61,10 @@ struct gb_state {
 };
 
 /*
- * Takes what was handed over and rebuilds what it says, or begins anew; `instance` is the one to have
- * then, and becomes the predecessor's if that is gone on with. Before anything is served, and before
- * movers are started. A failure is a sentence for the person who started us: a journal of a later
- * version. One that is damaged is given up, with a line in the log.
+ * Takes what was handed over and rebuilds what it says, or begins anew; `instance` is the one to
+ * have then, and becomes the predecessor's if that is gone on with. Before anything is served, and
+ * before movers are started. A failure is a sentence for the person who started us: a journal of a
+ * later version. One that is damaged is given up, with a line in the log.
  */
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
                    struct gb_spill *spill, struct gb_device **devices, unsigned device_count,
@@ -99,7 +102,8 @@ enum gb_state_record {
     GB_RECORD_SEGMENT_GONE = 3,
     GB_RECORD_STORAGE = 4, /* with its objects; in place of what was said of it before */
     GB_RECORD_STORAGE_GONE = 5,
-    GB_RECORD_FLEETING = 6, /* a storage that will go with us, with its names; else as STORAGE */
+    GB_RECORD_FLEETING =
+        6, /* as STORAGE, of what goes with us: the named objects, without layouts */
 };
 
 #define GB_STATE_TIER_NAME "tier"

@@ -1,15 +1,15 @@
 /*
- * restore: a daemon that begins with a journal whose container is whole and whose records say anything,
- * and with descriptors of any kind and size.
+ * restore: a daemon that begins with a journal whose container is whole and whose records say
+ * anything, and with descriptors of any kind and size.
  *
- * The input: how many descriptors; each is three bytes, the segment that it is said to be (0: the host
- * tier, 255: something else), what it is, and its size in steps of 64 KiB. Then records, each a byte for
- * its type, two for its length, and its payload. After them come those of a good storage with two objects,
- * whose numbers (of the storage and its segment) the input cannot have.
- * Whatever it says, the daemon begins and has the good objects; its accounts add up, and do so when the grace
- * period is over; it
- * says nothing that is not JSON; the next one has the same, to the last place and name, and so has the
- * one after it that begins with a journal that was written anew; and nothing is left behind.
+ * The input: how many descriptors; each is three bytes, the segment that it is said to be (0: the
+ * host tier, 255: something else), what it is, and its size in steps of 64 KiB. Then records, each
+ * a byte for its type, two for its length, and its payload. After them come those of a good storage
+ * with two objects, whose numbers (of the storage and its segment) the input cannot have. Whatever
+ * it says, the daemon begins and has the good objects; its accounts add up, and do so when the
+ * grace period is over; it says nothing that is not JSON; the next one has the same, to the last
+ * place and name, and so has the one after it that begins with a journal that was written anew; and
+ * nothing is left behind.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -303,6 +303,12 @@ static char *describe(const struct gb_server *server)
     DEMAND(text != NULL);
     for (size_t i = 0; i < state->object_count; i++)
         describe_object(text, state->objects[i]);
+    GB_LIST_EACH(&state->grace.leases, link) {
+        const struct gb_object *object = GB_CONTAINER(link, struct gb_lease, of_holder)->object;
+
+        if (object->version == 0) /* a range that is being written to */
+            describe_object(text, object);
+    }
     for (size_t i = 0; i < state->withdrawn_count; i++)
         fprintf(text, "withdrawn %" PRIu64 " %" PRIu64 " %.*s\n", state->withdrawn[i]->number,
                 state->withdrawn[i]->version,

@@ -1,0 +1,215 @@
+"""A daemon that dies again and again before the grace period of the last death is over: what survived one
+crash survives the next ones, nobody is refused for it, and nobody's memory is given to another."""
+
+import json
+import math
+import mmap
+import os
+import time
+from random import Random
+
+import device
+import pytest
+from peer import Closed, Peer, RpcError, at, bytes_layout
+from test_survive import MIB, supervised, wait_until  # noqa: F401 (a fixture)
+
+GOES_ON_S = 2  # a client may write as long after the daemon's death: less than the grace period
+
+
+def content(name, number, count):
+    return (f"{name}@{number} " * (count // 8 + 1)).encode()[:count]
+
+
+class Putter:
+    """A process that puts objects as fast as it can, whatever dies meanwhile, and has another one that it
+    writes to without end and never seals. It knows what must be there, and looks in the end."""
+
+    def __init__(self, path, prefix, sizes, names, uid=0, slow=0.0, seed=1):
+        self.path, self.prefix, self.sizes, self.names = path, prefix, sizes, names
+        self.uid, self.slow, self.seed = uid, slow, seed
+        self.going = mmap.mmap(-1, 4096)
+        self.going[0] = 1
+        self.acknowledged, self.refused = {}, []
+        self.written = []  # [until when, descriptor, offset, bytes]
+        self.read_end, write_end = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(write_end)
+            return
+        status = 1
+        try:
+            os.closerange(3, write_end)
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            self.run()
+            told = json.dumps({"lost": self.lost(), "refused": self.refused,
+                               "there": len(self.acknowledged)}).encode()
+            with os.fdopen(write_end, "wb") as file:
+                file.write(told)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def run(self):
+        rng, number = Random(self.seed), 0
+        while self.going[0]:
+            try:
+                with Peer(self.path) as peer:
+                    self.create_open(peer, rng.choice(self.sizes))
+                    while self.going[0]:
+                        number += 1
+                        self.put(peer, f"{self.prefix}/{number % self.names}", number,
+                                 rng.choice(self.sizes))
+                        self.scribble()
+                        time.sleep(self.slow)
+            except (Closed, OSError):  # the daemon died: what was under way may be there or not
+                for written in self.written:
+                    written[0] = min(written[0], time.monotonic() + GOES_ON_S)
+
+    def create_open(self, peer, size):
+        made = peer.call("create", name=f"{self.prefix}/open", layout=bytes_layout(size))
+        buffer = at(made["object"]["layout"], "data")
+        fd = os.dup(peer.segments[(buffer["segment"], "rw")].fd)
+        self.written.append([math.inf, fd, buffer["offset"], buffer["bytes"]])
+
+    def scribble(self):
+        for until, fd, offset, count in self.written:
+            if time.monotonic() < until:
+                os.pwrite(fd, b"?" * count, offset)
+
+    def put(self, peer, name, number, size):
+        before = self.acknowledged.pop(name, None)
+        try:
+            peer.put(name, content(name, number, size), replace=True)
+        except RpcError as error:
+            self.refused.append(str(error))
+            if before:
+                self.acknowledged[name] = before
+            return
+        self.acknowledged[name] = (number, size)
+
+    def lost(self):
+        """Names of what was acknowledged, and is not there with each of its bytes."""
+        found = []
+        with Peer(self.path) as peer:
+            for name, (number, size) in self.acknowledged.items():
+                try:
+                    opened = peer.open_object(name)
+                    if opened.read() != content(name, number, size):
+                        found.append(f"{name} has {opened.read()[:40]}")
+                    opened.release()
+                except RpcError as error:
+                    found.append(f"{name}: {error}")
+        return found
+
+    def end(self):
+        """{"lost", "refused", "there"}"""
+        self.going[0] = 0
+        with os.fdopen(self.read_end, "rb") as file:
+            told = file.read()
+        assert os.waitpid(self.pid, 0)[1] == 0
+        return json.loads(told)
+
+
+def kill_in_a_row(daemon, count, seconds):
+    for _ in range(count):
+        time.sleep(seconds / count)  # the clients go on meanwhile
+        daemon.crash()
+
+
+def of_device(daemon, key):
+    return daemon.connect().call("stats")["devices"][0][key]
+
+
+# RELIABILITY.md: The daemon ends
+def test_kills_in_a_row(supervised):  # noqa: F811
+    """Ten in four seconds, with room for all that is put: nothing is lost, nothing is refused."""
+    daemon = supervised(device=device.OPTION.replace("64M", "300M"))
+    putter = Putter(daemon.path, "p", [8000], 15000)
+    kill_in_a_row(daemon, 10, 4)
+    told = putter.end()
+    assert told["there"] > 100
+    assert told["lost"] == [] and told["refused"] == []
+    assert of_device(daemon, "evictions") == 0
+
+
+# RELIABILITY.md: The daemon ends
+def test_memory_does_not_run_out(supervised):  # noqa: F811
+    """What is free stays free, however often it dies."""
+    daemon = supervised()
+    peer = daemon.connect()
+    for i in range(20):
+        peer.put(f"there/{i}", content("there", i, 80_000))
+    peer.create("open", bytes_layout(8000))
+    before = of_device(daemon, "free")
+    for i in range(10):
+        daemon.crash()
+        daemon.connect().put(f"later/{i}", b"l" * 8000)
+        assert of_device(daemon, "free") == before
+    peer = daemon.connect()
+    for i in range(20):
+        assert peer.open_object(f"there/{i}").read() == content("there", i, 80_000)
+
+
+def place_of(made):
+    buffer = at(made["object"]["layout"], "data")
+    return buffer["segment"], buffer["offset"]
+
+
+# RELIABILITY.md: The daemon ends
+def test_what_is_written_to_is_nobody_elses(supervised):  # noqa: F811
+    """A range that somebody writes to as the daemon dies is left alone by its successors until the grace
+    period is over. The free ranges beside it are handed out at once."""
+    daemon = supervised("--grace", "60000")
+    writer = daemon.connect()
+    writer.put("a", b"a" * 8000)
+    written = writer.create("w", bytes_layout(8000))
+    writer.put("b", b"b" * 8000)
+    for i in range(3):
+        daemon.crash()
+        peer = daemon.connect()
+        for j in range(50):
+            writer.write(at(written["object"]["layout"], "data"), b"?" * 8000)
+            peer.put(f"n{i}/{j}", b"n" * 8000)
+    writer.write(at(written["object"]["layout"], "data"), b"?" * 8000)
+    contents = {name: peer.open_object(name).read() for name in peer.names()}
+    places = {name: place_of(peer.call("open", name=name)) for name in contents}
+    assert contents == {name: name[:1].encode() * 8000 for name in contents} and len(contents) == 152
+    assert len(set(places.values())) == 152 and place_of(written) not in places.values()
+    assert {segment for segment, _ in places.values()} == {place_of(written)[0]}
+
+
+def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
+    daemon = supervised("--grace", "300")
+    peer = daemon.connect()
+    peer.put("a", b"a" * 8000)
+    place = place_of(peer.create("w", bytes_layout(8000)))
+    peer.put("b", b"b" * 8000)
+    daemon.crash()
+    peer = daemon.connect()
+
+    def is_handed_out():
+        made = peer.create("w", bytes_layout(8000))
+        peer.call("abort", lease=made["lease"])
+        return place_of(made) == place
+
+    wait_until(is_handed_out)
+    assert peer.open_object("b").read() == b"b" * 8000
+
+
+@pytest.mark.root
+# RELIABILITY.md: The daemon ends
+def test_several_users(supervised):  # noqa: F811
+    """Kills at random moments while three users put and write: each has all that was sealed, byte by byte."""
+    daemon = supervised(device=device.OPTION.replace("64M", "300M"))
+    sizes = [1, 100, 4096, 30_000, 200_000]
+    putters = [Putter(daemon.path, f"u{uid}", sizes, 40, uid, 0.002, uid) for uid in (0, 1001, 1002)]
+    rng = Random(7)
+    for _ in range(25):
+        time.sleep(rng.random() * 0.2)
+        daemon.crash()
+    told = [putter.end() for putter in putters]
+    assert all(one["there"] > 5 for one in told)
+    assert [one["lost"] for one in told] == [[]] * 3
+    assert [one["refused"] for one in told] == [[]] * 3
