@@ -421,6 +421,48 @@ int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct g
     return 0;
 }
 
+/* Takes `bytes` off the end of a free range that is next to another, or off its beginning. */
+static void shrink(struct gb_arena *arena, struct gb_range *range, uint64_t bytes, bool at_end)
+{
+    withdraw(arena, range);
+    range->bytes -= bytes;
+    if (!at_end)
+        range->offset += bytes;
+    if (range->bytes > 0) {
+        offer(arena, range);
+        return;
+    }
+    if (range->prev)
+        range->prev->next = range->next;
+    else
+        range->block->first = range->next;
+    if (range->next)
+        range->next->prev = range->prev;
+    give_record(arena, range);
+}
+
+static uint64_t at_most(uint64_t bytes, uint64_t most)
+{
+    return bytes < most ? bytes : most;
+}
+
+void gb_range_widen(struct gb_arena *arena, struct gb_range *range, uint64_t unit)
+{
+    uint64_t before = range->offset % unit, after = range->offset + range->bytes;
+
+    after = (after + unit - 1) / unit * unit - after;
+    before = range->prev && range->prev->free ? at_most(range->prev->bytes, before) : 0;
+    after = range->next && range->next->free ? at_most(range->next->bytes, after) : 0;
+    if (before > 0)
+        shrink(arena, range->prev, before, true);
+    if (after > 0)
+        shrink(arena, range->next, after, false);
+    range->offset -= before;
+    range->bytes += before + after;
+    range->block->used += before + after;
+    arena->stats.used += before + after;
+}
+
 void gb_range_free(struct gb_arena *arena, struct gb_range *range)
 {
     assert(!range->free);

@@ -51,6 +51,9 @@ int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct g
                   uint64_t offset, uint64_t bytes, struct gb_range **range);
 void gb_range_free(struct gb_arena *arena, struct gb_range *range);
 
+/* Adds to a range what is free beside it, as far as the aligned units that it touches: whoever frees
+   a range may then give back whole units of what lies below the arena before. */
+void gb_range_widen(struct gb_arena *arena, struct gb_range *range, uint64_t unit);
 uint64_t gb_range_offset(const struct gb_range *range);
 uint64_t gb_range_bytes(const struct gb_range *range); /* what it occupies */
 void *gb_range_owner(const struct gb_range *range);    /* of its block */

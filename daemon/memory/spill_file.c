@@ -22,6 +22,7 @@
 #define INSTANCE_BYTES 32
 #define SUFFIX ".spill"
 #define LOCK "gpubufd.lock"
+#define PACK "gpubufd.pack"
 #define NAME_BYTES (16 + sizeof(SUFFIX))
 
 struct gb_spill_dir {
@@ -34,7 +35,8 @@ struct gb_spill_file {
     struct gb_spill_dir *dir;
     uint64_t id, storage;
     int fd;
-    bool writing; /* not a file yet */
+    uint64_t begin, content; /* where in it the header and the content are */
+    bool writing;            /* not a file yet */
     uint64_t bytes, done;
     uint64_t expected; /* checksum */
     XXH3_state_t *state;
@@ -136,19 +138,29 @@ int gb_spill_dir_lock(const struct gb_spill_dir *dir)
 
 /* ---- files ---- */
 
-static void file_name(uint64_t id, char name[NAME_BYTES])
+static bool is_packed(uint64_t id)
 {
-    snprintf(name, NAME_BYTES, "%016" PRIx64 SUFFIX, id);
+    return id >= GB_PACK_BASE;
+}
+
+static const char *file_name(uint64_t id, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, is_packed(id) ? PACK : "%016" PRIx64 SUFFIX, id);
+    return name;
 }
 
 static int file_failure(struct gb_error *error, const struct gb_spill_file *file, const char *what)
 {
-    return gb_fail_errno(error, "%s %s/%016" PRIx64 SUFFIX, what, file->dir->path, file->id);
+    char name[NAME_BYTES];
+
+    return gb_fail_errno(error, "%s %s/%s", what, file->dir->path, file_name(file->id, name));
 }
 
 static int damaged(struct gb_error *error, const struct gb_spill_file *file, const char *how)
 {
-    return gb_fail(error, GPUBUF_E_SYSTEM, "%s/%016" PRIx64 SUFFIX " %s", file->dir->path, file->id,
+    char name[NAME_BYTES];
+
+    return gb_fail(error, GPUBUF_E_SYSTEM, "%s/%s %s", file->dir->path, file_name(file->id, name),
                    how);
 }
 
@@ -169,9 +181,11 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int
     file->dir = dir;
     file->id = id;
     file->storage = storage;
-    file_name(id, name);
+    file->begin = is_packed(id) ? id - GB_PACK_BASE : 0;
+    file->content = file->begin + (is_packed(id) ? GB_PACK_HEADER_BYTES : GB_SPILL_HEADER_BYTES);
     /* What somebody has put there may be a pipe, which nobody is to wait for. */
-    file->fd = openat(dir->fd, name, flags | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0600);
+    file->fd =
+        openat(dir->fd, file_name(id, name), flags | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0) {
         r = file_failure(error, file, "cannot open");
         gb_spill_file_close(file);
@@ -181,13 +195,25 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int
     return 0;
 }
 
+/* Opening and reading what is no file, a pipe say, might never end. */
+static int check_kind(const struct gb_spill_file *file, struct gb_error *error)
+{
+    struct stat status;
+
+    if (fstat(file->fd, &status) < 0)
+        return file_failure(error, file, "fstat of");
+    return S_ISREG(status.st_mode) ? 0 : damaged(error, file, "is no file any more");
+}
+
 int gb_spill_file_create(struct gb_spill_dir *dir, uint64_t id, uint64_t storage,
                          struct gb_spill_file **out, struct gb_error *error)
 {
-    int r = file_new(dir, id, storage, O_RDWR | O_CREAT | O_EXCL, out, error);
+    int r = file_new(dir, id, storage, O_RDWR | O_CREAT | (is_packed(id) ? 0 : O_EXCL), out, error);
 
     if (r == 0)
         (*out)->writing = true;
+    if (r == 0 && (r = check_kind(*out, error)) < 0)
+        gb_spill_file_close(*out);
     GB_FAILPOINT(FILE_CREATED);
     return r;
 }
@@ -214,14 +240,16 @@ static int write_at(struct gb_spill_file *file, const char *data, uint64_t bytes
 int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t bytes,
                         struct gb_error *error)
 {
-    int r = write_at(file, data, bytes, GB_SPILL_HEADER_BYTES + file->done, error);
+    int r = write_at(file, data, bytes, file->content + file->done, error);
 
     if (r < 0)
         return r;
     XXH3_64bits_update(file->state, data, bytes);
-    /* Begin to write it out: the pages are to be free for others soon. */
-    sync_file_range(file->fd, (off_t)(GB_SPILL_HEADER_BYTES + file->done), (off_t)bytes,
-                    SYNC_FILE_RANGE_WRITE);
+    /* Begin to write it out: the pages are to be free for others soon. Those of the pack are written
+       to again before that. */
+    if (!is_packed(file->id))
+        sync_file_range(file->fd, (off_t)(file->content + file->done), (off_t)bytes,
+                        SYNC_FILE_RANGE_WRITE);
     file->done += bytes;
     return 0;
 }
@@ -245,7 +273,7 @@ int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error)
     memcpy(header.magic, magic, sizeof(magic));
     memcpy(header.instance, file->dir->instance, INSTANCE_BYTES);
     header.self = htole64(header_checksum(&header));
-    r = write_at(file, (const char *)&header, sizeof(header), 0, error);
+    r = write_at(file, (const char *)&header, sizeof(header), file->begin, error);
     if (r == 0)
         file->writing = false;
     GB_FAILPOINT(FILE_FINISHED);
@@ -274,7 +302,7 @@ static int read_at(struct gb_spill_file *file, char *data, uint64_t bytes, uint6
 static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_error *error)
 {
     struct header header;
-    int r = read_at(file, (char *)&header, sizeof(header), 0, error);
+    int r = read_at(file, (char *)&header, sizeof(header), file->begin, error);
 
     if (r < 0)
         return r;
@@ -290,16 +318,6 @@ static int check_header(struct gb_spill_file *file, uint64_t bytes, struct gb_er
         return damaged(error, file, "does not hold the bytes that it should");
     file->expected = le64toh(header.content);
     return 0;
-}
-
-/* Opening and reading what is no file, a pipe say, might never end. */
-static int check_kind(const struct gb_spill_file *file, struct gb_error *error)
-{
-    struct stat status;
-
-    if (fstat(file->fd, &status) < 0)
-        return file_failure(error, file, "fstat of");
-    return S_ISREG(status.st_mode) ? 0 : damaged(error, file, "is no file any more");
 }
 
 int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, uint64_t bytes,
@@ -318,7 +336,8 @@ int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, 
         gb_spill_file_close(file);
         return r;
     }
-    posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (!is_packed(id))
+        posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     *out = file;
     return 0;
 }
@@ -326,7 +345,7 @@ int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, 
 int gb_spill_file_read(struct gb_spill_file *file, void *data, uint64_t bytes,
                        struct gb_error *error)
 {
-    int r = read_at(file, data, bytes, GB_SPILL_HEADER_BYTES + file->done, error);
+    int r = read_at(file, data, bytes, file->content + file->done, error);
 
     if (r < 0)
         return r;
@@ -348,7 +367,7 @@ void gb_spill_file_close(struct gb_spill_file *file)
         return;
     if (file->fd >= 0)
         close(file->fd);
-    if (file->fd >= 0 && file->writing)
+    if (file->fd >= 0 && file->writing && !is_packed(file->id))
         gb_spill_file_remove(file->dir, file->id);
     XXH3_freeState(file->state);
     free(file);
@@ -358,10 +377,30 @@ void gb_spill_file_remove(struct gb_spill_dir *dir, uint64_t id)
 {
     char name[NAME_BYTES];
 
-    file_name(id, name);
     GB_FAILPOINT(FILE_REMOVE);
-    if (unlinkat(dir->fd, name, 0) < 0 && errno != ENOENT)
+    if (unlinkat(dir->fd, file_name(id, name), 0) < 0 && errno != ENOENT)
         gb_log(GB_LOG_WARNING, "spill file not removed", GB_LOG_TEXT("name", name),
                GB_LOG_TEXT("why", strerror(errno)));
     GB_FAILPOINT(FILE_REMOVED);
+}
+
+void gb_spill_pack_free(const struct gb_spill_dir *dir, uint64_t id, uint64_t bytes)
+{
+    uint64_t begin =
+        (id - GB_PACK_BASE + GB_PACK_PAGE_BYTES - 1) / GB_PACK_PAGE_BYTES * GB_PACK_PAGE_BYTES;
+    uint64_t end = (id - GB_PACK_BASE + bytes) / GB_PACK_PAGE_BYTES * GB_PACK_PAGE_BYTES;
+
+    int fd =
+        begin < end ? openat(dir->fd, PACK, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW) : -1;
+
+    if (fd < 0)
+        return;
+    /* Where the file system cannot do that the pages wait for what is placed there next. */
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
+    close(fd);
+}
+
+void gb_spill_pack_remove(const struct gb_spill_dir *dir)
+{
+    unlinkat(dir->fd, PACK, 0);
 }

@@ -1,15 +1,18 @@
 /*
- * Files of the disk tier: one for each copy, in a directory that one daemon has for itself. A file
- * begins with a header, which is written last: how many bytes follow, their checksum (XXH3, 64 bits), and
- * whose they are. What does not match is not given out, be it a whole file of another storage, or of an
- * earlier time: numbers of storages are used once as long as the instance is the same, and a sealed
- * storage's content never changes.
+ * Files of the disk tier, in a directory that one daemon has for itself: one for each large copy, and
+ * one for all small ones, the *pack*. Numbers of files from GB_PACK_BASE on are places in the pack, and
+ * what is said of a file holds for such a place, too.
+ *
+ * A file begins with a header, which is written last: how many bytes follow, their checksum (XXH3,
+ * 64 bits), and whose they are. What does not match is not given out, be it a whole file of another
+ * storage, or of an earlier time: numbers of storages are used once as long as the instance is the
+ * same, and a sealed storage's content never changes.
  *
  *   0  "gpubufsp"   8  version, 32 bits   12  0, 32 bits
  *  16  bytes of content, 64 bits          24  XXH3 of the content, 64 bits
  *  32  the storage's number, 64 bits      40  the file's, 64 bits
  *  48  the daemon's instance, 32 octets   80  XXH3 of what is before, 64 bits
- *  88  zeros up to 4096, where the content begins
+ *  88  zeros up to 4096, in the pack up to 96, where the content begins
  *
  * All little-endian. Functions on files may block, and run on any thread, one at a time for a file.
  */
@@ -22,6 +25,10 @@
 #include "proto/errors.h"
 
 #define GB_SPILL_HEADER_BYTES 4096u
+#define GB_PACK_HEADER_BYTES 96u
+#define GB_PACK_BASE (UINT64_C(1) << 51)
+#define GB_PACK_PAGE_BYTES 4096u          /* that a disk takes back */
+#define GB_PACK_BYTES (UINT64_C(1) << 40) /* of places; the pack is a sparse file */
 
 struct gb_spill_dir;
 struct gb_spill_file;
@@ -56,5 +63,9 @@ int gb_spill_file_verify(struct gb_spill_file *file, struct gb_error *error);
 
 void gb_spill_file_close(struct gb_spill_file *file); /* NULL is fine */
 void gb_spill_file_remove(struct gb_spill_dir *dir, uint64_t id);
+/* Gives the disk back the whole pages among `bytes` of the pack, which nobody uses. */
+void gb_spill_pack_free(const struct gb_spill_dir *dir, uint64_t id, uint64_t bytes);
+/* Nothing in the pack is needed any more. */
+void gb_spill_pack_remove(const struct gb_spill_dir *dir);
 
 #endif

@@ -16,9 +16,15 @@ uint64_t gb_tier_free_bytes(const struct gb_tier *tier)
 
 bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes)
 {
-    uint64_t header = tier->kind == GB_TIER_DISK ? GB_SPILL_HEADER_BYTES : 0;
+    return bytes <= tier->capacity && gb_tier_occupies(tier, bytes) <= tier->capacity;
+}
 
-    return tier->capacity >= header && bytes <= tier->capacity - header;
+uint64_t gb_tier_occupies(const struct gb_tier *tier, uint64_t bytes)
+{
+    if (tier->kind == GB_TIER_DISK && bytes > GB_PACKED_MAX)
+        return bytes + GB_SPILL_HEADER_BYTES;
+    bytes += tier->kind == GB_TIER_DISK ? GB_PACK_HEADER_BYTES : 0;
+    return (bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
 }
 
 static struct gb_claim *claim_of(struct gb_link *link, enum gb_tier_kind kind)
@@ -57,18 +63,19 @@ bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial)
 static int find_place(struct gb_copy *copy)
 {
     struct gb_tier *tier = copy->tier;
+    bool disk = tier->kind == GB_TIER_DISK;
     int r;
 
-    if (tier->kind == GB_TIER_DISK) {
-        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
-        if (copy->occupied > gb_tier_free_bytes(tier))
-            return 1;
+    copy->occupied = gb_tier_occupies(tier, copy->bytes);
+    if (disk && copy->occupied > gb_tier_free_bytes(tier))
+        return 1;
+    if (disk && copy->bytes > GB_PACKED_MAX) {
         copy->file = tier->next_file++;
         return 0;
     }
-    r = gb_arena_alloc(tier->arena, copy->bytes, &copy->range);
-    if (r == 0)
-        copy->occupied = gb_range_bytes(copy->range);
+    r = gb_arena_alloc(tier->arena, copy->occupied, &copy->range);
+    if (r == 0 && disk)
+        copy->file = GB_PACK_BASE + gb_range_offset(copy->range);
     return r;
 }
 
@@ -122,19 +129,22 @@ uint64_t gb_copy_where(const struct gb_copy *copy)
 static int take_place(struct gb_copy *copy, uint64_t where, const struct gb_copy *after)
 {
     struct gb_tier *tier = copy->tier;
-    uint64_t bytes = (copy->bytes + GB_ARENA_GRANULE - 1) / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
+    bool packed = where >= GB_PACK_BASE;
     int r;
 
-    if (tier->kind == GB_TIER_DISK) {
-        copy->occupied = copy->bytes + GB_SPILL_HEADER_BYTES;
-        copy->file = where;
+    copy->occupied = gb_tier_occupies(tier, copy->bytes);
+    copy->file = where;
+    if (tier->kind == GB_TIER_DISK && packed != (copy->bytes <= GB_PACKED_MAX))
+        return GPUBUF_E_INVALID;
+    if (tier->kind == GB_TIER_DISK && !packed) {
         if (where >= tier->next_file)
             tier->next_file = where + 1;
         return 0;
     }
-    r = gb_arena_take(tier->arena, tier->block, after ? after->range : NULL, where, bytes,
+    if (tier->kind == GB_TIER_DISK)
+        where -= GB_PACK_BASE;
+    r = gb_arena_take(tier->arena, tier->block, after ? after->range : NULL, where, copy->occupied,
                       &copy->range);
-    copy->occupied = bytes;
     return r == 1 ? GPUBUF_E_INVALID : r;
 }
 
@@ -171,32 +181,59 @@ static void remove_file(struct gb_job *job)
 {
     struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
 
-    if (!copy->tier->handed_over)
+    if (copy->tier->handed_over)
+        return;
+    if (copy->range)
+        gb_spill_pack_free(copy->tier->dir, copy->file, copy->bytes);
+    else
         gb_spill_file_remove(copy->tier->dir, copy->file);
+}
+
+/* Whether the disk can have pages of the pack back as a copy goes. Until it has got them they are the
+   copy's: its place and bytes are theirs then. */
+static bool frees_pages(struct gb_copy *copy)
+{
+    uint64_t end;
+
+    gb_range_widen(copy->tier->arena, copy->range, GB_PACK_PAGE_BYTES);
+    copy->file = GB_PACK_BASE + gb_range_offset(copy->range);
+    copy->bytes = gb_range_bytes(copy->range);
+    end = (copy->file + copy->bytes) / GB_PACK_PAGE_BYTES;
+    return (copy->file + GB_PACK_PAGE_BYTES - 1) / GB_PACK_PAGE_BYTES < end;
 }
 
 static void removed(struct gb_job *job)
 {
     struct gb_copy *copy = GB_CONTAINER(job, struct gb_copy, job);
-
     struct gb_tier *tier = copy->tier;
+    uint64_t bytes = copy->bytes;
 
+    if (copy->range && frees_pages(copy) && copy->bytes > bytes) {
+        gb_mover_submit(tier->mover, &copy->job); /* what was beside it has gone, too */
+        return;
+    }
     tier->going -= copy->occupied;
+    if (copy->range)
+        gb_range_free(tier->arena, copy->range);
     copy_end(copy);
     tier->removed(tier->removed_arg);
 }
 
 static void copy_remove(struct gb_copy *copy)
 {
+    struct gb_tier *tier = copy->tier;
+
     gb_recent_leave(&copy->recent);
-    if (copy->tier->kind == GB_TIER_HOST) {
-        gb_range_free(copy->tier->arena, copy->range);
+    if (tier->kind == GB_TIER_HOST || (copy->range && !frees_pages(copy))) {
+        gb_range_free(tier->arena, copy->range);
         copy_end(copy);
+        if (tier->kind == GB_TIER_DISK)
+            tier->removed(tier->removed_arg);
         return;
     }
-    copy->tier->going += copy->occupied;
+    tier->going += copy->occupied;
     copy->job = (struct gb_job){.work = remove_file, .done = removed};
-    gb_mover_submit(copy->tier->mover, &copy->job);
+    gb_mover_submit(tier->mover, &copy->job);
 }
 
 void gb_copy_drop(struct gb_copy *copy)

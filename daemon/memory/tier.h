@@ -38,7 +38,7 @@ struct gb_tier {
     struct gb_link claims;     /* struct gb_claim, the oldest first */
 
     struct gb_pinned *pinned; /* host */
-    struct gb_arena *arena;   /* host: over `pinned`, one block */
+    struct gb_arena *arena;   /* one block: over `pinned`; of the disk's pack */
     struct gb_arena_block *block;
 
     struct gb_spill_dir *dir; /* disk */
@@ -57,8 +57,8 @@ struct gb_copy {
     uint64_t bytes;             /* of content */
     uint64_t occupied;          /* of the tier's budget */
     bool whole;                 /* all of the content is there */
-    struct gb_range *range;     /* host */
-    uint64_t file;              /* disk */
+    struct gb_range *range;     /* host; disk: in the pack, NULL: it has a file of its own */
+    uint64_t file;              /* disk: its own, or the place in the pack */
     uint64_t owner; /* the storage's number, which a file tells; 0: it has none. The caller's
                                    of gb_copy_new() and gb_copy_restore() to set */
 };
@@ -81,8 +81,14 @@ const char *gb_tier_name(enum gb_tier_kind kind);
 /* None where an earlier daemon left more than there may be now. */
 uint64_t gb_tier_free_bytes(const struct gb_tier *tier);
 
+/* Copies up to this are in the disk's pack. */
+#define GB_PACKED_MAX (64u << 10)
+
 /* Whether a copy of so many bytes has room in it when nothing else does. */
 bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes);
+
+/* What a copy of so many bytes occupies: of a disk, with its header. */
+uint64_t gb_tier_occupies(const struct gb_tier *tier, uint64_t bytes);
 
 /* Room for a copy, which is held until it is whole or given up. 0; 1: there is no room now;
    GPUBUF_E_NO_MEMORY. */

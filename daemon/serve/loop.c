@@ -492,6 +492,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir) {
         gb_spill_dir_set_instance(server->spill.tiers[GB_TIER_DISK].dir, server->instance);
         gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+        if (gb_arena_block_empty(server->spill.tiers[GB_TIER_DISK].block))
+            gb_spill_pack_remove(server->spill.tiers[GB_TIER_DISK].dir);
     }
     GB_FAILPOINT(CLEAN_DONE);
     if (r == 0)

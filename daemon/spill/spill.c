@@ -691,6 +691,13 @@ int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tie
 
 /* ---- beginning and ending ---- */
 
+static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
+{
+    tier->arena = gb_arena_new();
+    tier->block = tier->arena ? gb_arena_add(tier->arena, bytes, tier) : NULL;
+    return tier->block ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
 static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
 {
     int r;
@@ -699,11 +706,7 @@ static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *erro
     r = gb_pinned_new(tier->capacity, &tier->pinned, error);
     if (r < 0)
         return r;
-    tier->arena = gb_arena_new();
-    tier->block = tier->arena ? gb_arena_add(tier->arena, tier->capacity, tier) : NULL;
-    if (!tier->block)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    return 0;
+    return add_places(tier, tier->capacity, error);
 }
 
 static int init_disk(struct gb_tier *tier, const struct gb_spill_settings *settings,
@@ -714,7 +717,7 @@ static int init_disk(struct gb_tier *tier, const struct gb_spill_settings *setti
     tier->capacity = settings->disk;
     if (gb_spill_dir_open(settings->dir, &tier->dir, &inner) < 0)
         return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
-    return 0;
+    return add_places(tier, GB_PACK_BYTES, error);
 }
 
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
@@ -781,10 +784,15 @@ void gb_spill_stop(struct gb_spill *spill)
 
 void gb_spill_end(struct gb_spill *spill)
 {
+    const struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
+
     for (unsigned i = 0; i < spill->device_count; i++)
         for (int lane = 0; lane < GB_DIRECTIONS; lane++)
             gb_move_end_lane(spill->devices[i], (enum gb_direction)lane);
-    gb_arena_free(spill->tiers[GB_TIER_HOST].arena);
+    for (int i = 0; i < GB_TIERS; i++)
+        gb_arena_free(spill->tiers[i].arena);
     gb_pinned_free(spill->tiers[GB_TIER_HOST].pinned);
-    gb_spill_dir_close(spill->tiers[GB_TIER_DISK].dir);
+    if (disk->dir && !disk->handed_over)
+        gb_spill_pack_remove(disk->dir);
+    gb_spill_dir_close(disk->dir);
 }

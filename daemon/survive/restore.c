@@ -286,8 +286,10 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
                              struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
+    const struct gb_tier *tier = &restoring->state->spill->tiers[kind];
     struct place *places = calloc(replay->storage_count + 1, sizeof(*places));
     const struct gb_copy *after = NULL;
+    bool files = kind == GB_TIER_DISK;
     size_t count = 0;
 
     if (!places)
@@ -297,10 +299,12 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
         const struct gb_replayed_copy *copy = &replayed->copies[kind];
 
         if (replayed->storage && !replayed->fleeting && copy->there)
-            places[count++] = (struct place){
-                .storage = replayed,
-                .offset = copy->where,
-                .end = kind == GB_TIER_DISK ? copy->where + 1 : end_of(copy->where, copy->bytes)};
+            places[count++] =
+                (struct place){.storage = replayed,
+                               .offset = copy->where,
+                               .end = copy->where + (files && copy->where < GB_PACK_BASE
+                                                         ? 1
+                                                         : gb_tier_occupies(tier, copy->bytes))};
     }
     settle_places(places, count);
     for (size_t i = 0; i < count; i++) {

@@ -525,7 +525,6 @@ class Model:
             "objects": sum(len(s.versions) for s in self.storages),
         }
 
-    def in_tier(self, tier, overhead, unit):
+    def in_tier(self, tier, occupies):
         """Bytes that a tier's copies occupy."""
-        return sum(-(-s.size // unit) * unit + overhead
-                   for s in self.storages if tier in s.copies)
+        return sum(occupies(s.size) for s in self.storages if tier in s.copies)

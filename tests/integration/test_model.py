@@ -35,7 +35,16 @@ ROOT = os.geteuid() == 0
 USERS = [(0, 0), (0, 0), (4242, 4242), (4243, 4242)] if ROOT else [(os.geteuid(), os.getegid())] * 4
 TIERS = ["host", "disk"] if test_device.ON_GPU else ["disk"]
 SHRINK = os.environ.get("GPUBUF_TEST_SHRINK", "1") != "0"
-FILE_HEADER, HOST_UNIT = 4096, 256
+FILE_HEADER, PACK_HEADER, PACKED, UNIT = 4096, 96, 64 << 10, 256
+
+
+def rounded(size):
+    return -(-size // UNIT) * UNIT
+
+
+def on_disk(size):
+    return size + FILE_HEADER if size > PACKED else rounded(size + PACK_HEADER)
+
 
 ANY = st.integers(0, 1 << 20)
 NAMES = st.sampled_from(["a", "b", "b/c", "d", "e/f/g"])
@@ -498,8 +507,7 @@ class Exact(Machine):
 
     def agrees(self, stats, say=False):
         good = super().agrees(stats, say)
-        used = {"disk": self.model.in_tier("disk", FILE_HEADER, 1),
-                "host": self.model.in_tier("host", 0, HOST_UNIT)}
+        used = {"disk": self.model.in_tier("disk", on_disk), "host": self.model.in_tier("host", rounded)}
         for tier in stats["tiers"]:
             if say:
                 assert (tier["tier"], tier["used"]) == (tier["tier"], used[tier["tier"]])

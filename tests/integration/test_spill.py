@@ -502,6 +502,84 @@ def test_a_file_that_is_not_what_was_written(start, how):
     tiered.check("a")
 
 
+# ---- small ones, which share a file ------------------------------------------------------------
+
+
+def pack_of(tiered):
+    return os.path.join(tiered.directory, "gpubufd.pack")
+
+
+def on_disk(size):
+    """What a small object takes: a header of 96, and all of it rounded up."""
+    return -(-(size + 96) // 256) * 256
+
+
+def test_small_ones_share_a_file(start):
+    """They take of the tier hardly more than their bytes, and so of the disk, also when some have gone."""
+    tiered = start(host=None, disk="2M")
+    sizes = [480] * 300 + [1, 160, 161, 4000, 4096, 20_000, 65_536]
+    names = [f"s/{i:03}" for i in range(len(sizes))]
+    for name, size in zip(names, sizes):
+        tiered.put(name, size)
+        tiered.peer.call("spill", name=name, tier="disk")
+    assert tiered.files() == [] and tiered.tier("disk")["copies"] == len(names)
+    assert tiered.tier("disk")["used"] == sum(on_disk(size) for size in sizes)
+    tiered.put("large", 65_537)
+    tiered.peer.call("spill", name="large", tier="disk")
+    assert len(tiered.files()) == 1
+    tiered.check(*names, "large")
+    gone = [name for i, name in enumerate(names) if i % 100]
+    for at in range(0, len(gone), 100):
+        tiered.peer.call("delete", names=gone[at:at + 100])
+    left = [name for name in names if name not in gone]
+    used = sum(on_disk(tiered.sizes[name]) for name in left) + 65_537 + 4096
+    tiered.peer.wait_for_stats(lambda s: s["tiers"][-1]["used"] == used)
+    assert os.stat(pack_of(tiered)).st_blocks * 512 <= 8192 * len(left)
+    tiered.check(*left)
+    for name in names[1:50]:  # in place of what has gone
+        tiered.put(name, 480)
+        tiered.peer.call("spill", name=name, tier="disk")
+    tiered.check(*left, *names[1:50])
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "header", "another's", "gone", "pipe", "directory"])
+# RELIABILITY.md: The disk
+def test_a_pack_that_is_not_what_was_written(start, how):
+    """What is damaged is lost, and nothing else in the pack is."""
+    tiered = start(host=None)
+    for name in "abc":
+        tiered.put(name, 1000)
+        tiered.peer.call("spill", name=name, tier="disk")
+    path, room = pack_of(tiered), on_disk(1000)
+    with open(path, "r+b") as file:
+        data = file.read()
+        if how == "flipped":
+            file.seek(96 + 500)
+            file.write(bytes([data[96 + 500] ^ 1]))
+        elif how == "cut":
+            file.truncate(0)
+        elif how == "header":
+            file.seek(17)
+            file.write(b"\xff")
+        elif how == "another's":
+            file.seek(0)
+            file.write(data[room:2 * room])
+    if how in ("gone", "pipe", "directory"):
+        os.unlink(path)
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "directory":
+        os.mkdir(path)
+    error = tiered.peer.error("device", "open", name="a")
+    assert "lost" in error.message and path in error.message, error.message
+    if how in ("flipped", "header", "another's"):
+        tiered.check("b", "c")
+    else:
+        for name in "bc":
+            assert tiered.peer.error("device", "open", name=name)
+        assert tiered.peer.names() == []
+
+
 # RELIABILITY.md: The disk
 def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     """Nothing can be written there: what room is wanted from is dropped, and all else stays."""
@@ -725,7 +803,7 @@ def test_files_are_removed_at_the_end(start):
 def test_files_that_were_left_are_removed_at_the_start(start, directory):
     place = os.path.join(directory, "left")
     os.mkdir(place)
-    for name in ("0000000000000007.spill", "mine.spill", "notes"):
+    for name in ("0000000000000007.spill", "gpubufd.pack", "mine.spill", "notes"):
         with open(os.path.join(place, name), "wb"):
             pass
     start(place=place)

@@ -549,6 +549,35 @@ def test_what_lies_below(supervised, directory, tier):
         assert len(files) <= 2
 
 
+# RELIABILITY.md: The daemon ends
+def test_what_lies_below_in_one_file(supervised, directory):
+    """Small ones: those that went stay gone, and their places are used again."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    daemon = supervised("--tier", f"disk:64M:{place}")
+    content = {f"s{i}": os.urandom(100 + 1000 * i) for i in range(20)}
+    for crash in range(4):
+        peer = daemon.connect()
+        for name, data in content.items():
+            if name not in peer.names():
+                peer.put(name, data)
+                peer.call("spill", name=name, tier="disk")
+        gone = [f"s{i}" for i in range(crash, 20, 3)]
+        peer.call("delete", names=gone)
+        used = {name: -(-(len(data) + 96) // 256) * 256 for name, data in content.items()}
+        daemon.crash()
+        peer = daemon.connect()
+        assert sorted(peer.names()) == sorted(set(content) - set(gone))
+        # Later on former ones are kept, too, for those who may come.
+        told, named = peer.call("stats")["tiers"][-1]["used"], sum(used[n] for n in peer.names())
+        assert told == named if crash == 0 else told >= named
+        for name in peer.names():
+            opened = peer.open_object(name, wait_ms=10000)
+            assert opened.read() == content[name]
+            opened.release()
+    assert [f for f in os.listdir(place) if f.endswith(".spill")] == []
+
+
 def journals(pid):
     found = []
     for entry in os.listdir(f"/proc/{pid}/fd"):

@@ -177,6 +177,26 @@ static void release(struct world *world, unsigned at)
     memmove(&world->ranges[at], &world->ranges[at + 1], (world->count - at) * sizeof model);
 }
 
+/* A range takes what is free in the units that it touches, and has it until it is released. */
+static void widen(struct world *world, struct range_model *range, unsigned granules)
+{
+    const struct block_model *block = range->block;
+    unsigned begin = range->at, end = range->at + range->granules;
+
+    while (begin % granules && !block->map[begin - 1])
+        begin--;
+    while (end % granules && end < block->granules && !block->map[end])
+        end++;
+    gb_range_widen(world->arena, range->range, granules * GB_ARENA_GRANULE);
+    range->block->used += end - begin - range->granules;
+    range->at = begin;
+    range->granules = end - begin;
+    memset(range->block->map + begin, 1, end - begin);
+    assert_int_equal(gb_range_offset(range->range), begin * GB_ARENA_GRANULE);
+    assert_int_equal(gb_range_bytes(range->range), (end - begin) * GB_ARENA_GRANULE);
+    check_arena(world->arena);
+}
+
 static void close_block(struct world *world, struct block_model *block)
 {
     if (!block->block)
@@ -274,8 +294,13 @@ static void test_long_random_sequences(void **state)
             close_block(&world, block);
         else if (choice < (filling ? 70 : 40))
             allocate(&world, some_bytes(&random, 17));
-        else if (world.count)
-            release(&world, test_random_below(&random, world.count));
+        else if (world.count) {
+            unsigned at = test_random_below(&random, world.count);
+
+            if (choice % 2)
+                widen(&world, &world.ranges[at], 1u << test_random_below(&random, 6));
+            release(&world, at);
+        }
         if (i % 16 == 0)
             check_world(&world);
     }
