@@ -21,18 +21,19 @@
 #include "daemon/memory/spill_file.h"
 #include "demand.h"
 
-enum { HEADER = 88, SELF = 80, MOST = 1 << 16, ID = 7, STORAGE = 11 };
+enum { HEADER = 88, SELF = 80, MOST = 1 << 16, ID = 7, STORAGE = 11, PLACE = 512 };
 
 #define INSTANCE "00112233445566778899aabbccddeeff"
 
 static struct gb_spill_dir *dir;
-static char path[PATH_MAX], name[PATH_MAX + 32];
+static char path[PATH_MAX], name[PATH_MAX + 32], pack[PATH_MAX + 32];
 
 static void remove_all(void)
 {
     char lock[PATH_MAX + 32];
 
     unlink(name);
+    unlink(pack);
     snprintf(lock, sizeof(lock), "%s/gpubufd.lock", path);
     unlink(lock);
     rmdir(path);
@@ -48,6 +49,7 @@ static void begin_once(void)
     snprintf(path, sizeof(path), "%.3900s/gpubufd-fuzz-XXXXXX", base ? base : "/dev/shm");
     DEMAND(mkdtemp(path) != NULL);
     snprintf(name, sizeof(name), "%s/%016x.spill", path, ID);
+    snprintf(pack, sizeof(pack), "%s/gpubufd.pack", path);
     atexit(remove_all);
     DEMAND(gb_spill_dir_open(path, &dir, &error) == 0);
     gb_spill_dir_set_instance(dir, INSTANCE);
@@ -140,12 +142,30 @@ static void write_file(void)
     close(fd);
 }
 
+/* The same in the pack, behind something else: what was right there is right here. */
+static void write_pack(void)
+{
+    bool valid = file.length >= HEADER && field(SELF, 8) == XXH3_64bits(file.bytes, SELF);
+    size_t content = file.length > GB_SPILL_HEADER_BYTES ? file.length - GB_SPILL_HEADER_BYTES : 0;
+    size_t head = file.length < GB_PACK_HEADER_BYTES ? file.length : GB_PACK_HEADER_BYTES;
+    int fd = open(pack, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    if (valid) {
+        put_field(40, field(40, 8) - ID + GB_PACK_BASE + PLACE, 8);
+        put_field(SELF, XXH3_64bits(file.bytes, SELF), 8);
+    }
+    DEMAND(fd >= 0 && pwrite(fd, file.bytes, head, PLACE) == (ssize_t)head);
+    DEMAND(pwrite(fd, file.bytes + GB_SPILL_HEADER_BYTES, content, PLACE + GB_PACK_HEADER_BYTES) ==
+           (ssize_t)content);
+    close(fd);
+}
+
 /* What the reader has to say, worked out from the format. */
-static bool opens(uint64_t wanted)
+static bool opens(uint64_t id, uint64_t wanted)
 {
     return file.length >= HEADER && memcmp(file.bytes, "gpubufsp", 8) == 0 &&
            field(SELF, 8) == XXH3_64bits(file.bytes, SELF) && field(8, 4) == 2 &&
-           field(32, 8) == STORAGE && field(40, 8) == ID &&
+           field(32, 8) == STORAGE && field(40, 8) == id &&
            memcmp(file.bytes + 48, INSTANCE, 32) == 0 && field(16, 8) == wanted;
 }
 
@@ -155,13 +175,13 @@ static bool has(uint64_t wanted)
            (wanted <= sizeof(file.bytes) && file.length >= GB_SPILL_HEADER_BYTES + wanted);
 }
 
-static void check(uint64_t wanted, size_t piece)
+static void check(uint64_t id, uint64_t wanted, size_t piece)
 {
     struct gb_spill_file *in = NULL;
     struct gb_error error = {0};
-    int r = gb_spill_file_open(dir, ID, STORAGE, wanted, &in, &error);
+    int r = gb_spill_file_open(dir, id, STORAGE, wanted, &in, &error);
 
-    DEMAND((r == 0) == opens(wanted) && (r == 0 || error.message[0]));
+    DEMAND((r == 0) == opens(id, wanted) && (r == 0 || error.message[0]));
     if (r < 0)
         return;
     for (uint64_t at = 0; r == 0 && at < wanted; at += piece) {
@@ -202,7 +222,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     write_file();
     held = file.length < 24 ? 0 : field(16, 8);
-    check(held + (uint64_t)(int64_t)(int8_t)data[1], piece);
+    held += (uint64_t)(int64_t)(int8_t)data[1];
+    check(ID, held, piece);
     unlink(name);
+    write_pack();
+    check(GB_PACK_BASE + PLACE, held, piece);
     return 0;
 }
