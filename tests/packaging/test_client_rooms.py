@@ -58,7 +58,7 @@ PARTS = {
     "client/python/src": [
         ("core", "core pybuffer dlpack"),
         ("connection", "link"),
-        ("elements", "element bits concat"),
+        ("elements", "element bits concat text"),
         ("objects", "object options pending view"),
         ("arrow", "arrow arrow_stream"),
         ("types", "async client object_type"),

@@ -75,7 +75,7 @@ static void test_limit(void **state)
     (void)state;
     struct gb_error error;
     assert_int_equal(GB_FAIL_LIMIT(&error, names, "too many names"), GPUBUF_E_LIMIT);
-    assert_string_equal(error.message, "too many names (the limit names is 256)");
+    assert_string_equal(error.message, "too many names (the limit names is 64)");
     assert_string_equal(error.limit, "names");
     assert_int_equal(GB_FAIL_LIMIT(NULL, names, "too many names"), GPUBUF_E_LIMIT);
 }
