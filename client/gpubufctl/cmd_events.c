@@ -15,8 +15,8 @@
 enum { URL, COUNT, FOR };
 
 const struct gb_cli_option gb_events_options[] = {
-    {"url", 'u', "URL", "where the gateway publishes (ipc:///run/gpubufd-gateway/events.sock)", NULL,
-     GB_COMPLETE_NONE},
+    {"url", 'u', "URL", "where the gateway publishes (ipc:///run/gpubufd-gateway/events.sock)",
+     NULL, GB_COMPLETE_NONE},
     {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
     {"for", 't', "TIME", "end after so long", NULL, GB_COMPLETE_NONE},
     {0},
@@ -124,7 +124,8 @@ static int run(struct follow *follow, nng_socket subscriber, uint64_t deadline)
 
 int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    const char *url = args->option[URL] ? args->option[URL] : "ipc:///run/gpubufd-gateway/events.sock";
+    const char *url =
+        args->option[URL] ? args->option[URL] : "ipc:///run/gpubufd-gateway/events.sock";
     struct follow follow = {
         .cli = cli, .prefix = args->count ? args->value[0] : "", .left = UINT64_MAX};
     nng_socket subscriber;

@@ -67,7 +67,9 @@ static pid_t start_gateway(unsigned port)
     }
     close(said[1]);
     log = fdopen(said[0], "r");
-    while (log && !strstr(line, "connected instance="))
+    if (!log)
+        die("out of memory");
+    while (!strstr(line, "connected instance="))
         if (!fgets(line, sizeof(line), log))
             die("%s does not start", program);
     fclose(log); /* what it says later is lost on it */
