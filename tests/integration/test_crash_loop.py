@@ -11,7 +11,7 @@ from random import Random
 import device
 import pytest
 from peer import Closed, Peer, RpcError, at, bytes_layout
-from test_survive import MIB, supervised, wait_until  # noqa: F401 (a fixture)
+from test_survive import supervised, wait_until  # noqa: F401 (a fixture)
 
 GOES_ON_S = 2  # a client may write as long after the daemon's death: less than the grace period
 
@@ -125,7 +125,7 @@ def of_device(daemon, key):
 # RELIABILITY.md: The daemon ends
 def test_kills_in_a_row(supervised):  # noqa: F811
     """Ten in four seconds, with room for all that is put: nothing is lost, nothing is refused."""
-    daemon = supervised(device=device.OPTION.replace("64M", "300M"))
+    daemon = supervised(device=device.OPTION.replace("64M", "250M"))
     putter = Putter(daemon.path, "p", [8000], 15000)
     kill_in_a_row(daemon, 10, 4)
     told = putter.end()
@@ -202,7 +202,7 @@ def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
 # RELIABILITY.md: The daemon ends
 def test_several_users(supervised):  # noqa: F811
     """Kills at random moments while three users put and write: each has all that was sealed, byte by byte."""
-    daemon = supervised(device=device.OPTION.replace("64M", "300M"))
+    daemon = supervised(device=device.OPTION.replace("64M", "250M"))
     sizes = [1, 100, 4096, 30_000, 200_000]
     putters = [Putter(daemon.path, f"u{uid}", sizes, 40, uid, 0.002, uid) for uid in (0, 1001, 1002)]
     rng = Random(7)
