@@ -23,6 +23,7 @@
     X(list, 256, "objects in one answer to list")                                                 \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
+    X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")     \
     X(output_bytes, 8388608, "bytes queued for a session")                                         \
     X(session_leases, 1048576, "leases of a session")                                              \
     X(session_unsealed, 4096, "unsealed objects of a session")                                     \
@@ -32,7 +33,9 @@
     X(user_sessions, 12288, "sessions of a user")                                                  \
     X(user_objects, 4194304, "objects of a user")                                                  \
     X(user_segments, 65536, "segments of a user")                                                  \
-    X(user_bytes, 4503599627370495, "bytes that a user's objects occupy on a device")              \
+    X(user_leases, 1048576, "leases of a user")                                                    \
+    X(user_text_bytes, 268435456, "bytes of a user's names, layouts and metadata")                 \
+    X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
     X(user_watches, 1024, "watches of a user")                                                    \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")

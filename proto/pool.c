@@ -114,6 +114,15 @@ char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length)
     return copy;
 }
 
+size_t gb_pool_used(const struct gb_pool *pool)
+{
+    size_t used = 0;
+
+    for (const struct gb_pool_chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->older)
+        used += chunk->bytes;
+    return pool->chunks != NULL ? used - (size_t)(pool->end - pool->next) : 0;
+}
+
 void gb_pool_reset(struct gb_pool *pool)
 {
     struct gb_pool_chunk *kept = NULL;

@@ -27,6 +27,8 @@ void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size);
 void gb_pool_shrink(struct gb_pool *pool, void *memory, size_t had, size_t size);
 /* A NUL-terminated copy. */
 char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length);
+/* How much of its memory has been handed out; of lent memory nothing. */
+size_t gb_pool_used(const struct gb_pool *pool);
 /* Forgets everything; keeps at most one chunk (64 KiB) for the next use. */
 void gb_pool_reset(struct gb_pool *pool);
 /* Frees everything; the pool is empty and usable again. */

@@ -121,6 +121,9 @@ struct gb_device {
     uint64_t moving;            /* of retained: segments being made or given back */
     uint64_t freeing;           /* of moving: segments being given back */
     uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
+    uint64_t needed_ms;         /* when a request last lacked room */
+    uint64_t mapped;            /* of allocated: segments that a session maps, but for retiring ones */
+    struct gb_link retiring;    /* segments that sessions were asked to unmap, oldest first */
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;

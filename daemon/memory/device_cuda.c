@@ -415,6 +415,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     gb_recency_init(&device->base.recency);
     gb_list_init(&device->base.waits);
     gb_list_init(&device->base.segment_list);
+    gb_list_init(&device->base.retiring);
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
         r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");

@@ -294,6 +294,7 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
     gb_recency_init(&device->recency);
     gb_list_init(&device->waits);
     gb_list_init(&device->segment_list);
+    gb_list_init(&device->retiring);
     devices[(*count)++] = device;
     return 0;
 }

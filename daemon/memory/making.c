@@ -137,6 +137,7 @@ static void made(struct gb_job *base)
 
     device->allocated -= job->bytes;
     device->moving -= job->bytes;
+    job->user->held[device->index] -= job->bytes;
     device->space_changed = true;
     if (job->result == 0)
         segment = gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
@@ -165,6 +166,7 @@ int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     job->kind = kind;
     job->bytes = bytes;
+    user->held[key->device->index] += bytes;
     key->device->allocated += bytes;
     key->device->moving += bytes;
     job->job = (struct gb_job){.work = make, .done = made};

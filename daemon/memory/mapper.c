@@ -50,6 +50,8 @@ int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_se
     }
     gb_list_append(&mapper->mappings, &mapping->of_mapper);
     mapper->bytes += segment->bytes;
+    if (gb_list_empty(&segment->mappings))
+        gb_segment_mapped(segment, true);
     gb_list_append(&segment->mappings, &mapping->of_segment);
     return 0;
 }

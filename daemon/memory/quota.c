@@ -23,6 +23,8 @@ static const char *const kind_names[] = {
     [GB_QUOTA_SESSIONS] = "sessions",
     [GB_QUOTA_OBJECTS] = "objects",
     [GB_QUOTA_SEGMENTS] = "segments",
+    [GB_QUOTA_LEASES] = "leases",
+    [GB_QUOTA_TEXT] = "text_bytes",
     [GB_QUOTA_BYTES] = "bytes",
 };
 
@@ -67,7 +69,8 @@ static int read_item(const char *item, struct gb_quota_rule *rule, struct gb_err
             break;
     if (kind == KIND_COUNT)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "there is no quota \"%.*s\"; expected bytes, objects, segments or sessions",
+                       "there is no quota \"%.*s\"; expected bytes, leases, objects, segments, "
+                       "sessions or text_bytes",
                        (int)name, item);
     if (at && (kind != GB_QUOTA_BYTES || !at[1] || strlen(at + 1) >= sizeof(rule->device)))
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": only bytes are given for a @DEVICE", item);
@@ -91,6 +94,8 @@ static void set_limit(struct gb_limits *limits, const struct gb_quota_rule *rule
         [GB_QUOTA_SESSIONS] = &limits->user_sessions,
         [GB_QUOTA_OBJECTS] = &limits->user_objects,
         [GB_QUOTA_SEGMENTS] = &limits->user_segments,
+        [GB_QUOTA_LEASES] = &limits->user_leases,
+        [GB_QUOTA_TEXT] = &limits->user_text_bytes,
         [GB_QUOTA_BYTES] = &limits->user_bytes,
     };
 
@@ -147,6 +152,8 @@ static void set_standard(struct gb_quota *quota, const struct gb_limits *limits)
     quota->sessions = limits->user_sessions;
     quota->objects = limits->user_objects;
     quota->segments = limits->user_segments;
+    quota->leases = limits->user_leases;
+    quota->text_bytes = limits->user_text_bytes;
     for (unsigned i = 0; i < GB_DEVICES; i++)
         quota->bytes[i] = limits->user_bytes;
 }
@@ -204,6 +211,10 @@ static int apply(struct gb_quota *quota, const struct gb_quota_rule *rule,
         quota->objects = rule->value;
     if (rule->kind == GB_QUOTA_SEGMENTS)
         quota->segments = rule->value;
+    if (rule->kind == GB_QUOTA_LEASES)
+        quota->leases = rule->value;
+    if (rule->kind == GB_QUOTA_TEXT)
+        quota->text_bytes = rule->value;
     if (rule->kind != GB_QUOTA_BYTES)
         return 0;
     for (unsigned i = 0; i < device_count; i++)

@@ -1,5 +1,5 @@
 /*
- * How much a user may have: sessions, objects, segments, and bytes on each device. Everybody has the
+ * How much a user may have: sessions, objects, segments, leases, text, and bytes on each device. Everybody has the
  * standard quota, which the limits user_… of limits.h are; --quota gives some another. Pure but for
  * looking up the names of users. Not thread-safe.
  */
@@ -15,11 +15,13 @@ enum gb_quota_kind {
     GB_QUOTA_SESSIONS,
     GB_QUOTA_OBJECTS,
     GB_QUOTA_SEGMENTS,
+    GB_QUOTA_LEASES,
+    GB_QUOTA_TEXT, /* of names, layouts and metadata */
     GB_QUOTA_BYTES,
 };
 
 struct gb_quota {
-    uint64_t sessions, objects, segments;
+    uint64_t sessions, objects, segments, leases, text_bytes;
     uint64_t bytes[GB_DEVICES]; /* by the device's index */
 };
 

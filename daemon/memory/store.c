@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "proto/limits.h"
 
@@ -151,6 +152,7 @@ static void charge(struct gb_segment *segment, struct gb_user *user)
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
     user->segments++;
+    user->held[device->index] += segment->charged;
     device->allocated += segment->charged;
     device->segments++;
     device->segments_created++;
@@ -224,6 +226,8 @@ static void given_back(struct gb_job *job)
     device->segments_destroyed++;
     device->space_changed = true;
     segment->user->segments--;
+    segment->user->held[device->index] -= segment->charged;
+    segment->user->freeing[device->index] -= segment->charged;
     gb_user_unref(segment->user);
     free(segment);
 }
@@ -245,20 +249,34 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     if (segment->block)
         gb_arena_remove(domain->arena, segment->block);
     gb_hash_remove(&store->segments, &segment->link);
-    if (segment->retiring)
+    if (segment->retiring) {
         segment->device->pinned_by_clients -= segment->charged;
+        segment->user->retiring[segment->device->index] -= segment->charged;
+    }
     if (domain) {
         domain->segments--;
         domain_release(store, domain);
     }
     segment->device->moving += segment->charged;
     segment->device->freeing += segment->charged;
+    segment->user->freeing[segment->device->index] += segment->charged;
     segment->job = (struct gb_job){.work = give_back, .done = given_back};
     gb_mover_submit(segment->device->mover, &segment->job);
 }
 
+void gb_segment_mapped(struct gb_segment *segment, bool mapped)
+{
+    segment->device->mapped += mapped ? segment->charged : -segment->charged;
+    if (segment->domain)
+        segment->domain->mapped += mapped ? segment->charged : -segment->charged;
+}
+
 void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment)
 {
+    if (!segment->retiring && gb_list_empty(&segment->mappings)) {
+        gb_segment_mapped(segment, false);
+        segment->device->space_changed = true;
+    }
     if (segment->retiring && gb_list_empty(&segment->mappings))
         segment_destroy(store, segment);
 }
@@ -275,10 +293,14 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
     }
     if (segment->retiring)
         return 0;
+    gb_segment_mapped(segment, false);
     segment->retiring = true;
+    segment->retired_ms = gb_now_ms();
     segment->device->pinned_by_clients += segment->charged;
+    segment->user->retiring[segment->device->index] += segment->charged;
     gb_list_remove(&segment->empties);
     gb_list_remove(&segment->place);
+    gb_list_append(&segment->device->retiring, &segment->place);
     if (segment->block)
         gb_arena_close(segment->domain->arena, segment->block);
     GB_LIST_EACH(&segment->mappings, link) {
@@ -289,7 +311,28 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
     return 0;
 }
 
-uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
+uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms)
+{
+    while (!gb_list_empty(&device->retiring)) {
+        struct gb_segment *segment =
+            GB_CONTAINER(device->retiring.next, struct gb_segment, place);
+        uint64_t at = segment->retired_ms + store->unmap_ms;
+
+        if (device->needed_ms < segment->retired_ms)
+            return UINT64_MAX;
+        if (now_ms < at)
+            return at;
+        gb_list_remove(&segment->place);
+        GB_LIST_EACH(&segment->mappings, link)
+            store->overdue(store->retire_arg,
+                           GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper);
+    }
+    return UINT64_MAX;
+}
+
+/* gb_store_trim, of one user's segments (NULL: of all). */
+static uint64_t trim(struct gb_store *store, struct gb_device *device, const struct gb_user *user,
+                     uint64_t bytes)
 {
     uint64_t freed = 0, going = 0;
 
@@ -299,13 +342,18 @@ uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_
 
             if (going >= bytes)
                 break;
-            if (segment->device != device || segment->kept ||
+            if (segment->device != device || segment->kept || (user && segment->user != user) ||
                 gb_list_empty(&segment->mappings) == (mapped != 0))
                 continue;
             going += segment->charged;
             freed += segment_retire(store, segment);
         }
     return freed;
+}
+
+uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
+{
+    return trim(store, device, NULL, bytes);
 }
 
 uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
@@ -347,7 +395,7 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
         gb_list_append(&segment->domain->spares, &segment->place);
     retained = gb_device_retained(device) - device->moving;
     if (retained > limit)
-        gb_store_trim(store, device, retained - limit);
+        trim(store, device, NULL, retained - limit);
 }
 
 static void segment_taken(struct gb_segment *segment)
@@ -393,19 +441,12 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     storage->key = *key;
     storage->device = key->device;
     storage->share = key->share;
-    storage->user = gb_user_ref(user);
+    gb_charge_init(storage, user);
     storage->resident = true;
     storage->placement_room = room;
     gb_list_init(&storage->objects);
     gb_list_init(&storage->waits);
     return storage;
-}
-
-/* Bytes count for whoever made the storage, once, until the last of its objects has gone. */
-void gb_storage_charge(struct gb_storage *storage, uint64_t bytes)
-{
-    storage->charged = bytes;
-    storage->user->bytes[storage->device->index] += bytes;
 }
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage)
@@ -442,8 +483,7 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
         storage->device->spilled--;
         storage->device->spilled_bytes -= storage->size;
     }
-    storage->user->bytes[storage->device->index] -= storage->charged;
-    gb_user_unref(storage->user);
+    gb_charge_end(storage);
     free(storage->failure);
     free(storage);
 }
@@ -471,26 +511,52 @@ static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t
     uint64_t free_bytes = gb_device_free_bytes(device);
 
     if (free_bytes < bytes && device->freeing < bytes - free_bytes)
-        free_bytes += gb_store_trim(store, device, bytes - free_bytes - device->freeing);
+        free_bytes += trim(store, device, NULL, bytes - free_bytes - device->freeing);
     if (free_bytes >= bytes)
         return true;
+    device->needed_ms = gb_now_ms();
     *shortfall = bytes - free_bytes;
     return false;
 }
 
-/*
- * Makes an empty segment of `bytes` if the device's budget allows it, giving others back first. An
- * enum gb_place or an error, as gb_store_place.
- */
-static int make_segment(struct gb_store *store, const struct gb_domain_key *key,
-                        enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
-                        struct gb_segment **segment, uint64_t *shortfall,
-                        struct gb_making_job **job, struct gb_error *error)
+/* Whether a user's quota allows so many bytes more to be held; if it does not, empty segments of its own
+   go back first. */
+static int make_quota(struct gb_store *store, struct gb_device *device, struct gb_user *user,
+                      uint64_t bytes, struct gb_error *error)
 {
-    struct gb_device *device = key->device;
-    struct gb_memory memory;
+    uint64_t quota = user->quota->bytes[device->index], *held = &user->held[device->index];
+    uint64_t *freeing = &user->freeing[device->index], over;
     int r;
 
+    if (*held <= quota && bytes <= quota - *held)
+        return 0;
+    over = *held + bytes - quota;
+    if (*freeing < over)
+        trim(store, device, user, over - *freeing);
+    r = gb_user_may_hold(user, device, bytes, error);
+    if (r == 0 || *freeing + user->retiring[device->index] < *held + bytes - quota)
+        return r;
+    device->needed_ms = gb_now_ms();
+    return GB_PLACE_QUOTA;
+}
+
+/*
+ * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow it,
+ * giving others back first. An enum gb_place or an error, as gb_store_place. What comes back to its device
+ * may take its user past the quota: others may be who wants it, and it was charged before.
+ */
+static int make_segment(struct gb_store *store, const struct gb_storage *storage,
+                        enum gb_segment_kind kind, uint64_t bytes, struct gb_segment **segment,
+                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+{
+    const struct gb_domain_key *key = &storage->key;
+    struct gb_user *user = storage->maker.user;
+    struct gb_device *device = key->device;
+    struct gb_memory memory;
+    int r = make_quota(store, device, user, bytes, error);
+
+    if (r != 0 && storage->resident)
+        return r;
     if (!make_room(store, device, bytes, shortfall))
         return GB_PLACE_FULL;
     r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1, error);
@@ -531,8 +597,6 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
 {
     struct gb_segment *best = NULL;
 
-    if (!domain)
-        return NULL;
     GB_LIST_EACH(&domain->spares, link) {
         struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
 
@@ -541,6 +605,22 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
             best = segment;
     }
     return best;
+}
+
+/* A place among what the domain has: in a spare, or, where room for another segment is not near, in a
+   shared segment that has a hole so large. 1: there is none. */
+static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
+                        struct gb_storage *storage)
+{
+    struct gb_segment *spare = find_spare(domain, bytes, !near);
+    struct gb_range *range = NULL;
+    int r = 0;
+
+    if (!spare)
+        r = near ? 1 : gb_arena_alloc(domain->arena, storage->size, &range);
+    if (r == 0)
+        gb_storage_place_in(storage, spare ? spare : gb_range_owner(range), range);
+    return r;
 }
 
 /* Twice the domain's largest shared segment, from 2 MiB up to the largest there may be. */
@@ -557,61 +637,74 @@ static uint64_t next_shared(const struct gb_domain *domain)
     return next < largest ? next : largest;
 }
 
-static int place_own(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                     uint64_t bytes, struct gb_storage *storage, uint64_t *shortfall,
+static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error)
 {
-    uint64_t rounded = round_up(bytes, key->device->granularity);
-    struct gb_domain *domain = domain_get(store, key);
+    struct gb_device *device = storage->key.device;
+    uint64_t rounded = round_up(storage->size, device->granularity);
+    struct gb_domain *domain = domain_get(store, &storage->key);
     struct gb_segment *segment;
-    int r = 0;
+    int r;
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    segment = find_spare(domain, rounded, !room_is_near(store, key->device, rounded));
+    r = place_in_own(domain, rounded, room_is_near(store, device, rounded), storage);
     domain_release(store, domain);
-    if (!segment)
-        r = make_segment(store, key, GB_SEGMENT_OWN, user, rounded, &segment, shortfall, job,
-                         error);
+    if (r < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (r == 0)
+        return 0;
+    r = make_segment(store, storage, GB_SEGMENT_OWN, rounded, &segment, shortfall, job, error);
     if (r == 0)
         gb_storage_place_in(storage, segment, NULL);
     return r;
 }
 
-/* Shared segments double from 2 MiB to the largest, as far as the budget goes. */
-static int grow_shared(struct gb_store *store, const struct gb_domain_key *key,
-                       struct gb_user *user, uint64_t bytes, uint64_t next, uint64_t *shortfall,
-                       struct gb_making_job **job, struct gb_error *error)
+/* How large the next shared segment is: `next`, as far as the budget goes, and no more than an eighth of
+   its user's quota, so that what is free in it does not keep the user from much; but what it is for. */
+static uint64_t shared_bytes(const struct gb_storage *storage, uint64_t next)
 {
-    struct gb_device *device = key->device;
-    uint64_t need = round_up(bytes, device->granularity);
-    uint64_t room = gb_device_free_bytes(device) / device->granularity * device->granularity;
+    const struct gb_device *device = storage->key.device;
+    const struct gb_user *user = storage->maker.user;
+    uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
+    uint64_t room = gb_device_free_bytes(device), need = round_up(storage->size, device->granularity);
+
+    if (next > quota / 8)
+        next = quota / 8;
+    if (next > quota - held && held <= quota)
+        next = quota - held;
+    if (next > room)
+        next = room;
+    next = next / device->granularity * device->granularity;
+    return next > need ? next : need;
+}
+
+/* Shared segments double from 2 MiB to the largest. */
+static int grow_shared(struct gb_store *store, const struct gb_storage *storage, uint64_t next,
+                       uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+{
     struct gb_segment *segment;
 
-    if (gb_making_comes(store, key, bytes)) {
+    if (gb_making_comes(store, &storage->key, storage->size)) {
         *job = NULL;
         return GB_PLACE_MAKING;
     }
-    if (next > room)
-        next = room;
-    if (next < need)
-        next = need;
-    return make_segment(store, key, GB_SEGMENT_SHARED, user, next, &segment, shortfall, job, error);
+    return make_segment(store, storage, GB_SEGMENT_SHARED, shared_bytes(storage, next), &segment,
+                        shortfall, job, error);
 }
 
-static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
-                        struct gb_user *user, uint64_t bytes, struct gb_storage *storage,
-                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+static int place_shared(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
+                        struct gb_making_job **job, struct gb_error *error)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
-        struct gb_domain *domain = domain_get(store, key);
+        struct gb_domain *domain = domain_get(store, &storage->key);
         struct gb_range *range;
         uint64_t next;
         int r;
 
         if (!domain)
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-        r = gb_arena_alloc(domain->arena, bytes, &range);
+        r = gb_arena_alloc(domain->arena, storage->size, &range);
         if (r == 0) {
             gb_storage_place_in(storage, gb_range_owner(range), range);
             return 0;
@@ -620,7 +713,7 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
         domain_release(store, domain);
         if (r < 0)
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-        r = grow_shared(store, key, user, bytes, next, shortfall, job, error);
+        r = grow_shared(store, storage, next, shortfall, job, error);
         if (r != 0)
             return r;
     }
@@ -631,21 +724,21 @@ static int place_shared(struct gb_store *store, const struct gb_domain_key *key,
 static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                          struct gb_making_job **job, struct gb_error *error)
 {
-    const struct gb_domain_key *key = &storage->key;
-    uint64_t bytes = storage->size;
-
-    if (bytes > gb_store_largest_shared(key->device) / 4)
-        return place_own(store, key, storage->user, bytes, storage, shortfall, job, error);
-    if (bytes > 0)
-        return place_shared(store, key, storage->user, bytes, storage, shortfall, job, error);
+    if (storage->size > gb_store_largest_shared(storage->key.device) / 4)
+        return place_own(store, storage, shortfall, job, error);
+    if (storage->size > 0)
+        return place_shared(store, storage, shortfall, job, error);
     return 0;
 }
 
 int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error)
 {
-    int r = place_content(store, storage, shortfall, job, error);
+    int r;
 
+    gb_charge_leave(storage);
+    r = place_content(store, storage, shortfall, job, error);
+    gb_charge_enter(storage);
     if (r != 0)
         return r;
     storage->device->spilled--;
@@ -667,10 +760,12 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
         storage->device->pinned -= storage->bytes;
     if (storage->leases > 0)
         storage->device->leased -= storage->bytes;
+    gb_charge_leave(storage);
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     storage->placement_count = 0;
     storage->bytes = 0;
+    gb_charge_enter(storage);
     storage->resident = false;
     storage->adopted = false; /* what is restored is the daemon's own */
     storage->device->spilled++;
@@ -706,7 +801,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     storage->key.share = storage->share;
-    gb_storage_charge(storage, storage->bytes);
+    gb_charge_bytes(storage, storage->bytes);
     *out = storage;
     return 0;
 }
@@ -729,7 +824,9 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
                            device->id, device->capacity);
     }
     r = gb_user_may_have(user, GB_QUOTA_BYTES, device, total, error);
-    if (r < 0)
+    if (r == 0)
+        r = make_quota(store, device, user, total, error);
+    if (r != 0)
         return r;
     if (!make_room(store, device, total, shortfall))
         return GB_PLACE_FULL;
@@ -793,7 +890,9 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         gb_storage_unref(store, storage);
         return r;
     }
-    gb_storage_charge(storage, rounded);
+    if (own && storage->placements[0].range) /* in a hole after all */
+        rounded = storage->bytes;
+    gb_charge_bytes(storage, rounded);
     *out = storage;
     return 0;
 }

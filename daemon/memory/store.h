@@ -15,6 +15,7 @@
 
 #include "daemon/base/walk.h"
 #include "daemon/memory/arena.h"
+#include "daemon/memory/charge.h"
 #include "daemon/memory/device.h"
 #include "daemon/memory/mover.h"
 #include "daemon/memory/tier.h"
@@ -36,15 +37,18 @@ struct gb_domain {
     struct gb_link shared; /* segments in the arena */
     struct gb_link spares; /* own segments without an object */
     uint64_t segments;     /* that belong to it, of all kinds */
+    uint64_t mapped;       /* bytes of those that a session maps, but for retiring ones */
 };
 
 enum gb_segment_kind { GB_SEGMENT_SHARED, GB_SEGMENT_OWN, GB_SEGMENT_ADOPTED };
 
 struct gb_segment {
     struct gb_hash_link link; /* by id */
-    struct gb_link place;     /* in the domain's list of shared ones or spares */
+    struct gb_link place;     /* in the domain's list of shared ones or spares; in the device's of those
+                                 that are retiring */
     struct gb_link empties;   /* in the store's list of empty segments, oldest first */
     uint64_t empty_since_ms;  /* there; 0: not yet noted */
+    uint64_t retired_ms;      /* when those who map it were asked to unmap it */
     struct gb_link of_device; /* in its device's list of all of them */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
@@ -93,8 +97,10 @@ struct gb_storage {
     uint64_t text;          /* bytes of what is told of them */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
     struct gb_domain_key key;
-    struct gb_user *user;     /* whose quota its bytes count for … */
-    uint64_t charged;         /* … there: what was asked for, rounded up, wherever it is now */
+    struct gb_stake maker;    /* of whoever made it: the user that its segments are made for */
+    struct gb_link stakes;    /* of all who have objects of it, or leases: charge.h */
+    uint64_t named, opened;   /* by all of them: objects that have a name or are written; leases */
+    uint64_t charged;         /* what it counts for: what was asked for, rounded up, wherever it is */
     uint64_t used_ms;         /* when it was last opened or given back */
     struct gb_device *device; /* the key's */
     enum gb_share share;
@@ -140,8 +146,11 @@ struct gb_store {
     struct gb_link walks;   /* struct gb_walk: over devices' segments, and mappings */
     uint64_t next_segment;
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
+    uint64_t unmap_ms;        /* that a mapper may take to unmap what is to go and is needed */
     /* Told when a mapper should unmap a segment. */
     void (*retire)(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment);
+    /* Told when it has not done so in time. */
+    void (*overdue)(void *arg, struct gb_mapper *mapper);
     void *retire_arg;
     /* Closes a descriptor that was received for a user, which may block; NULL: close() does. */
     void (*drop)(void *arg, struct gb_user *user, int fd);
@@ -174,6 +183,8 @@ enum gb_place {
     GB_PLACE_FULL = 1,   /* no room now; *shortfall says how many bytes are missing. Empty segments
                             may have been given back or asked back */
     GB_PLACE_MAKING = 2, /* memory is on its way: try again when the device's space has changed */
+    GB_PLACE_QUOTA = 3,  /* the user holds too much, but some of that is on its way back: try again
+                            when the device's space has changed. *error is as if it were not */
 };
 
 /*
@@ -228,6 +239,10 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
    once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
 
+/* Tells of those who were asked to unmap a segment of the device `unmap_ms` ago and have not, if a
+   request has lacked room since. Returns when to call it again; UINT64_MAX: not before that. */
+uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms);
+
 /* Gives back what has been empty for `retire_after_ms`, and notes the time for what has run empty since
    the last call. Returns when to call it again; UINT64_MAX: not before a segment runs empty. */
 uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms);
@@ -236,19 +251,20 @@ struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);
 
 /* ---- segments: among store.c, making.c and mapper.c ---- */
 
-/* A storage of no placements, for `room` of them; a range (NULL: the whole segment) becomes one; its
-   bytes count for its user. */
+/* A storage of no placements, for `room` of them, which counts for nothing yet; a range (NULL: the
+   whole segment) becomes one. */
 struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain_key *key,
                                   struct gb_user *user, unsigned room);
 void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
                          struct gb_range *range);
-void gb_storage_charge(struct gb_storage *storage, uint64_t bytes);
 bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
 /* Enters memory that was made or adopted, as an empty segment, and takes it. NULL if memory is out.
  */
 struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
                                   const struct gb_domain_key *key, struct gb_user *user,
                                   uint64_t bytes, const struct gb_memory *memory);
+/* It has got its first mapper, or is not counted as mapped any more. */
+void gb_segment_mapped(struct gb_segment *segment, bool mapped);
 /* A mapper less; a segment that was only waiting for that goes. */
 void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
 

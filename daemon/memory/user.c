@@ -50,8 +50,11 @@ void gb_user_unref(struct gb_user *user)
         return;
     assert(user->sessions == 0 && user->objects == 0 && user->segments == 0);
     assert(user->watches == 0 && user->held_bytes == 0 && user->held_fds == 0);
-    for (unsigned i = 0; i < GB_DEVICES; i++)
-        assert(user->bytes[i] == 0);
+    assert(user->leases == 0 && user->text_bytes == 0);
+    for (unsigned i = 0; i < GB_DEVICES; i++) {
+        assert(user->bytes[i] == 0 && user->nameless[i] == 0);
+        assert(user->held[i] == 0 && user->retiring[i] == 0 && user->freeing[i] == 0);
+    }
     gb_hash_remove(&user->users->table, &user->link);
     gb_list_remove(&user->of_users);
     free(user);
@@ -80,6 +83,9 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
             [GB_QUOTA_OBJECTS] = {"user_objects", "objects", user->objects, user->quota->objects},
             [GB_QUOTA_SEGMENTS] = {"user_segments", "segments", user->segments,
                                    user->quota->segments},
+            [GB_QUOTA_LEASES] = {"user_leases", "leases", user->leases, user->quota->leases},
+            [GB_QUOTA_TEXT] = {"user_text_bytes", "bytes of names, layouts and metadata",
+                               user->text_bytes, user->quota->text_bytes},
             [GB_QUOTA_BYTES] = {"user_bytes", "bytes on ", user->bytes[index],
                                 user->quota->bytes[index]},
         },
@@ -94,4 +100,36 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
              " more would be needed",
              user->uid, one->used, one->quota, one->what, device ? device->id : "", left, more);
     return gb_fail_limit(error, one->limit, (long long)one->quota, text);
+}
+
+int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
+                     struct gb_error *error)
+{
+    uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
+    uint64_t left = held < quota ? quota - held : 0;
+    char text[400];
+
+    if (more <= left)
+        return 0;
+    snprintf(text, sizeof(text),
+             "uid %u holds %" PRIu64 " of its %" PRIu64 " bytes on %s, %" PRIu64
+             " of them in deleted objects that sessions still map: %" PRIu64 " are left, and %" PRIu64
+             " more would be needed; `leases` tells who maps what",
+             user->uid, held, quota, device->id, user->retiring[device->index], left, more);
+    return gb_fail_limit(error, "user_bytes", (long long)quota, text);
+}
+
+int gb_user_may_open(const struct gb_user *user, const struct gb_device *device,
+                     struct gb_error *error)
+{
+    unsigned i = device->index;
+    char text[320];
+
+    if (user->bytes[i] <= user->quota->bytes[i] || user->nameless[i] == 0)
+        return 0;
+    snprintf(text, sizeof(text),
+             "uid %u uses %" PRIu64 " of its %" PRIu64 " bytes on %s, %" PRIu64
+             " of them in versions without a name that it holds open: release these first",
+             user->uid, user->bytes[i], user->quota->bytes[i], device->id, user->nameless[i]);
+    return gb_fail_limit(error, "user_bytes", (long long)user->quota->bytes[i], text);
 }

@@ -102,9 +102,11 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
                                     struct gb_object *source, unsigned mode,
                                     struct gb_layout *layout)
 {
-    struct gb_object *object =
-        gb_object_make(call, &params->name, gb_storage_ref(source->storage), layout, mode);
+    struct gb_object *object;
 
+    if (gb_charge_may_name(source->storage, call->session->user, &call->error) < 0)
+        return NULL;
+    object = gb_object_make(call, &params->name, gb_storage_ref(source->storage), layout, mode);
     if (!object)
         return NULL;
     object->gid = source->gid; /* its mode speaks of that group */

@@ -119,6 +119,17 @@ int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb
                       text->text);
 }
 
+int gb_call_may_lease(struct gb_call *call)
+{
+    const struct gb_session *session = call->session;
+    const struct gb_limits *limits = call->server->limits;
+
+    if (session->holder.count >= limits->session_leases)
+        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
+                             "leases of a session");
+    return gb_user_may_have(session->user, GB_QUOTA_LEASES, NULL, 1, &call->error);
+}
+
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device)
 {
     const struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;

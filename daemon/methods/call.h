@@ -110,6 +110,8 @@ int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb
 /* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
    out. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
+/* Whether the session, and its user, may have another lease. GPUBUF_E_LIMIT. */
+int gb_call_may_lease(struct gb_call *call);
 /* Reads a name in an array that is at `path`. */
 int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
                  struct gb_string *name);

@@ -58,9 +58,8 @@ static int check_unsealed(struct gb_call *call)
 {
     const struct gb_limits *limits = call->server->limits;
 
-    if (call->session->holder.count >= limits->session_leases)
-        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
-                             "leases of a session");
+    if (gb_call_may_lease(call) < 0)
+        return call->error.code;
     if (call->session->unsealed >= limits->session_unsealed)
         return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
                              "unsealed objects of a session");
@@ -92,6 +91,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
         return NULL;
     }
     lease->unsealed = unsealed;
+    gb_object_charge_unsealed(object, gb_pool_used(&unsealed->pool));
     call->session->unsealed++;
     gb_storage_changed(storage); /* a successor is not to hand it out while it may be written to */
     return lease;

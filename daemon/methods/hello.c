@@ -60,6 +60,8 @@ static void write_limits(struct gb_call *call)
     own.user_sessions = quota->sessions;
     own.user_objects = quota->objects;
     own.user_segments = quota->segments;
+    own.user_leases = quota->leases;
+    own.user_text_bytes = quota->text_bytes;
     own.user_bytes = quota->bytes[0]; /* on the default device */
     GB_WRITE_LITERAL(call->writer, "\"limits\":{");
 #define WRITE_LIMIT(name, value, text)                                                             \
@@ -165,8 +167,7 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
             object =
                 gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
-            lies_there(object, wanted) &&
-            call->session->holder.count < call->server->limits->session_leases)
+            lies_there(object, wanted) && gb_call_may_lease(call) == 0)
             lease = resume_lease(call, object);
         if (i > 0)
             gb_write_char(list, ',');

@@ -75,9 +75,16 @@ static void write_lease(struct gb_call *call, struct listing *listing, const str
     gb_write_char(call->writer, '}');
 }
 
-static void write_mapping(struct gb_writer *writer, struct listing *listing,
+/* Told to those who map it and to those who pay for it. */
+static void write_mapping(struct gb_call *call, struct listing *listing,
                           const struct gb_session *session, const struct gb_mapping *mapping)
 {
+    const struct gb_user *user = call->session->user;
+    struct gb_writer *writer = call->writer;
+
+    if (session->user != user && mapping->segment->user != user &&
+        !gb_session_is_admin(call->session))
+        return;
     begin_item(writer, listing);
     write_session(writer, session);
     gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
@@ -100,8 +107,6 @@ static void begin_sessions(struct gb_call *call, struct listing *listing)
 static void enter_session(struct gb_call *call, struct listing *listing, struct gb_session *session)
 {
     struct gb_walk *walk = &call->task->walks[1];
-    bool told = !listing->mapped || session->user == call->session->user ||
-                gb_session_is_admin(call->session);
 
     listing->session = session->id;
     gb_walk_end(walk);
@@ -109,8 +114,6 @@ static void enter_session(struct gb_call *call, struct listing *listing, struct 
         gb_walk_begin(&call->server->store.walks, walk, &session->mapper.mappings);
     else
         gb_walk_begin(&call->server->registry.walks, walk, &session->holder.leases);
-    if (!told)
-        walk->at = &session->mapper.mappings; /* its end */
 }
 
 /* One step: to the next session, lease or mapping. False at the end. */
@@ -133,8 +136,7 @@ static bool step(struct gb_call *call, struct listing *listing)
     }
     items->at = at->next;
     if (listing->mapped)
-        write_mapping(call->writer, listing, session,
-                      GB_CONTAINER(at, struct gb_mapping, of_mapper));
+        write_mapping(call, listing, session, GB_CONTAINER(at, struct gb_mapping, of_mapper));
     else
         write_lease(call, listing, GB_CONTAINER(at, struct gb_lease, of_holder));
     return true;

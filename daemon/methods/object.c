@@ -169,6 +169,7 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
     struct gb_object *object = NULL;
 
     if (gb_user_may_have(user, GB_QUOTA_OBJECTS, NULL, 1, &call->error) == 0 &&
+        gb_user_may_have(user, GB_QUOTA_TEXT, NULL, name->length, &call->error) == 0 &&
         !(object = gb_object_new(&server->registry, name->text, name->length, storage, user)))
         gb_call_no_memory(call);
     if (!object) {

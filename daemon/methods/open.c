@@ -34,7 +34,6 @@ static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
-    const struct gb_limits *limits = call->server->limits;
     uint64_t version = params->version;
     struct gb_object *object;
     struct gb_metrics *metrics = &call->server->metrics;
@@ -51,9 +50,11 @@ static int open_one(struct gb_call *call, const struct open_params *params,
                                  "\"%s\" is at version %" PRIu64 ", and version %" PRIu64
                                  " is no more",
                                  name->text, object->version, version);
-    if (call->session->holder.count >= limits->session_leases)
-        return gb_fail_limit(&call->error, "session_leases", (long long)limits->session_leases,
-                             "leases of a session");
+    r = gb_call_may_lease(call);
+    if (r == 0)
+        r = gb_user_may_open(call->session->user, object->storage->device, &call->error);
+    if (r < 0)
+        return r;
     if (!object->storage->resident) {
         r = gb_call_restore(call, object, params->wait_ms > 0 ? name : NULL, params->wait_ms);
         if (r != 0)

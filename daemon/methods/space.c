@@ -254,6 +254,25 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
     return r;
 }
 
+/* What the user holds is on its way back: its driver has its time, and sessions that were asked to unmap
+   theirs. It stands in nobody's way meanwhile. */
+static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
+{
+    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
+    uint64_t until = since + (wait_ms > RETIRE_GRACE_MS ? wait_ms : RETIRE_GRACE_MS);
+    int r;
+
+    if (call->session->user->freeing[device->index] > 0 && !call->last_try &&
+        until < now + PATIENCE_MS)
+        until = now + PATIENCE_MS;
+    if (now >= until)
+        return call->error.code;
+    r = put_aside(call, NULL, 0, until);
+    if (r == GB_WAITS)
+        gb_wait_for_driver(call->wait, device, now);
+    return r;
+}
+
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
 {
     const struct gb_state *state = &call->server->state;
@@ -265,6 +284,8 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
 
     if (place == GB_PLACE_MAKING)
         return wait_driver(call, device);
+    if (place == GB_PLACE_QUOTA)
+        return wait_quota(call, device, wait_ms);
     /* The daemon's own work has its time, and so have sessions that were asked to unmap. */
     if (!call->last_try && (call->comes || driver) && until < now + PATIENCE_MS)
         until = now + PATIENCE_MS;

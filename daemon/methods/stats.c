@@ -44,11 +44,16 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     write_use(writer, "sessions", user->sessions, user->quota->sessions);
     write_use(writer, "objects", user->objects, user->quota->objects);
     write_use(writer, "segments", user->segments, user->quota->segments);
+    write_use(writer, "leases", user->leases, user->quota->leases);
+    write_use(writer, "text_bytes", user->text_bytes, user->quota->text_bytes);
     GB_WRITE_LITERAL(writer, ",\"bytes\":[");
     for (unsigned i = 0; i < server->device_count; i++)
-        gb_write_format(writer, "%s{\"device\":\"%s\",\"used\":%" PRIu64 ",\"quota\":%" PRIu64 "}",
-                        i > 0 ? "," : "", server->devices[i]->id, user->bytes[i],
-                        user->quota->bytes[i]);
+        gb_write_format(writer,
+                        "%s{\"device\":\"%s\",\"used\":%" PRIu64 ",\"nameless\":%" PRIu64
+                        ",\"held\":%" PRIu64 ",\"pinned_by_clients\":%" PRIu64
+                        ",\"quota\":%" PRIu64 "}",
+                        i > 0 ? "," : "", server->devices[i]->id, user->bytes[i], user->nameless[i],
+                        user->held[i], user->retiring[i], user->quota->bytes[i]);
     GB_WRITE_LITERAL(writer, "]}");
 }
 

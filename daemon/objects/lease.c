@@ -6,6 +6,7 @@
 
 void gb_holder_init(struct gb_holder *holder)
 {
+    holder->user = NULL;
     holder->keeps = false;
     gb_list_init(&holder->leases);
     holder->count = 0;
@@ -33,6 +34,13 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
         free(lease);
         return NULL;
     }
+    if (holder->user && gb_charge_lease(object->storage, holder->user) < 0) {
+        gb_hash_remove(&registry->leases, &lease->link);
+        free(lease);
+        return NULL;
+    }
+    if (holder->user)
+        holder->user->leases++;
     registry->next_lease++;
     lease->object = object;
     lease->holder = holder;
@@ -78,6 +86,7 @@ void gb_lease_sealed(struct gb_lease *lease)
 {
     gb_unsealed_free(lease->unsealed);
     lease->unsealed = NULL;
+    gb_object_charge_unsealed(lease->object, 0);
     lease->write = false;
 }
 
@@ -93,6 +102,10 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     lease->holder->bytes[object->storage->device->index] -= object->bytes;
     object->kept_count -= lease->holder->keeps;
     registry->kept_count -= lease->holder->keeps;
+    if (lease->holder->user) {
+        lease->holder->user->leases--;
+        gb_charge_release(object->storage, lease->holder->user);
+    }
     gb_unsealed_free(lease->unsealed);
     free(lease);
     gb_object_drop(registry, object);

@@ -11,6 +11,7 @@
 /* Who holds leases: a session. */
 struct gb_holder {
     struct gb_link leases;
+    struct gb_user *user; /* who is charged for them; referenced by the owner; NULL: nobody */
     bool keeps; /* it is nobody: what it holds stays, and it is in no count that is told */
     uint64_t count;
     uint64_t bytes[GB_DEVICES]; /* of its leases' objects, by the device's index */

@@ -51,8 +51,11 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 {
     struct gb_object *object = calloc(1, sizeof(*object) + name_length + 1);
 
-    if (!object)
+    if (!object || gb_charge_name(storage, owner) < 0) {
+        free(object);
         return NULL;
+    }
+    object->charged = true;
     memcpy(object->name, name, name_length);
     object->name_length = name_length;
     object->index.text = object->name;
@@ -60,12 +63,21 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     object->storage = storage;
     object->owner = gb_user_ref(owner);
     owner->objects++;
+    owner->text_bytes += name_length;
     gb_list_init(&object->leases);
     gb_list_append(&storage->objects, &object->of_storage);
     storage->text += name_length;
     registry->objects++;
     storage->device->objects++;
     return object;
+}
+
+/* Its storage counts no longer for its owner, as far as it is for this object. */
+static void end_charge(struct gb_object *object)
+{
+    if (object->charged)
+        gb_charge_unname(object->storage, object->owner);
+    object->charged = false;
 }
 
 static void object_free(struct gb_registry *registry, struct gb_object *object)
@@ -75,11 +87,14 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     gb_list_remove(&object->of_storage);
     object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->of_producer);
+    end_charge(object);
     gb_storage_changed(object->storage);
     registry->objects--;
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
     object->owner->objects--;
+    object->owner->text_bytes -=
+        object->name_length + object->text_length + object->unsealed_bytes;
     gb_user_unref(object->owner);
     free(object->ready);
     free(object->text);
@@ -150,13 +165,36 @@ static int render(const struct gb_object *object, const char *layout, size_t len
                          "names, dtypes and metadata of the columns do not fit one message");
 }
 
+void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
+{
+    object->owner->text_bytes += length - object->text_length;
+    object->storage->text += length - object->text_length;
+    free(object->text);
+    object->text = text;
+    object->text_length = length;
+    object->brief_length = brief;
+}
+
 static void set_text(struct gb_object *object, const struct text *text)
 {
-    free(object->text);
-    object->storage->text += text->length - object->text_length;
-    object->text = text->text;
-    object->text_length = text->length;
-    object->brief_length = text->brief;
+    gb_object_set_text(object, text->text, text->length, text->brief);
+}
+
+void gb_object_charge_unsealed(struct gb_object *object, size_t bytes)
+{
+    object->owner->text_bytes += bytes - object->unsealed_bytes;
+    object->unsealed_bytes = bytes;
+}
+
+/* Whether its owner may have as much text as that makes it, in place of what the object has. */
+static int check_text(const struct gb_object *object, struct text *text, struct gb_error *error)
+{
+    uint64_t more = text->length > object->text_length ? text->length - object->text_length : 0;
+    int r = gb_user_may_have(object->owner, GB_QUOTA_TEXT, NULL, more, error);
+
+    if (r < 0)
+        free(text->text);
+    return r;
 }
 
 int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
@@ -166,6 +204,8 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
     int r = render(object, layout->failed ? NULL : layout->data, layout->length, version, room,
                    &text, error);
 
+    if (r == 0)
+        r = check_text(object, &text, error);
     if (r == 0)
         set_text(object, &text);
     return r;
@@ -437,6 +477,7 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
 static void lose_name(struct gb_registry *registry, struct gb_object *object)
 {
     object->named = false;
+    end_charge(object);
     registry->private_names -= !(object->mode & 4);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);
@@ -503,8 +544,10 @@ int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, 
 
     if (former && former->version > object->version)
         named = false;
-    if (!named)
+    if (!named) {
+        end_charge(object);
         return 0;
+    }
     if (object->ttl_ms > 0 &&
         !gb_deadlines_add(&registry->deadlines, &object->deadline, expires_ms))
         return GPUBUF_E_NO_MEMORY;

@@ -42,6 +42,8 @@ struct gb_object {
     unsigned mode;
     enum gb_evict evict;
     bool named, pinned, by_session; /* by_session: registered by its producer */
+    bool charged;                   /* its storage counts for its owner: it has a name or is written */
+    size_t unsealed_bytes;          /* of its layout, while it is written */
     bool unsettled;                 /* its content is not there yet: a hold */
     struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
                                    registered memory that stays its producer's */
@@ -84,7 +86,7 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store);
 void gb_registry_end(struct gb_registry *registry);
 
 /* A new, unsealed object over `storage`, whose reference it takes over on success. `owner` is
-   charged and referenced. NULL if memory is out. */
+   charged and referenced, also for its name and what is rendered of it. NULL if memory is out. */
 struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, size_t name_length,
                                 struct gb_storage *storage, struct gb_user *owner);
 /* An object that never got its name and has no lease. */
@@ -93,9 +95,13 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 /* What an object may be rendered to, so that a reply with it, or several, is one message. */
 #define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
 
+/* Takes over what was rendered of it. */
+void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief);
+/* Has its owner pay for a layout of so many bytes as long as it is written; 0: it is no more. */
+void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
 /* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what
-   it will get. The memory of `room`, an empty writer, is used for that. GPUBUF_E_LIMIT,
-   GPUBUF_E_NO_MEMORY. */
+   it will get. The memory of `room`, an empty writer, is used for that. GPUBUF_E_LIMIT (also of its
+   owner's text), GPUBUF_E_NO_MEMORY. */
 int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
                      struct gb_writer *room, struct gb_error *error);
 

@@ -60,6 +60,10 @@ static bool give_back_some(struct gb_session *session)
     if (most == 0)
         return false;
     gb_list_remove(&session->leaving);
+    if (gb_session_has_ended(session)) {
+        gb_user_unref(session->holder.user);
+        session->holder.user = NULL;
+    }
     free_session(session);
     return true;
 }

@@ -78,12 +78,22 @@ static void on_prepare(uv_prepare_t *handle)
     server->timer_at = at;
 }
 
-/* Segments that nobody has used for long go back. Where none is empty the clock is not asked. */
+/* Segments that nobody has used for long go back. Where none is empty the clock is not asked. Sessions
+   that do not unmap what others lack are ended. */
 static void retire_idle(struct gb_server *server)
 {
+    uint64_t at;
+
     server->retire_at = gb_list_empty(&server->store.empties)
                             ? UINT64_MAX
                             : gb_store_retire_idle(&server->store, gb_now_ms());
+    for (unsigned i = 0; i < server->device_count; i++) {
+        if (gb_list_empty(&server->devices[i]->retiring))
+            continue;
+        at = gb_store_press(&server->store, server->devices[i], gb_now_ms());
+        if (at < server->retire_at)
+            server->retire_at = at;
+    }
 }
 
 /* ---- a turn of the loop ---- */
@@ -258,6 +268,20 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
 }
 
+/* A session that was asked to, and has not. */
+static void on_overdue(void *arg, struct gb_mapper *mapper)
+{
+    struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
+
+    (void)arg;
+    if (gb_session_has_ended(session))
+        return; /* it is giving back what it has */
+    gb_log(GB_LOG_WARNING, "session ended: it does not unmap what others lack",
+           GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+           GB_LOG_NUMBER("uid", session->user->uid));
+    gb_session_doom(session, "it did not unmap what was asked for");
+}
+
 /* A descriptor that was received and not adopted. */
 static void on_drop(void *arg, struct gb_user *user, int fd)
 {
@@ -355,7 +379,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
     server->store.retire_after_ms = config->retire_after_ms;
+    server->store.unmap_ms = server->limits->unmap_ms;
     server->store.retire = on_retire;
+    server->store.overdue = on_overdue;
     server->store.retire_arg = server;
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;

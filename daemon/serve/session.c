@@ -232,6 +232,7 @@ int gb_session_new(struct gb_server *server, int fd)
     session->user->sessions++;
     session->half_line.fire = half_line_over;
     gb_holder_init(&session->holder);
+    session->holder.user = gb_user_ref(session->user);
     gb_mapper_init(&session->mapper, session->id);
     gb_list_init(&session->watches);
     gb_list_init(&session->waits);
@@ -278,6 +279,13 @@ static void doom(struct gb_session *session, const char *why)
 {
     if (!session->doomed)
         session->doomed = why;
+}
+
+void gb_session_doom(struct gb_session *session, const char *why)
+{
+    doom(session, why);
+    if (!gb_list_linked(&session->dirty))
+        gb_list_append(&session->server->dirty, &session->dirty);
 }
 
 /* Whether the message can be queued; else its descriptors are closed. */

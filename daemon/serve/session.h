@@ -131,6 +131,8 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
                        unsigned count);
 /* Closes descriptors that the session has sent, elsewhere. */
 void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count);
+/* Has it end at the end of the turn. `why` is static. */
+void gb_session_doom(struct gb_session *session, const char *why);
 /* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 

@@ -362,7 +362,7 @@ static void restore_storage(struct restoring *restoring, struct gb_replayed_stor
     for (unsigned i = 0; i < replayed->placement_count; i++)
         gb_storage_place_in(storage, segment_of(restoring, &replayed->placements[i]),
                             replayed->placements[i].range);
-    gb_storage_charge(storage, replayed->fleeting ? 0 : replayed->charged);
+    gb_charge_bytes(storage, replayed->fleeting ? 0 : replayed->charged);
     storage->resident = replayed->resident;
     if (!replayed->resident) {
         storage->device->spilled++;
@@ -429,6 +429,7 @@ static struct gb_object *make_object(struct restoring *restoring,
     struct gb_user *user = gb_user_get(&restoring->store->users, replayed->uid);
     struct gb_object *object =
         user ? gb_object_new(registry, replayed->name, replayed->name_length, storage, user) : NULL;
+    char *text;
 
     gb_user_unref(user);
     if (!object)
@@ -442,13 +443,12 @@ static struct gb_object *make_object(struct restoring *restoring,
     object->bytes = replayed->bytes;
     object->created_ms = replayed->created_ms;
     object->ttl_ms = replayed->ttl_ms;
-    object->text = copy_text(replayed->text, replayed->text_length);
-    object->text_length = replayed->text_length;
-    object->storage->text += object->text_length;
-    object->brief_length = replayed->brief_length;
+    text = copy_text(replayed->text, replayed->text_length);
+    if (text)
+        gb_object_set_text(object, text, replayed->text_length, replayed->brief_length);
     object->first_segment = replayed->first_segment;
     object->first_offset = replayed->first_offset;
-    if (object->text && hold(restoring, object) == 0)
+    if (text && hold(restoring, object) == 0)
         return object;
     gb_object_discard(registry, object);
     return NULL;

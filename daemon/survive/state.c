@@ -242,7 +242,7 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
     gb_writer_reset(writer);
     put_u64(writer, storage->number);
     put_u64(writer, state->registry->next_version);
-    put_u64(writer, storage->user->uid);
+    put_u64(writer, storage->maker.user->uid);
     put_key(writer, storage->device, &storage->key);
     put_u8(writer, storage->adopted);
     put_u8(writer, storage->resident);

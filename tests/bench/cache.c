@@ -32,6 +32,7 @@ void cache_begin(struct cache *cache, uint64_t capacity, size_t count)
     gb_recency_init(&cache->device.recency);
     gb_list_init(&cache->device.waits);
     gb_list_init(&cache->device.segment_list);
+    gb_list_init(&cache->device.retiring);
     gb_store_init(&cache->store);
     cache->user = gb_user_get(&cache->store.users, 0);
     if (!cache->user)

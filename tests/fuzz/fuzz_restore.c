@@ -281,7 +281,7 @@ static void describe_object(FILE *text, const struct gb_object *object)
     fprintf(text, "made %" PRId64 ", for %" PRId64 ", until %" PRIu64 "; ", object->created_ms,
             object->ttl_ms, object->deadline.place ? object->deadline.at : 0);
     fprintf(text, "storage %" PRIu64 " of %u, %u %u:%u %o, %u%u, %" PRIu64 ", %" PRIu64 ":",
-            storage->number, storage->user->uid, key->share, key->uid, key->gid, key->mode,
+            storage->number, storage->maker.user->uid, key->share, key->uid, key->gid, key->mode,
             storage->adopted, storage->resident, storage->charged, storage->size);
     for (unsigned i = 0; i < storage->placement_count; i++)
         fprintf(text, " %" PRIu64 "+%" PRIu64 "+%" PRIu64, storage->placements[i].segment->id,

@@ -42,6 +42,7 @@ def test_bytes(daemon_factory):
     past(peer, "user_bytes", [], "create", name="more", layout=bytes_layout(9 * MIB), wait_ms=60000)
     assert len(peer.names()) == 5
     peer.call("delete", name="o/0")
+    peer.unmap()
     peer.create_object("more", bytes_layout(9 * MIB))
 
 

@@ -117,7 +117,7 @@ static void test_bad_ones(void **state)
         {"objects=5", "WHO:NAME=VALUE"},
         {"default:", "WHO:NAME=VALUE"},
         {"default:objects", "expected NAME=VALUE"},
-        {"default:cakes=3", "no quota \"cakes\"; expected bytes, objects, segments or sessions"},
+        {"default:cakes=3", "no quota \"cakes\"; expected bytes, leases, objects, segments, sessions or text_bytes"},
         {"default:object=3", "no quota \"object\""},
         {"default:=3", "no quota \"\""},
         {"default:objects=0", "above 0"},

@@ -51,6 +51,7 @@ static void begin(void)
     gb_recency_init(&world.device.recency);
     gb_list_init(&world.device.waits);
     gb_list_init(&world.device.segment_list);
+    gb_list_init(&world.device.retiring);
     gb_store_init(&world.store);
     gb_registry_init(&world.registry, &world.store);
     world.registry.on_event = on_event;
@@ -89,7 +90,7 @@ static struct gb_storage *storage_of(uint64_t bytes)
     gb_list_init(&storage->of_state);
     storage->references = 1;
     storage->device = &world.device;
-    storage->user = gb_user_ref(world.user);
+    gb_charge_init(storage, world.user);
     storage->resident = true;
     storage->bytes = bytes;
     gb_list_init(&storage->objects);

@@ -17,6 +17,7 @@
 
 #include "daemon/memory/making.c"
 #include "daemon/memory/mapper.c"
+#include "daemon/base/clock.c"
 #include "daemon/memory/store.c"
 
 /* ---- a device ---- */
@@ -115,6 +116,7 @@ static void begin(uint64_t capacity)
     gb_recency_init(&world.device.recency);
     gb_list_init(&world.device.waits);
     gb_list_init(&world.device.segment_list);
+    gb_list_init(&world.device.retiring);
     gb_store_init(&world.store);
     world.store.retire = on_retire;
     world.store.retire_arg = &world;
@@ -134,7 +136,7 @@ static void check(void)
 {
     const struct gb_device *device = &world.device;
     uint64_t used = 0, charged = 0, bytes = 0, retiring = 0, segments = 0, user_bytes = 0,
-             user_segments = 0;
+             user_segments = 0, mapped = 0, held[2] = {0}, retired[2] = {0};
     struct gb_placement all[MOST * 4];
     unsigned placements = 0, mappings = 0;
 
@@ -173,6 +175,11 @@ static void check(void)
         segments++;
         bytes += segment->bytes;
         retiring += segment->retiring ? segment->bytes : 0;
+        mapped += segment->retiring || gb_list_empty(&segment->mappings) ? 0 : segment->bytes;
+        for (unsigned i = 0; i < 2; i++) {
+            held[i] += segment->user == world.users[i] ? segment->bytes : 0;
+            retired[i] += segment->user == world.users[i] && segment->retiring ? segment->bytes : 0;
+        }
     }
     for (unsigned i = 0; i < MAPPERS; i++)
         GB_LIST_EACH(&world.mappers[i].mappings, link) {
@@ -185,10 +192,15 @@ static void check(void)
     for (unsigned i = 0; i < 2; i++) {
         user_bytes += world.users[i]->bytes[0];
         user_segments += world.users[i]->segments;
+        assert_int_equal(world.users[i]->held[0], held[i]);
+        assert_true(held[i] <= world.users[i]->quota->bytes[0]);
+        assert_int_equal(world.users[i]->retiring[0], retired[i]);
+        assert_int_equal(world.users[i]->freeing[0], 0);
     }
     assert_int_equal(device->used, used);
     assert_int_equal(device->allocated, bytes);
     assert_int_equal(device->pinned_by_clients, retiring);
+    assert_int_equal(device->mapped, mapped);
     assert_int_equal(device->segments, segments);
     assert_int_equal(world.store.segments.count, segments);
     assert_int_equal(world.store.mappings.count, mappings);
@@ -213,7 +225,7 @@ static int place(unsigned key, uint64_t bytes)
     int r = gb_store_place(&world.store, &world.keys[key], world.users[world.keys[key].uid - 1000],
                            bytes, &world.storages[world.count], &shortfall, &job, &error);
 
-    assert_int_equal(r < 0 ? r : 0, error.code);
+    assert_int_equal(r < 0 ? r : r == GB_PLACE_QUOTA ? GPUBUF_E_LIMIT : 0, error.code);
     assert_int_equal(r == GB_PLACE_FULL, shortfall > 0);
     assert_null(job);
     if (r == 0) {
@@ -237,7 +249,7 @@ static int adopt_some(unsigned user, uint64_t bytes, unsigned count)
         adoptions[i] = (struct gb_adoption){{.kind = GB_HANDLE_MEMFD, .bytes = bytes}, .fd = 0};
     r = gb_store_adopt(&world.store, &key, world.users[user], adoptions, count, NULL,
                        &world.storages[world.count], &shortfall, &job, &error);
-    assert_int_equal(r < 0 ? r : 0, error.code);
+    assert_int_equal(r < 0 ? r : r == GB_PLACE_QUOTA ? GPUBUF_E_LIMIT : 0, error.code);
     assert_int_equal(r == GB_PLACE_FULL, shortfall > 0);
     if (r == 0)
         world.count++;

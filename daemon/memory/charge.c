@@ -1,0 +1,180 @@
+#include "daemon/memory/charge.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "daemon/memory/store.h"
+
+static struct gb_stake *stake_at(struct gb_link *link)
+{
+    return GB_CONTAINER(link, struct gb_stake, of_storage);
+}
+
+static struct gb_stake *find(const struct gb_storage *storage, const struct gb_user *user)
+{
+    GB_LIST_EACH(&storage->stakes, link)
+        if (stake_at(link)->user == user)
+            return stake_at(link);
+    return NULL;
+}
+
+static struct gb_stake *get(struct gb_storage *storage, struct gb_user *user)
+{
+    struct gb_stake *stake = find(storage, user);
+
+    if (stake)
+        return stake;
+    stake = calloc(1, sizeof(*stake));
+    if (!stake)
+        return NULL;
+    stake->user = gb_user_ref(user);
+    gb_list_append(&storage->stakes, &stake->of_storage);
+    return stake;
+}
+
+/* Frees it if it is of nothing; the maker's stays. */
+static void put(struct gb_storage *storage, struct gb_stake *stake)
+{
+    if (stake->names > 0 || stake->leases > 0 || stake == &storage->maker)
+        return;
+    gb_list_remove(&stake->of_storage);
+    gb_user_unref(stake->user);
+    free(stake);
+}
+
+static bool counts_for(const struct gb_storage *storage, const struct gb_stake *stake)
+{
+    if (storage->named > 0)
+        return stake->names > 0;
+    if (storage->opened > 0)
+        return stake->leases > 0;
+    return stake == &storage->maker;
+}
+
+static void add(uint64_t *account, uint64_t bytes, bool entered)
+{
+    if (entered) {
+        *account += bytes;
+        return;
+    }
+    assert(*account >= bytes);
+    *account -= bytes;
+}
+
+/* Enters it in the accounts, or takes it out of them. */
+static void count(struct gb_storage *storage, bool entered)
+{
+    bool makers = counts_for(storage, &storage->maker);
+    unsigned i = storage->device->index;
+
+    GB_LIST_EACH(&storage->stakes, link) {
+        struct gb_stake *stake = stake_at(link);
+
+        if (!counts_for(storage, stake))
+            continue;
+        add(&stake->user->bytes[i], storage->charged, entered);
+        if (storage->named == 0)
+            add(&stake->user->nameless[i], storage->charged, entered);
+        if (!makers)
+            add(&stake->user->held[i], storage->bytes, entered);
+    }
+    if (!makers)
+        add(&storage->maker.user->held[i], storage->bytes, !entered);
+}
+
+void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
+{
+    gb_list_init(&storage->stakes);
+    storage->maker = (struct gb_stake){.user = gb_user_ref(maker)};
+    gb_list_append(&storage->stakes, &storage->maker.of_storage);
+}
+
+void gb_charge_end(struct gb_storage *storage)
+{
+    count(storage, false);
+    gb_list_remove(&storage->maker.of_storage);
+    assert(gb_list_empty(&storage->stakes));
+    gb_user_unref(storage->maker.user);
+}
+
+void gb_charge_bytes(struct gb_storage *storage, uint64_t bytes)
+{
+    count(storage, false);
+    storage->charged = bytes;
+    count(storage, true);
+}
+
+void gb_charge_leave(struct gb_storage *storage)
+{
+    count(storage, false);
+}
+
+void gb_charge_enter(struct gb_storage *storage)
+{
+    count(storage, true);
+}
+
+int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *user,
+                       struct gb_error *error)
+{
+    const struct gb_stake *stake = find(storage, user);
+
+    if (stake && counts_for(storage, stake))
+        return 0;
+    return gb_user_may_have(user, GB_QUOTA_BYTES, storage->device, storage->charged, error);
+}
+
+int gb_charge_name(struct gb_storage *storage, struct gb_user *user)
+{
+    struct gb_stake *stake = get(storage, user);
+
+    if (!stake)
+        return GPUBUF_E_NO_MEMORY;
+    count(storage, false);
+    stake->names++;
+    storage->named++;
+    count(storage, true);
+    return 0;
+}
+
+void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user)
+{
+    struct gb_stake *stake = find(storage, user);
+
+    count(storage, false);
+    stake->names--;
+    storage->named--;
+    count(storage, true);
+    put(storage, stake);
+}
+
+/* Leases change nothing while somebody has a name for it. */
+static void count_leases(struct gb_storage *storage, bool entered)
+{
+    if (storage->named == 0)
+        count(storage, entered);
+}
+
+int gb_charge_lease(struct gb_storage *storage, struct gb_user *user)
+{
+    struct gb_stake *stake = get(storage, user);
+
+    if (!stake)
+        return GPUBUF_E_NO_MEMORY;
+    count_leases(storage, false);
+    stake->leases++;
+    storage->opened++;
+    count_leases(storage, true);
+    return 0;
+}
+
+void gb_charge_release(struct gb_storage *storage, const struct gb_user *user)
+{
+    struct gb_stake *stake = find(storage, user);
+
+    count_leases(storage, false);
+    stake->leases--;
+    storage->opened--;
+    count_leases(storage, true);
+    put(storage, stake);
+}
