@@ -122,6 +122,7 @@ struct gb_device {
     uint64_t freeing;           /* of moving: segments being given back */
     uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
     uint64_t needed_ms;         /* when a request last lacked room */
+    uint64_t asked_ms;          /* when sessions were last asked for what could be emptied; 0: not */
     uint64_t mapped;            /* of allocated: segments that a session maps, but for retiring ones */
     struct gb_link retiring;    /* segments that sessions were asked to unmap, oldest first */
     uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */

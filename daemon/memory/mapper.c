@@ -53,6 +53,7 @@ int gb_mapper_add(struct gb_store *store, struct gb_mapper *mapper, struct gb_se
     if (gb_list_empty(&segment->mappings))
         gb_segment_mapped(segment, true);
     gb_list_append(&segment->mappings, &mapping->of_segment);
+    segment->asked_ms = 0;
     return 0;
 }
 

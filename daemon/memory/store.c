@@ -18,40 +18,6 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
-uint64_t gb_store_largest_shared(const struct gb_device *device)
-{
-    uint64_t largest = device->capacity / 64;
-
-    if (largest < 64 * MIB)
-        largest = 64 * MIB;
-    if (largest > 1024 * MIB)
-        largest = 1024 * MIB;
-    if (largest > device->capacity)
-        largest = device->capacity;
-    return largest / device->granularity * device->granularity;
-}
-
-uint64_t gb_device_retained(const struct gb_device *device)
-{
-    return device->allocated - device->used - device->pinned_by_clients;
-}
-
-uint64_t gb_device_free_bytes(const struct gb_device *device)
-{
-    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
-}
-
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
-{
-    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
-    uint64_t unit = device->granularity;
-
-    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
-        bytes = (bytes + unit - 1) / unit * unit;
-    return stays <= device->capacity && bytes <= device->capacity - stays;
-}
-
 /* Empty segments are worth keeping, since making one costs, but not without bound. */
 static uint64_t retained_limit(const struct gb_device *device)
 {
@@ -309,25 +275,6 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
         store->retire(store->retire_arg, mapping->mapper, segment);
     }
     return 0;
-}
-
-uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms)
-{
-    while (!gb_list_empty(&device->retiring)) {
-        struct gb_segment *segment =
-            GB_CONTAINER(device->retiring.next, struct gb_segment, place);
-        uint64_t at = segment->retired_ms + store->unmap_ms;
-
-        if (device->needed_ms < segment->retired_ms)
-            return UINT64_MAX;
-        if (now_ms < at)
-            return at;
-        gb_list_remove(&segment->place);
-        GB_LIST_EACH(&segment->mappings, link)
-            store->overdue(store->retire_arg,
-                           GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper);
-    }
-    return UINT64_MAX;
 }
 
 /* gb_store_trim, of one user's segments (NULL: of all). */

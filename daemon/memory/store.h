@@ -48,7 +48,9 @@ struct gb_segment {
                                  that are retiring */
     struct gb_link empties;   /* in the store's list of empty segments, oldest first */
     uint64_t empty_since_ms;  /* there; 0: not yet noted */
-    uint64_t retired_ms;      /* when those who map it were asked to unmap it */
+    uint64_t retired_ms;      /* when those who map it were asked to unmap it for good … */
+    uint64_t asked_ms;        /* … or so that it could be emptied; 0: those who map it now were not */
+    uint64_t tally, look;     /* of gb_store_look: bytes in it that may leave, as of this look */
     struct gb_link of_device; /* in its device's list of all of them */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
@@ -145,6 +147,7 @@ struct gb_store {
     struct gb_link making;  /* struct gb_making_job: segments on their way */
     struct gb_link walks;   /* struct gb_walk: over devices' segments, and mappings */
     uint64_t next_segment;
+    uint64_t looks; /* of gb_store_look so far */
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     uint64_t unmap_ms;        /* that a mapper may take to unmap what is to go and is needed */
     /* Told when a mapper should unmap a segment. */
@@ -238,6 +241,21 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
    those that have to be asked back, which count later; the oldest first. Returns the bytes freed at
    once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
+
+/* What leaving would bring. */
+enum gb_look {
+    GB_LOOK_FITS,   /* enough, as far as can be told */
+    GB_LOOK_MAPPED, /* enough, if sessions unmap what would be empty then: they were asked to */
+    GB_LOOK_NOTHING /* too little, since what stays lies in the same segments */
+};
+
+/*
+ * Looks at the segments that all that may leave a device would leave behind: whether these, with `soon`
+ * bytes that come free anyway, make room for `bytes` more of a domain (NULL: of none). Nothing should leave
+ * if not. At most a fixed number of storages is looked at; beyond that it is said to fit.
+ */
+enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
+                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon);
 
 /* Tells of those who were asked to unmap a segment of the device `unmap_ms` ago and have not, if a
    request has lacked room since. Returns when to call it again; UINT64_MAX: not before that. */

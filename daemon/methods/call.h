@@ -50,6 +50,8 @@ struct gb_call {
     unsigned left;             /* storages that have left for it, in this try */
     bool comes;                /* they are on their way without anybody else's doing */
     bool stuck;                /* the driver could not copy what would have to leave */
+    bool looked;               /* that what may leave will do has been seen */
+    bool asked;                /* sessions have been asked to unmap what would be empty then */
     enum gb_tier_kind lacks;   /* the tier that has no room for that; GB_TIERS: none */
     struct gb_error error;
 };

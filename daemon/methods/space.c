@@ -85,15 +85,33 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
+/* Whether what may leave makes room for the request, of a domain (NULL: of none). Looked at once: what
+   leaves then does not change it. */
+static bool may_leave(struct gb_call *call, struct gb_device *device,
+                      const struct gb_domain_key *key, uint64_t soon)
+{
+    enum gb_look look;
+
+    if (call->looked)
+        return true;
+    if (!gb_device_may_fit(device, call->need))
+        return false;
+    look = gb_store_look(&call->server->store, device, key, call->need, soon);
+    call->asked = look == GB_LOOK_MAPPED;
+    call->looked = look == GB_LOOK_FITS;
+    return call->looked;
+}
+
 /* Whether it is worth trying again after a try that found the device full. Where much has to leave, the
    request waits as for what is on its way, and goes on in the next turn. */
-static bool make_room(struct gb_call *call, struct gb_device *device)
+static bool make_room(struct gb_call *call, struct gb_device *device,
+                      const struct gb_domain_key *key)
 {
     struct gb_demand demand = gb_call_demand(call);
     uint64_t soon = coming(device);
     enum gb_room room;
 
-    if (soon >= call->shortfall || !gb_device_may_fit(device, call->need))
+    if (soon >= call->shortfall || !may_leave(call, device, key, soon))
         return false;
     if (call->left++ == LEAVE_A_TRY && !call->last_try) {
         call->lacks = GB_TIERS;
@@ -140,7 +158,7 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
     bool comes;
 
     call->need = call->shortfall = bytes;
-    call->comes = call->stuck = false;
+    call->comes = call->stuck = call->looked = call->asked = false;
     call->lacks = GB_TIERS;
     if (call->wait || gb_waits_let_pass(device, bytes, &comes))
         return false;
@@ -172,7 +190,7 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
     do {
         r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
                            &call->shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, key->device));
+    } while (r == GB_PLACE_FULL && make_room(call, key->device, key));
     if (r == GB_PLACE_FULL)
         r = tell_full(call, key->device, bytes);
     if (r == GB_PLACE_OK)
@@ -189,14 +207,14 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
     if (still_making(call, &r))
         return r;
     call->need = 0;
-    call->comes = call->stuck = false;
+    call->comes = call->stuck = call->looked = call->asked = false;
     call->lacks = GB_TIERS;
     for (unsigned i = 0; i < count; i++)
         call->need += adoptions[i].handle.bytes;
     do {
         r = gb_store_adopt(&call->server->store, key, call->session->user, adoptions, count, making,
                            storage, &call->shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, key->device));
+    } while (r == GB_PLACE_FULL && make_room(call, key->device, NULL));
     if (r == GB_PLACE_FULL)
         r = tell_full(call, key->device, call->need);
     return r;
@@ -289,7 +307,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     /* The daemon's own work has its time, and so have sessions that were asked to unmap. */
     if (!call->last_try && (call->comes || driver) && until < now + PATIENCE_MS)
         until = now + PATIENCE_MS;
-    else if (coming(device) > 0 && until < since + RETIRE_GRACE_MS)
+    else if ((coming(device) > 0 || call->asked) && until < since + RETIRE_GRACE_MS)
         until = since + RETIRE_GRACE_MS;
     /* Nothing is lost for want of what is only kept for those who may come back after a crash. */
     if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
@@ -375,7 +393,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
     do {
         r = gb_storage_place(&call->server->store, storage, &call->shortfall, &call->job,
                              &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, device));
+    } while (r == GB_PLACE_FULL && make_room(call, device, &storage->key));
     gb_recent_drop_unused(&storage->recent);
     if (r == GB_PLACE_FULL)
         r = tell_full(call, device, storage->size);

@@ -88,7 +88,7 @@ static void retire_idle(struct gb_server *server)
                             ? UINT64_MAX
                             : gb_store_retire_idle(&server->store, gb_now_ms());
     for (unsigned i = 0; i < server->device_count; i++) {
-        if (gb_list_empty(&server->devices[i]->retiring))
+        if (gb_list_empty(&server->devices[i]->retiring) && !server->devices[i]->asked_ms)
             continue;
         at = gb_store_press(&server->store, server->devices[i], gb_now_ms());
         if (at < server->retire_at)

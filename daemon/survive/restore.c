@@ -474,7 +474,7 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
 static int hold_range(struct restoring *restoring, struct gb_storage *storage)
 {
     struct gb_state *state = restoring->state;
-    struct gb_object *object = gb_object_new(state->registry, "", 0, storage, storage->user);
+    struct gb_object *object = gb_object_new(state->registry, "", 0, storage, storage->maker.user);
 
     if (!object)
         return GPUBUF_E_NO_MEMORY;

@@ -1,0 +1,188 @@
+/* What the leaving of objects would bring, and asking sessions to unmap what stands in its way. */
+#include "daemon/base/clock.h"
+#include "daemon/memory/store.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+/* ---- sizes ---- */
+
+/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
+uint64_t gb_store_largest_shared(const struct gb_device *device)
+{
+    uint64_t largest = device->capacity / 64;
+
+    if (largest < 64 * MIB)
+        largest = 64 * MIB;
+    if (largest > 1024 * MIB)
+        largest = 1024 * MIB;
+    if (largest > device->capacity)
+        largest = device->capacity;
+    return largest / device->granularity * device->granularity;
+}
+
+uint64_t gb_device_retained(const struct gb_device *device)
+{
+    return device->allocated - device->used - device->pinned_by_clients;
+}
+
+uint64_t gb_device_free_bytes(const struct gb_device *device)
+{
+    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
+}
+
+bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
+{
+    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
+    uint64_t unit = device->granularity;
+
+    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
+        bytes = (bytes + unit - 1) / unit * unit;
+    return stays <= device->capacity && bytes <= device->capacity - stays;
+}
+
+/* ---- what leaving would bring ---- */
+
+#define LOOK_LIMIT 1024u
+
+struct prospect {
+    const struct gb_domain_key *key;
+    uint64_t enough;      /* bytes that are wanted */
+    uint64_t free;        /* of segments that would be empty, and that nobody maps; of the domain's own */
+    uint64_t mapped;      /* of segments that would be empty, and that sessions map */
+    unsigned looked;      /* at so many storages */
+};
+
+static uint64_t used_of(const struct gb_segment *segment)
+{
+    return segment->block ? gb_arena_block_used(segment->block) : segment->charged;
+}
+
+static bool is_emptied(const struct gb_segment *segment, uint64_t look)
+{
+    return segment->look == look && segment->tally == used_of(segment);
+}
+
+/* A storage may leave: its bytes are of use to its own domain, and a segment that has no others to all. */
+static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
+                          struct prospect *prospect)
+{
+    bool own = prospect->key && gb_domain_key_same(&storage->key, prospect->key);
+
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        struct gb_segment *segment = storage->placements[i].segment;
+        uint64_t bytes = storage->placements[i].bytes;
+
+        segment->tally = (segment->look == store->looks ? segment->tally : 0) + bytes;
+        segment->look = store->looks;
+        if (own)
+            prospect->free += bytes;
+        if (!is_emptied(segment, store->looks))
+            continue;
+        if (own)
+            prospect->free += segment->charged - used_of(segment);
+        else if (gb_list_empty(&segment->mappings))
+            prospect->free += segment->charged;
+        else
+            prospect->mapped += segment->charged;
+    }
+}
+
+static void look_through(const struct gb_store *store, const struct gb_link *list,
+                         struct prospect *prospect)
+{
+    GB_LIST_EACH(list, link) {
+        if (prospect->free >= prospect->enough || prospect->looked == LOOK_LIMIT)
+            return;
+        prospect->looked++;
+        count_leaving(store, GB_CONTAINER(link, struct gb_storage, recent.link), prospect);
+    }
+}
+
+/* Asks those who map it to unmap it, once; after `unmap_ms` they are overdue. */
+static void ask_for(struct gb_store *store, struct gb_segment *segment, uint64_t now)
+{
+    bool overdue = segment->asked_ms && now - segment->asked_ms >= store->unmap_ms;
+
+    GB_LIST_EACH(&segment->mappings, link) {
+        struct gb_mapper *mapper = GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper;
+
+        if (overdue)
+            store->overdue(store->retire_arg, mapper);
+        else if (!segment->asked_ms)
+            store->retire(store->retire_arg, mapper, segment);
+    }
+    if (!segment->asked_ms)
+        segment->asked_ms = segment->device->asked_ms = now;
+}
+
+/* Asks for segments that would be empty, until so many bytes are. */
+static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t *missing)
+{
+    uint64_t now = gb_now_ms();
+
+    GB_LIST_EACH(list, link) {
+        struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, recent.link);
+
+        for (unsigned i = 0; i < storage->placement_count && *missing > 0; i++) {
+            struct gb_segment *segment = storage->placements[i].segment;
+
+            if (!is_emptied(segment, store->looks) || gb_list_empty(&segment->mappings))
+                continue;
+            segment->look = 0; /* it has been counted */
+            *missing -= *missing < segment->charged ? *missing : segment->charged;
+            ask_for(store, segment, now);
+        }
+    }
+}
+
+enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
+                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon)
+{
+    struct prospect prospect = {.key = key};
+    uint64_t there = gb_device_free_bytes(device) + soon, missing;
+
+    if (bytes > gb_store_largest_shared(device) / 4)
+        bytes = (bytes + device->granularity - 1) / device->granularity * device->granularity;
+    if (there >= bytes)
+        return GB_LOOK_FITS;
+    prospect.enough = bytes - there;
+    store->looks++;
+    look_through(store, &device->recency.clean, &prospect);
+    look_through(store, &device->recency.dirty, &prospect);
+    if (prospect.free >= prospect.enough || prospect.looked == LOOK_LIMIT)
+        return GB_LOOK_FITS;
+    missing = prospect.enough - prospect.free;
+    if (prospect.mapped < missing)
+        return GB_LOOK_NOTHING;
+    ask_in(store, &device->recency.clean, &missing);
+    ask_in(store, &device->recency.dirty, &missing);
+    return GB_LOOK_MAPPED;
+}
+
+/* ---- who has not unmapped what was asked for ---- */
+
+uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms)
+{
+    uint64_t next = device->asked_ms ? device->asked_ms + store->unmap_ms : UINT64_MAX;
+
+    if (now_ms >= next) { /* those who wait ask again, and find who is overdue */
+        device->space_changed = true;
+        device->asked_ms = 0;
+        next = UINT64_MAX;
+    }
+    while (!gb_list_empty(&device->retiring)) {
+        struct gb_segment *segment =
+            GB_CONTAINER(device->retiring.next, struct gb_segment, place);
+        uint64_t at = segment->retired_ms + store->unmap_ms;
+
+        if (device->needed_ms < segment->retired_ms)
+            return next;
+        if (now_ms < at)
+            return at < next ? at : next;
+        gb_list_remove(&segment->place);
+        GB_LIST_EACH(&segment->mappings, link)
+            store->overdue(store->retire_arg,
+                           GB_CONTAINER(link, struct gb_mapping, of_segment)->mapper);
+    }
+    return next;
+}
