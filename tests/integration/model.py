@@ -525,6 +525,26 @@ class Model:
             "objects": sum(len(s.versions) for s in self.storages),
         }
 
+    def payers(self, storage, sessions):
+        """The uids that it counts for: of who has a name for it, or writes it; else of who holds it open."""
+        named = {v.owner for v in storage.versions if v.named or not v.number}
+        return named or {s.uid for s in sessions
+                         if any(lease.version.storage is storage for lease in s.leases.values())}
+
+    def accounts(self, sessions):
+        """What counts for each uid that has something: (bytes, leases). And how much more users hold in
+        all than the device has given: what several keep whose maker does not."""
+        accounts, more = {session.uid: [0, 0] for session in sessions}, 0
+        for storage in self.storages:
+            payers = self.payers(storage, sessions)
+            for uid in payers:
+                accounts[uid][0] += storage.occupied
+            if storage.resident and storage.key[0] not in payers:
+                more += (len(payers) - 1) * storage.occupied
+        for session in sessions:
+            accounts[session.uid][1] += len(session.leases)
+        return {uid: tuple(account) for uid, account in accounts.items()}, more
+
     def in_tier(self, tier, occupies):
         """Bytes that a tier's copies occupy."""
         return sum(occupies(s.size) for s in self.storages if tier in s.copies)

@@ -148,15 +148,15 @@ def test_one_users_own_quota(daemon_factory):
 
 
 @pytest.mark.root
-def test_what_another_reads_counts_for_its_maker(daemon_factory):
+def test_what_another_has_an_alias_of_counts_for_that_one(daemon_factory):
     daemon = daemon_factory("--quota", "default:bytes=8M")
     one, two = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
     one.create_object("a", bytes_layout(6 * MIB), mode="0644")
     two.call("alias", name="b", of="a")
     two.open_object("a")
     one.call("delete", name="a")
-    assert used_by(one, 1001)[DEVICE][0] == 6 * MIB and used_by(one, 1001)["objects"][0] == 1
-    assert used_by(two, 1002)[DEVICE][0] == 0 and used_by(two, 1002)["objects"][0] == 1
+    assert used_by(one, 1001)[DEVICE][0] == 0 and used_by(one, 1001)["objects"][0] == 1
+    assert used_by(two, 1002)[DEVICE][0] == 6 * MIB and used_by(two, 1002)["objects"][0] == 1
 
 
 def test_objects_larger_than_the_device(daemon_factory):
