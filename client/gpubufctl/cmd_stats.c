@@ -35,8 +35,10 @@ static void format_number(const char *within, const char *key, double value, cha
 {
     static const char *const byte_names[] = {
         "bytes",    "capacity",  "used",  "free",    "mapped", "leased",           "pinned",
-        "retained", "evictable", "clean", "leaving", "quota",  "pinned_by_clients"};
-    static const char *const things[] = {"sessions", "objects", "segments"}; /* of a user */
+        "retained", "evictable", "clean", "leaving", "quota",  "pinned_by_clients", "held",
+        "nameless"};
+    static const char *const things[] = {"sessions", "objects", "segments",
+                                         "leases"}; /* of a user */
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);

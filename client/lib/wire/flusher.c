@@ -1,5 +1,6 @@
 #include "client/lib/wire/flusher.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -8,6 +9,9 @@
 #define TICK_MS 1
 #define DOWN_TICK_MS 10 /* while there is nothing to do but to connect anew */
 #define EVENTS_MAX 16
+/* How long what the daemon sends may lie unread in the socket of a program that is busy elsewhere: it may
+   be asked to unmap something, which others wait for. */
+#define UNREAD_MS 2000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpubuf_client *engaged; /* linked by flusher_next; each is counted */
@@ -36,7 +40,8 @@ static int tick_all(struct gpubuf_client *client)
     return down ? DOWN_TICK_MS : TICK_MS;
 }
 
-/* A connection has ended, which is told once: its client is tended until there is nothing more. */
+/* A connection has ended, which is told once, or has something to read: its client is tended until there
+   is nothing more. */
 static void look_at(uint64_t serial)
 {
     pthread_mutex_lock(&lock);
@@ -55,11 +60,30 @@ static void look_at(uint64_t serial)
     gb_client_release(client);
 }
 
+/* Those kept who have something to read. */
+static void look_at_unread(void)
+{
+    uint64_t serials[EVENTS_MAX];
+    unsigned count = 0;
+    pthread_mutex_lock(&lock);
+    for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
+         client = client->kept_next) {
+        struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
+        if (poll(&socket, 1, 0) > 0)
+            serials[count++] = client->serial;
+    }
+    pthread_mutex_unlock(&lock);
+    while (count > 0)
+        look_at(serials[--count]);
+}
+
 static void sleep_on(int timeout_ms)
 {
     struct epoll_event events[EVENTS_MAX];
     uint64_t count;
     int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
+    if (ready == 0 && timeout_ms == UNREAD_MS)
+        look_at_unread();
     for (int i = 0; i < ready; i++) {
         if (events[i].data.u64 == 0)
             (void)!read(waker, &count, sizeof(count));
@@ -81,7 +105,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&lock);
     while (!stopping) {
         sleeping = !engaged;
-        int timeout = sleeping ? -1 : pause;
+        int timeout = !sleeping ? pause : kept ? UNREAD_MS : -1;
         pthread_mutex_unlock(&lock);
         sleep_on(timeout);
         pthread_mutex_lock(&lock);
