@@ -402,6 +402,39 @@ static void test_retiring(void **state)
     gpubuf_disconnect(writer);
 }
 
+static bool has_mappings(void *arg)
+{
+    return count_mappings() == *(size_t *)arg;
+}
+
+/* The same for a program that holds something and calls nothing: the library's thread answers. */
+static void test_retiring_while_busy(void **state)
+{
+    (void)state;
+    struct gpubuf_client *writer = connect_client(), *client = connect_client();
+    struct gpubuf_object *object, *held;
+    const char *layout = "{\"kind\":\"bytes\",\"bytes\":10,\"data\":{\"handle\":0,\"offset\":0,"
+                         "\"bytes\":10}}";
+    const char *const names[] = {"retired", "held"};
+    for (int i = 0; i < 2; i++) {
+        int fd = fake_memfd(4096, 1, F_SEAL_SHRINK);
+        ok(writer, gpubuf_register_memfd(writer, names[i], fd, 4096, layout, NULL));
+        close(fd);
+    }
+    ok(client, gpubuf_open(client, "held", NULL, &held));
+    size_t before = count_mappings();
+    ok(client, gpubuf_open(client, "retired", NULL, &object));
+    gpubuf_release(object);
+    assert_int_equal(count_mappings(), before + 1);
+    ok(writer, gpubuf_delete(writer, "retired"));
+    ok(writer, gpubuf_call(writer, "trim", "{}", 5000, NULL));
+    wait_until(has_mappings, &before);
+    gpubuf_release(held);
+    ok(writer, gpubuf_delete(writer, "held"));
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(writer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +448,7 @@ int main(void)
         COUNTED(test_one_mapping_for_all),
         COUNTED(test_idle_mappings_are_bounded),
         COUNTED(test_retiring),
+        COUNTED(test_retiring_while_busy),
     };
     return cmocka_run_group_tests_name("client", tests, start_daemon, stop_daemon);
 }
