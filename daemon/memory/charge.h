@@ -1,14 +1,16 @@
 /*
- * Whose a storage's bytes are. Each user has two accounts on each device, and its quota of bytes bounds both.
+ * Whose a storage's bytes are. Each user has two accounts on each device, and its quota of bytes
+ * bounds both.
  *
- * `bytes` are those of objects, wherever their content is. A storage counts for each user who has an object
- * of it that has a name or is being written. When nobody has such an object any more, it counts for those
- * who hold it open, since they are why it stays; and for its maker, if nobody does that, either.
+ * `bytes` are those of objects, wherever their content is. A storage counts for each user who has
+ * an object of it that has a name or is being written. When nobody has such an object any more, it
+ * counts for those who hold it open, since they are why it stays; and for its maker, if nobody does
+ * that, either.
  *
- * `held` is memory of the device. A segment counts whole for the user of its domain, from the moment when it
- * is begun to be made until the driver has taken it back: with its free ranges, when it is empty, and while
- * sessions still map it. But a storage that does not count for its maker is taken out there, and is held by
- * those for whom it counts.
+ * `held` is memory of the device. A segment counts whole for the user of its domain, from the
+ * moment when it is begun to be made until the driver has taken it back: with its free ranges, when
+ * it is empty, and while sessions still map it. But a storage that does not count for its maker is
+ * taken out there, and is held by those for whom it counts.
  *
  * A *stake* is what one user has of one storage. Pure; not thread-safe: the loop's.
  */

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define MIB ((uint64_t)1 << 20)
+
 /* A budget is at least a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)
 
@@ -54,4 +56,40 @@ struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned coun
         if (*id && (strcmp(devices[i]->id, id) == 0 || strcmp(devices[i]->alias, id) == 0))
             return devices[i];
     return NULL;
+}
+
+/* ---- sizes ---- */
+
+/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
+uint64_t gb_store_largest_shared(const struct gb_device *device)
+{
+    uint64_t largest = device->capacity / 64;
+
+    if (largest < 64 * MIB)
+        largest = 64 * MIB;
+    if (largest > 1024 * MIB)
+        largest = 1024 * MIB;
+    if (largest > device->capacity)
+        largest = device->capacity;
+    return largest / device->granularity * device->granularity;
+}
+
+uint64_t gb_device_retained(const struct gb_device *device)
+{
+    return device->allocated - device->used - device->pinned_by_clients;
+}
+
+uint64_t gb_device_free_bytes(const struct gb_device *device)
+{
+    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
+}
+
+bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
+{
+    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
+    uint64_t unit = device->granularity;
+
+    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
+        bytes = (bytes + unit - 1) / unit * unit;
+    return stays <= device->capacity && bytes <= device->capacity - stays;
 }

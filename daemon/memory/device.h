@@ -122,10 +122,10 @@ struct gb_device {
     uint64_t freeing;           /* of moving: segments being given back */
     uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
     uint64_t needed_ms;         /* when a request last lacked room */
-    uint64_t asked_ms;          /* when sessions were last asked for what could be emptied; 0: not */
-    uint64_t mapped;            /* of allocated: segments that a session maps, but for retiring ones */
-    struct gb_link retiring;    /* segments that sessions were asked to unmap, oldest first */
-    uint64_t leased, pinned;    /* of used: under a lease; pinned or kept (may overlap) */
+    uint64_t asked_ms;       /* when sessions were last asked for what could be emptied; 0: not */
+    uint64_t mapped;         /* of allocated: segments that a session maps, but for retiring ones */
+    struct gb_link retiring; /* segments that sessions were asked to unmap, oldest first */
+    uint64_t leased, pinned; /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
     uint64_t leaving;                /* of used: being copied to a tier below */
@@ -161,5 +161,13 @@ bool gb_device_cuda_lost(const char *cuda_error);
 struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned count, const char *id);
 
 void gb_device_free(struct gb_device *device); /* NULL is fine */
+
+/* ---- sizes ---- */
+
+uint64_t gb_store_largest_shared(const struct gb_device *device);
+uint64_t gb_device_retained(const struct gb_device *device);
+uint64_t gb_device_free_bytes(const struct gb_device *device);
+/* Whether so many bytes could have room if everything left the device that may leave it. */
+bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes);
 
 #endif

@@ -2,54 +2,14 @@
 #include "daemon/base/clock.h"
 #include "daemon/memory/store.h"
 
-#define MIB ((uint64_t)1 << 20)
-
-/* ---- sizes ---- */
-
-/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
-uint64_t gb_store_largest_shared(const struct gb_device *device)
-{
-    uint64_t largest = device->capacity / 64;
-
-    if (largest < 64 * MIB)
-        largest = 64 * MIB;
-    if (largest > 1024 * MIB)
-        largest = 1024 * MIB;
-    if (largest > device->capacity)
-        largest = device->capacity;
-    return largest / device->granularity * device->granularity;
-}
-
-uint64_t gb_device_retained(const struct gb_device *device)
-{
-    return device->allocated - device->used - device->pinned_by_clients;
-}
-
-uint64_t gb_device_free_bytes(const struct gb_device *device)
-{
-    return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
-}
-
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
-{
-    uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
-    uint64_t unit = device->granularity;
-
-    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
-        bytes = (bytes + unit - 1) / unit * unit;
-    return stays <= device->capacity && bytes <= device->capacity - stays;
-}
-
-/* ---- what leaving would bring ---- */
-
 #define LOOK_LIMIT 1024u
 
 struct prospect {
     const struct gb_domain_key *key;
-    uint64_t enough;      /* bytes that are wanted */
-    uint64_t free;        /* of segments that would be empty, and that nobody maps; of the domain's own */
-    uint64_t mapped;      /* of segments that would be empty, and that sessions map */
-    unsigned looked;      /* at so many storages */
+    uint64_t enough; /* bytes that are wanted */
+    uint64_t free; /* of segments that would be empty, and that nobody maps; of the domain's own */
+    uint64_t mapped; /* of segments that would be empty, and that sessions map */
+    unsigned looked; /* at so many storages */
 };
 
 static uint64_t used_of(const struct gb_segment *segment)
@@ -62,7 +22,8 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
     return segment->look == look && segment->tally == used_of(segment);
 }
 
-/* A storage may leave: its bytes are of use to its own domain, and a segment that has no others to all. */
+/* A storage may leave: its bytes are of use to its own domain, and a segment that has no others to
+   all. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {
@@ -123,7 +84,7 @@ static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t 
     GB_LIST_EACH(list, link) {
         struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, recent.link);
 
-        for (unsigned i = 0; i < storage->placement_count && *missing > 0; i++) {
+        for (unsigned i = 0; i<storage->placement_count && * missing> 0; i++) {
             struct gb_segment *segment = storage->placements[i].segment;
 
             if (!is_emptied(segment, store->looks) || gb_list_empty(&segment->mappings))
@@ -171,8 +132,7 @@ uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64
         next = UINT64_MAX;
     }
     while (!gb_list_empty(&device->retiring)) {
-        struct gb_segment *segment =
-            GB_CONTAINER(device->retiring.next, struct gb_segment, place);
+        struct gb_segment *segment = GB_CONTAINER(device->retiring.next, struct gb_segment, place);
         uint64_t at = segment->retired_ms + store->unmap_ms;
 
         if (device->needed_ms < segment->retired_ms)

@@ -20,12 +20,9 @@ struct gb_user_quota {
 /* ---- reading ---- */
 
 static const char *const kind_names[] = {
-    [GB_QUOTA_SESSIONS] = "sessions",
-    [GB_QUOTA_OBJECTS] = "objects",
-    [GB_QUOTA_SEGMENTS] = "segments",
-    [GB_QUOTA_LEASES] = "leases",
-    [GB_QUOTA_TEXT] = "text_bytes",
-    [GB_QUOTA_BYTES] = "bytes",
+    [GB_QUOTA_SESSIONS] = "sessions", [GB_QUOTA_OBJECTS] = "objects",
+    [GB_QUOTA_SEGMENTS] = "segments", [GB_QUOTA_LEASES] = "leases",
+    [GB_QUOTA_TEXT] = "text_bytes",   [GB_QUOTA_BYTES] = "bytes",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
@@ -91,12 +88,9 @@ static int read_item(const char *item, struct gb_quota_rule *rule, struct gb_err
 static void set_limit(struct gb_limits *limits, const struct gb_quota_rule *rule)
 {
     uint64_t *const members[] = {
-        [GB_QUOTA_SESSIONS] = &limits->user_sessions,
-        [GB_QUOTA_OBJECTS] = &limits->user_objects,
-        [GB_QUOTA_SEGMENTS] = &limits->user_segments,
-        [GB_QUOTA_LEASES] = &limits->user_leases,
-        [GB_QUOTA_TEXT] = &limits->user_text_bytes,
-        [GB_QUOTA_BYTES] = &limits->user_bytes,
+        [GB_QUOTA_SESSIONS] = &limits->user_sessions, [GB_QUOTA_OBJECTS] = &limits->user_objects,
+        [GB_QUOTA_SEGMENTS] = &limits->user_segments, [GB_QUOTA_LEASES] = &limits->user_leases,
+        [GB_QUOTA_TEXT] = &limits->user_text_bytes,   [GB_QUOTA_BYTES] = &limits->user_bytes,
     };
 
     *members[rule->kind] = rule->value;

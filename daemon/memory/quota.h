@@ -1,7 +1,7 @@
 /*
- * How much a user may have: sessions, objects, segments, leases, text, and bytes on each device. Everybody has the
- * standard quota, which the limits user_… of limits.h are; --quota gives some another. Pure but for
- * looking up the names of users. Not thread-safe.
+ * How much a user may have: sessions, objects, segments, leases, text, and bytes on each device.
+ * Everybody has the standard quota, which the limits user_… of limits.h are; --quota gives some
+ * another. Pure but for looking up the names of users. Not thread-safe.
  */
 #ifndef GB_QUOTA_H
 #define GB_QUOTA_H

@@ -466,8 +466,8 @@ static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t
     return false;
 }
 
-/* Whether a user's quota allows so many bytes more to be held; if it does not, empty segments of its own
-   go back first. */
+/* Whether a user's quota allows so many bytes more to be held; if it does not, empty segments of
+   its own go back first. */
 static int make_quota(struct gb_store *store, struct gb_device *device, struct gb_user *user,
                       uint64_t bytes, struct gb_error *error)
 {
@@ -488,9 +488,10 @@ static int make_quota(struct gb_store *store, struct gb_device *device, struct g
 }
 
 /*
- * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow it,
- * giving others back first. An enum gb_place or an error, as gb_store_place. What comes back to its device
- * may take its user past the quota: others may be who wants it, and it was charged before.
+ * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow
+ * it, giving others back first. An enum gb_place or an error, as gb_store_place. What comes back to
+ * its device may take its user past the quota: others may be who wants it, and it was charged
+ * before.
  */
 static int make_segment(struct gb_store *store, const struct gb_storage *storage,
                         enum gb_segment_kind kind, uint64_t bytes, struct gb_segment **segment,
@@ -554,8 +555,8 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
     return best;
 }
 
-/* A place among what the domain has: in a spare, or, where room for another segment is not near, in a
-   shared segment that has a hole so large. 1: there is none. */
+/* A place among what the domain has: in a spare, or, where room for another segment is not near, in
+   a shared segment that has a hole so large. 1: there is none. */
 static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
                         struct gb_storage *storage)
 {
@@ -607,14 +608,16 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
     return r;
 }
 
-/* How large the next shared segment is: `next`, as far as the budget goes, and no more than an eighth of
-   its user's quota, so that what is free in it does not keep the user from much; but what it is for. */
+/* How large the next shared segment is: `next`, as far as the budget goes, and no more than an
+   eighth of its user's quota, so that what is free in it does not keep the user from much; but what
+   it is for. */
 static uint64_t shared_bytes(const struct gb_storage *storage, uint64_t next)
 {
     const struct gb_device *device = storage->key.device;
     const struct gb_user *user = storage->maker.user;
     uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
-    uint64_t room = gb_device_free_bytes(device), need = round_up(storage->size, device->granularity);
+    uint64_t room = gb_device_free_bytes(device),
+             need = round_up(storage->size, device->granularity);
 
     if (next > quota / 8)
         next = quota / 8;

@@ -44,13 +44,13 @@ enum gb_segment_kind { GB_SEGMENT_SHARED, GB_SEGMENT_OWN, GB_SEGMENT_ADOPTED };
 
 struct gb_segment {
     struct gb_hash_link link; /* by id */
-    struct gb_link place;     /* in the domain's list of shared ones or spares; in the device's of those
+    struct gb_link place; /* in the domain's list of shared ones or spares; in the device's of those
                                  that are retiring */
-    struct gb_link empties;   /* in the store's list of empty segments, oldest first */
-    uint64_t empty_since_ms;  /* there; 0: not yet noted */
-    uint64_t retired_ms;      /* when those who map it were asked to unmap it for good … */
-    uint64_t asked_ms;        /* … or so that it could be emptied; 0: those who map it now were not */
-    uint64_t tally, look;     /* of gb_store_look: bytes in it that may leave, as of this look */
+    struct gb_link empties;  /* in the store's list of empty segments, oldest first */
+    uint64_t empty_since_ms; /* there; 0: not yet noted */
+    uint64_t retired_ms;     /* when those who map it were asked to unmap it for good … */
+    uint64_t asked_ms;    /* … or so that it could be emptied; 0: those who map it now were not */
+    uint64_t tally, look; /* of gb_store_look: bytes in it that may leave, as of this look */
     struct gb_link of_device; /* in its device's list of all of them */
     uint64_t id, bytes;
     enum gb_segment_kind kind;
@@ -99,11 +99,11 @@ struct gb_storage {
     uint64_t text;          /* bytes of what is told of them */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
     struct gb_domain_key key;
-    struct gb_stake maker;    /* of whoever made it: the user that its segments are made for */
-    struct gb_link stakes;    /* of all who have objects of it, or leases: charge.h */
-    uint64_t named, opened;   /* by all of them: objects that have a name or are written; leases */
-    uint64_t charged;         /* what it counts for: what was asked for, rounded up, wherever it is */
-    uint64_t used_ms;         /* when it was last opened or given back */
+    struct gb_stake maker;  /* of whoever made it: the user that its segments are made for */
+    struct gb_link stakes;  /* of all who have objects of it, or leases: charge.h */
+    uint64_t named, opened; /* by all of them: objects that have a name or are written; leases */
+    uint64_t charged;       /* what it counts for: what was asked for, rounded up, wherever it is */
+    uint64_t used_ms;       /* when it was last opened or given back */
     struct gb_device *device; /* the key's */
     enum gb_share share;
     bool adopted;
@@ -147,7 +147,7 @@ struct gb_store {
     struct gb_link making;  /* struct gb_making_job: segments on their way */
     struct gb_link walks;   /* struct gb_walk: over devices' segments, and mappings */
     uint64_t next_segment;
-    uint64_t looks; /* of gb_store_look so far */
+    uint64_t looks;           /* of gb_store_look so far */
     uint64_t retire_after_ms; /* that a segment may be empty; UINT64_MAX: as long as it likes */
     uint64_t unmap_ms;        /* that a mapper may take to unmap what is to go and is needed */
     /* Told when a mapper should unmap a segment. */
@@ -250,9 +250,10 @@ enum gb_look {
 };
 
 /*
- * Looks at the segments that all that may leave a device would leave behind: whether these, with `soon`
- * bytes that come free anyway, make room for `bytes` more of a domain (NULL: of none). Nothing should leave
- * if not. At most a fixed number of storages is looked at; beyond that it is said to fit.
+ * Looks at the segments that all that may leave a device would leave behind: whether these, with
+ * `soon` bytes that come free anyway, make room for `bytes` more of a domain (NULL: of none).
+ * Nothing should leave if not. At most a fixed number of storages is looked at; beyond that it is
+ * said to fit.
  */
 enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
                            const struct gb_domain_key *key, uint64_t bytes, uint64_t soon);
@@ -318,13 +319,5 @@ struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_
 void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping);
 /* What the mapper has mapped, at most so many segments; returns how many. */
 unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most);
-
-/* ---- sizes ---- */
-
-uint64_t gb_store_largest_shared(const struct gb_device *device);
-uint64_t gb_device_retained(const struct gb_device *device);
-uint64_t gb_device_free_bytes(const struct gb_device *device);
-/* Whether so many bytes could have room if everything left the device that may leave it. */
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes);
 
 #endif

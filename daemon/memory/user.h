@@ -1,7 +1,7 @@
 /*
- * What each uid has: sessions, objects, segments, leases, text, bytes on each device; and whether that
- * leaves room for more. Every resource is charged to somebody, so that quotas can be kept: bytes by
- * charge.h. Pure; not thread-safe.
+ * What each uid has: sessions, objects, segments, leases, text, bytes on each device; and whether
+ * that leaves room for more. Every resource is charged to somebody, so that quotas can be kept:
+ * bytes by charge.h. Pure; not thread-safe.
  */
 #ifndef GB_USER_H
 #define GB_USER_H
@@ -38,7 +38,7 @@ struct gb_user {
     uint64_t text_bytes;           /* of its objects' names, layouts and metadata */
     uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
     struct gb_foreign received,
-        ended;                  /* descriptors, connections: yet to be closed, and in held_fds */
+        ended; /* descriptors, connections: yet to be closed, and in held_fds */
     /* By the device's index; charge.h says what counts. */
     uint64_t bytes[GB_DEVICES];    /* of what it has */
     uint64_t nameless[GB_DEVICES]; /* of them, of versions without a name */
@@ -59,11 +59,12 @@ void gb_users_end(struct gb_users *users);
    if not, saying whose quota it is, and how much of it is used and left. */
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error);
-/* Whether it may hold so many more bytes of the device's memory. The same quota, and the same error. */
+/* Whether it may hold so many more bytes of the device's memory. The same quota, and the same
+   error. */
 int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
                      struct gb_error *error);
-/* Whether it may open what lies on the device: not while versions without a name, which it holds open,
-   take it past its quota. GPUBUF_E_LIMIT. */
+/* Whether it may open what lies on the device: not while versions without a name, which it holds
+   open, take it past its quota. GPUBUF_E_LIMIT. */
 int gb_user_may_open(const struct gb_user *user, const struct gb_device *device,
                      struct gb_error *error);
 

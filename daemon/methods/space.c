@@ -85,8 +85,8 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether what may leave makes room for the request, of a domain (NULL: of none). Looked at once: what
-   leaves then does not change it. */
+/* Whether what may leave makes room for the request, of a domain (NULL: of none). Looked at once:
+   what leaves then does not change it. */
 static bool may_leave(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key, uint64_t soon)
 {
@@ -272,8 +272,8 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
     return r;
 }
 
-/* What the user holds is on its way back: its driver has its time, and sessions that were asked to unmap
-   theirs. It stands in nobody's way meanwhile. */
+/* What the user holds is on its way back: its driver has its time, and sessions that were asked to
+   unmap theirs. It stands in nobody's way meanwhile. */
 static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
 {
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;

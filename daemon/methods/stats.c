@@ -50,8 +50,8 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     for (unsigned i = 0; i < server->device_count; i++)
         gb_write_format(writer,
                         "%s{\"device\":\"%s\",\"used\":%" PRIu64 ",\"nameless\":%" PRIu64
-                        ",\"held\":%" PRIu64 ",\"pinned_by_clients\":%" PRIu64
-                        ",\"quota\":%" PRIu64 "}",
+                        ",\"held\":%" PRIu64 ",\"pinned_by_clients\":%" PRIu64 ",\"quota\":%" PRIu64
+                        "}",
                         i > 0 ? "," : "", server->devices[i]->id, user->bytes[i], user->nameless[i],
                         user->held[i], user->retiring[i], user->quota->bytes[i]);
     GB_WRITE_LITERAL(writer, "]}");

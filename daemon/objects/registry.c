@@ -93,8 +93,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     object->storage->device->objects--;
     gb_storage_unref(registry->store, object->storage);
     object->owner->objects--;
-    object->owner->text_bytes -=
-        object->name_length + object->text_length + object->unsealed_bytes;
+    object->owner->text_bytes -= object->name_length + object->text_length + object->unsealed_bytes;
     gb_user_unref(object->owner);
     free(object->ready);
     free(object->text);

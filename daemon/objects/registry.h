@@ -42,9 +42,9 @@ struct gb_object {
     unsigned mode;
     enum gb_evict evict;
     bool named, pinned, by_session; /* by_session: registered by its producer */
-    bool charged;                   /* its storage counts for its owner: it has a name or is written */
-    size_t unsealed_bytes;          /* of its layout, while it is written */
-    bool unsettled;                 /* its content is not there yet: a hold */
+    bool charged;               /* its storage counts for its owner: it has a name or is written */
+    size_t unsealed_bytes;      /* of its layout, while it is written */
+    bool unsettled;             /* its content is not there yet: a hold */
     struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
                                    registered memory that stays its producer's */
     uint64_t producer;          /* the id of that session, while it is in its list */

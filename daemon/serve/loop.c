@@ -78,8 +78,8 @@ static void on_prepare(uv_prepare_t *handle)
     server->timer_at = at;
 }
 
-/* Segments that nobody has used for long go back. Where none is empty the clock is not asked. Sessions
-   that do not unmap what others lack are ended. */
+/* Segments that nobody has used for long go back. Where none is empty the clock is not asked.
+   Sessions that do not unmap what others lack are ended. */
 static void retire_idle(struct gb_server *server)
 {
     uint64_t at;

@@ -15,9 +15,9 @@
 #include "failing.h"
 #include "random.h"
 
+#include "daemon/base/clock.c"
 #include "daemon/memory/making.c"
 #include "daemon/memory/mapper.c"
-#include "daemon/base/clock.c"
 #include "daemon/memory/store.c"
 
 /* ---- a device ---- */

@@ -29,8 +29,8 @@ static bool has_hung_up(const struct gpubuf_client *client)
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-/* Receives what came, and the end, if there is one, after which the link is down. A thread that leads may
-   do so, or leave with its answer before it comes to that. */
+/* Receives what came, and the end, if there is one, after which the link is down. A thread that
+   leads may do so, or leave with its answer before it comes to that. */
 static void receive_the_rest(struct gpubuf_client *client)
 {
     client->hung_up = !client->lost.code && client->link == GB_LINK_UP && has_hung_up(client);

@@ -9,8 +9,8 @@
 #define TICK_MS 1
 #define DOWN_TICK_MS 10 /* while there is nothing to do but to connect anew */
 #define EVENTS_MAX 16
-/* How long what the daemon sends may lie unread in the socket of a program that is busy elsewhere: it may
-   be asked to unmap something, which others wait for. */
+/* How long what the daemon sends may lie unread in the socket of a program that is busy elsewhere:
+   it may be asked to unmap something, which others wait for. */
 #define UNREAD_MS 2000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -40,8 +40,8 @@ static int tick_all(struct gpubuf_client *client)
     return down ? DOWN_TICK_MS : TICK_MS;
 }
 
-/* A connection has ended, which is told once, or has something to read: its client is tended until there
-   is nothing more. */
+/* A connection has ended, which is told once, or has something to read: its client is tended until
+   there is nothing more. */
 static void look_at(uint64_t serial)
 {
     pthread_mutex_lock(&lock);
