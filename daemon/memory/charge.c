@@ -78,8 +78,8 @@ static void count(struct gb_storage *storage, bool entered)
         if (!makers)
             add(&stake->user->held[i], storage->bytes, entered);
     }
-    if (!makers)
-        add(&storage->maker.user->held[i], storage->bytes, !entered);
+    for (unsigned j = 0; !makers && j < storage->placement_count; j++)
+        add(&storage->placements[j].segment->user->held[i], storage->placements[j].bytes, !entered);
 }
 
 void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
