@@ -1,6 +1,6 @@
 /*
- * Who asks over HTTP, and for what: where the Host and the Origin come from, what the query says. Pure; any
- * thread.
+ * Who asks over HTTP, and for what: where the Host and the Origin come from, what the query says.
+ * Pure; any thread.
  */
 #ifndef GB_ACCESS_H
 #define GB_ACCESS_H
@@ -28,9 +28,9 @@ long gb_http_parameter(struct gb_http_text query, const char *name, char *out, s
 struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name);
 
 /*
- * Whether a Host header is one that this server may be called by: an address, `localhost`, or one of
- * `names` (ended by NULL), each with `port` or, where that is 80, without one. A page elsewhere that
- * has its own name lead here does not get past this.
+ * Whether a Host header is one that this server may be called by: an address, `localhost`, or one
+ * of `names` (ended by NULL), each with `port` or, where that is 80, without one. A page elsewhere
+ * that has its own name lead here does not get past this.
  */
 bool gb_http_host_known(struct gb_http_text host, unsigned port, const char *const *names);
 

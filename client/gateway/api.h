@@ -1,7 +1,7 @@
 /*
- * The answers of the JSON API and of /metrics, made of what the daemon's methods say (docs/HTTP.md). Each is
- * whole, but that of /api/objects, which comes in slices: one question to the daemon each, asked when the
- * slice before has been sent.
+ * The answers of the JSON API and of /metrics, made of what the daemon's methods say
+ * (docs/HTTP.md). Each is whole, but that of /api/objects, which comes in slices: one question to
+ * the daemon each, asked when the slice before has been sent.
  */
 #ifndef GB_API_H
 #define GB_API_H

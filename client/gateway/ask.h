@@ -1,9 +1,11 @@
 /*
- * Questions to the daemon: one connection for all threads that serve, made when it is first needed, and
- * anew where it broke. It is not the one that events come by, so that a long answer holds up no event.
+ * Questions to the daemon: one connection for all threads that serve, made when it is first needed,
+ * and anew where it broke. It is not the one that events come by, so that a long answer holds up no
+ * event.
  *
- * One question at a time, and after each as long a pause as it took, a millisecond at most: however many ask
- * us, the daemon has half of its time for its other sessions, and these are held up by one question.
+ * One question at a time, and after each as long a pause as it took, a millisecond at most: however
+ * many ask us, the daemon has half of its time for its other sessions, and these are held up by one
+ * question.
  */
 #ifndef GB_ASK_H
 #define GB_ASK_H

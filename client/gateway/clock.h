@@ -9,8 +9,8 @@
 int64_t gb_clock_ms(void); /* monotonic */
 
 /*
- * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 1 to 100, where the environment has that:
- * so that tests can see the long ones pass.
+ * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 1 to 100, where the
+ * environment has that: so that tests can see the long ones pass.
  */
 int64_t gb_deadline_ms(int64_t ms);
 

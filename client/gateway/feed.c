@@ -50,7 +50,8 @@ static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_t
     tell(feed, told, topic, strlen(topic), topic);
 }
 
-/* Events up to `seq` concern objects that this process may not see: that they were is all that is known. */
+/* Events up to `seq` concern objects that this process may not see: that they were is all that is
+   known. */
 static void tell_hidden(struct gb_feed *feed, uint64_t seq)
 {
     struct gb_told told = {.seq = seq, .before = feed->seq};

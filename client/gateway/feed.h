@@ -1,7 +1,7 @@
 /*
- * What happens in the daemon: a thread with a connection of its own, which watches, asks for the figures
- * once a second, and tells both to the ring and to the publisher. Where the daemon goes away it connects
- * anew, for as long as that takes.
+ * What happens in the daemon: a thread with a connection of its own, which watches, asks for the
+ * figures once a second, and tells both to the ring and to the publisher. Where the daemon goes
+ * away it connects anew, for as long as that takes.
  */
 #ifndef GB_GATEWAY_FEED_H
 #define GB_GATEWAY_FEED_H

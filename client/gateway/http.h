@@ -1,11 +1,11 @@
 /*
- * The HTTP server, on libmicrohttpd: metrics, the API of the page, the page, live events. A thread for each
- * connection, so that an answer may wait for the daemon; as many connections as `--connections` says at each
- * address.
+ * The HTTP server, on libmicrohttpd: metrics, the API of the page, the page, live events. A thread
+ * for each connection, so that an answer may wait for the daemon; as many connections as
+ * `--connections` says at each address.
  *
- * libmicrohttpd knows how long a connection may be silent, and not how long a request may take to arrive. So
- * connections are counted here (connections.h), and one whose request does not come to its end is shut
- * down; where there are too many, the oldest of those goes first.
+ * libmicrohttpd knows how long a connection may be silent, and not how long a request may take to
+ * arrive. So connections are counted here (connections.h), and one whose request does not come to
+ * its end is shut down; where there are too many, the oldest of those goes first.
  */
 #ifndef GB_HTTP_H
 #define GB_HTTP_H
@@ -17,8 +17,8 @@
 
 struct gb_http;
 
-/* Binds where the options say and serves. A failure is a sentence for the person who started us. The options,
-   the ring, the feed and the publisher (may be NULL) outlive it. */
+/* Binds where the options say and serves. A failure is a sentence for the person who started us.
+   The options, the ring, the feed and the publisher (may be NULL) outlive it. */
 int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
                 struct gb_publish *publish, struct gb_http **out, struct gb_error *error);
 /* Ends every connection. The ring has been stopped. NULL is fine. */

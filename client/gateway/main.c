@@ -1,4 +1,5 @@
-/* gpubufd-gateway: shows what the daemon holds over HTTP, and publishes its events. A client like any other. */
+/* gpubufd-gateway: shows what the daemon holds over HTTP, and publishes its events. A client like
+   any other. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

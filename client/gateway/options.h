@@ -1,6 +1,6 @@
 /*
- * What the gateway was told: options of the command line over keys of a configuration file. Every option
- * `--some-key VALUE` is the key `some-key = VALUE` of the file.
+ * What the gateway was told: options of the command line over keys of a configuration file. Every
+ * option `--some-key VALUE` is the key `some-key = VALUE` of the file.
  */
 #ifndef GB_OPTIONS_H
 #define GB_OPTIONS_H
@@ -25,7 +25,8 @@ struct gb_options {
     bool help, version;
 };
 
-/* On failure a sentence that says where (option, or file and line), what was wrong and what was expected. */
+/* On failure a sentence that says where (option, or file and line), what was wrong and what was
+   expected. */
 int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error);
 void gb_options_end(struct gb_options *options);
 void gb_options_help(void); /* to stdout */

@@ -162,8 +162,8 @@ static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
     nng_pipe_close((nng_pipe){id});
 }
 
-/* NNG drops for whoever does not read, and goes on doing so for ever: so its place would be taken. What each
-   has taken is in NNG's statistics. */
+/* NNG drops for whoever does not read, and goes on doing so for ever: so its place would be taken.
+   What each has taken is in NNG's statistics. */
 static void end_stalled(struct gb_publish *publish)
 {
     nng_stat *all;
@@ -205,8 +205,7 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
         outlet->opened = true;
         r = nng_socket_set_int(outlet->socket, NNG_OPT_SENDBUF, BACKLOG);
     }
-    if (r ==
-        0) /* nobody has to tell us anything; without it there is memory for what a peer announces */
+    if (r == 0) /* without it there is memory for whatever a peer announces */
         r = nng_socket_set_size(outlet->socket, NNG_OPT_RECVMAXSZ, 1);
     for (int event = NNG_PIPE_EV_ADD_PRE; r == 0 && event <= NNG_PIPE_EV_REM_POST; event++)
         r = nng_pipe_notify(outlet->socket, (nng_pipe_ev)event, on_pipe, outlet);
@@ -244,8 +243,8 @@ static bool pause_for(struct gb_publish *publish, const bool *done, int64_t ms)
     return publish->stopped;
 }
 
-/* Says what a subscriber says first, by a socket of our own: NNG 1.5.2 may never come back from closing one of its
-   own that has just connected. -1: nobody accepts, for now. */
+/* Says what a subscriber says first, by a socket of our own: NNG 1.5.2 may never come back from
+   closing one of its own that has just connected. -1: nobody accepts, for now. */
 static int greet(const struct outlet *outlet)
 {
     static const char greeting[8] = {0, 'S', 'P', 0, 0, 0x21, 0, 0};
@@ -303,9 +302,9 @@ static bool is_short_of_fds(void)
 }
 
 /*
- * NNG knows no limit for peers that have not said yet what they are, and its listener for ipc:// that has died
- * never closes those that came afterwards. To listen anew hangs up on the former. Nothing helps against the
- * latter but to begin anew altogether; the service manager does that.
+ * NNG knows no limit for peers that have not said yet what they are, and its listener for ipc://
+ * that has died never closes those that came afterwards. To listen anew hangs up on the former.
+ * Nothing helps against the latter but to begin anew altogether; the service manager does that.
  */
 static void relieve(struct gb_publish *publish)
 {

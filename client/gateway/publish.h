@@ -1,11 +1,11 @@
 /*
- * Events for NNG's subscribers: a PUB socket for each URL, so that one that is flooded leaves the others
- * room, and each is told what those may know who reach it. NNG drops for whoever does not keep up, and
- * one that takes nothing at all for a minute is ended.
+ * Events for NNG's subscribers: a PUB socket for each URL, so that one that is flooded leaves the
+ * others room, and each is told what those may know who reach it. NNG drops for whoever does not
+ * keep up, and one that takes nothing at all for a minute is ended.
  *
- * The listener for ipc:// of NNG 1.5.2 stops for good when a peer hangs up in the middle of the handshake
- * (upstream #1518, mended in later versions). So a thread subscribes to each URL every second; where nobody
- * is let in for two, the listener is made anew.
+ * The listener for ipc:// of NNG 1.5.2 stops for good when a peer hangs up in the middle of the
+ * handshake (upstream #1518, mended in later versions). So a thread subscribes to each URL every
+ * second; where nobody is let in for two, the listener is made anew.
  */
 #ifndef GB_PUBLISH_H
 #define GB_PUBLISH_H
@@ -20,8 +20,8 @@ int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, stru
                    struct gb_error *error);
 void gb_publish_free(struct gb_publish *publish); /* NULL is fine */
 
-/* One message: the topic, a newline, the JSON. `public_topic`: in its place for those who may not know the
-   name; NULL: the same. Never waits. One thread. */
+/* One message: the topic, a newline, the JSON. `public_topic`: in its place for those who may not
+   know the name; NULL: the same. Never waits. One thread. */
 void gb_publish(struct gb_publish *publish, const struct gb_told *told, const char *topic,
                 size_t topic_length, const char *public_topic);
 

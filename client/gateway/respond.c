@@ -422,8 +422,8 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     return send_slice(buffer, size, stream->writer.data, stream->writer.length, &stream->sent);
 }
 
-/* The number of the last event that is known: by the header, as browsers send it when they try again, or
-   by the query, as the page does. UINT64_MAX: none is. */
+/* The number of the last event that is known: by the header, as browsers send it when they try
+   again, or by the query, as the page does. UINT64_MAX: none is. */
 static uint64_t known_events(struct MHD_Connection *peer, const struct gb_request *request)
 {
     struct gb_http_text header = gb_header(peer, "Last-Event-ID");

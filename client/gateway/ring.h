@@ -1,6 +1,7 @@
 /*
- * The events of late, for those who read at their own pace. One thread puts, any number take, each at a
- * place of its own; whoever is too slow loses the oldest, and the numbers show it. Nobody is waited for.
+ * The events of late, for those who read at their own pace. One thread puts, any number take, each
+ * at a place of its own; whoever is too slow loses the oldest, and the numbers show it. Nobody is
+ * waited for.
  */
 #ifndef GB_RING_H
 #define GB_RING_H
@@ -46,16 +47,16 @@ void gb_ring_clear(struct gb_ring *ring);
 /* No more waiting: every gb_ring_wait returns false from now on. */
 void gb_ring_stop(struct gb_ring *ring);
 
-/* Where one begins who knows events up to the number `seq`: at the next, if that is still here; else,
-   and where it is UINT64_MAX, at the latest stats. */
+/* Where one begins who knows events up to the number `seq`: at the next, if that is still here;
+   else, and where it is UINT64_MAX, at the latest stats. */
 uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq);
 /* Waits until there is something at the place or `ms` are over. False: the gateway stops. */
 bool gb_ring_wait(struct gb_ring *ring, uint64_t place, unsigned ms);
 /* Sleeps so long; false: the gateway stops. */
 bool gb_ring_sleep(struct gb_ring *ring, unsigned ms);
 /*
- * Hands what is there from *place on to `each`, until it returns false, and moves *place on. The ring is
- * locked meanwhile. Returns how many were lost before.
+ * Hands what is there from *place on to `each`, until it returns false, and moves *place on. The
+ * ring is locked meanwhile. Returns how many were lost before.
  */
 uint64_t gb_ring_take(struct gb_ring *ring, uint64_t *place,
                       bool (*each)(void *arg, const struct gb_told *told), void *arg);

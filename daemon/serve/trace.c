@@ -59,8 +59,8 @@ static bool write_all(int fd, const char *text, size_t length)
 }
 
 /*
- * A write may be cut short by a kill, or be seen in part, where one page ends and the next begins. So
- * pages are what is written, filled up with spaces: lines are there as a whole or not at all.
+ * A write may be cut short by a kill, or be seen in part, where one page ends and the next begins.
+ * So pages are what is written, filled up with spaces: lines are there as a whole or not at all.
  */
 static void write_page(struct gb_trace *trace)
 {

@@ -1,11 +1,11 @@
 /*
- * Where time goes, for people: requests, waits and moves in Chrome's trace format, in a file that can
- * be opened in Perfetto or chrome://tracing at any moment, also after the daemon was killed. The format
- * is a JSON array of which the end may be missing; each write ends with a whole line.
+ * Where time goes, for people: requests, waits and moves in Chrome's trace format, in a file that
+ * can be opened in Perfetto or chrome://tracing at any moment, also after the daemon was killed.
+ * The format is a JSON array of which the end may be missing; each write ends with a whole line.
  *
- * Lines are gathered on the loop's thread and written by a thread of its own; when that does not keep
- * up they are dropped and counted, so that memory is bounded and the loop never waits for a disk. The
- * loop's thread calls; a NULL trace is one that nobody wants.
+ * Lines are gathered on the loop's thread and written by a thread of its own; when that does not
+ * keep up they are dropped and counted, so that memory is bounded and the loop never waits for a
+ * disk. The loop's thread calls; a NULL trace is one that nobody wants.
  */
 #ifndef GB_TRACE_H
 #define GB_TRACE_H
@@ -18,8 +18,8 @@
 
 struct gb_trace;
 
-/* Begins the configuration's file anew, and makes server->trace, if one is asked for. When the server listens
-   and before it runs. A failure is a sentence for the person who started us. */
+/* Begins the configuration's file anew, and makes server->trace, if one is asked for. When the
+   server listens and before it runs. A failure is a sentence for the person who started us. */
 int gb_trace_begin(struct gb_server *server, struct gb_error *error);
 /* Writes what is left, and the end of the array, before the server ends. */
 void gb_trace_end(struct gb_server *server);

@@ -1,10 +1,10 @@
 /*
- * What it costs requests that somebody listens to events: 60 requests at a time, of which every tenth
- * gives a name to another object, which is an event. scripts/run-bench runs it against a daemon with a gateway
- * that publishes to sixteen subscribers, and against one without, in turn.
+ * What it costs requests that somebody listens to events: 60 requests at a time, of which every
+ * tenth gives a name to another object, which is an event. scripts/run-bench runs it against a
+ * daemon with a gateway that publishes to sixteen subscribers, and against one without, in turn.
  *
- * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: so many events a second, or,
- * for 0, as many as there can be.
+ * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: so many events a
+ * second, or, for 0, as many as there can be.
  */
 #include <stdio.h>
 #include <stdlib.h>

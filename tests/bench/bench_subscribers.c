@@ -1,6 +1,7 @@
 /*
- * Subscribers to what a gateway publishes, NNG's own, all in one process: bench_subscribers URL COUNT. Prints a
- * line when each has been told something; at the end of standard input, how many messages each got on average.
+ * Subscribers to what a gateway publishes, NNG's own, all in one process: bench_subscribers URL
+ * COUNT. Prints a line when each has been told something; at the end of standard input, how many
+ * messages each got on average.
  */
 #include <nng/nng.h>
 #include <nng/protocol/pubsub0/sub.h>

@@ -1,4 +1,4 @@
-/* Gateways in trouble beside a daemon, as attacks of bench_hostile. A process each; none returns. */
+/* Gateways in trouble beside a daemon: attacks of bench_hostile. A process each; none returns. */
 #ifndef GATEWAYS_H
 #define GATEWAYS_H
 
