@@ -34,8 +34,8 @@ struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void
 /* Takes an empty segment out (assert: no range is left in it). */
 void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block);
 /* A block that is closed gets no further ranges: its segment is to be retired. Ranges in it can be
-   freed, and it can be removed, as ever. Does nothing the second time, and takes time in proportion to
-   the ranges of the block. */
+   freed, and it can be removed, as ever. Does nothing the second time, and takes time in proportion
+   to the ranges of the block. */
 void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block);
 
 bool gb_arena_block_empty(const struct gb_arena_block *block);
@@ -51,8 +51,8 @@ int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct g
                   uint64_t offset, uint64_t bytes, struct gb_range **range);
 void gb_range_free(struct gb_arena *arena, struct gb_range *range);
 
-/* Adds to a range what is free beside it, as far as the aligned units that it touches: whoever frees
-   a range may then give back whole units of what lies below the arena before. */
+/* Adds to a range what is free beside it, as far as the aligned units that it touches: whoever
+   frees a range may then give back whole units of what lies below the arena before. */
 void gb_range_widen(struct gb_arena *arena, struct gb_range *range, uint64_t unit);
 uint64_t gb_range_offset(const struct gb_range *range);
 uint64_t gb_range_bytes(const struct gb_range *range); /* what it occupies */

@@ -245,8 +245,8 @@ int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t b
     if (r < 0)
         return r;
     XXH3_64bits_update(file->state, data, bytes);
-    /* Begin to write it out: the pages are to be free for others soon. Those of the pack are written
-       to again before that. */
+    /* Begin to write it out: the pages are to be free for others soon. Those of the pack are
+       written to again before that. */
     if (!is_packed(file->id))
         sync_file_range(file->fd, (off_t)(file->content + file->done), (off_t)bytes,
                         SYNC_FILE_RANGE_WRITE);

@@ -1,7 +1,7 @@
 /*
- * Files of the disk tier, in a directory that one daemon has for itself: one for each large copy, and
- * one for all small ones, the *pack*. Numbers of files from GB_PACK_BASE on are places in the pack, and
- * what is said of a file holds for such a place, too.
+ * Files of the disk tier, in a directory that one daemon has for itself: one for each large copy,
+ * and one for all small ones, the *pack*. Numbers of files from GB_PACK_BASE on are places in the
+ * pack, and what is said of a file holds for such a place, too.
  *
  * A file begins with a header, which is written last: how many bytes follow, their checksum (XXH3,
  * 64 bits), and whose they are. What does not match is not given out, be it a whole file of another

@@ -189,8 +189,8 @@ static void remove_file(struct gb_job *job)
         gb_spill_file_remove(copy->tier->dir, copy->file);
 }
 
-/* Whether the disk can have pages of the pack back as a copy goes. Until it has got them they are the
-   copy's: its place and bytes are theirs then. */
+/* Whether the disk can have pages of the pack back as a copy goes. Until it has got them they are
+   the copy's: its place and bytes are theirs then. */
 static bool frees_pages(struct gb_copy *copy)
 {
     uint64_t end;

@@ -111,8 +111,8 @@ static void restore_segments(struct restoring *restoring)
         restore_segment(restoring, &replay->segments[i]);
 }
 
-/* Of what went with the daemon only a range matters that lies in a segment beside other things: what
-   had a segment of its own is not handed out again. */
+/* Of what went with the daemon only a range matters that lies in a segment beside other things:
+   what had a segment of its own is not handed out again. */
 static void pass_fleeting(struct gb_replay *replay)
 {
     for (size_t i = 0; i < replay->storage_count; i++) {

@@ -1,5 +1,5 @@
-"""A daemon that dies again and again before the grace period of the last death is over: what survived one
-crash survives the next ones, nobody is refused for it, and nobody's memory is given to another."""
+"""A daemon that dies again and again, each time before the grace period is over: what survived one
+crash survives the next ones, nobody is refused, and nobody's memory is given to another."""
 
 import json
 import math
@@ -21,8 +21,8 @@ def content(name, number, count):
 
 
 class Putter:
-    """A process that puts objects as fast as it can, whatever dies meanwhile, and has another one that it
-    writes to without end and never seals. It knows what must be there, and looks in the end."""
+    """A process that puts objects as fast as it can, whatever dies meanwhile, and has another one
+    that it writes to without end and never seals. It knows what must be there, and looks at last."""
 
     def __init__(self, path, prefix, sizes, names, uid=0, slow=0.0, seed=1):
         self.path, self.prefix, self.sizes, self.names = path, prefix, sizes, names
@@ -159,8 +159,8 @@ def place_of(made):
 
 # RELIABILITY.md: The daemon ends
 def test_what_is_written_to_is_nobody_elses(supervised):  # noqa: F811
-    """A range that somebody writes to as the daemon dies is left alone by its successors until the grace
-    period is over. The free ranges beside it are handed out at once."""
+    """A range that somebody writes to as the daemon dies is left alone by its successors until the
+    grace period is over. The free ranges beside it are handed out at once."""
     daemon = supervised("--grace", "60000")
     writer = daemon.connect()
     writer.put("a", b"a" * 8000)
@@ -175,7 +175,8 @@ def test_what_is_written_to_is_nobody_elses(supervised):  # noqa: F811
     writer.write(at(written["object"]["layout"], "data"), b"?" * 8000)
     contents = {name: peer.open_object(name).read() for name in peer.names()}
     places = {name: place_of(peer.call("open", name=name)) for name in contents}
-    assert contents == {name: name[:1].encode() * 8000 for name in contents} and len(contents) == 152
+    assert contents == {name: name[:1].encode() * 8000 for name in contents}
+    assert len(contents) == 152
     assert len(set(places.values())) == 152 and place_of(written) not in places.values()
     assert {segment for segment, _ in places.values()} == {place_of(written)[0]}
 
@@ -201,10 +202,11 @@ def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
 @pytest.mark.root
 # RELIABILITY.md: The daemon ends
 def test_several_users(supervised):  # noqa: F811
-    """Kills at random moments while three users put and write: each has all that was sealed, byte by byte."""
+    """Kills at random moments while three users put and write: each has all that was sealed."""
     daemon = supervised(device=device.OPTION.replace("64M", "250M"))
     sizes = [1, 100, 4096, 30_000, 200_000]
-    putters = [Putter(daemon.path, f"u{uid}", sizes, 40, uid, 0.002, uid) for uid in (0, 1001, 1002)]
+    putters = [Putter(daemon.path, f"u{uid}", sizes, 40, uid, 0.002, uid)
+               for uid in (0, 1001, 1002)]
     rng = Random(7)
     for _ in range(25):
         time.sleep(rng.random() * 0.2)
