@@ -261,8 +261,8 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
 
 struct part {
     struct gb_request base;
-    struct open_many *many;         /* NULL: nobody wants what comes */
-    size_t left[GB_LIMIT(names)];   /* indices of its names without an outcome, in order */
+    struct open_many *many;       /* NULL: nobody wants what comes */
+    size_t left[GB_LIMIT(names)]; /* indices of its names without an outcome, in order */
     size_t left_count;
     size_t asked; /* how many of the first of these the request under way is about */
     uint64_t drops;
@@ -552,6 +552,15 @@ static void many_settle(struct gb_request *request)
     }
 }
 
+/* It was never sent: only its parts have answers. */
+static int many_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    (void)request;
+    (void)reply;
+    return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon answered a request that was not made");
+}
+
 /* Its parts are sent anew. */
 static int many_resend(struct gb_request *request, struct gb_error *error)
 {
@@ -593,6 +602,7 @@ static void many_deliver(struct gb_request *request, int status)
 }
 
 static const struct gb_request_type many_type = {
+    .reply = many_reply,
     .settle = many_settle,
     .resend = many_resend,
     .deliver = many_deliver,
