@@ -193,6 +193,8 @@ void gb_flusher_keep(struct gpubuf_client *client)
         epoll_ctl(sockets, EPOLL_CTL_ADD, client->conn.fd, &event) == 0) {
         client->link_kept = true;
         if (!client->kept) {
+            if (sleeping && !kept)
+                wake_up(); /* it sleeps until it is woken while there is nobody to look after */
             client->kept = true;
             client->kept_next = kept;
             kept = client;
