@@ -71,9 +71,13 @@ def flood(peer, method, count, **params):
 
 
 def aliases(peer, names, **params):
-    """That many objects, public, over the memory of one."""
-    peer.put("base", mode="0604")
-    pipelined(peer, (("alias", dict(name=name, of="base", mode="0604", **params)) for name in names))
+    """Many names for a little: each base has as many as one object may have, by their text."""
+    names = list(names)
+    for first in range(0, len(names), 4000):
+        base = f"base{first or ''}"
+        peer.put(base, mode="0604")
+        pipelined(peer, (("alias", dict(name=name, of=base, mode="0604", **params))
+                         for name in names[first:first + 4000]))
 
 
 def objects(port, query="", headers=()):

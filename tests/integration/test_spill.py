@@ -529,8 +529,8 @@ def test_small_ones_share_a_file(start):
     assert len(tiered.files()) == 1
     tiered.check(*names, "large")
     gone = [name for i, name in enumerate(names) if i % 100]
-    for at in range(0, len(gone), 100):
-        tiered.peer.call("delete", names=gone[at:at + 100])
+    for at in range(0, len(gone), 64):
+        tiered.peer.call("delete", names=gone[at:at + 64])
     left = [name for name in names if name not in gone]
     used = sum(on_disk(tiered.sizes[name]) for name in left) + 65_537 + 4096
     tiered.peer.wait_for_stats(lambda s: s["tiers"][-1]["used"] == used)
