@@ -173,6 +173,14 @@ static int set_tier(struct gb_config *config, const char *value, struct gb_error
                    value);
 }
 
+static int set_evict(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    config->drops = strcmp(value, "drop") == 0;
+    if (config->drops || strcmp(value, "spill") == 0)
+        return 0;
+    return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is neither spill nor drop", value);
+}
+
 static int set_watermarks(struct gb_config *config, const char *value, struct gb_error *error)
 {
     unsigned low, high;
@@ -357,8 +365,12 @@ static const struct option_info options[] = {
      true, set_device},
     {"tier", "SPEC",
      "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR;\n"
-     "                          may be given once each (default: they are dropped)",
+     "                          may be given once each (default: none, and they stay)",
      true, set_tier},
+    {"evict", "WHAT",
+     "what becomes of objects whose publisher does not say, when room is short: spill\n"
+     "                          (they go to a tier, or stay), or drop, for a cache (default: spill)",
+     true, set_evict},
     {"watermarks", "LOW:HIGH",
      "when more than HIGH percent of a device are in use, prepare objects to leave\n"
      "                          until no more than LOW would stay (default: 80:90)",

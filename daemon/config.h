@@ -21,6 +21,7 @@ struct gb_config {
     struct gb_device_spec devices[GB_DEVICES];
     unsigned device_count;
     struct gb_spill_settings spill;
+    bool drops; /* what is published without a word about that is dropped when room is short */
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */
     unsigned quota_count;

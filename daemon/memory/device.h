@@ -137,6 +137,7 @@ struct gb_device {
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
     struct gb_recency recency;   /* what may leave; clean: at once */
+    struct gb_recency stay;      /* what may not, though nobody holds it: there is no tier for it */
     struct gb_link waits;        /* requests that wait for space, driver or tier: wait.h */
     uint64_t tried;              /* of them, up to which the round at hand has come; 0: none is */
     bool space_changed;          /* since the last round began */

@@ -413,6 +413,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     device->base.can_block = true;
     device->cuda = cuda;
     gb_recency_init(&device->base.recency);
+    gb_recency_init(&device->base.stay);
     gb_list_init(&device->base.waits);
     gb_list_init(&device->base.segment_list);
     gb_list_init(&device->base.retiring);

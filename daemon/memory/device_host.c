@@ -292,6 +292,7 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
     snprintf(device->id, sizeof(device->id), "host");
     snprintf(device->name, sizeof(device->name), "host memory");
     gb_recency_init(&device->recency);
+    gb_recency_init(&device->stay);
     gb_list_init(&device->waits);
     gb_list_init(&device->segment_list);
     gb_list_init(&device->retiring);

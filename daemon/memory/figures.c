@@ -19,6 +19,7 @@ void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *d
         {"pinned_by_clients", device->pinned_by_clients},
         {"leased", device->leased},
         {"pinned", device->pinned},
+        {"stays", device->stay.bytes},
         {"evictable", device->recency.bytes},
         {"clean", device->recency.clean_bytes},
         {"leaving", device->leaving},

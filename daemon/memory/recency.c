@@ -19,6 +19,8 @@ static void count_in(struct gb_recent *entry)
     entry->in->bytes += entry->bytes;
     if (entry->clean)
         entry->in->clean_bytes += entry->bytes;
+    if (entry->needed)
+        entry->in->needed_bytes += entry->bytes;
 }
 
 static void put_last(struct gb_recent *entry)
@@ -51,6 +53,8 @@ static void take_out(struct gb_recent *entry)
     entry->in->bytes -= entry->bytes;
     if (entry->clean)
         entry->in->clean_bytes -= entry->bytes;
+    if (entry->needed)
+        entry->in->needed_bytes -= entry->bytes;
 }
 
 void gb_recency_init(struct gb_recency *recency)
@@ -105,15 +109,16 @@ void gb_recent_touch(struct gb_recent *entry)
     put_last(entry);
 }
 
-void gb_recent_set_clean(struct gb_recent *entry, bool clean)
+void gb_recent_set(struct gb_recent *entry, bool clean, bool needed)
 {
     bool listed = entry->in && !entry->holds;
 
-    if (entry->clean == clean)
+    if (entry->clean == clean && entry->needed == needed)
         return;
     if (listed)
         take_out(entry);
     entry->clean = clean;
+    entry->needed = needed;
     if (listed)
         put_by_use(entry);
 }

@@ -18,7 +18,7 @@
  */
 struct gb_recency {
     struct gb_link clean, dirty; /* each the least recently used first */
-    uint64_t count, bytes, clean_bytes;
+    uint64_t count, bytes, clean_bytes, needed_bytes;
     uint64_t clock; /* uses so far */
 };
 
@@ -29,6 +29,7 @@ struct gb_recent {
     uint64_t holds; /* leases, pins, `keep`, work: while above 0 it is in no list */
     uint64_t used;  /* the list's clock at its last use */
     bool clean;
+    bool needed; /* its content is to be kept, here or elsewhere */
     struct gb_recency *in; /* the list it belongs to, whether it is in it now or not */
 };
 
@@ -46,8 +47,8 @@ void gb_recent_drop(struct gb_recent *entry);
 void gb_recent_drop_unused(struct gb_recent *entry);
 /* A use without a hold: to the end of the list. Nothing happens if it is held or in none. */
 void gb_recent_touch(struct gb_recent *entry);
-/* Makes it clean or dirty, which changes nothing in the order. */
-void gb_recent_set_clean(struct gb_recent *entry, bool clean);
+/* Makes it clean or dirty, needed or not, which changes nothing in the order. */
+void gb_recent_set(struct gb_recent *entry, bool clean, bool needed);
 /* The least recently used: of all, of the clean, of the dirty; NULL if there is none. */
 struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency);

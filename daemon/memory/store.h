@@ -98,6 +98,7 @@ struct gb_storage {
     struct gb_link objects; /* of the registry's */
     uint64_t text;          /* bytes of what is told of them */
     uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
+    uint64_t needs;         /* named objects that are not to be dropped */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of whoever made it: the user that its segments are made for */
     struct gb_link stakes;  /* of all who have objects of it, or leases: charge.h */
@@ -108,7 +109,6 @@ struct gb_storage {
     enum gb_share share;
     bool adopted;
     bool resident;
-    bool spills;    /* an object of it is to be spilled rather than lost */
     bool passed;    /* it got its room before older requests did, and is held since */
     uint64_t size;  /* bytes of content: what a copy holds */
     uint64_t bytes; /* that it occupies on its device; 0 while it is not there */

@@ -227,7 +227,7 @@ static void copy_remove(struct gb_copy *copy)
     if (tier->kind == GB_TIER_HOST || (copy->range && !frees_pages(copy))) {
         gb_range_free(tier->arena, copy->range);
         copy_end(copy);
-        if (tier->kind == GB_TIER_DISK)
+        if (tier->removed)
             tier->removed(tier->removed_arg);
         return;
     }

@@ -97,7 +97,7 @@ int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_ev
 {
     static const char *const names[] = {"spill", "drop", "keep"};
 
-    *evict = GB_EVICT_SPILL;
+    *evict = call->server->evict;
     if (!text->text)
         return 0;
     for (unsigned i = 0; i < 3; i++)

@@ -48,6 +48,7 @@ struct gb_call {
     uint64_t shortfall;        /* bytes that are missing on a device that is full */
     uint64_t need;             /* bytes that were asked for there */
     unsigned left;             /* storages that have left for it, in this try */
+    bool comes_back;           /* they are for what a tier has */
     bool comes;                /* they are on their way without anybody else's doing */
     bool stuck;                /* the driver could not copy what would have to leave */
     bool looked;               /* that what may leave will do has been seen */

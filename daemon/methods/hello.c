@@ -229,7 +229,7 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     gb_write_uint(call->writer, call->session->id);
     gb_write_char(call->writer, ',');
     write_devices(call);
-    gb_write_char(call->writer, ',');
+    gb_write_format(call->writer, ",\"evict\":\"%s\",", gb_evict_name(server->evict));
     write_limits(call);
     if (params->resume.text) {
         GB_WRITE_LITERAL(call->writer, ",\"resumed\":[");

@@ -42,40 +42,113 @@ static const struct gb_session *holds_most(const struct gb_call *call,
     return found;
 }
 
-static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes,
-                    const char *more)
+/* Adds a figure to a list of them, where there is one. */
+static void tell_figure(struct gb_writer *writer, uint64_t bytes, const char *what)
+{
+    if (bytes > 0)
+        gb_write_format(writer, ", %" PRIu64 " %s", bytes, what);
+}
+
+/* Where all of the device's capacity is: the figures add up to it. */
+static void tell_account(struct gb_writer *writer, const struct gb_device *device)
+{
+    uint64_t held = device->used - device->leased - device->recency.bytes - device->stay.bytes;
+    uint64_t over = device->allocated > device->capacity ? device->allocated - device->capacity : 0;
+
+    gb_write_format(writer, "of %" PRIu64, device->capacity);
+    if (over > 0) /* what an earlier daemon left */
+        gb_write_format(writer, " and %" PRIu64 " above it", over);
+    gb_write_format(writer,
+                    ", %" PRIu64 " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept",
+                    gb_device_free_bytes(device), device->leased, held);
+    tell_figure(writer, device->stay.bytes, "not to be dropped and with no tier to go to");
+    tell_figure(writer, device->recency.bytes, "of objects that may leave");
+    tell_figure(writer, gb_device_retained(device), "free but split");
+    tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
+}
+
+/* What keeps objects from leaving that nobody holds, and what can be done about that. */
+static void tell_remedy(const struct gb_call *call, struct gb_writer *writer,
+                        const struct gb_device *device)
+{
+    const struct gb_spill *spill = &call->server->spill;
+
+    if (device->recency.needed_bytes > 0 && !call->comes && gb_device_may_fit(device, call->need))
+        gb_write_text(writer, spill->tiers[GB_TIER_HOST].failing_until ||
+                                      spill->tiers[GB_TIER_DISK].failing_until
+                                  ? "; the tiers are full, or failed lately"
+                                  : "; the tiers are full");
+    else if (device->stay.bytes == 0)
+        return;
+    else
+        gb_write_text(writer, "; there is no tier to spill to");
+    gb_write_text(writer, ": delete objects, give gpubufd a (larger) --tier, or have them dropped "
+                          "(evict=drop, --evict drop)");
+}
+
+static void tell_holder(const struct gb_call *call, struct gb_writer *writer,
+                        const struct gb_device *device)
 {
     const struct gb_session *session = holds_most(call, device);
     bool all = call->server->session_count <= SESSIONS_COMPARED;
-    char who[200] = "";
 
     if (session)
-        snprintf(who, sizeof(who),
-                 "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds %s, %" PRIu64, session->id,
-                 session->pid, session->user->uid, session->client ? ", " : "",
-                 session->client ? session->client : "", all ? "most" : "much",
-                 session->holder.bytes[device->index]);
-    return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
-                   "%s has no room for %" PRIu64 " bytes: of %" PRIu64 ", %" PRIu64
-                   " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept, %" PRIu64
-                   " mapped by clients after their release%s%s",
-                   device->id, bytes, device->capacity, gb_device_free_bytes(device),
-                   device->leased, device->pinned, device->pinned_by_clients, who, more);
+        gb_write_format(writer, "; session %" PRIu64 " (pid %d, uid %u%s%.64s) holds %s, %" PRIu64,
+                        session->id, session->pid, session->user->uid, session->client ? ", " : "",
+                        session->client ? session->client : "", all ? "most" : "much",
+                        session->holder.bytes[device->index]);
+}
+
+static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes,
+                    const char *more)
+{
+    struct gb_writer writer;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    gb_write_format(&writer, "%s has no room for %" PRIu64 " bytes: ", device->id, bytes);
+    tell_account(&writer, device);
+    tell_remedy(call, &writer, device);
+    tell_holder(call, &writer, device);
+    gb_write_text(&writer, more);
+    r = writer.failed
+            ? gb_call_no_memory(call)
+            : gb_fail(&call->error, GPUBUF_E_NO_SPACE, "%.*s", (int)writer.length, writer.data);
+    gb_writer_end(&writer);
+    return r;
 }
 
 /* ---- making room ---- */
 
-/* Bytes that will be free soon without more leaving. */
-static uint64_t coming(const struct gb_device *device)
+/* Until when a request counts on what sessions were asked to unmap; then others' objects leave for it,
+   and those sessions are no obstacle. 0: it does not. */
+static uint64_t trusts_until(const struct gb_call *call, const struct gb_device *device)
 {
-    bool asked = gb_now_ms() - device->retired_ms < RETIRE_GRACE_MS;
+    uint64_t now = gb_now_ms();
+    uint64_t until = (call->wait ? gb_wait_since(call->wait) : now) + RETIRE_GRACE_MS;
+    bool asked = device->pinned_by_clients > 0 && now - device->retired_ms < RETIRE_GRACE_MS;
 
-    return device->freeing + (asked ? device->pinned_by_clients : 0);
+    return asked && now < until ? until : 0;
+}
+
+/* Bytes that will be free soon without more leaving. */
+static uint64_t coming(const struct gb_call *call, const struct gb_device *device)
+{
+    return device->freeing + (trusts_until(call, device) ? device->pinned_by_clients : 0);
+}
+
+/* Whether it has waited for the daemon's own work alone, and for long enough. */
+static bool is_in_vain(const struct gb_call *call)
+{
+    return call->last_try && gb_wait_comes(call->wait);
 }
 
 struct gb_demand gb_call_demand(const struct gb_call *call)
 {
-    struct gb_demand demand = {UINT64_MAX, UINT64_MAX, GB_TIERS,
+    struct gb_demand demand = {.since_ms = UINT64_MAX,
+                               .serial = UINT64_MAX,
+                               .reserve = call->comes_back ? 0 : call->need,
+                               .lacks = GB_TIERS,
                                .keeps = call->server->state.grace.count > 0};
 
     if (call->wait) {
@@ -85,17 +158,17 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether what may leave makes room for the request, of a domain (NULL: of none). Looked at once:
-   what leaves then does not change it. */
+/* Whether what may leave has a place to go to, and makes room for the request, of a domain (NULL: of
+   none). The latter is looked at once: what leaves then does not change it. */
 static bool may_leave(struct gb_call *call, struct gb_device *device,
-                      const struct gb_domain_key *key, uint64_t soon)
+                      const struct gb_domain_key *key, uint64_t soon, uint64_t reserve)
 {
     enum gb_look look;
 
+    if (!gb_spill_may_fit(&call->server->spill, device, call->need, reserve))
+        return false;
     if (call->looked)
         return true;
-    if (!gb_device_may_fit(device, call->need))
-        return false;
     look = gb_store_look(&call->server->store, device, key, call->need, soon);
     call->asked = look == GB_LOOK_MAPPED;
     call->looked = look == GB_LOOK_FITS;
@@ -108,12 +181,12 @@ static bool make_room(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key)
 {
     struct gb_demand demand = gb_call_demand(call);
-    uint64_t soon = coming(device);
+    uint64_t soon = coming(call, device);
     enum gb_room room;
 
-    if (soon >= call->shortfall || !may_leave(call, device, key, soon))
+    if (soon >= call->shortfall || !may_leave(call, device, key, soon, demand.reserve))
         return false;
-    if (call->left++ == LEAVE_A_TRY && !call->last_try) {
+    if (call->left++ == LEAVE_A_TRY && !is_in_vain(call)) {
         call->lacks = GB_TIERS;
         call->comes = device->space_changed = true;
         call->stuck = false;
@@ -297,6 +370,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
     uint64_t until = since + wait_ms;
     bool driver = place == GB_PLACE_FULL && !call->comes && device->freeing >= call->shortfall;
+    uint64_t trusts = trusts_until(call, device);
     char why[sizeof(call->error.message)];
     int r;
 
@@ -305,9 +379,11 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     if (place == GB_PLACE_QUOTA)
         return wait_quota(call, device, wait_ms);
     /* The daemon's own work has its time, and so have sessions that were asked to unmap. */
-    if (!call->last_try && (call->comes || driver) && until < now + PATIENCE_MS)
-        until = now + PATIENCE_MS;
-    else if ((coming(device) > 0 || call->asked) && until < since + RETIRE_GRACE_MS)
+    if (call->comes || driver)
+        until = !is_in_vain(call) && until < now + PATIENCE_MS ? now + PATIENCE_MS : until;
+    else if (trusts)
+        until = trusts; /* and then it is tried again, however long it may wait */
+    else if (call->asked && until < since + RETIRE_GRACE_MS)
         until = since + RETIRE_GRACE_MS;
     /* Nothing is lost for want of what is only kept for those who may come back after a crash. */
     if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
@@ -325,7 +401,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     if (wait_ms == 0)
         return GPUBUF_E_NO_SPACE;
     memcpy(why, call->error.message, sizeof(why));
-    return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "after %" PRIu64 " ms: %.400s", wait_ms, why);
+    return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "after %" PRIu64 " ms: %.470s", wait_ms, why);
 }
 
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
@@ -343,7 +419,7 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
 {
     int r;
 
-    if (call->last_try)
+    if (is_in_vain(call))
         return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "the content has not been moved within %d s",
                        PATIENCE_MS / 1000);
     r = put_aside(call, name, name ? 1 : 0, gb_now_ms() + PATIENCE_MS);
@@ -356,7 +432,7 @@ int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_ti
 {
     int r;
 
-    if (call->last_try)
+    if (is_in_vain(call))
         return gb_fail(&call->error, GPUBUF_E_TIMEOUT, "the tier has had no room within %d s",
                        PATIENCE_MS / 1000);
     r = put_aside(call, NULL, 0, gb_now_ms() + PATIENCE_MS);
@@ -387,6 +463,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
 
     if (still_making(call, &r))
         return r;
+    call->comes_back = true;
     if (must_queue(call, device, storage->size))
         return GB_PLACE_FULL;
     gb_recent_hold(&storage->recent); /* it is not to be lost for its own sake */

@@ -111,15 +111,34 @@ static void write_others(struct answer *answer, const char *kind, uint64_t other
         gb_write_format(answer->call->writer, ",\"others\":%" PRIu64 "}", others);
 }
 
-static void write_reasons(struct answer *answer)
+/* Where its content goes when room is short, and nobody holds it: a tier, "nowhere" if it is dropped; NULL
+   with *stays saying why it stays. */
+static const char *next_place(const struct gb_spill *spill, const struct gb_storage *storage,
+                              const char **stays)
+{
+    int first = storage->resident ? 0 : storage->copies[GB_TIER_HOST] ? GB_TIER_DISK : GB_TIERS;
+
+    *stays = NULL;
+    if (storage->size > 0 && !storage->needs)
+        return "nowhere";
+    for (int kind = first; gb_storage_can_spill(storage) && kind < GB_TIERS; kind++)
+        if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
+            return gb_tier_name((enum gb_tier_kind)kind);
+    *stays = storage->size == 0               ? "empty"
+             : !storage->resident             ? "last_tier"
+             : gb_storage_is_final(storage)   ? "final"
+             : !gb_storage_can_spill(storage) ? "producer"
+                                              : "no_tier";
+    return NULL;
+}
+
+static void write_reasons(struct answer *answer, const char *stays)
 {
     const struct gb_storage *storage = answer->storage;
     uint64_t leases = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
     unsigned looked = 0;
 
     begin_list(answer);
-    if (storage->size == 0 && begin_reason(answer, "empty"))
-        gb_write_char(answer->call->writer, '}');
     GB_LIST_EACH(&storage->objects, link) {
         const struct gb_object *object = object_at(link);
         bool told = gb_session_may_read(answer->call->session, object);
@@ -150,6 +169,8 @@ static void write_reasons(struct answer *answer)
     write_others(answer, "keep", keeps);
     write_others(answer, "unsettled", unsettled);
     write_others(answer, "request", storage->recent.holds - held);
+    if (stays && begin_reason(answer, stays))
+        gb_write_char(answer->call->writer, '}');
 }
 
 /* ---- where it stands ---- */
@@ -180,49 +201,15 @@ static void write_before(struct gb_writer *writer, const struct gb_recent *recen
                     all ? "" : ",\"more\":true");
 }
 
-/* Whether it has a name that does not say `drop`, as far as that was looked for. */
-static bool is_wanted(const struct gb_storage *storage)
-{
-    unsigned looked = 0;
-
-    GB_LIST_EACH(&storage->objects, link)
-        if (looked++ == ALIASES_LIMIT ||
-            (object_at(link)->named && object_at(link)->evict != GB_EVICT_DROP))
-            return true;
-    return false;
-}
-
-/* Where its content goes when it leaves; NULL with *lost saying why it goes nowhere. */
-static const char *next_place(const struct gb_spill *spill, const struct gb_storage *storage,
-                              const char **lost)
-{
-    int first = storage->resident ? 0 : storage->copies[GB_TIER_HOST] ? GB_TIER_DISK : GB_TIERS;
-
-    *lost = first > 0                        ? "last_tier"
-            : storage->size == 0             ? "empty"
-            : gb_storage_is_final(storage)   ? "final"
-            : !gb_storage_can_spill(storage) ? "producer"
-            : is_wanted(storage)             ? "no_tier"
-                                             : "drop";
-    for (int kind = first; kind < GB_TIERS; kind++)
-        if ((storage->spills || storage->copies[kind]) &&
-            gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
-            return gb_tier_name((enum gb_tier_kind)kind);
-    return NULL;
-}
-
-static void write_prospect(struct answer *answer)
+static void write_prospect(struct answer *answer, const char *next)
 {
     struct gb_writer *writer = answer->call->writer;
     const struct gb_storage *storage = answer->storage;
-    const char *lost, *next = next_place(&answer->call->server->spill, storage, &lost);
 
-    if (storage->recent.holds == 0)
+    if (storage->recent.holds == 0 && next)
         write_before(writer, recent_of(storage));
     if (next)
         gb_write_format(writer, ",\"goes_to\":\"%s\"", next);
-    else
-        gb_write_format(writer, ",\"goes_to\":\"nowhere\",\"lost\":\"%s\"", lost);
     if (storage->out || storage->in)
         gb_write_format(writer, ",\"moving\":\"%s\"", storage->in ? "in" : "out");
 }
@@ -251,33 +238,29 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
         gb_write_format(answer->call->writer, ",\"other_aliases\":%" PRIu64, others);
 }
 
-/* The leaving of what has no bytes makes no room: it stays until it is deleted, or its time is over. */
-static bool may_leave(const struct gb_storage *storage)
-{
-    return storage->recent.holds == 0 && storage->size > 0;
-}
-
 static int handle_why(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct why_params *params = p;
     struct answer answer = {.call = call};
     struct gb_object *object;
     uint64_t now = call->server->registry.now_ms;
+    const char *next, *stays;
     int r = gb_call_find(call, &params->name, &object);
 
     (void)present;
     if (r < 0)
         return r;
     answer.storage = object->storage;
+    next = next_place(&call->server->spill, object->storage, &stays);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"object\":");
     gb_object_write_idle(call->writer, object, false, now);
     gb_write_format(call->writer, ",\"evictable\":%s,\"reasons\":[",
-                    may_leave(object->storage) ? "true" : "false");
-    write_reasons(&answer);
+                    next && object->storage->recent.holds == 0 ? "true" : "false");
+    write_reasons(&answer, stays);
     gb_write_char(call->writer, ']');
     write_aliases(&answer, object);
-    write_prospect(&answer);
+    write_prospect(&answer, next);
     if (object->deadline.place)
         gb_write_format(call->writer, ",\"expires_ms\":%" PRIu64,
                         object->deadline.at > now ? object->deadline.at - now : 0);

@@ -300,6 +300,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
     GB_WRITE_LITERAL(writer, ",\"tier\":\"");
     gb_write_text(writer, gb_object_tier(object));
+    GB_WRITE_LITERAL(writer, "\",\"when_short\":\"");
+    gb_write_text(writer, gb_object_prospect(object));
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, gb_object_lease_count(object));
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
@@ -434,8 +436,8 @@ static void set_unsettled(struct gb_object *object, bool unsettled)
         gb_recent_drop(&object->storage->recent);
 }
 
-/* What is clean: a storage that has a copy, or that nobody wants kept; a copy that is not the only
-   place of the content. */
+/* What is clean: a storage that has a copy, a copy that is not the only place of the content, and
+   what nobody needs. */
 void gb_storage_set_clean(struct gb_storage *storage)
 {
     unsigned places = storage->resident;
@@ -444,8 +446,9 @@ void gb_storage_set_clean(struct gb_storage *storage)
         places += storage->copies[i] != NULL;
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i])
-            gb_recent_set_clean(&storage->copies[i]->recent, places > 1);
-    gb_recent_set_clean(&storage->recent, places > 1 || !storage->spills);
+            gb_recent_set(&storage->copies[i]->recent, places > 1 || !storage->needs,
+                          storage->needs > 0);
+    gb_recent_set(&storage->recent, places > 1 || !storage->needs, storage->needs > 0);
     gb_storage_changed(storage);
 }
 
@@ -455,6 +458,34 @@ bool gb_storage_can_spill(const struct gb_storage *storage)
            !gb_storage_is_final(storage);
 }
 
+/* Whether there is a tier that its content can go to from its device. */
+static bool has_tier(const struct gb_storage *storage)
+{
+    return storage->device->lanes[GB_OUT] && gb_storage_can_spill(storage);
+}
+
+const char *gb_object_prospect(const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    if (storage->pins > 0 || storage->size == 0)
+        return "stays";
+    if (!storage->needs && (object->named || object->evict == GB_EVICT_DROP))
+        return "drops";
+    return storage->resident && has_tier(storage) ? "spills" : "stays";
+}
+
+void gb_storage_enter(struct gb_storage *storage)
+{
+    struct gb_device *device = storage->device;
+    struct gb_recency *order =
+        storage->needs > 0 && !has_tier(storage) ? &device->stay : &device->recency;
+
+    /* What comes back is entered when it is there; the leaving of what has no bytes makes no room. */
+    if (storage->resident && storage->bytes > 0 && storage->recent.in != order)
+        gb_recent_enter(order, &storage->recent, storage->bytes);
+}
+
 /* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
 static void gain_name(struct gb_registry *registry, struct gb_object *object)
 {
@@ -462,15 +493,24 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
 
     registry->private_names += !(object->mode & 4);
     object->named = true;
-    storage->spills |= object->evict != GB_EVICT_DROP && storage->device->lanes[GB_OUT] &&
-                       gb_storage_can_spill(storage);
+    storage->needs += object->evict != GB_EVICT_DROP;
     gb_storage_set_clean(storage);
     if (object->evict == GB_EVICT_KEEP)
         hold_pin(storage);
     set_unsettled(object, object->ready != NULL);
-    /* What comes back is entered when it is there; the leaving of what has no bytes makes no room. */
-    if (storage->resident && !storage->recent.in && storage->bytes > 0)
-        gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
+    gb_storage_enter(storage);
+}
+
+/* What losing a name that was not to be dropped changes for the storage's other objects and holders. */
+static void lose_need(struct gb_object *object)
+{
+    struct gb_storage *storage = object->storage;
+
+    if (--storage->needs > 0 || (storage->references == 1 && gb_list_empty(&object->leases)))
+        return;
+    gb_storage_set_clean(storage);
+    if (storage->recent.in)
+        gb_storage_enter(storage);
 }
 
 static void lose_name(struct gb_registry *registry, struct gb_object *object)
@@ -483,6 +523,8 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
     set_unsettled(object, false);
     if (object->evict == GB_EVICT_KEEP)
         drop_pin(object->storage);
+    if (object->evict != GB_EVICT_DROP)
+        lose_need(object);
     if (gb_list_empty(&object->leases))
         object_free(registry, object);
     else

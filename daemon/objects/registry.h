@@ -128,6 +128,8 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
 void gb_storage_changed(struct gb_storage *storage);
 /* To be called when a copy of it has come or gone. */
 void gb_storage_set_clean(struct gb_storage *storage);
+/* Its content has come to its device: it gets its place in an order there. */
+void gb_storage_enter(struct gb_storage *storage);
 
 /* Writes the object as replies have it: its members in braces, with or without the layout. */
 const char *gb_evict_name(enum gb_evict evict);             /* "spill", "drop", "keep" */
@@ -146,6 +148,8 @@ uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
 /* Memory of a producer's that we have no access to, that of final content, or none at all, stays
    where it is. */
 bool gb_storage_can_spill(const struct gb_storage *storage);
+/* What becomes of the object when room is short and nobody holds it: "stays", "spills", "drops". */
+const char *gb_object_prospect(const struct gb_object *object);
 
 /*
  * Gives a rendered object its name: `replace` says whether it may take it from another. The

@@ -70,6 +70,8 @@ static void on_prepare(uv_prepare_t *handle)
         at = server->retire_at;
     if (gb_state_due(&server->state) < at)
         at = gb_state_due(&server->state);
+    if (gb_spill_tells_at(&server->spill) < at)
+        at = gb_spill_tells_at(&server->spill);
     if (at == UINT64_MAX || at == server->timer_at)
         return;
     now = gb_now_ms();
@@ -358,6 +360,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     memset(server, 0, sizeof(*server));
     server->config = config;
     server->limits = &config->limits;
+    server->evict = config->drops ? GB_EVICT_DROP : GB_EVICT_SPILL;
     server->service = service;
     server->ends_fd = server->spare_fd = -1;
     server->next_session = server->next_watch = 1;
@@ -529,6 +532,27 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
 
 /* ---- running and ending ---- */
 
+/* What nobody may have meant. */
+static void say_tiers(const struct gb_server *server)
+{
+    bool host_is_used = server->spill.tiers[GB_TIER_HOST].capacity == 0;
+
+    for (unsigned i = 0; i < server->device_count; i++) {
+        const struct gb_device *device = server->devices[i];
+
+        host_is_used |= gb_spill_has(&server->spill, device, GB_TIER_HOST);
+        if (!device->lanes[GB_OUT] && !server->config->drops)
+            gb_log(GB_LOG_INFO, "no tier", GB_LOG_TEXT("id", device->id),
+                   GB_LOG_TEXT("why", "what does not fit is refused with no_space; --tier gives it a "
+                                      "place, --evict drop has older objects dropped"));
+    }
+    if (!host_is_used)
+        gb_log(GB_LOG_WARNING, "tier not used",
+               GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_HOST)),
+               GB_LOG_TEXT("why", "it takes what leaves a GPU, and no GPU is served; for the host's "
+                                  "objects there is --tier disk"));
+}
+
 static void say_listening(const struct gb_server *server)
 {
     gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
@@ -536,6 +560,7 @@ static void say_listening(const struct gb_server *server)
     for (unsigned i = 0; i < server->device_count; i++)
         gb_log(GB_LOG_INFO, "device", GB_LOG_TEXT("id", server->devices[i]->id),
                GB_LOG_NUMBER("capacity", server->devices[i]->capacity));
+    say_tiers(server);
 }
 
 static void say_shutdown(struct gb_server *server, bool resume)

@@ -46,6 +46,7 @@ struct gb_server {
     const struct gb_config *config;
     const struct gb_limits *limits; /* of the configuration */
     const struct gb_service *service;
+    enum gb_evict evict; /* of what is made without a word about that */
     uv_loop_t *loop;
     char instance[33];        /* random, lowercase hex: this run of the daemon */
     struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */

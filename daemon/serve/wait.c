@@ -245,6 +245,11 @@ void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_ti
     claim(wait, lacks);
 }
 
+bool gb_wait_comes(const struct gb_wait *wait)
+{
+    return wait->waits_for == FOR_SPACE ? wait->comes : wait->waits_for != FOR_NOTHING;
+}
+
 uint64_t gb_wait_driver_since(const struct gb_wait *wait)
 {
     return wait->driver_since;

@@ -59,6 +59,8 @@ void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t 
    space, since these may wait for ever. */
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
 uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
+/* Whether it waits for nothing but the daemon's own work. */
+bool gb_wait_comes(const struct gb_wait *wait);
 /* The end of a storage's move. */
 void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
 /* Room in a tier, with a claim, and any change on the device. */

@@ -14,8 +14,11 @@
 #define FAILING_MS 5000
 /* Copies that are made in the background at once, of one device. */
 #define BACKGROUND_MOVES 4
-/* How many copies are looked at for one that is not needed. */
+/* How many copies are looked at for one that is not needed, and how many storages for one that has room
+   below. */
 #define LOOK_AT 64
+/* What is dropped is logged once in so long. */
+#define TELL_MS 60000
 
 /* SHORT: of the daemon's own memory. Nothing is lost for that. */
 enum begun { BEGUN, LATER, NEVER, SHORT };
@@ -62,6 +65,33 @@ static struct gb_copy *copy_of(struct gb_recent *recent)
 static bool has_copy(const struct gb_storage *storage)
 {
     return storage->copies[GB_TIER_HOST] || storage->copies[GB_TIER_DISK];
+}
+
+/* The content goes for good: none of its objects is needed. */
+static void drop(struct gb_spill *spill, struct gb_storage *storage)
+{
+    struct gb_losses *losses = &spill->losses;
+
+    assert(!storage->needs);
+    GB_LIST_EACH(&storage->objects, link)
+        losses->objects += GB_CONTAINER(link, struct gb_object, of_storage)->named;
+    losses->bytes += storage->size;
+    gb_registry_evict(spill->registry, storage);
+}
+
+uint64_t gb_spill_tells_at(const struct gb_spill *spill)
+{
+    return spill->losses.objects > 0 ? spill->losses.tell_at : UINT64_MAX;
+}
+
+static void tell_losses(struct gb_spill *spill, uint64_t now)
+{
+    struct gb_losses *losses = &spill->losses;
+
+    gb_log(GB_LOG_WARNING, "dropped",
+           GB_LOG_TEXT("why", "there was no room, and they were published with evict=drop"),
+           GB_LOG_NUMBER("objects", losses->objects), GB_LOG_NUMBER("bytes", losses->bytes));
+    *losses = (struct gb_losses){.tell_at = now + TELL_MS};
 }
 
 static void tell(struct gb_spill *spill, struct gb_storage *storage, enum gb_event event)
@@ -259,11 +289,19 @@ static bool is_later(const struct gb_storage *storage, const struct gb_storage *
     return copy && first && copy->recent.used > first->recent.used;
 }
 
+/* Whether the copy is all that there is of its content. */
+static bool is_last(const struct gb_copy *copy)
+{
+    const struct gb_storage *storage = copy->storage;
+
+    return !storage->resident && !storage->copies[!copy->tier->kind];
+}
+
 /*
  * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not be
  * made again before that one, or else the two could take each other's place for ever: its storage is
  * on a device and leaves later or is held there, or it is of the host tier and below as well. For
- * somebody who waits it is enough that nothing is lost, and that it is not needed sooner.
+ * somebody who waits it is enough that nothing needed is lost, and that it is not needed sooner.
  */
 static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
                         struct gb_demand *demand)
@@ -272,6 +310,8 @@ static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wan
 
     if (storage->out || storage->in)
         return false;
+    if (is_last(copy))
+        return demand && !demand->keeps && storage->recent.holds == 0 && storage != wanting;
     if ((storage->resident && storage->recent.holds > 0) || is_later(storage, wanting))
         return true;
     if (demand)
@@ -312,20 +352,6 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand
     return spill->draining > 0 ? LATER : NEVER;
 }
 
-/* The least recently used of a tier goes for good. */
-static bool lose_oldest(struct gb_spill *spill, struct gb_tier *tier, const struct gb_storage *keep)
-{
-    GB_LIST_EACH(&tier->recency.dirty, link) {
-        struct gb_storage *storage = copy_of(GB_CONTAINER(link, struct gb_recent, link))->storage;
-
-        if (storage == keep || storage->recent.holds > 0 || storage->in || storage->out)
-            continue;
-        gb_registry_evict(spill->registry, storage);
-        return true;
-    }
-    return false;
-}
-
 static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
                            struct gb_demand *demand, struct gb_copy **copy)
 {
@@ -348,20 +374,22 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
             return LATER;
         needless = find_needless(tier, storage, demand);
         if (needless) {
-            forget_copy(needless);
+            if (is_last(needless))
+                drop(spill, needless->storage);
+            else
+                forget_copy(needless);
             continue;
         }
         begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : NEVER;
         if (begun == LATER || begun == SHORT)
             return begun;
-        if (!demand || demand->keeps || !lose_oldest(spill, tier, storage))
-            return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
+        return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
     }
 }
 
 /*
  * Room for a copy in a tier, if need be by letting go what is there. `demand` (NULL: this is the
- * background): somebody waits for it, so that something may be lost.
+ * background): somebody waits for it, so that what is not needed may be lost.
  */
 static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
                             struct gb_storage *storage, struct gb_demand *demand,
@@ -443,13 +471,13 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
 
 /* ---- room on a device ---- */
 
-/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. NEVER:
-   nothing is. */
+/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Those that no
+   tier has room for are passed over where somebody waits. NEVER: nothing is on its way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {
     uint64_t coming = 0;
-    unsigned moves = 0;
+    unsigned moves = 0, passed = 0;
 
     GB_LIST_EACH(&device->recency.dirty, link) {
         struct gb_storage *storage = storage_of(GB_CONTAINER(link, struct gb_recent, link));
@@ -459,6 +487,8 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
             return LATER;
         if (begun == SHORT)
             return coming > 0 ? BEGUN : SHORT;
+        if (begun == NEVER && demand && ++passed < LOOK_AT)
+            continue;
         if (begun == NEVER)
             break;
         coming += storage->bytes;
@@ -479,13 +509,77 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     return GB_ROOM_STUCK;
 }
 
+/* What the tiers could take of the device's if they kept only what is nowhere else. */
+static uint64_t room_below(const struct gb_spill *spill, const struct gb_device *device)
+{
+    uint64_t room = 0;
+
+    for (int kind = 0; kind < GB_TIERS; kind++) {
+        const struct gb_tier *tier = &spill->tiers[kind];
+        uint64_t stays = tier->recency.bytes - tier->recency.clean_bytes;
+
+        if (works(tier) && gb_spill_has(spill, device, (enum gb_tier_kind)kind) &&
+            stays < tier->capacity)
+            room += tier->capacity - stays;
+    }
+    return room;
+}
+
+bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *device, uint64_t bytes,
+                      uint64_t reserve)
+{
+    /* The device's, with these, but for what may be dropped. */
+    uint64_t stays = device->used + device->pinned_by_clients + bytes -
+                     (device->recency.bytes - device->recency.needed_bytes);
+    uint64_t leaves = stays > device->capacity ? stays - device->capacity : 0;
+
+    if (leaves > 0 && leaves < reserve)
+        leaves = reserve; /* objects are alike, and leave as wholes */
+    return gb_device_may_fit(device, bytes) &&
+           (leaves == 0 || leaves + reserve <= room_below(spill, device));
+}
+
+/* What leaves next: the least recently used; where that would not leave the reserve, rather the least
+   recently used of what may be dropped. */
+static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struct gb_device *device,
+                                       const struct gb_demand *demand)
+{
+    struct gb_recent *oldest = gb_recency_oldest(&device->recency);
+    unsigned looked = 0;
+
+    if (!oldest || !oldest->needed || demand->reserve == 0 ||
+        oldest->bytes + demand->reserve <= room_below(spill, device))
+        return oldest;
+    GB_LIST_EACH(&device->recency.clean, link) {
+        struct gb_recent *recent = GB_CONTAINER(link, struct gb_recent, link);
+
+        if (!recent->needed)
+            return recent;
+        if (++looked == LOOK_AT)
+            break;
+    }
+    return oldest;
+}
+
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error)
 {
-    struct gb_recent *oldest = gb_recency_oldest(&device->recency);
+    struct gb_recent *oldest = next_to_leave(spill, device, demand);
     struct gb_storage *storage;
     enum begun begun;
 
+    if (oldest && !oldest->clean) {
+        storage = storage_of(oldest);
+        if (storage->out)
+            return GB_ROOM_COMES;
+        if (storage->stuck_ms >= demand->since_ms)
+            return tell_stuck(storage, error);
+        begun = copy_ahead(spill, device, bytes, demand);
+        if (begun != NEVER)
+            return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
+        oldest =
+            gb_recency_oldest_clean(&device->recency); /* no tier takes what was used before it */
+    }
     if (!oldest)
         return GB_ROOM_NONE;
     storage = storage_of(oldest);
@@ -493,14 +587,9 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_COMES;
     if (has_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
-    if (storage->stuck_ms >= demand->since_ms)
-        return tell_stuck(storage, error);
-    begun = storage->recent.clean ? NEVER : copy_ahead(spill, device, bytes, demand);
-    if (begun != NEVER)
-        return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
     if (demand->keeps)
         return GB_ROOM_NONE;
-    gb_registry_evict(spill->registry, storage);
+    drop(spill, storage);
     return GB_ROOM_MADE;
 }
 
@@ -538,6 +627,10 @@ static void tend_host_tier(struct gb_spill *spill)
 
 void gb_spill_tend(struct gb_spill *spill)
 {
+    uint64_t now = spill->losses.objects > 0 ? gb_now_ms() : 0;
+
+    if (spill->losses.objects > 0 && now >= spill->losses.tell_at)
+        tell_losses(spill, now);
     for (unsigned i = 0; i < spill->device_count; i++)
         if (spill->devices[i]->lanes[GB_OUT] && !spill->devices[i]->lost)
             tend_device(spill, spill->devices[i]);
@@ -613,7 +706,7 @@ static void came_back(struct gb_job *job)
     gb_storage_set_clean(storage);
     GB_FAILPOINT(IN_DONE);
     if (!gb_list_empty(&storage->objects))
-        gb_recent_enter(&storage->device->recency, &storage->recent, storage->bytes);
+        gb_storage_enter(storage);
     tell(spill, storage, GB_EVENT_RESTORED);
     move_end(move);
 }

@@ -1,6 +1,7 @@
 /*
  * What leaves a device, when, and to where; and how it comes back. The least recently used goes
- * first, to pinned host memory, from there to a disk, from there out of the daemon's hands.
+ * first, to pinned host memory, and from there to a disk. Only what is published to be dropped is ever
+ * dropped; what is needed and has no room below stays.
  *
  * Above a high watermark the content of what will go next is copied below in the background, so that
  * it can leave at once when room is wanted. It stays on the device until then: the order in which
@@ -25,8 +26,15 @@ struct gb_moved {
     uint64_t bytes, ns;
 };
 
+/* What was dropped and is not yet logged; zeroed: nothing. */
+struct gb_losses {
+    uint64_t objects, bytes;
+    uint64_t tell_at; /* not before */
+};
+
 struct gb_spill {
     struct gb_registry *registry;
+    struct gb_losses losses;
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
     unsigned device_count;
@@ -56,8 +64,11 @@ void gb_spill_end(struct gb_spill *spill);
 
 /* Somebody who waits for what is done. */
 struct gb_demand {
-    uint64_t since_ms;       /* that it has waited; UINT64_MAX: not yet */
-    uint64_t serial;         /* of its claim; UINT64_MAX: it has none yet */
+    uint64_t since_ms; /* that it has waited; UINT64_MAX: not yet */
+    uint64_t serial;   /* of its claim; UINT64_MAX: it has none yet */
+    uint64_t
+        reserve; /* bytes that it leaves free below: what is new as many as it asks for, or what is
+                         below could not come back to a full device in exchange for others */
     enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
     bool keeps;              /* nothing may be lost for it: there will be room */
 };
@@ -76,8 +87,13 @@ enum gb_room {
 /* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error);
-/* Keeps to the watermarks; to be called when something has changed. */
+/* Whether that could make room for so many bytes, and leave `reserve` free below. */
+bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *device, uint64_t bytes,
+                      uint64_t reserve);
+/* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and at
+   gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
 void gb_spill_tend(struct gb_spill *spill);
+uint64_t gb_spill_tells_at(const struct gb_spill *spill);
 
 /* Outcomes of the following. */
 enum gb_moving {

@@ -30,6 +30,7 @@ void cache_begin(struct cache *cache, uint64_t capacity, size_t count)
     cache->device = (struct gb_device){
         .ops = &nothing, .capacity = capacity, .granularity = (uint64_t)2 << 20, .id = "nothing"};
     gb_recency_init(&cache->device.recency);
+    gb_recency_init(&cache->device.stay);
     gb_list_init(&cache->device.waits);
     gb_list_init(&cache->device.segment_list);
     gb_list_init(&cache->device.retiring);

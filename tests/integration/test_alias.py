@@ -228,6 +228,6 @@ def test_a_reader_cannot_keep_the_memory(daemon, peer):
     peer.create_object("kept", bytes_layout(8), b"12345678", evict="keep", mode="0644")
     reader = daemon.connect_as(1234, 1234)
     reader.call("alias", name="theirs", of="kept")
-    assert reader.call("stat", name="theirs")["object"]["evict"] == "spill"
+    assert reader.call("stat", name="theirs")["object"]["evict"] == "drop"
     peer.call("alias", name="mine", of="kept")
     assert peer.call("stat", name="mine")["object"]["evict"] == "keep"

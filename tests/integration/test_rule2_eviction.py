@@ -98,10 +98,58 @@ def test_kept_ones_stay(peer, put):
     assert peer.names() == ["a", "d", "e"]
 
 
-def test_spill_is_a_drop_as_long_as_there_is_nowhere_to_spill(peer, full, put):
+# RELIABILITY.md: Memory is short
+def test_what_is_not_to_be_dropped_stays(peer, full, put):
+    """By default, and where there is no tier: whoever wants the room is told what to do."""
     full(evict="spill")
+    error = peer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    assert "there is no tier" in error.message and "--evict drop" in error.message
+    assert f"{3 * SIZE} not to be dropped" in error.message, error.message
+    assert peer.names() == ["a", "b", "c"] and peer.call("stats")["devices"][0]["evictions"] == 0
+    peer.call("delete", name="b")
+    put("d", evict="spill")
+    assert peer.names() == ["a", "c", "d"]
+
+
+def test_only_what_may_be_dropped_is(peer, put):
+    """The others are passed over, though they were used before."""
+    put("a", evict="spill")
+    put("b")
+    put("c")
     put("d")
-    assert peer.names() == ["b", "c", "d"]
+    assert peer.names() == ["a", "c", "d"]
+    put("e", evict="spill")
+    put("f", evict="spill")
+    assert peer.names() == ["a", "e", "f"]
+    peer.error("no_space", "create", name="g", layout=bytes_layout(SIZE))
+
+
+def test_a_cache(daemon_factory):
+    """With --evict drop only what is said to be needed stays."""
+    daemon = daemon_factory("--evict", "drop")
+    peer = daemon.connect()
+    assert peer.call("hello", protocol=1)["evict"] == "drop"
+    for name in "abcde":
+        with Peer(daemon.path) as publisher:
+            publisher.create_object(name, bytes_layout(SIZE),
+                                    **({"evict": "spill"} if name == "a" else {}))
+    assert peer.names() == ["a", "d", "e"]
+    assert peer.call("stat", name="d")["object"]["evict"] == "drop"
+
+
+def test_what_is_dropped_is_told(daemon, peer, full, put):
+    """In the log, by an event, and by a counter. At most one line a minute."""
+    watch = daemon.connect()
+    watch.call("watch", kinds=["evicted"])
+    full()
+    for name in "def":
+        put(name)
+    assert [name for _, name, _ in watch.events(3)] == ["a", "b", "c"]
+    (device,) = peer.call("stats")["devices"]
+    assert (device["evictions"], device["evicted_bytes"]) == (3, 3 * SIZE)
+    lines = [line for line in daemon.stderr().splitlines() if "warning dropped" in line]
+    assert len(lines) == 1 and f"objects=1 bytes={SIZE}" in lines[0], lines
+    assert "no room" in lines[0]
 
 
 def test_no_more_goes_than_must(peer, full, put):
@@ -152,6 +200,54 @@ def test_no_space_says_the_figures(daemon, peer, full):
         assert word in error.message, error.message
     figures = [int(n) for n in re.findall(r"\d+", error.message)]
     assert 40 * MIB in figures and figures.count(SIZE) >= 2, error.message
+
+
+def account(message):
+    """The figures of a no_space sentence, which add up to the capacity."""
+    capacity, rest = re.search(r": of (\d+), (.*?)(?:;|$)", message).groups()
+    figures = {}
+    for part in rest.split(", "):
+        number, what = part.split(" ", 1)
+        figures[what.removeprefix("are ")] = int(number)
+    assert sum(figures.values()) == int(capacity), message
+    return figures
+
+
+# RELIABILITY.md: Memory is short
+def test_no_space_adds_up(daemon, peer, put):
+    """Whatever the device is full of."""
+    def refused(size=40 * MIB):
+        return account(peer.error("no_space", "create", name="z", layout=bytes_layout(size)).message)
+
+    put("leased")
+    put("pinned", size=5 * MIB)
+    put("both", size=3 * MIB)
+    put("needed", size=4 * MIB, evict="spill")
+    put("drop", size=7 * MIB)
+    for i in range(8):
+        put(f"small/{i}", size=100000, evict="keep")
+    reader = daemon.connect()
+    reader.open_object("leased")
+    reader.open_object("both")
+    peer.call("pin", name="pinned")
+    peer.call("pin", name="both")
+    told = refused()
+    assert told["leased"] >= 21 * MIB and told["pinned or kept"] >= 5 * MIB + 800000
+    assert told["not to be dropped and with no tier to go to"] >= 4 * MIB
+    assert told["of objects that may leave"] >= 7 * MIB and told["free but split"] > 0
+    opened = reader.open_object("needed")
+    told = refused()
+    assert "not to be dropped and with no tier to go to" not in told
+    opened.release()
+    peer.call("delete", names=["drop", "needed"])
+    writer = daemon.connect()
+    writer.create("open", bytes_layout(9 * MIB))
+    refused()
+    holds = daemon.connect()  # maps what is deleted, and does not unmap it
+    holds.create_object("gone", bytes_layout(20 * MIB))
+    peer.call("delete", name="gone")
+    told = refused()
+    assert told["mapped by clients after their release"] >= 20 * MIB, told
 
 
 def test_more_than_the_device_evicts_nothing(peer, full):

@@ -371,19 +371,56 @@ def test_who_may(tiered, child):
 # ---- when the tiers are full -------------------------------------------------------------------
 
 
-def test_the_least_recently_used_of_the_last_tier_goes_for_good(start):
+# RELIABILITY.md: Memory is short
+def test_full_tiers_lose_nothing(start):
+    """Who wants room is told that the tiers are full; all that is there can be read, in any order."""
     tiered = start(host=None, disk="64M")
-    names = [f"o/{i}" for i in range(9)]  # three on the device, three on the disk
-    watch = tiered.daemon.connect()
-    watch.call("watch", kinds=["evicted"])
+    names = [f"o/{i}" for i in range(5)]  # three on the device, two on the disk, and room for one more
     for name in names:
         tiered.put(name)
-    assert tiered.peer.names() == names[3:]
-    assert [name for _, name, _ in watch.events(3)] == names[:3]
-    tiered.check(*names[6:])
-    assert tiered.stats()["devices"][0]["evictions"] == 3
-    tiered.check(names[3])  # it changes places with one of the device: that takes room for one more
-    assert tiered.peer.names() == [names[3]] + names[5:]
+    error = tiered.peer.error("no_space", "create", name="more", layout=bytes_layout(SIZE))
+    assert "the tiers are full" in error.message and "--tier" in error.message, error.message
+    for _ in range(3):
+        tiered.check(*names)
+        tiered.check(*reversed(names))
+    tiered.peer.error("no_space", "create", name="more", layout=bytes_layout(SIZE))
+    assert tiered.stats()["devices"][0]["evictions"] == 0
+    tiered.peer.call("delete", name=names[0])
+    tiered.put("more")
+    tiered.check("more", *names[1:])
+
+
+def test_a_full_tier_and_one_who_waits(start):
+    tiered = start(host=None, disk="64M")
+    names = [f"o/{i}" for i in range(5)]
+    for name in names:
+        tiered.put(name)
+    waiting = tiered.daemon.connect()
+    ident = waiting.request("create", name="more", layout=bytes_layout(SIZE), wait_ms=20000)
+    waiting.wait_until_read()
+    assert tiered.tier_of(names[0]) == "disk"
+    tiered.peer.call("delete", name=names[0])
+    assert waiting.reply(ident)["object"]["name"] == "more"
+
+
+def test_what_may_be_dropped_goes_when_the_tiers_are_full(start):
+    """On the device, and below it where somebody has put it."""
+    tiered = start(host=None, disk="64M")
+    watch = tiered.daemon.connect()
+    watch.call("watch", kinds=["evicted"])
+    tiered.put("below", evict="drop")
+    tiered.peer.call("spill", name="below", tier="disk")
+    for i in range(4):
+        tiered.put(f"o/{i}")
+    assert tiered.tier_of("below") == "disk"
+    tiered.put("o/4")
+    tiered.put("dropped", 4 * MIB, evict="drop")
+    tiered.peer.error("no_space", "create", name="more", layout=bytes_layout(SIZE))
+    assert "dropped" in tiered.peer.names(), "it would not have made room"
+    tiered.put("small", 10 * MIB)
+    assert watch.events(1)
+    assert tiered.peer.names() == ["below", *[f"o/{i}" for i in range(5)], "small"]
+    tiered.check("small", "o/0")
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
@@ -409,12 +446,16 @@ def test_a_host_tier_alone(start):
 
 
 def test_one_that_no_tier_can_hold(start):
-    tiered = start(host="8M", disk="8M")
-    for name in "abcd":
+    """It stays, and room is made by others, later ones too."""
+    tiered = start(host="8M", disk="16M")
+    for name in "abc":
         tiered.put(name)
-    assert tiered.peer.names() == ["b", "c", "d"]
     tiered.peer.error("no_space", "spill", name="b")
-    assert tiered.peer.names() == ["b", "c", "d"]
+    tiered.put("small", 9 * MIB)
+    tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    tiered.put("smaller", 2 * MIB)
+    tiered.check("a", "b", "c", "small", "smaller")
+    assert tiered.peer.names() == ["a", "b", "c", "small", "smaller"]
 
 
 def test_one_that_fits_a_tier_but_for_what_a_file_begins_with(start):
@@ -434,7 +475,7 @@ def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
     tiered.peer.call("spill", name="a")
     tiered.peer.call("pin", name="a")
     for i in range(8):
-        tiered.put(f"o/{i}")
+        tiered.put(f"o/{i}", evict="drop")
     assert tiered.tier_of("a") == "disk"
     tiered.check("a")
     assert tiered.tier_of("a") == "device"
@@ -582,7 +623,7 @@ def test_a_pack_that_is_not_what_was_written(start, how):
 
 # RELIABILITY.md: The disk
 def test_a_disk_that_fails_keeps_what_can_be_kept(start):
-    """Nothing can be written there: what room is wanted from is dropped, and all else stays."""
+    """Nothing can be written there: what may be dropped is, and all else stays."""
     tiered = start(host=None)
     tiered.put("kept", evict="keep")
     tiered.put("a")
@@ -594,10 +635,14 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     error = tiered.peer.error("device", "spill", name="a")
     assert "cannot open" in error.message, error.message
     tiered.check("a", "kept")
-    tiered.put("b")
-    tiered.put("c")
-    assert tiered.peer.names() == ["b", "c", "kept"]
-    tiered.check("b", "c", "kept")
+    tiered.put("b", evict="drop")
+    tiered.put("c", evict="drop")
+    assert tiered.peer.names() == ["a", "c", "kept"]
+    tiered.check("a", "c", "kept")
+    reader = tiered.daemon.connect()
+    reader.open_object("c")
+    error = reader.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    assert "failed lately" in error.message, error.message
     assert tiered.tier("disk")["failures"] >= 1
 
 
@@ -620,9 +665,9 @@ def test_a_disk_that_is_full(start, directory):
         tiered.check("a")
         tiered.peer.error("no_space", "spill", name="a")  # it is left alone for a while
         for name in "bcd":
-            tiered.put(name)
-        assert tiered.peer.names() == ["b", "c", "d"]
-        tiered.check("b", "c", "d")
+            tiered.put(name, evict="drop")
+        assert tiered.peer.names() == ["a", "c", "d"]
+        tiered.check("a", "c", "d")
         assert tiered.tier("disk")["used"] == 0
         tiered.daemon.check_no_leaks()
         tiered.daemon.stop()

@@ -12,6 +12,12 @@ MIB = 1 << 20
 BELOW = "host" if test_device.ON_GPU else "disk"
 
 
+@pytest.fixture
+def daemon(daemon_factory):
+    """A cache: what is not said to be needed may go."""
+    return daemon_factory("--evict", "drop")
+
+
 def kinds(told):
     return [reason["kind"] for reason in told["reasons"]]
 
@@ -50,7 +56,7 @@ def test_pins_and_keep(peer):
     peer.call("pin", name="b")
     peer.call("pin", name="a")
     assert peer.call("why", name="a")["reasons"] == [
-        {"kind": "pinned", "name": "a"}, {"kind": "keep", "name": "a"}]
+        {"kind": "pinned", "name": "a"}, {"kind": "keep", "name": "a"}, {"kind": "no_tier"}]
     assert peer.call("why", name="b")["reasons"] == [{"kind": "pinned", "name": "b"}]
     peer.call("unpin", name="b")
     assert peer.call("why", name="b")["evictable"] is True
@@ -88,14 +94,33 @@ def test_the_order(daemon, peer):
     assert before["b"]["bytes"] == 0 and "more" not in before["a"]
 
 
-def test_without_a_tier(peer):
-    peer.put("a")
+def test_without_a_tier(daemon, peer):
+    """What is to be dropped goes nowhere; what is needed stays, also when nobody holds it."""
+    peer.put("a", evict="spill")
     peer.put("b", evict="drop")
-    assert (peer.call("why", name="a")["goes_to"], peer.call("why", name="a")["lost"]) == (
-        "nowhere", "no_tier")
-    assert peer.call("why", name="b")["lost"] == "drop"
+    told = peer.call("why", name="a")
+    assert told["evictable"] is False and told["reasons"] == [{"kind": "no_tier"}]
+    assert "goes_to" not in told and "before" not in told
+    assert told["object"]["when_short"] == "stays"
+    told = peer.call("why", name="b")
+    assert told["evictable"] and told["goes_to"] == "nowhere" and told["reasons"] == []
+    assert told["object"]["when_short"] == "drops"
     peer.put("none", b"")
-    assert peer.call("why", name="none")["lost"] == "empty"
+    assert peer.call("why", name="none")["object"]["when_short"] == "stays"
+    daemon.connect().open_object("a")
+    assert kinds(peer.call("why", name="a")) == ["leased", "no_tier"]
+
+
+def test_an_alias_that_is_needed(peer):
+    """The memory is needed as long as one of its names is."""
+    peer.put("a")
+    peer.put("needed", b"y", evict="spill")
+    peer.call("alias", name="b", of="needed")
+    assert kinds(peer.call("why", name="b")) == ["no_tier"]
+    peer.call("delete", name="needed")
+    assert kinds(peer.call("why", name="b")) == ["no_tier"]
+    peer.call("delete", name="b")
+    assert peer.call("stats")["devices"][0]["evictable"] == 256
 
 
 def test_one_without_bytes_stays(peer):
@@ -105,7 +130,7 @@ def test_one_without_bytes_stays(peer):
     told = peer.call("why", name="none")
     assert told["evictable"] is False and told["reasons"] == [{"kind": "empty"}]
     assert "before" not in told
-    assert [r["kind"] for r in peer.call("why", name="kept")["reasons"]] == ["empty", "keep"]
+    assert kinds(peer.call("why", name="kept")) == ["keep", "empty"]
 
 
 @pytest.fixture
@@ -124,22 +149,23 @@ def test_tiers(tiered):
         with Peer(tiered.path) as producer:
             producer.put(name, bytes(1000), evict="drop" if name == "c" else "spill")
     assert peer.call("why", name="a")["goes_to"] == BELOW
-    assert "lost" not in peer.call("why", name="a")
+    assert peer.call("why", name="a")["object"]["when_short"] == "spills"
     told = peer.call("why", name="c")
-    assert (told["goes_to"], told["lost"]) == ("nowhere", "drop")
+    assert told["goes_to"] == "nowhere" and told["object"]["when_short"] == "drops"
     peer.call("spill", name="b")
     peer.call("spill", name="a")
     told = peer.call("why", name="a")
     assert told["object"]["tier"] == BELOW
-    assert told["before"]["objects"] == 1 and told["before"]["of_objects"] == 2
     if test_device.ON_GPU:
+        assert told["before"]["objects"] == 1 and told["before"]["of_objects"] == 2
         assert told["goes_to"] == "disk"
         peer.call("spill", name="a", tier="disk")
         told = peer.call("why", name="a")
-    assert (told["goes_to"], told["lost"]) == ("nowhere", "last_tier")
+    assert told["evictable"] is False and kinds(told) == ["last_tier"] and "goes_to" not in told
+    assert told["object"]["when_short"] == "stays"
     peer.call("pin", name="a")
     told = peer.call("why", name="a")
-    assert told["evictable"] is False and kinds(told) == ["pinned"] and "before" not in told
+    assert told["evictable"] is False and kinds(told) == ["pinned", "last_tier"] and "before" not in told
 
 
 def test_a_time_to_live(peer):

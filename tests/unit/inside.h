@@ -292,7 +292,7 @@ static inline bool inside_add(struct inside_set *set, const void *item)
 struct inside_count {
     const struct gb_server *server;
     struct inside_set objects, storages, segments;
-    uint64_t used, leased, pinned, evictable, clean, passed, allocated, retired;
+    uint64_t used, leased, pinned, evictable, stays, clean, passed, allocated, retired;
     uint64_t leases, mappings, waits, timers, charged;
     uint64_t spilled, spilled_bytes, leaving, tier_used[GB_TIERS], tier_evictable[GB_TIERS];
 };
@@ -323,7 +323,7 @@ static inline unsigned count_copies(struct inside_count *count, const struct gb_
             continue;
         DEMAND(copy->storage == storage && copy->tier == &count->server->spill.tiers[i]);
         DEMAND(copy->whole && copy->bytes == storage->size && copy->bytes <= copy->occupied);
-        DEMAND(copy->recent.clean == (copies + storage->resident > 1));
+        DEMAND(copy->recent.clean == (copies + storage->resident > 1 || storage->needs == 0));
         DEMAND(copy->recent.holds <= (uint64_t)(storage->in != NULL) + (storage->out != NULL));
         count->tier_used[i] += copy->occupied;
         count->tier_evictable[i] += copy->recent.holds ? 0 : copy->occupied;
@@ -351,8 +351,11 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     count->passed += storage->passed ? storage->bytes : 0;
     if (storage->recent.in && storage->recent.holds == 0) {
         DEMAND(storage->recent.bytes == storage->bytes);
-        count->evictable += storage->bytes;
-        count->clean += storage->recent.clean ? storage->bytes : 0;
+        DEMAND(storage->recent.needed == (storage->needs > 0));
+        *(storage->recent.in == &storage->device->stay ? &count->stays : &count->evictable) +=
+            storage->bytes;
+        if (storage->recent.in != &storage->device->stay)
+            count->clean += storage->recent.clean ? storage->bytes : 0;
     }
     if (!storage->resident && storage->placement_count == 0) {
         count->spilled++;
@@ -367,7 +370,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
 static inline void count_object(struct inside_count *count, const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
-    uint64_t objects = 0, leases = 0, pins = 0, holds = 0, workers;
+    uint64_t objects = 0, leases = 0, pins = 0, holds = 0, needs = 0, workers;
     bool named = false;
 
     if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
@@ -380,12 +383,13 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
         pins += (uint64_t)of->pinned + (of->named && of->evict == GB_EVICT_KEEP);
         holds += of->unsettled;
         named |= of->named;
+        needs += of->named && of->evict != GB_EVICT_DROP;
         DEMAND(of->named || of->lease_count > 0);
     }
     holds += leases + pins;
     /* Moves have references, waits have references and holds. */
     workers = (uint64_t)(storage->out != NULL) + (storage->in != NULL);
-    DEMAND(storage->leases == leases && storage->pins == pins);
+    DEMAND(storage->leases == leases && storage->pins == pins && storage->needs == needs);
     DEMAND(storage->references >= objects + workers && storage->recent.holds >= holds);
     DEMAND(storage->references - objects - workers == storage->recent.holds - holds);
     count_storage(count, storage, leases, pins, named);
@@ -488,6 +492,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     FOUND(count->used, device->used);
     FOUND(count->pinned, device->pinned);
     FOUND(count->evictable, device->recency.bytes);
+    FOUND(count->stays, device->stay.bytes);
     FOUND(count->clean, device->recency.clean_bytes);
     FOUND(count->passed, device->passed);
     FOUND(count->spilled, device->spilled);

@@ -20,7 +20,7 @@ enum action { ENTER_0, ENTER_1, LEAVE, HOLD, DROP, DROP_UNUSED, TOUCH, CLEAN, SO
 struct entry_model {
     int list; /* -1: none */
     uint64_t bytes, holds, used;
-    bool clean;
+    bool clean, needed;
 };
 
 struct world {
@@ -77,7 +77,8 @@ static void act(struct world *world, int at, enum action action)
     case CLEAN:
     case SOIL:
         model->clean = action == CLEAN;
-        gb_recent_set_clean(entry, model->clean);
+        model->needed = !model->needed;
+        gb_recent_set(entry, model->clean, model->needed);
         break;
     case TOUCH:
         if (model->list < 0 || model->holds)
@@ -129,6 +130,16 @@ static void check_kind(const struct world *world, int list, bool clean, uint64_t
     assert_ptr_equal(link, head);
 }
 
+static uint64_t needed_bytes(const struct world *world, int list)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < ENTRIES; i++)
+        if (world->model[i].list == list && !world->model[i].holds && world->model[i].needed)
+            bytes += world->model[i].bytes;
+    return bytes;
+}
+
 static void check_list(const struct world *world, int list)
 {
     const struct gb_recency *recency = &world->lists[list];
@@ -141,6 +152,7 @@ static void check_list(const struct world *world, int list)
     check_kind(world, list, false, &count, &bytes);
     assert_int_equal(recency->count, count);
     assert_int_equal(recency->bytes, bytes);
+    assert_int_equal(recency->needed_bytes, needed_bytes(world, list));
     assert_ptr_equal(gb_recency_oldest_clean(recency), clean);
     assert_ptr_equal(gb_recency_oldest_dirty(recency), dirty);
     if (clean && dirty)
@@ -230,7 +242,7 @@ static void test_before_in_a_long_order(void **state)
     memset(entries, 0, sizeof(entries));
     for (unsigned i = 0; i < COUNT; i++) {
         gb_recent_enter(&recency, &entries[i], i + 1);
-        gb_recent_set_clean(&entries[i], i * 7 % 3 == 0);
+        gb_recent_set(&entries[i], i * 7 % 3 == 0, false);
     }
     for (uint64_t i = 0; i < COUNT; i++) {
         uint64_t count, bytes;

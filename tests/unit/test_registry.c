@@ -49,6 +49,7 @@ static void begin(void)
     snprintf(world.device.id, sizeof(world.device.id), "host");
     world.device.capacity = UINT64_MAX / 2;
     gb_recency_init(&world.device.recency);
+    gb_recency_init(&world.device.stay);
     gb_list_init(&world.device.waits);
     gb_list_init(&world.device.segment_list);
     gb_list_init(&world.device.retiring);
@@ -382,7 +383,7 @@ static void test_no_memory(void **state)
 /* ---- a model ---- */
 
 struct model_object {
-    bool alive, named, pinned, keep;
+    bool alive, named, pinned, keep, spill;
     unsigned name, storage, leases;
     uint64_t ends; /* 0: never */
     struct gb_object *real;
@@ -417,6 +418,16 @@ static void weigh(unsigned storage, unsigned *holds, unsigned *named)
     }
 }
 
+/* Whether an object of it is not to be dropped: then it stays, since there is no tier. */
+static bool needed(unsigned storage)
+{
+    for (unsigned i = 0; i < model.count; i++)
+        if (model.objects[i].named && model.objects[i].storage == storage &&
+            (model.objects[i].keep || model.objects[i].spill))
+            return true;
+    return false;
+}
+
 /* The storage's last hold has gone or its first name has come: that is a use. */
 static void used(unsigned storage, unsigned before)
 {
@@ -432,11 +443,15 @@ static void model_lose_name(unsigned i)
     struct model_object *object = &model.objects[i];
     unsigned holds, named;
 
+    bool before = needed(object->storage);
+
     weigh(object->storage, &holds, &named);
     object->named = object->pinned = false;
     object->ends = 0;
     object->alive = object->leases > 0;
     used(object->storage, holds);
+    if (before && !needed(object->storage)) /* it enters the order of what may be dropped */
+        model.storages[object->storage].used = ++model.uses;
 }
 
 static int model_find(unsigned name)
@@ -465,6 +480,7 @@ static void random_publish(struct test_random *random)
 
     object->name = test_random_below(random, NAMES);
     object->keep = test_random_below(random, 8) == 0;
+    object->spill = !object->keep && test_random_below(random, 6) == 0;
     object->storage = alias ? model.objects[source].storage : model.storage_count;
     if (!alias)
         model.storages[model.storage_count++].bytes = 1 + test_random_below(random, 1000);
@@ -472,7 +488,9 @@ static void random_publish(struct test_random *random)
     real = object_new(name_of(object->name),
                       alias ? gb_storage_ref(model.objects[source].real->storage)
                             : storage_of(model.storages[object->storage].bytes));
-    real->evict = object->keep ? GB_EVICT_KEEP : GB_EVICT_DROP;
+    real->evict = object->keep    ? GB_EVICT_KEEP
+                  : object->spill ? GB_EVICT_SPILL
+                                  : GB_EVICT_DROP;
     real->ttl_ms = test_random_below(random, 3) == 0 ? 1 + test_random_below(random, 50) : 0;
     if (former >= 0 && test_random_below(random, 3) == 0) {
         assert_int_equal(gb_registry_publish(&world.registry, real, false, model.now, &error),
@@ -503,7 +521,7 @@ static void random_evict(void)
         unsigned holds, named;
 
         weigh(i, &holds, &named);
-        if (named > 0 && holds == 0 &&
+        if (named > 0 && holds == 0 && !needed(i) &&
             (oldest < 0 || model.storages[i].used < model.storages[oldest].used))
             oldest = (int)i;
     }
@@ -568,7 +586,7 @@ static void random_expire(struct test_random *random)
 
 static void compare(void)
 {
-    uint64_t alive = 0, leased = 0, pinned = 0, evictable = 0, versions = 0;
+    uint64_t alive = 0, leased = 0, pinned = 0, evictable = 0, stays = 0, versions = 0;
 
     for (unsigned i = 0; i < model.count; i++) {
         const struct model_object *object = &model.objects[i];
@@ -596,13 +614,15 @@ static void compare(void)
         pins = holds - leases;
         leased += leases ? model.storages[i].bytes : 0;
         pinned += pins ? model.storages[i].bytes : 0;
-        evictable += named && !holds ? model.storages[i].bytes : 0;
+        evictable += named && !holds && !needed(i) ? model.storages[i].bytes : 0;
+        stays += named && !holds && needed(i) ? model.storages[i].bytes : 0;
     }
     assert_int_equal(world.registry.objects, alive);
     assert_int_equal(world.registry.leases.count, model.lease_count);
     assert_int_equal(world.device.leased, leased);
     assert_int_equal(world.device.pinned, pinned);
     assert_int_equal(world.device.recency.bytes, evictable);
+    assert_int_equal(world.device.stay.bytes, stays);
 }
 
 static void test_random_operations(void **state)

@@ -114,6 +114,7 @@ static void begin(uint64_t capacity)
     world.device.capacity = capacity;
     world.device.granularity = 2 * MIB;
     gb_recency_init(&world.device.recency);
+    gb_recency_init(&world.device.stay);
     gb_list_init(&world.device.waits);
     gb_list_init(&world.device.segment_list);
     gb_list_init(&world.device.retiring);
