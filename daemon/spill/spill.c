@@ -352,6 +352,12 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand
     return spill->draining > 0 ? LATER : NEVER;
 }
 
+/* Whether there is room for a copy if all go that may. */
+static bool may_fit(const struct gb_tier *tier, uint64_t bytes)
+{
+    return gb_tier_free_bytes(tier) + tier->recency.clean_bytes >= bytes;
+}
+
 static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
                            struct gb_demand *demand, struct gb_copy **copy)
 {
@@ -372,7 +378,7 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
             return SHORT;
         if (tier->going > 0)
             return LATER;
-        needless = find_needless(tier, storage, demand);
+        needless = may_fit(tier, storage->size) ? find_needless(tier, storage, demand) : NULL;
         if (needless) {
             if (is_last(needless))
                 drop(spill, needless->storage);
@@ -457,7 +463,7 @@ static bool is_stuck(const struct gb_storage *storage)
 }
 
 static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
-                            struct gb_demand *demand)
+                            struct gb_demand *demand, bool leave)
 {
     enum begun begun = NEVER;
 
@@ -465,14 +471,15 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
         return NEVER;
     for (int kind = 0; begun == NEVER && kind < GB_TIERS; kind++)
         if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
-            begun = begin_out_to(spill, storage, (enum gb_tier_kind)kind, demand, false);
+            begun = begin_out_to(spill, storage, (enum gb_tier_kind)kind, demand, leave);
     return begun;
 }
 
 /* ---- room on a device ---- */
 
-/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Those that no
-   tier has room for are passed over where somebody waits. NEVER: nothing is on its way. */
+/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where somebody
+   waits, those that no tier has room for are passed over; what comes after them leaves as soon as it has been
+   copied, or its copy would be given up for theirs. NEVER: nothing is on its way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {
@@ -481,7 +488,7 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
 
     GB_LIST_EACH(&device->recency.dirty, link) {
         struct gb_storage *storage = storage_of(GB_CONTAINER(link, struct gb_recent, link));
-        enum begun begun = storage->out ? BEGUN : begin_out(spill, storage, demand);
+        enum begun begun = storage->out ? BEGUN : begin_out(spill, storage, demand, passed > 0);
 
         if (begun == LATER)
             return LATER;

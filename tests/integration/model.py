@@ -50,7 +50,6 @@ class Storage:
         self.copies = set()  # tiers that have its content as well
         self.versions = []  # with a name or a lease, the oldest first
         self.named_once = False  # from then on it is in the order of use
-        self.spills = False
         self.leases = 0
         self.pins = 0  # and keeps
         self.used = 0  # when it was last let go of
@@ -59,6 +58,11 @@ class Storage:
     @property
     def held(self):
         return self.leases + self.pins > 0
+
+    @property
+    def spills(self):
+        """One of its names is not to be dropped."""
+        return self.size > 0 and any(v.named and v.evict != "drop" for v in self.versions)
 
 
 class Version:
@@ -293,7 +297,7 @@ class Model:
             assert name in self.names, f"{kind} is told of {name}, which there is not"
             storage = self.names[name].storage
             assert not storage.held, f"{name} is held, and {kind}"
-            if storage.resident:
+            if storage.resident and self.roomy:
                 first = self.evictable()[0]
                 assert storage is first, (
                     f"{kind}: {name}, though {first.versions[0].name} was used longer ago")
@@ -302,8 +306,8 @@ class Model:
                 self.copy(storage)
                 self.vacate(storage)
             else:
-                assert not self.roomy or not (storage.spills or storage.copies), (
-                    f"{name} is lost, though there is room")
+                assert not storage.spills, f"{name} is lost, though it is not to be dropped"
+                assert not self.roomy or not storage.copies, f"{name} is lost, though it has a copy"
                 self.lose(storage, kind)
             for event in self.events[before:]:
                 assert self.told.popleft() == event
@@ -316,8 +320,6 @@ class Model:
         self.last_version = version.number
         self.names[version.name] = version
         version.named = True
-        if version.evict != "drop" and self.tiers and storage.size:
-            storage.spills = True
         if version.evict == "keep":
             storage.pins += 1
         if not storage.named_once:

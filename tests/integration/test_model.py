@@ -558,7 +558,7 @@ class Ahead(Machine):
 
 
 class Tight(Ahead):
-    """The same with tiers that are too small, so that something is lost now and then."""
+    """The same with tiers that are too small: what is not to be dropped stays, and others go before it."""
 
     roomy = False
 
