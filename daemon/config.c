@@ -369,7 +369,8 @@ static const struct option_info options[] = {
      true, set_tier},
     {"evict", "WHAT",
      "what becomes of objects whose publisher does not say, when room is short: spill\n"
-     "                          (they go to a tier, or stay), or drop, for a cache (default: spill)",
+     "                          (they go to a tier, or stay), or drop, for a cache (default: "
+     "spill)",
      true, set_evict},
     {"watermarks", "LOW:HIGH",
      "when more than HIGH percent of a device are in use, prepare objects to leave\n"

@@ -422,19 +422,27 @@ struct gpubuf_layout_spec {
     struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children and length */
 };
 
-enum gpubuf_evict { GPUBUF_EVICT_SPILL = 0, GPUBUF_EVICT_DROP = 1, GPUBUF_EVICT_KEEP = 2 };
+/* What may happen to an object when memory is short and nobody holds it. DEFAULT: what the daemon was started
+   with, which is SPILL unless it is a cache (--evict drop). SPILL: its content moves to a tier, or, where there
+   is none with room, it stays. DROP: it is removed. KEEP: nothing. */
+enum gpubuf_evict {
+    GPUBUF_EVICT_DEFAULT = 0,
+    GPUBUF_EVICT_SPILL = 1,
+    GPUBUF_EVICT_DROP = 2,
+    GPUBUF_EVICT_KEEP = 3
+};
 
 struct gpubuf_create_options {
     size_t size;
-    const char *device;      /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
-    const char *share;       /* "fd" or "ipc"; NULL: "fd" */
-    unsigned mode;           /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
-    bool replace;            /* take the name from an object that has it */
-    int64_t ttl_ms;          /* delete it so long after its seal; 0: never */
-    enum gpubuf_evict evict; /* what may happen to it when memory is short */
-    int64_t wait_ms;         /* how long to wait for space; 0: not at all */
-    bool final;              /* the kernel keeps everybody from changing it once it is sealed, its maker
-                                too; of host memory only */
+    const char *device; /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
+    const char *share;  /* "fd" or "ipc"; NULL: "fd" */
+    unsigned mode;      /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
+    bool replace;       /* take the name from an object that has it */
+    int64_t ttl_ms;     /* delete it so long after its seal; 0: never */
+    enum gpubuf_evict evict;
+    int64_t wait_ms; /* how long to wait for space; 0: not at all */
+    bool final;      /* the kernel keeps everybody from changing it once it is sealed, its maker
+                        too; of host memory only */
 };
 
 /*

@@ -145,17 +145,17 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects)
 
 static void fill_long(struct gb_grid *grid, const cJSON *objects)
 {
-    static const char *const titles[] = {"mode", "user",    "device", "tier", "share", "size",
-                                         "age",  "version", "leases", "name", ""};
+    static const char *const titles[] = {"mode", "user",    "device", "tier",  "share", "size",
+                                         "age",  "version", "leases", "short", "name",  ""};
     int64_t now = wall_clock_ms();
 
-    gb_grid_init(grid, 11);
+    gb_grid_init(grid, 12);
     if (grid->failed)
         return;
     for (size_t i = 5; i < 9; i++)
         grid->columns[i].right = true;
-    grid->columns[2].flexible = grid->columns[9].flexible = true;
-    for (size_t i = 0; i < 11; i++)
+    grid->columns[2].flexible = grid->columns[10].flexible = true;
+    for (size_t i = 0; i < 12; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     GB_CJSON_EACH(object, objects) {
         gb_grid_text(grid, gb_cjson_string_of(object, "mode", ""), GB_STYLE_NONE);
@@ -167,6 +167,7 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
         add_age(grid, gb_cjson_int_of(object, "created_ms", 0), now);
         gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
         add_leases(grid, object);
+        gb_grid_text(grid, gb_cjson_string_of(object, "when_short", ""), GB_STYLE_NONE);
         gb_grid_text(grid, gb_cjson_string_of(object, "name", ""), GB_STYLE_BOLD);
         add_notes(grid, object);
     }

@@ -30,8 +30,8 @@ const struct gb_cli_option gb_put_options[] = {
      GB_COMPLETE_NONE},
     {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
     {"ttl", 't', "TIME", "delete it after so long: 90s, 5m, 2h, 1d", NULL, GB_COMPLETE_NONE},
-    {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (spill)", "spill drop keep",
-     GB_COMPLETE_NONE},
+    {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (the daemon's)",
+     "spill drop keep", GB_COMPLETE_NONE},
     {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL,
      GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for memory (not at all)", NULL, GB_COMPLETE_NONE},
@@ -67,7 +67,7 @@ static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
         if (found < 0)
             return gb_cli_usage(put->cli, "--evict is spill, drop or keep, not \"%s\"",
                                 args->option[EVICT]);
-        put->create.evict = (enum gpubuf_evict)found;
+        put->create.evict = (enum gpubuf_evict)(GPUBUF_EVICT_SPILL + found);
     }
     if ((args->option[MODE] && gb_parse_mode(args->option[MODE], &put->create.mode, &error) != 0) ||
         (args->option[TTL] &&

@@ -91,7 +91,10 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     add_row(grid, "pinned", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
     if (gb_cjson_bool_of(object, "final"))
         add_row(grid, "final", "yes");
-    add_row(grid, "when short", gb_cjson_string_of(object, "evict", "?"));
+    gb_grid_text(grid, "when short", GB_STYLE_DIM);
+    gb_grid_format(grid, GB_STYLE_NONE, "%s (evict=%s)",
+                   gb_cjson_string_of(object, "when_short", "?"),
+                   gb_cjson_string_of(object, "evict", "?"));
     add_times(grid, object);
 }
 

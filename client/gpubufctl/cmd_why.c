@@ -66,6 +66,17 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
                      "whoever used it before the daemon was started anew may still come back");
     else if (strcmp(kind, "empty") == 0)
         gb_line_text(line, GB_STYLE_NONE, "it has no bytes, so that no room would be made");
+    else if (strcmp(kind, "no_tier") == 0)
+        gb_line_text(
+            line, GB_STYLE_NONE,
+            "it is not to be dropped, and its device has no tier below it (gpubufd --tier)");
+    else if (strcmp(kind, "last_tier") == 0)
+        gb_line_text(line, GB_STYLE_NONE,
+                     "it is not to be dropped, and there is no tier below this one");
+    else if (strcmp(kind, "producer") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "its memory is its producer's");
+    else if (strcmp(kind, "final") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "its content is final, and stays where it is");
     if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
@@ -111,32 +122,13 @@ static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
     gb_line_end(line);
 }
 
-static const char *what_is_lost(const char *lost)
-{
-    static const struct {
-        const char *kind, *text;
-    } kinds[] = {
-        {"drop", "it was published with --evict drop"},
-        {"no_tier", "its device has no tier below it (gpubufd --tier)"},
-        {"last_tier", "there is no tier below this one"},
-        {"producer", "the memory is its producer's"},
-        {"final", "the content is final"},
-        {"empty", "it has no bytes"},
-    };
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strcmp(lost, kinds[i].kind) == 0)
-            return kinds[i].text;
-    return lost;
-}
-
 static void tell_future(struct gb_line *line, const cJSON *answer)
 {
     const char *to = gb_cjson_string_of(answer, "goes_to", "");
 
     if (strcmp(to, "nowhere") == 0)
-        gb_line_format(line, GB_STYLE_NONE, "when it leaves it is gone: %s",
-                       what_is_lost(gb_cjson_string_of(answer, "lost", "")));
+        gb_line_text(line, GB_STYLE_NONE,
+                     "when it leaves it is gone: none of its names is to be kept (evict=drop)");
     else
         gb_line_format(line, GB_STYLE_NONE, "when it leaves its content goes to the %s tier", to);
     gb_line_end(line);

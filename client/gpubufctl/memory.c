@@ -208,18 +208,18 @@ void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t
         free(memory->objects[--memory->objects_told].name);
 }
 
-/* How its memory is treated when there is too little. */
-static const char *evict_of(const cJSON *item)
+/* What becomes of it when memory is short. */
+static const char *when_short_of(const cJSON *item)
 {
-    static const char *const known[] = {"drop", "keep"};
-    const char *evict = gb_cjson_string_of(item, "evict", "spill");
+    static const char *const known[] = {"spills", "stays", "drops"};
+    const char *told = gb_cjson_string_of(item, "when_short", "");
 
     if (gb_cjson_bool_of(item, "pinned"))
         return "pinned";
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(evict, known[i]) == 0)
+        if (strcmp(told, known[i]) == 0)
             return known[i];
-    return "spill";
+    return "?";
 }
 
 /* As the daemon's own numbering has it, if it said. */
@@ -243,7 +243,7 @@ static bool add_object(struct gb_memory *memory, const cJSON *item)
     object = &memory->objects[memory->objects_told];
     *object = (struct gb_memory_object){
         .name = strdup(gb_cjson_string_of(item, "name", "")),
-        .evict = evict_of(item),
+        .when_short = when_short_of(item),
         .bytes = number_of(item, "bytes"),
         .version = number_of(item, "version"),
         .leases = number_of(item, "leases"),

@@ -39,7 +39,7 @@ struct gb_memory_session {
 struct gb_memory_object {
     char *name;
     char device[24], tier[8];
-    const char *evict; /* static: "spill", "drop", "keep", "pinned" */
+    const char *when_short; /* static: "spills", "stays", "drops", "pinned" */
     uint64_t bytes, version, leases;
     int64_t idle_ms, created_ms, uid;
 };

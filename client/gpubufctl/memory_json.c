@@ -57,7 +57,7 @@ static cJSON *object_json(const struct gb_memory_object *object)
     cJSON_AddStringToObject(item, "tier", object->tier);
     cJSON_AddNumberToObject(item, "idle_ms", (double)object->idle_ms);
     cJSON_AddNumberToObject(item, "leases", (double)object->leases);
-    cJSON_AddStringToObject(item, "evict", object->evict);
+    cJSON_AddStringToObject(item, "when_short", object->when_short);
     cJSON_AddNumberToObject(item, "uid", (double)object->uid);
     return item;
 }

@@ -245,7 +245,7 @@ static size_t begin_grid(struct gb_grid *grid, const struct column *columns, siz
 
 static void add_object(struct gb_grid *grid, const struct gb_memory_object *object, unsigned width)
 {
-    bool stays = strcmp(object->evict, "pinned") == 0 || strcmp(object->evict, "keep") == 0;
+    bool stays = strcmp(object->when_short, "pinned") == 0;
     bool away = strcmp(object->tier, "device") != 0;
 
     add_size(grid, object->bytes, GB_STYLE_NONE);
@@ -255,7 +255,7 @@ static void add_object(struct gb_grid *grid, const struct gb_memory_object *obje
         add_age(grid, object->idle_ms);
     gb_grid_text(grid, object->tier, away ? GB_STYLE_YELLOW : GB_STYLE_NONE);
     gb_grid_format(grid, object->leases ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64, object->leases);
-    gb_grid_text(grid, object->evict, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
+    gb_grid_text(grid, object->when_short, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
     if (width >= WIDE) {
         gb_grid_text(grid, object->device, GB_STYLE_NONE);
         add_user(grid, object->uid);
@@ -270,7 +270,7 @@ static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, 
     static const struct column columns[] = {
         {"size", 0, true, false},     {"idle", 0, true, false},
         {"tier", 0, false, false},    {"leases", 0, true, false},
-        {"evict", 0, false, false},   {"device", WIDE, false, false},
+        {"short", 0, false, false},   {"device", WIDE, false, false},
         {"user", WIDE, false, false}, {"version", WIDER, true, false},
         {"name", 0, false, true},
     };

@@ -29,7 +29,7 @@ struct gb_recent {
     uint64_t holds; /* leases, pins, `keep`, work: while above 0 it is in no list */
     uint64_t used;  /* the list's clock at its last use */
     bool clean;
-    bool needed; /* its content is to be kept, here or elsewhere */
+    bool needed;           /* its content is to be kept, here or elsewhere */
     struct gb_recency *in; /* the list it belongs to, whether it is in it now or not */
 };
 

@@ -543,14 +543,15 @@ static void say_tiers(const struct gb_server *server)
         host_is_used |= gb_spill_has(&server->spill, device, GB_TIER_HOST);
         if (!device->lanes[GB_OUT] && !server->config->drops)
             gb_log(GB_LOG_INFO, "no tier", GB_LOG_TEXT("id", device->id),
-                   GB_LOG_TEXT("why", "what does not fit is refused with no_space; --tier gives it a "
-                                      "place, --evict drop has older objects dropped"));
+                   GB_LOG_TEXT("why",
+                               "what does not fit is refused with no_space; --tier gives it a "
+                               "place, --evict drop has older objects dropped"));
     }
     if (!host_is_used)
-        gb_log(GB_LOG_WARNING, "tier not used",
-               GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_HOST)),
-               GB_LOG_TEXT("why", "it takes what leaves a GPU, and no GPU is served; for the host's "
-                                  "objects there is --tier disk"));
+        gb_log(GB_LOG_WARNING, "tier not used", GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_HOST)),
+               GB_LOG_TEXT("why",
+                           "it takes what leaves a GPU, and no GPU is served; for the host's "
+                           "objects there is --tier disk"));
 }
 
 static void say_listening(const struct gb_server *server)

@@ -194,7 +194,7 @@ def test_leases_are_resumed(supervised):
 def test_what_is_kept_for_those_who_may_come(supervised):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
     daemon = supervised("--grace", "3000")
-    daemon.connect().put("a")
+    daemon.connect().put("a", evict="drop")
     daemon.crash()
     peer = daemon.connect()
     assert peer.call("stat", name="a")["object"]["leases"] == 0
@@ -476,7 +476,7 @@ def test_after_the_grace_period(daemon_factory, directory):
         peer = daemon.connect()
         instance = peer.call("hello", protocol=1)["instance"]
         version = peer.put("a", b"old")
-        peer.put("large", b"l" * (40 * MIB))
+        peer.put("large", b"l" * (40 * MIB), evict="drop")
         peer.call("open", name="a")
         peer.put("a", b"new", replace=True)
         daemon.crash()

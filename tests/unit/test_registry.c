@@ -488,9 +488,7 @@ static void random_publish(struct test_random *random)
     real = object_new(name_of(object->name),
                       alias ? gb_storage_ref(model.objects[source].real->storage)
                             : storage_of(model.storages[object->storage].bytes));
-    real->evict = object->keep    ? GB_EVICT_KEEP
-                  : object->spill ? GB_EVICT_SPILL
-                                  : GB_EVICT_DROP;
+    real->evict = object->keep ? GB_EVICT_KEEP : object->spill ? GB_EVICT_SPILL : GB_EVICT_DROP;
     real->ttl_ms = test_random_below(random, 3) == 0 ? 1 + test_random_below(random, 50) : 0;
     if (former >= 0 && test_random_below(random, 3) == 0) {
         assert_int_equal(gb_registry_publish(&world.registry, real, false, model.now, &error),

@@ -37,7 +37,7 @@ int gb_read_create_options(const struct gpubuf_client *client,
 
 void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_create_options *options)
 {
-    static const char *const evict[] = {"spill", "drop", "keep"};
+    static const char *const evict[] = {NULL, "spill", "drop", "keep"};
     if (options->device) {
         GB_WRITE_LITERAL(writer, ",\"device\":");
         gb_write_cstring(writer, options->device);
@@ -54,7 +54,7 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
         GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
         gb_write_int(writer, options->ttl_ms);
     }
-    if (options->evict != GPUBUF_EVICT_SPILL)
+    if (options->evict != GPUBUF_EVICT_DEFAULT)
         gb_write_format(writer, ",\"evict\":\"%s\"", evict[options->evict]);
     if (options->final)
         GB_WRITE_LITERAL(writer, ",\"final\":true");

@@ -12,7 +12,7 @@ const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
 const NAMES = 64 // to delete in one request, at most: the protocol's limit
-const EVICT = { spill: 0, drop: 1, keep: 2 }
+const EVICT = { spill: 1, drop: 2, keep: 3 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
@@ -49,14 +49,15 @@ function modeOf (mode) {
 }
 
 function createOptions (options) {
-  const { device, share, replace = false, final = false, evict = 'spill' } = options
+  const { device, share, replace = false, final = false, evict } = options
   if (device !== undefined) text(device, 'device')
   if (share !== undefined) text(share, 'share')
   if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
   if (typeof final !== 'boolean') throw new TypeError('final is not true or false')
-  if (!(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
+  if (evict !== undefined && !(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
   return {
-    device, share, replace, final, evict: EVICT[evict], mode: modeOf(options.mode),
+    device, share, replace, final, mode: modeOf(options.mode),
+    evict: evict === undefined ? 0 : EVICT[evict],
     ttl: number(options.ttl, 'ttl'), timeout: number(options.timeout, 'timeout')
   }
 }

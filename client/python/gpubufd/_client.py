@@ -15,7 +15,7 @@ from . import _convert, _core, _errors, _nodes, cuda
 from ._layout import DATA, HOST, MASK
 from ._objects import Array, Bytes, Column, Table
 
-EVICT = {"spill": 0, "drop": 1, "keep": 2}
+EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
 
@@ -124,12 +124,12 @@ def _mode(mode: Union[int, str, None]) -> int:
 
 def options(
     device: Optional[str], share: Optional[str], mode: Union[int, str, None],
-    ttl: Optional[float], evict: str, replace: bool, timeout: Optional[float],
+    ttl: Optional[float], evict: Optional[str], replace: bool, timeout: Optional[float],
     final: bool = False,
 ) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
-        raise ValueError(f"evict is {evict!r}: expected one of {', '.join(EVICT)}")
+        raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
     return (
         device, share, _mode(mode), bool(replace), _ms(ttl, "ttl"), EVICT[evict], _ms(timeout),
         bool(final),
@@ -426,7 +426,7 @@ class Client(_core.Client):
 
     def put(
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False,
     ) -> None:
@@ -440,7 +440,8 @@ class Client(_core.Client):
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
         if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
         (0o640) and replace or delete (0o660) it. `ttl`: delete it after so many seconds. `evict`: what
-        may happen to it when memory is short, "spill", "drop" or "keep". `replace`: take the name from
+        may happen to it when memory is short, "spill", "drop" or "keep"; None: what the daemon was started
+        with, "spill" if nothing was said. `replace`: take the name from
         an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
         waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
@@ -475,7 +476,7 @@ class Client(_core.Client):
     def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
         device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().

@@ -171,7 +171,7 @@ class Client:
     async def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
         device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
     ) -> Any:
         """Allocates an object to be filled in place; `await client.seal(it)` publishes it."""
@@ -187,7 +187,7 @@ class Client:
 
     async def put(
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: str = "spill",
+        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False,
     ) -> None:

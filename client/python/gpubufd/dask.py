@@ -48,7 +48,7 @@ from ._dask_places import TRIES, Place, failure, places_of
 
 def publish(
     value: Any, name: str, *, client: Any = None, device: Optional[str] = None,
-    mode: Union[int, str, None] = None, evict: str = "spill", replace: bool = False,
+    mode: Union[int, str, None] = None, evict: Optional[str] = None, replace: bool = False,
 ) -> None:
     """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
 
