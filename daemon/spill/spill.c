@@ -88,7 +88,7 @@ static void tell_losses(struct gb_spill *spill, uint64_t now)
 {
     struct gb_losses *losses = &spill->losses;
 
-    gb_log(GB_LOG_WARNING, "dropped",
+    gb_log(GB_LOG_INFO, "dropped",
            GB_LOG_TEXT("why", "there was no room, and they were published with evict=drop"),
            GB_LOG_NUMBER("objects", losses->objects), GB_LOG_NUMBER("bytes", losses->bytes));
     *losses = (struct gb_losses){.tell_at = now + TELL_MS};

@@ -37,7 +37,8 @@ def contents(peer, made, gpu):
 
 def fill(peer, name, count, gpu, share="fd", **params):
     """An object with MARK in every byte of it, sealed."""
-    made = peer.call("create", name=name, layout=bytes_layout(count), share=share, **params)
+    made = peer.call("create", name=name, layout=bytes_layout(count), share=share,
+                     **{"evict": "drop", **params})
     buffer = made["object"]["layout"]["data"]
     segment = peer.segments[(buffer["segment"], "rw")]
     data = (MARK * (count // len(MARK) + 1))[:count]

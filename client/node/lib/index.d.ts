@@ -45,6 +45,7 @@ export interface CreateOptions extends RequestOptions {
   replace?: boolean
   /** Milliseconds after which it is deleted. */
   ttl?: number
+  /** What may happen to it when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
   evict?: 'spill' | 'drop' | 'keep'
   /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
   final?: boolean
