@@ -103,6 +103,11 @@ static uint64_t pinned(const struct gb_device *device)
     return device->pinned;
 }
 
+static uint64_t stays(const struct gb_device *device)
+{
+    return device->stay.bytes;
+}
+
 static uint64_t evictable(const struct gb_device *device)
 {
     return device->recency.bytes;
@@ -190,6 +195,7 @@ static void write_devices(const struct gb_server *server, struct metrics *metric
         {"gpubufd_device_leased_bytes", "gauge", "In objects under a lease.", leased},
         {"gpubufd_device_pinned_bytes", "gauge", "In objects that are pinned or to be kept.",
          pinned},
+        {"gpubufd_device_stays_bytes", "gauge", "In objects that stay for want of a tier.", stays},
         {"gpubufd_device_evictable_bytes", "gauge", "In objects that may go.", evictable},
         {"gpubufd_device_objects", "gauge", "Objects, unsealed and unnamed ones included.",
          objects},

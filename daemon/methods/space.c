@@ -63,7 +63,8 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
                     gb_device_free_bytes(device), device->leased, held);
     tell_figure(writer, device->stay.bytes, "not to be dropped and with no tier to go to");
     tell_figure(writer, device->recency.bytes, "of objects that may leave");
-    tell_figure(writer, gb_device_retained(device), "free but split");
+    tell_figure(writer, device->moving, "being made or given back");
+    tell_figure(writer, gb_device_retained(device) - device->moving, "free but split");
     tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
 }
 

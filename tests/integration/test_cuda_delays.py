@@ -156,7 +156,7 @@ def test_what_is_being_made_for_another_is_no_space_to_come(slow):
     """Eviction makes room at once; it does not look to a segment that another will have."""
     daemon = slow("cuMemAlloc", 1000)
     peer = daemon.connect()
-    peer.create_object("old", bytes_layout(20 * MIB))
+    peer.create_object("old", bytes_layout(20 * MIB), evict="drop")
     peer.unmap()
     slow_one = peer.request("create", name="slow", layout=bytes_layout(30 * MIB), share="ipc")
     made = peer.create("new", bytes_layout(19 * MIB))
