@@ -422,9 +422,9 @@ struct gpubuf_layout_spec {
     struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children and length */
 };
 
-/* What may happen to an object when memory is short and nobody holds it. DEFAULT: what the daemon was started
-   with, which is SPILL unless it is a cache (--evict drop). SPILL: its content moves to a tier, or, where there
-   is none with room, it stays. DROP: it is removed. KEEP: nothing. */
+/* What may happen to an object when memory is short and nobody holds it. DEFAULT: what the daemon
+   was started with, which is SPILL unless it is a cache (--evict drop). SPILL: its content moves to
+   a tier, or, where there is none with room, it stays. DROP: it is removed. KEEP: nothing. */
 enum gpubuf_evict {
     GPUBUF_EVICT_DEFAULT = 0,
     GPUBUF_EVICT_SPILL = 1,

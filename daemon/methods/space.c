@@ -121,8 +121,8 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
 
 /* ---- making room ---- */
 
-/* Until when a request counts on what sessions were asked to unmap; then others' objects leave for it,
-   and those sessions are no obstacle. 0: it does not. */
+/* Until when a request counts on what sessions were asked to unmap; then others' objects leave for
+   it, and those sessions are no obstacle. 0: it does not. */
 static uint64_t trusts_until(const struct gb_call *call, const struct gb_device *device)
 {
     uint64_t now = gb_now_ms();

@@ -111,8 +111,8 @@ static void write_others(struct answer *answer, const char *kind, uint64_t other
         gb_write_format(answer->call->writer, ",\"others\":%" PRIu64 "}", others);
 }
 
-/* Where its content goes when room is short, and nobody holds it: a tier, "nowhere" if it is dropped; NULL
-   with *stays saying why it stays. */
+/* Where its content goes when room is short, and nobody holds it: a tier, "nowhere" if it is
+   dropped; NULL with *stays saying why it stays. */
 static const char *next_place(const struct gb_spill *spill, const struct gb_storage *storage,
                               const char **stays)
 {

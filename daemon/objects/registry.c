@@ -481,7 +481,7 @@ void gb_storage_enter(struct gb_storage *storage)
     struct gb_recency *order =
         storage->needs > 0 && !has_tier(storage) ? &device->stay : &device->recency;
 
-    /* What comes back is entered when it is there; the leaving of what has no bytes makes no room. */
+    /* What comes back is entered when it is there; without bytes its leaving makes no room. */
     if (storage->resident && storage->bytes > 0 && storage->recent.in != order)
         gb_recent_enter(order, &storage->recent, storage->bytes);
 }
@@ -501,7 +501,8 @@ static void gain_name(struct gb_registry *registry, struct gb_object *object)
     gb_storage_enter(storage);
 }
 
-/* What losing a name that was not to be dropped changes for the storage's other objects and holders. */
+/* What losing a name that was not to be dropped changes for the storage's other objects and
+   holders. */
 static void lose_need(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;

@@ -14,8 +14,8 @@
 #define FAILING_MS 5000
 /* Copies that are made in the background at once, of one device. */
 #define BACKGROUND_MOVES 4
-/* How many copies are looked at for one that is not needed, and how many storages for one that has room
-   below. */
+/* How many copies are looked at for one that is not needed, and how many storages for one that has
+   room below. */
 #define LOOK_AT 64
 /* What is dropped is logged once in so long. */
 #define TELL_MS 60000
@@ -477,9 +477,10 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
 
 /* ---- room on a device ---- */
 
-/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where somebody
-   waits, those that no tier has room for are passed over; what comes after them leaves as soon as it has been
-   copied, or its copy would be given up for theirs. NEVER: nothing is on its way. */
+/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where
+   somebody waits, those that no tier has room for are passed over; what comes after them leaves as
+   soon as it has been copied, or its copy would be given up for theirs. NEVER: nothing is on its
+   way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {
@@ -516,8 +517,8 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     return GB_ROOM_STUCK;
 }
 
-/* What the tiers could take of the device's if they kept only what is nowhere else, and left the reserve
-   free, and some more with it, since the room that a device has left may lie in pieces. */
+/* What the tiers could take of the device's if they kept only what is nowhere else, and left the
+   reserve free, and some more with it, since the room that a device has left may lie in pieces. */
 static uint64_t room_below(const struct gb_spill *spill, const struct gb_device *device,
                            uint64_t reserve)
 {
@@ -550,8 +551,8 @@ bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *devi
            (leaves == 0 || leaves <= room_below(spill, device, reserve));
 }
 
-/* What leaves next: the least recently used; where that would not leave the reserve, rather the least
-   recently used of what may be dropped. */
+/* What leaves next: the least recently used; where that would not leave the reserve, rather the
+   least recently used of what may be dropped. */
 static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struct gb_device *device,
                                        const struct gb_demand *demand)
 {

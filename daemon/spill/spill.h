@@ -1,7 +1,7 @@
 /*
  * What leaves a device, when, and to where; and how it comes back. The least recently used goes
- * first, to pinned host memory, and from there to a disk. Only what is published to be dropped is ever
- * dropped; what is needed and has no room below stays.
+ * first, to pinned host memory, and from there to a disk. Only what is published to be dropped is
+ * ever dropped; what is needed and has no room below stays.
  *
  * Above a high watermark the content of what will go next is copied below in the background, so that
  * it can leave at once when room is wanted. It stays on the device until then: the order in which
@@ -90,8 +90,8 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
 /* Whether that could make room for so many bytes, and leave `reserve` free below. */
 bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *device, uint64_t bytes,
                       uint64_t reserve);
-/* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and at
-   gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
+/* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and
+   at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
 void gb_spill_tend(struct gb_spill *spill);
 uint64_t gb_spill_tells_at(const struct gb_spill *spill);
 
