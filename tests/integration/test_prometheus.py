@@ -113,10 +113,11 @@ CASES = {
          for le, values in (("0.001", "0+1x60"), ("0.01", "0+9x60"), ("+Inf", "0+9x60"))},
         {f'gpubufd_request_duration_seconds_bucket{{instance="a",method="release",le="{le}"}}': values
          for le, values in (("0.0002", "0+9x60"), ("0.01", "0+9x60"), ("+Inf", "0+9x60"))}),
-    # Without a tier nobody was promised that nothing is lost.
-    "GpubufdLosing": (
-        {"gpubufd_evictions_total" + HOST: GROWS, "gpubufd_tier_capacity_bytes" + DISK: "100x60"},
-        {"gpubufd_evictions_total" + HOST: GROWS}),
+    # What is dropped was published so.
+    "GpubufdRefusing": (
+        {'gpubufd_requests_total{instance="a",method="create",result="no_space"}': GROWS},
+        {'gpubufd_requests_total{instance="a",method="create",result="ok"}': GROWS,
+         "gpubufd_evictions_total" + HOST: GROWS}),
     # What may go at once is room.
     "GpubufdTierNearlyFull": (
         {"gpubufd_tier_capacity_bytes" + DISK: "100x60", "gpubufd_tier_used_bytes" + DISK: "95x60",
