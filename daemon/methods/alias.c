@@ -120,7 +120,7 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
         object->producer = source->producer;
     }
     object->by_session = source->by_session;
-    /* A user who may only read what is kept does not make its memory stay when it is kept no more. */
+    /* Who may only read what is kept does not make its memory stay when it is kept no more. */
     object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)
                         ? GB_EVICT_DROP
                         : source->evict;

@@ -159,8 +159,8 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether what may leave has a place to go to, and makes room for the request, of a domain (NULL: of
-   none). The latter is looked at once: what leaves then does not change it. */
+/* Whether what may leave has a place to go to, and makes room for the request, of a domain (NULL:
+   of none). The latter is looked at once: what leaves then does not change it. */
 static bool may_leave(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key, uint64_t soon, uint64_t reserve)
 {

@@ -250,7 +250,7 @@ def test_ls(ctl):
     long = ctl("ls", "-l").splitlines()
     assert long[0].split() == ["mode", "user", "device", "tier", "share", "size", "age", "version",
                                "leases", "short", "name"]
-    assert [line.split()[10] for line in long[1:]] == ["spills", "spills", "stays"]
+    assert [line.split()[11] for line in long[1:]] == ["spills", "spills", "stays"]
     assert len(long) == 4 and {line.split()[3] for line in long[1:]} == {"device"}
     objects = ctl.json("ls", "b")["objects"]
     assert len(objects) == 1 and objects[0]["pinned"] is True and objects[0]["bytes"] >= 2048
