@@ -331,8 +331,9 @@ GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
 GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
 /* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns
-   (of stride 0 where elements are not so many whole bytes), and 0 for tables. The pointers are to
-   ndim values, owned by the object; not to be followed where ndim is 0. */
+   (of stride 0 where elements are not so many whole bytes), and 0 for tables. Packed elements, such
+   as float4_e2m1fn's, fill whole bytes along the last axis, whose stride is that of its bytes: 1. The
+   pointers are to ndim values, owned by the object; not to be followed where ndim is 0. */
 GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
 GPUBUF_API const uint64_t *gpubuf_shape(const struct gpubuf_object *object);
 GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
@@ -490,7 +491,7 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
  * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into an
  * object on either. Work on the data must be done, unless it was queued on its GPU's default stream.
  * Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL: C order;
- * any sign, 0 too); the object is in C order. (From a GPU, runs of elements that lie side by side are
+ * any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From a GPU, runs of elements that lie side by side are
  * copied one by one: make small ones contiguous first.) Errors are those of gpubuf_create and
  * gpubuf_seal; nothing is published on failure.
  */
@@ -542,7 +543,7 @@ struct ArrowArray {
  * uint8) with no copy. The caller releases both by their own `release`; until then they hold the
  * object. Either may be NULL. Moved and released on any thread, children on their own too.
  * GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between elements,
- * or a dtype that Arrow has not (bool8, bfloat16, complex).
+ * or a dtype that Arrow has not (bool8, bfloat16, floats of 8 bits and fewer, complex).
  */
 GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                                    struct ArrowArray *array);

@@ -15,6 +15,17 @@ enum {
     DL_BFLOAT = 4,
     DL_COMPLEX = 5,
     DL_BOOL = 6,
+    DL_FLOAT8_E3M4 = 7,
+    DL_FLOAT8_E4M3 = 8,
+    DL_FLOAT8_E4M3B11FNUZ = 9,
+    DL_FLOAT8_E4M3FN = 10,
+    DL_FLOAT8_E4M3FNUZ = 11,
+    DL_FLOAT8_E5M2 = 12,
+    DL_FLOAT8_E5M2FNUZ = 13,
+    DL_FLOAT8_E8M0FNU = 14,
+    DL_FLOAT6_E2M3FN = 15,
+    DL_FLOAT6_E3M2FN = 16,
+    DL_FLOAT4_E2M1FN = 17,
     DL_NONE = 255,
 };
 
@@ -37,6 +48,17 @@ static const struct gb_type_info types[GB_TYPE_COUNT] = {
     [GB_TYPE_FLOAT64]      = {"float64",     64, 0,  true,  true,  0, "g",    "<f8",  DL_FLOAT,   true},
     [GB_TYPE_COMPLEX64]    = {"complex64",   64, 0,  true,  true,  0, NULL,   "<c8",  DL_COMPLEX, true},
     [GB_TYPE_COMPLEX128]   = {"complex128", 128, 0,  true,  true,  0, NULL,   "<c16", DL_COMPLEX, true},
+    [GB_TYPE_FLOAT8_E3M4] = {"float8_e3m4", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E3M4, true},
+    [GB_TYPE_FLOAT8_E4M3] = {"float8_e4m3", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E4M3, true},
+    [GB_TYPE_FLOAT8_E4M3B11FNUZ] = {"float8_e4m3b11fnuz", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E4M3B11FNUZ, true},
+    [GB_TYPE_FLOAT8_E4M3FN] = {"float8_e4m3fn", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E4M3FN, true},
+    [GB_TYPE_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E4M3FNUZ, true},
+    [GB_TYPE_FLOAT8_E5M2] = {"float8_e5m2", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E5M2, true},
+    [GB_TYPE_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E5M2FNUZ, true},
+    [GB_TYPE_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 8, 0, true, true, 0, NULL, NULL, DL_FLOAT8_E8M0FNU, true},
+    [GB_TYPE_FLOAT6_E2M3FN] = {"float6_e2m3fn", 6, 0, true, true, 0, NULL, NULL, DL_FLOAT6_E2M3FN, true},
+    [GB_TYPE_FLOAT6_E3M2FN] = {"float6_e3m2fn", 6, 0, true, true, 0, NULL, NULL, DL_FLOAT6_E3M2FN, true},
+    [GB_TYPE_FLOAT4_E2M1FN] = {"float4_e2m1fn", 4, 0, true, true, 0, NULL, NULL, DL_FLOAT4_E2M1FN, true},
     [GB_TYPE_UTF8]         = {"utf8",         0, 4,  true,  true,  0, "u",    NULL,   DL_NONE,    false},
     [GB_TYPE_LARGE_UTF8]   = {"large_utf8",   0, 8,  true,  true,  0, "U",    NULL,   DL_NONE,    false},
     [GB_TYPE_BINARY]       = {"binary",       0, 4,  true,  true,  0, "z",    NULL,   DL_NONE,    false},
@@ -253,6 +275,26 @@ uint64_t gb_dtype_bits(const struct gb_dtype *dtype)
     if (dtype->type == GB_TYPE_FIXED_BINARY)
         return (uint64_t)dtype->size * 8;
     return types[dtype->type].bits;
+}
+
+bool gb_dtype_packed(const struct gb_dtype *dtype)
+{
+    return types[dtype->type].array && types[dtype->type].bits % 8 != 0;
+}
+
+bool gb_dtype_fills(const struct gb_dtype *dtype, uint64_t count)
+{
+    return !gb_dtype_packed(dtype) || count % 8 * types[dtype->type].bits % 8 == 0;
+}
+
+uint64_t gb_dtype_item(const struct gb_dtype *dtype)
+{
+    return gb_dtype_packed(dtype) ? 1 : gb_dtype_bits(dtype) / 8;
+}
+
+uint64_t gb_dtype_items(const struct gb_dtype *dtype, uint64_t count, bool last)
+{
+    return last && gb_dtype_packed(dtype) ? count * types[dtype->type].bits / 8 : count;
 }
 
 /* ---- Arrow ---- */

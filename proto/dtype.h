@@ -26,6 +26,19 @@ enum gb_type {
     GB_TYPE_FLOAT64,
     GB_TYPE_COMPLEX64,
     GB_TYPE_COMPLEX128,
+    /* All floats that safetensors 0.8 or DLPack 1.3 name, by the names of ml_dtypes. Integers of fewer
+       than 8 bits are left out: safetensors has none, and frameworks keep them in bytes. */
+    GB_TYPE_FLOAT8_E3M4,
+    GB_TYPE_FLOAT8_E4M3,
+    GB_TYPE_FLOAT8_E4M3B11FNUZ,
+    GB_TYPE_FLOAT8_E4M3FN,
+    GB_TYPE_FLOAT8_E4M3FNUZ,
+    GB_TYPE_FLOAT8_E5M2,
+    GB_TYPE_FLOAT8_E5M2FNUZ,
+    GB_TYPE_FLOAT8_E8M0FNU,
+    GB_TYPE_FLOAT6_E2M3FN, /* packed: four in 3 bytes */
+    GB_TYPE_FLOAT6_E3M2FN,
+    GB_TYPE_FLOAT4_E2M1FN, /* packed: two in a byte */
     GB_TYPE_UTF8,
     GB_TYPE_LARGE_UTF8,
     GB_TYPE_BINARY,
@@ -68,7 +81,7 @@ struct gb_type_info {
     const char *arrow;   /* format, up to its parameters ("ts", "w:"); NULL: none */
     const char *numpy;   /* typestr with byte order, up to its parameters; NULL: none */
     uint8_t dlpack_code; /* DLDataTypeCode; 255: none */
-    bool array;          /* may be the dtype of an `array` (fixed width, whole bytes) */
+    bool array;          /* may be the dtype of an `array`: whole bytes, or packed */
 };
 
 const struct gb_type_info *gb_type_info(enum gb_type type);
@@ -80,6 +93,15 @@ bool gb_dtype_parse(const char *text, size_t length, struct gb_dtype *dtype);
 size_t gb_dtype_format(const struct gb_dtype *dtype, char *buffer, size_t size);
 /* Bits of one element of `data` with the parameters taken into account; 0: no fixed width. */
 uint64_t gb_dtype_bits(const struct gb_dtype *dtype);
+/* Whether an array's rows are packed: elements of fewer than 8 bits, the first in the lowest bits,
+   which fill whole bytes along the last axis. */
+bool gb_dtype_packed(const struct gb_dtype *dtype);
+/* Whether `count` packed elements fill whole bytes; true of all others. */
+bool gb_dtype_fills(const struct gb_dtype *dtype, uint64_t count);
+/* Bytes of what an array's strides step over, its items: elements, or the bytes of packed ones. */
+uint64_t gb_dtype_item(const struct gb_dtype *dtype);
+/* How many items `count` elements along an axis are; `last`: along the last one. */
+uint64_t gb_dtype_items(const struct gb_dtype *dtype, uint64_t count, bool last);
 
 /* Arrow format strings, both ways. Formatting: false if Arrow has no such type (a dictionary is
    told by its schema); `size` of 64 suffices. Parsing: false if the protocol has no such type. */

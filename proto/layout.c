@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout_reader.h"
 #include "limits.h"
 
 #define INTEGER_MAX ((uint64_t)GB_LIMIT(integer))
@@ -39,7 +40,7 @@ static bool data_size(const struct gb_column *column, uint64_t elements, uint64_
     }
     if (bits % 8 == 0)
         return multiply(elements, bits / 8, bytes);
-    *bytes = elements / 8 + (elements % 8 != 0); /* bool */
+    *bytes = elements / 8 * bits + (elements % 8 * bits + 7) / 8; /* bool, packed */
     return true;
 }
 
@@ -203,14 +204,19 @@ void gb_column_slice(struct gb_column *column, uint64_t offset, uint64_t length)
     column->length = length;
 }
 
+uint64_t gb_layout_items(const struct gb_layout *layout, unsigned axis)
+{
+    return gb_dtype_items(&layout->column.dtype, layout->shape[axis], axis + 1 == layout->ndim);
+}
+
 /* Whether the strides tell no more than C order's do, as reading decides it; then they become
    those. Products are in range, since those of the whole array were. */
 static void settle_strides(struct gb_layout *layout)
 {
-    uint64_t size = gb_dtype_bits(&layout->column.dtype) / 8, stride = size;
+    uint64_t size = gb_dtype_item(&layout->column.dtype), stride = size;
 
     for (unsigned i = layout->ndim; i-- > 0;) {
-        uint64_t extent = layout->shape[i];
+        uint64_t extent = gb_layout_items(layout, i);
         if ((uint64_t)layout->strides[i] != stride && extent != 1 && layout->column.length > 0)
             return;
         stride *= extent ? extent : 1;
@@ -218,7 +224,8 @@ static void settle_strides(struct gb_layout *layout)
     stride = size;
     for (unsigned i = layout->ndim; i-- > 0;) {
         layout->strides[i] = (int64_t)stride;
-        stride *= layout->shape[i] ? layout->shape[i] : 1;
+        uint64_t extent = gb_layout_items(layout, i);
+        stride *= extent ? extent : 1;
     }
     layout->c_order = true;
 }
@@ -230,8 +237,9 @@ static void settle_strides(struct gb_layout *layout)
 static void slice_array(struct gb_layout *layout, uint64_t offset, uint64_t length)
 {
     struct gb_column *column = &layout->column;
-    uint64_t row = 1, elements, span = gb_dtype_bits(&column->dtype) / 8;
-    uint64_t start = offset * (uint64_t)layout->strides[0];
+    uint64_t row = 1, elements, span = gb_dtype_item(&column->dtype);
+    uint64_t start =
+        gb_dtype_items(&column->dtype, offset, layout->ndim == 1) * (uint64_t)layout->strides[0];
 
     for (unsigned i = 1; i < layout->ndim; i++)
         row *= layout->shape[i];
@@ -244,7 +252,7 @@ static void slice_array(struct gb_layout *layout, uint64_t offset, uint64_t leng
         return;
     }
     for (unsigned i = 0; i < layout->ndim; i++)
-        span += (layout->shape[i] - 1) * (uint64_t)layout->strides[i];
+        span += (gb_layout_items(layout, i) - 1) * (uint64_t)layout->strides[i];
     column->data.offset += start;
     column->data.bytes = span;
     if (column->mask.present) {
@@ -268,6 +276,14 @@ int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                           "offset %llu and length %llu go past the end: there are %llu %s",
                           (unsigned long long)offset, (unsigned long long)length,
                           (unsigned long long)limit, units[layout->kind]);
+    if (layout->kind == GB_KIND_ARRAY && layout->ndim == 1 &&
+        !(gb_dtype_fills(&layout->column.dtype, offset) &&
+          gb_dtype_fills(&layout->column.dtype, length)))
+        return gb_fail_at(error, path,
+                          "offset %llu and length %llu: elements of %s are packed, and a slice of "
+                          "them begins and ends at whole bytes",
+                          (unsigned long long)offset, (unsigned long long)length,
+                          gb_type_info(layout->column.dtype.type)->name);
     switch (layout->kind) {
     case GB_KIND_BYTES:
         layout->bytes = layout->column.length = layout->column.data.bytes = length;

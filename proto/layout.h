@@ -58,7 +58,7 @@ struct gb_layout {
     uint64_t bytes; /* bytes */
     unsigned ndim;  /* array */
     uint64_t *shape;
-    int64_t *strides; /* in bytes; always filled in by reading */
+    int64_t *strides; /* in bytes, from item to item; always filled in by reading */
     bool c_order;     /* the strides are those of C order and need not be written */
     /* column: itself. table: length and children, with dtype struct. array: dtype, data, mask,
        length = number of elements, offset = the first element's bit in the mask (0 but for slices),
@@ -86,6 +86,8 @@ enum gb_layout_form {
  * CREATE: sizes left out are filled in (masks padded) and given ones must not be smaller; strides
  * must be absent or C order. REPLY: unknown members are ignored; else they are refused. REGISTER:
  * gb_layout_check_handles has the rest.
+ * Packed elements (gb_dtype_packed) are those of arrays alone, with an axis; the last one holds whole
+ * bytes, and its stride is 1.
  * GPUBUF_E_INVALID or GPUBUF_E_LIMIT with the path of what is wrong; GPUBUF_E_NO_MEMORY. *layout is
  * written on success only.
  */
@@ -138,8 +140,8 @@ uint64_t gb_layout_length(const struct gb_layout *layout);
  * Narrows to elements [offset, offset + length) (rows, first axis, bytes): what `alias` does.
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their
  * buffers. What `layout` points to is changed in place. A null_count other than 0 and the length
- * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end and
- * for an array of 0 axes.
+ * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end, for an
+ * array of 0 axes, and for packed elements that are no whole bytes.
  */
 int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                     const struct gb_path *path, struct gb_error *error);

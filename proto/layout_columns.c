@@ -332,6 +332,11 @@ int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
     r = gb_layout_read_dtype(reader, raw.dtype, path, &column->dtype);
     if (r < 0)
         return r;
+    if (gb_dtype_packed(&column->dtype)) {
+        struct gb_path dtype = {.up = path, .key = "dtype"};
+        return gb_fail_at(reader->error, &dtype, "%s is packed, and so the dtype of arrays alone",
+                          gb_type_info(column->dtype.type)->name);
+    }
     column->name = raw.name.text;
     column->length = raw.length;
     column->offset = raw.offset;

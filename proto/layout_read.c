@@ -199,6 +199,27 @@ static int read_shape(struct gb_layout_reader *reader, struct gb_json value,
     return 0;
 }
 
+/* Packed elements fill whole bytes along the last axis, and so there is one. */
+static int check_packed(struct gb_layout_reader *reader, const struct gb_path *up,
+                        const struct gb_layout *layout)
+{
+    const struct gb_dtype *dtype = &layout->column.dtype;
+    struct gb_path path = {.up = up, .key = "shape"};
+
+    if (!gb_dtype_packed(dtype))
+        return 0;
+    if (layout->ndim == 0)
+        return gb_fail_at(reader->error, &path, "an array of %s has an axis, for it is packed",
+                          gb_type_info(dtype->type)->name);
+    struct gb_path step = {.up = &path, .index = layout->ndim - 1};
+    uint64_t extent = layout->shape[layout->ndim - 1];
+    if (!gb_dtype_fills(dtype, extent))
+        return gb_fail_at(reader->error, &step,
+                          "%llu packed elements of %d bits are no whole bytes", GB_ULL(extent),
+                          (int)gb_dtype_bits(dtype));
+    return 0;
+}
+
 /* Fills in C order's strides and the number of elements. An axis of 0 elements counts as 1 in the
    strides, as in NumPy, so that they are always in range. */
 static int fill_strides(struct gb_layout_reader *reader, uint64_t size, const struct gb_path *up,
@@ -210,12 +231,14 @@ static int fill_strides(struct gb_layout_reader *reader, uint64_t size, const st
 
     for (unsigned i = layout->ndim; i-- > 0;) {
         layout->strides[i] = (int64_t)stride;
-        extent = layout->shape[i];
+        extent = gb_layout_items(layout, i);
         empty = empty || extent == 0;
         if (__builtin_mul_overflow(stride, extent ? extent : 1, &stride) || stride > GB_INTEGER_MAX)
             return gb_fail_at(reader->error, &path, "the array has 2^52 bytes or more");
     }
     layout->column.length = empty ? 0 : stride / size;
+    if (gb_dtype_packed(&layout->column.dtype)) /* whole bytes: nothing is lost, or too large */
+        layout->column.length = layout->column.length * 8 / gb_dtype_bits(&layout->column.dtype);
     layout->c_order = true;
     return 0;
 }
@@ -245,8 +268,11 @@ static int read_strides(struct gb_layout_reader *reader, struct gb_json value, u
                               "%llu is not a multiple of the element's %llu bytes", GB_ULL(stride),
                               GB_ULL(size));
         given[i] = (int64_t)stride;
-        if (given[i] != layout->strides[i] && layout->shape[i] != 1 && !empty)
-            layout->c_order = false;
+        if (given[i] == layout->strides[i] || gb_layout_items(layout, i) == 1 || empty)
+            continue;
+        if (i + 1 == layout->ndim && gb_dtype_packed(&layout->column.dtype))
+            return gb_fail_at(reader->error, &step, "packed elements lie side by side");
+        layout->c_order = false;
     }
     if (layout->c_order)
         return 0;
@@ -266,7 +292,8 @@ static bool array_span(const struct gb_layout *layout, uint64_t size, uint64_t *
         return true;
     }
     for (unsigned i = 0; i < layout->ndim; i++) {
-        if (__builtin_mul_overflow(layout->shape[i] - 1, (uint64_t)layout->strides[i], &axis) ||
+        if (__builtin_mul_overflow(gb_layout_items(layout, i) - 1, (uint64_t)layout->strides[i],
+                                   &axis) ||
             __builtin_add_overflow(total, axis, &total) || total > GB_INTEGER_MAX)
             return false;
     }
@@ -291,11 +318,13 @@ static int read_array(struct gb_layout_reader *reader, struct gb_json value,
     if (!gb_type_info(column->dtype.type)->array) {
         struct gb_path dtype = {.up = path, .key = "dtype"};
         return gb_fail_at(reader->error, &dtype,
-                          "elements of an array have whole bytes, %s has not",
+                          "%s is no dtype of arrays, for its elements are no whole bytes",
                           gb_type_info(column->dtype.type)->name);
     }
-    size = gb_dtype_bits(&column->dtype) / 8;
+    size = gb_dtype_item(&column->dtype);
     r = read_shape(reader, raw.shape, path, layout);
+    if (r == 0)
+        r = check_packed(reader, path, layout);
     if (r == 0)
         r = fill_strides(reader, size, path, layout);
     if (r == 0 && raw.strides.text)

@@ -14,6 +14,8 @@ WIDTHS = {
     "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
     "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
     "complex64": 64, "complex128": 128,
+    "float8_e3m4": 8, "float8_e4m3": 8, "float8_e4m3b11fnuz": 8, "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
     "fixed_binary(1)": 8, "fixed_binary(7)": 56, "fixed_binary(1000)": 8000,
     "date32": 32, "date64": 64,
     "time32[s]": 32, "time32[ms]": 32, "time64[us]": 64, "time64[ns]": 64,
@@ -25,7 +27,11 @@ WIDTHS = {
 STRINGS = {"utf8": 4, "binary": 4, "large_utf8": 8, "large_binary": 8}
 
 ARRAYS = ["bool8", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-          "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+          "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+          "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+          "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+# dtype -> elements, and the bytes that they fill together
+PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
 
 
 @pytest.fixture
@@ -73,6 +79,50 @@ def test_arrays(make, dtype):
     assert layout["mask"]["bytes"] >= 14
     size = WIDTHS[dtype] // 8
     assert layout.get("strides", [35 * size, 7 * size, size]) == [35 * size, 7 * size, size]
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_packed_arrays(make, dtype):
+    elements, filled = PACKED[dtype]
+    for extent in range(0, 13):
+        array = {"kind": "array", "dtype": dtype, "shape": [3, extent], "mask": {}}
+        if extent % elements:
+            with pytest.raises(Exception, match=r"params\.layout\.shape\[1\]: .* no whole bytes"):
+                make(array)
+            continue
+        layout = make(array)
+        assert layout["shape"] == [3, extent] and "strides" not in layout
+        assert layout["data"]["bytes"] == 3 * extent // elements * filled
+        assert layout["mask"]["bytes"] == (64 if extent else 0)
+    with pytest.raises(Exception, match="has an axis"):
+        make({"kind": "array", "dtype": dtype, "shape": []})
+    with pytest.raises(Exception, match="the dtype of arrays alone"):
+        make(column(dtype, 12))
+
+
+def test_packed_arrays_are_aliased_by_whole_bytes(shared_peer):
+    # The other axes may be cut anywhere, the packed one between bytes.
+    for name, shape in (("packed/line", [12]), ("packed/rows", [5, 4])):
+        made = shared_peer.call("create", name=name, replace=True,
+                                layout={"kind": "array", "dtype": "float4_e2m1fn", "shape": shape})
+        shared_peer.call("seal", lease=made["lease"], release=True)
+    for offset, length, good in ((2, 4, True), (2, 3, False), (1, 4, False), (12, 0, True)):
+        params = {"name": "packed/part", "of": "packed/line", "slice": {"offset": offset, "length": length},
+                  "replace": True}
+        if not good:
+            with pytest.raises(Exception, match="begins and ends at whole bytes"):
+                shared_peer.call("alias", **params)
+            continue
+        shared_peer.call("alias", **params)
+        opened = shared_peer.call("open", name="packed/part")
+        assert opened["object"]["layout"]["shape"] == [length]
+        assert opened["object"]["layout"]["data"]["bytes"] == length // 2
+        shared_peer.call("release", lease=opened["lease"])
+    shared_peer.call("alias", name="packed/part", of="packed/rows", slice={"offset": 1, "length": 3},
+                     replace=True)
+    opened = shared_peer.call("open", name="packed/part")
+    assert opened["object"]["layout"]["data"]["bytes"] == 6
+    shared_peer.call("release", lease=opened["lease"])
 
 
 def test_c_order_strides_may_be_said(make):

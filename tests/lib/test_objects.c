@@ -110,6 +110,7 @@ static void test_arrays_there_and_back(void **state)
         {"uint64", 8},        {"float16", 2},
         {"bfloat16", 2},      {"float32", 4},
         {"float64", 8},       {"complex64", 8},
+        {"float8_e4m3fn", 1}, {"float8_e8m0fnu", 1},
         {"complex128", 16},   {"fixed_binary(3)", 3},
         {"date32", 4},        {"date64", 8},
         {"time32[ms]", 4},    {"time64[ns]", 8},
@@ -149,6 +150,51 @@ static void test_arrays_there_and_back(void **state)
         gpubuf_release(array);
         gpubuf_release(part);
     }
+}
+
+/* Packed floats: extents are elements, strides and sizes bytes; rows are cut anywhere, the packed axis
+   at whole bytes. */
+static void test_packed_arrays(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {3, 8};
+    static const unsigned char padded[] = {1, 2, 3, 4, 99, 5, 6, 7, 8, 99, 9, 10, 11, 12};
+    static const unsigned char dense[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    static const uint64_t odd = 7, even = 24;
+    const int64_t strides[] = {5, 1};
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    struct gpubuf_object *array, *slice;
+    struct gpubuf_memory memory;
+    ok(client,
+       gpubuf_put_array(client, "packed", "float4_e2m1fn", 2, shape, strides, padded, &options));
+    ok(client, gpubuf_open(client, "packed", NULL, &array));
+    assert_memory_equal(gpubuf_shape(array), shape, sizeof(shape));
+    assert_int_equal(gpubuf_strides(array)[0], 4);
+    assert_int_equal(gpubuf_strides(array)[1], 1);
+    ok(client, gpubuf_memory(array, GPUBUF_DATA, &memory));
+    assert_int_equal(memory.bytes, sizeof(dense));
+    assert_memory_equal(memory.pointer, dense, sizeof(dense));
+    ok(client, gpubuf_slice(array, 1, 1, &slice));
+    ok(client, gpubuf_memory(slice, GPUBUF_DATA, &memory));
+    assert_int_equal(memory.bytes, 4);
+    assert_memory_equal(memory.pointer, dense + 4, 4);
+    gpubuf_release(slice);
+    gpubuf_release(array);
+
+    assert_int_equal(
+        gpubuf_put_array(client, "packed", "float4_e2m1fn", 1, &odd, NULL, dense, &options),
+        GPUBUF_E_INVALID);
+    ok(client,
+       gpubuf_put_array(client, "packed", "float4_e2m1fn", 1, &even, NULL, dense, &options));
+    ok(client, gpubuf_open(client, "packed", NULL, &array));
+    ok(client, gpubuf_slice(array, 6, 4, &slice));
+    ok(client, gpubuf_memory(slice, GPUBUF_DATA, &memory));
+    assert_int_equal(memory.bytes, 2);
+    assert_memory_equal(memory.pointer, dense + 3, 2);
+    gpubuf_release(slice);
+    assert_int_equal(gpubuf_slice(array, 5, 2, &slice), GPUBUF_E_INVALID);
+    assert_int_equal(gpubuf_slice(array, 6, 1, &slice), GPUBUF_E_INVALID);
+    gpubuf_release(array);
 }
 
 static void test_strided_sources(void **state)
@@ -692,6 +738,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_there_and_back),
         cmocka_unit_test(test_arrays_there_and_back),
+        cmocka_unit_test(test_packed_arrays),
         cmocka_unit_test(test_strided_sources),
         cmocka_unit_test(test_masked_array),
         cmocka_unit_test(test_columns_of_every_dtype),

@@ -97,6 +97,7 @@ static inline void assert_written(const struct gb_layout *layout, enum gb_layout
 #define INVALID GPUBUF_E_INVALID
 #define COLUMN "{\"kind\":\"column\",\"dtype\":"
 #define ARRAY "{\"kind\":\"array\",\"dtype\":\"int32\",\"shape\":"
+#define PACKED(type) "{\"kind\":\"array\",\"dtype\":\"float" type "\",\"shape\":"
 #define TABLE "{\"kind\":\"table\",\"length\":4,\"columns\":["
 #define INT8(name) "{\"name\":\"" name "\",\"dtype\":\"int8\",\"length\":4}"
 

@@ -189,6 +189,8 @@ static inline void make_column(struct maker *maker, unsigned depth, uint64_t len
     uint64_t data, mask, offsets;
 
     column->dtype = make_dtype(maker, depth > 1);
+    while (gb_dtype_packed(&column->dtype)) /* arrays alone have it */
+        column->dtype = make_dtype(maker, depth > 1);
     const struct gb_type_info *info = gb_type_info(column->dtype.type);
     column->length = length;
     column->offset = below(maker, 2) ? below(maker, 20) : 0;
@@ -225,21 +227,24 @@ static inline void make_array(struct maker *maker, struct gb_layout *layout)
     do {
         column->dtype = make_dtype(maker, false);
     } while (!gb_type_info(column->dtype.type)->array);
-    size = span = stride = gb_dtype_bits(&column->dtype) / 8;
-    layout->ndim = below(maker, 5);
+    bool packed = gb_dtype_packed(&column->dtype);
+    size = span = stride = gb_dtype_item(&column->dtype);
+    layout->ndim = packed ? 1 + below(maker, 4) : below(maker, 5);
     layout->shape = make_memory(maker, layout->ndim + 1, sizeof(*layout->shape));
     layout->strides = make_memory(maker, layout->ndim + 1, sizeof(*layout->strides));
     layout->c_order = true;
     column->length = 1;
     for (unsigned i = layout->ndim; i-- > 0;) {
-        layout->shape[i] = 2 + below(maker, 5);
-        if (padded && below(maker, 2)) {
+        bool last = i + 1 == layout->ndim;
+        layout->shape[i] = packed && last ? 4 * (1 + below(maker, 3)) : 2 + below(maker, 5);
+        uint64_t items = gb_dtype_items(&column->dtype, layout->shape[i], last);
+        if (padded && !(packed && last) && below(maker, 2)) {
             stride += size * (1 + below(maker, 3));
             layout->c_order = false;
         }
         layout->strides[i] = (int64_t)stride;
-        span += (layout->shape[i] - 1) * stride;
-        stride *= layout->shape[i];
+        span += (items - 1) * stride;
+        stride *= items;
         column->length *= layout->shape[i];
     }
     make_buffer(maker, span, element_align(&column->dtype), &column->data);

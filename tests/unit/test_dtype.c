@@ -33,6 +33,17 @@ static const struct row {
     {"float64", 64, "g", "<f8", 2},
     {"complex64", 64, NULL, "<c8", 5},
     {"complex128", 128, NULL, "<c16", 5},
+    {"float8_e3m4", 8, NULL, NULL, 7},
+    {"float8_e4m3", 8, NULL, NULL, 8},
+    {"float8_e4m3b11fnuz", 8, NULL, NULL, 9},
+    {"float8_e4m3fn", 8, NULL, NULL, 10},
+    {"float8_e4m3fnuz", 8, NULL, NULL, 11},
+    {"float8_e5m2", 8, NULL, NULL, 12},
+    {"float8_e5m2fnuz", 8, NULL, NULL, 13},
+    {"float8_e8m0fnu", 8, NULL, NULL, 14},
+    {"float6_e2m3fn", 6, NULL, NULL, 15},
+    {"float6_e3m2fn", 6, NULL, NULL, 16},
+    {"float4_e2m1fn", 4, NULL, NULL, 17},
     {"utf8", 0, "u", NULL, 255},
     {"large_utf8", 0, "U", NULL, 255},
     {"binary", 0, "z", NULL, 255},
@@ -150,11 +161,32 @@ static void test_every_type(void **state)
 
         assert_true(seen[type]);
         assert_int_equal(info->has_data, fixed || (info->offset_bytes > 0 && info->children == 0));
-        assert_int_equal(info->array, fixed && info->bits % 8 == 0);
+        assert_int_equal(info->array, fixed && type != GB_TYPE_BOOL);
         if (info->children != 0)
             assert_false(info->has_data);
         if (info->numpy || info->dlpack_code != 255)
             assert_true(info->array);
+    }
+}
+
+/* Packed elements, counted one by one. */
+static void test_packed(void **state)
+{
+    (void)state;
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
+        struct gb_dtype dtype = {.type = (enum gb_type)type, .size = 1};
+        bool packed = strncmp(gb_type_info(dtype.type)->name, "float4_", 7) == 0 ||
+                      strncmp(gb_type_info(dtype.type)->name, "float6_", 7) == 0;
+        uint64_t bits = 0;
+
+        assert_int_equal(gb_dtype_packed(&dtype), packed);
+        assert_int_equal(gb_dtype_item(&dtype), packed ? 1 : gb_dtype_bits(&dtype) / 8);
+        for (uint64_t count = 0; count < 30; count++, bits += gb_dtype_bits(&dtype)) {
+            assert_int_equal(gb_dtype_fills(&dtype, count), !packed || bits % 8 == 0);
+            assert_int_equal(gb_dtype_items(&dtype, count, false), count);
+            if (gb_dtype_fills(&dtype, count))
+                assert_int_equal(gb_dtype_items(&dtype, count, true), packed ? bits / 8 : count);
+        }
     }
 }
 
@@ -402,9 +434,13 @@ static void test_numpy_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),          cmocka_unit_test(test_every_type),
-        cmocka_unit_test(test_bad_spellings), cmocka_unit_test(test_one_spelling_each),
-        cmocka_unit_test(test_arrow_alone),   cmocka_unit_test(test_numpy_alone),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_every_type),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_bad_spellings),
+        cmocka_unit_test(test_one_spelling_each),
+        cmocka_unit_test(test_arrow_alone),
+        cmocka_unit_test(test_numpy_alone),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

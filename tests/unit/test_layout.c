@@ -37,6 +37,14 @@ static const struct size_row {
     {"float64", 64, 0, NULL, true, false},
     {"complex64", 64, 0, NULL, true, false},
     {"complex128", 128, 0, NULL, true, false},
+    {"float8_e3m4", 8, 0, NULL, true, false},
+    {"float8_e4m3", 8, 0, NULL, true, false},
+    {"float8_e4m3b11fnuz", 8, 0, NULL, true, false},
+    {"float8_e4m3fn", 8, 0, NULL, true, false},
+    {"float8_e4m3fnuz", 8, 0, NULL, true, false},
+    {"float8_e5m2", 8, 0, NULL, true, false},
+    {"float8_e5m2fnuz", 8, 0, NULL, true, false},
+    {"float8_e8m0fnu", 8, 0, NULL, true, false},
     {"utf8", 0, 4, NULL, true, true},
     {"large_utf8", 0, 8, NULL, true, true},
     {"binary", 0, 4, NULL, true, true},
@@ -130,8 +138,10 @@ static void test_sizes(void **state)
             }
         }
     }
-    for (unsigned type = 0; type < GB_TYPE_COUNT; type++)
-        assert_true(seen[type]);
+    for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
+        struct gb_dtype dtype = {.type = (enum gb_type)type};
+        assert_int_equal(seen[type], !gb_dtype_packed(&dtype)); /* those are no columns */
+    }
 }
 
 static void test_sizes_overflow(void **state)
@@ -269,9 +279,9 @@ static const struct {
     {CREATE, "{\"kind\":\"array\",\"shape\":[1]}", "params.layout.dtype: missing"},
     {CREATE, "{\"kind\":\"array\",\"dtype\":\"int8\"}", "params.layout.shape: missing"},
     {CREATE, "{\"kind\":\"array\",\"dtype\":\"bool\",\"shape\":[1]}",
-     "params.layout.dtype: elements of an array have whole bytes, bool has not"},
+     "params.layout.dtype: bool is no dtype of arrays, for its elements are no whole bytes"},
     {CREATE, "{\"kind\":\"array\",\"dtype\":\"utf8\",\"shape\":[1]}",
-     "params.layout.dtype: elements of an array have whole bytes, utf8 has not"},
+     "params.layout.dtype: utf8 is no dtype of arrays, for its elements are no whole bytes"},
     {CREATE, ARRAY "7}", "params.layout.shape: expected an array, found a number"},
     {CREATE, ARRAY "[2,-3]}",
      "params.layout.shape[1]: expected an integer from 0 to " MAX ", found -3"},
@@ -283,6 +293,26 @@ static const struct {
      "params.layout.shape: the array has 2^52 bytes or more"},
     {CREATE, ARRAY "[" MAX "," MAX "," MAX "," MAX "]}",
      "params.layout.shape: the array has 2^52 bytes or more"},
+    {CREATE, PACKED("4_e2m1fn") "[]}",
+     "params.layout.shape: an array of float4_e2m1fn has an axis, for it is packed"},
+    {CREATE, PACKED("4_e2m1fn") "[2,3]}",
+     "params.layout.shape[1]: 3 packed elements of 4 bits are no whole bytes"},
+    {CREATE, PACKED("6_e3m2fn") "[0,6]}",
+     "params.layout.shape[1]: 6 packed elements of 6 bits are no whole bytes"},
+    {CREATE, PACKED("4_e2m1fn") "[" MAX "]}",
+     "params.layout.shape[0]: " MAX " packed elements of 4 bits are no whole bytes"},
+    {CREATE, PACKED("4_e2m1fn") "[4,4503599627370494]}",
+     "params.layout.shape: the array has 2^52 bytes or more"},
+    {REPLY,
+     PACKED("4_e2m1fn") "[2,4],\"strides\":[4,2],"
+                        "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":99}}",
+     "params.layout.strides[1]: packed elements lie side by side"},
+    {REPLY,
+     PACKED("4_e2m1fn") "[2,4],\"strides\":[4,1],"
+                        "\"data\":{\"segment\":1,\"offset\":0,\"bytes\":5}}",
+     "params.layout.data.bytes: 5 is too small, 6 are needed"},
+    {CREATE, COLUMN "\"float4_e2m1fn\",\"length\":4}",
+     "params.layout.dtype: float4_e2m1fn is packed, and so the dtype of arrays alone"},
     {CREATE, ARRAY "[2,3],\"strides\":[4]}", "params.layout.strides: 1 strides for 2 axes"},
     {CREATE, ARRAY "[2,3],\"strides\":[4,8]}",
      "params.layout.strides: arrays are created in C order"},
@@ -653,6 +683,17 @@ static const struct {
      ARRAY "[2,1,3],\"strides\":[16,800,4],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":28}}"},
     {REPLY, ARRAY "[2,3],\"strides\":[0,0],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":4}}",
      ARRAY "[2,3],\"strides\":[0,0],\"data\":{\"segment\":1,\"offset\":4,\"bytes\":4}}"},
+    {CREATE, PACKED("4_e2m1fn") "[3,6],\"mask\":{}}",
+     PACKED("4_e2m1fn") "[3,6],\"data\":{\"bytes\":9},\"mask\":{\"bytes\":64}}"},
+    {CREATE, PACKED("4_e2m1fn") "[3,0]}", PACKED("4_e2m1fn") "[3,0],\"data\":{\"bytes\":0}}"},
+    {CREATE, PACKED("4_e2m1fn") "[2,6],\"strides\":[3,1]}",
+     PACKED("4_e2m1fn") "[2,6],\"data\":{\"bytes\":6}}"},
+    {CREATE, PACKED("6_e2m3fn") "[5,8]}", PACKED("6_e2m3fn") "[5,8],\"data\":{\"bytes\":30}}"},
+    {REPLY, /* rows of three bytes, five apart, at an odd byte */
+     PACKED("6_e2m3fn") "[2,4],\"strides\":[5,1],"
+                        "\"data\":{\"segment\":1,\"offset\":3,\"bytes\":8}}",
+     PACKED("6_e2m3fn") "[2,4],\"strides\":[5,1],"
+                        "\"data\":{\"segment\":1,\"offset\":3,\"bytes\":8}}"},
     {REGISTER,
      "{\"kind\":\"array\",\"dtype\":\"fixed_binary(3)\",\"shape\":[2],"
      "\"data\":{\"handle\":15,\"offset\":1,\"bytes\":6}}",

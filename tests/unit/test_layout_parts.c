@@ -287,6 +287,45 @@ static void test_sliced_null_counts(void **state)
     assert_int_equal(sliced(sliceable[4], 2, 3).column.children[0].length, 6);
 }
 
+/* Along the packed axis at whole bytes alone, along others anywhere. */
+static void test_packed_slices(void **state)
+{
+    static const char line[] = PACKED("4_e2m1fn") "[12],\"data\":{\"segment\":1,\"offset\":7,"
+                                                  "\"bytes\":6}}";
+    static const char rows[] =
+        PACKED("6_e2m3fn") "[5,4],\"offset\":3,\"data\":{\"segment\":1,\"offset\":7,\"bytes\":15},"
+                           "\"mask\":{\"segment\":1,\"offset\":64,\"bytes\":3}}";
+    struct gb_path path = {.key = "slice"};
+    struct gb_error error;
+
+    (void)state;
+    for (uint64_t offset = 0; offset <= 12; offset++) {
+        for (uint64_t length = 0; offset + length <= 12; length++) {
+            struct gb_layout layout = read_good(line, REPLY);
+            int r = gb_layout_slice(&layout, offset, length, &path, &error);
+
+            assert_int_equal(r, offset % 2 == 0 && length % 2 == 0 ? 0 : INVALID);
+            if (r < 0)
+                continue;
+            assert_int_equal(layout.shape[0], length);
+            assert_int_equal(layout.column.data.bytes, length / 2);
+            if (length > 0)
+                assert_int_equal(layout.column.data.offset, 7 + offset / 2);
+        }
+    }
+    struct gb_layout layout = read_good(line, REPLY);
+    assert_int_equal(gb_layout_slice(&layout, 2, 3, &path, &error), INVALID);
+    assert_string_equal(error.message,
+                        "slice: offset 2 and length 3: elements of float4_e2m1fn are packed, and a "
+                        "slice of them begins and ends at whole bytes");
+    layout = sliced(rows, 3, 1);
+    assert_int_equal(layout.column.data.offset, 7 + 3 * 3);
+    assert_int_equal(layout.column.data.bytes, 3);
+    assert_int_equal(layout.column.mask.offset, 64 + 1);
+    assert_int_equal(layout.column.offset, 15 % 8);
+    gb_pool_reset(&pool);
+}
+
 static void test_slices_past_the_end(void **state)
 {
     static const struct {
@@ -414,15 +453,11 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measure),
-        cmocka_unit_test(test_measure_overflow),
-        cmocka_unit_test(test_each_stops),
-        cmocka_unit_test(test_check_handles),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_sliced_null_counts),
-        cmocka_unit_test(test_slices_past_the_end),
-        cmocka_unit_test(test_select),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_measure),       cmocka_unit_test(test_measure_overflow),
+        cmocka_unit_test(test_each_stops),    cmocka_unit_test(test_check_handles),
+        cmocka_unit_test(test_slices),        cmocka_unit_test(test_sliced_null_counts),
+        cmocka_unit_test(test_packed_slices), cmocka_unit_test(test_slices_past_the_end),
+        cmocka_unit_test(test_select),        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("layout, parts", tests, NULL, end_pool);
 }

@@ -14,11 +14,13 @@ static _Alignas(64) char nothing[64];
 /* The bytes from an array's first element to the end of its last. */
 static uint64_t array_extent(const struct gpubuf_object *object)
 {
-    uint64_t span = gb_dtype_bits(&object->column->dtype) / 8;
+    const struct gb_dtype *dtype = &object->column->dtype;
+    uint64_t span = gb_dtype_item(dtype);
     for (unsigned i = 0; i < object->ndim; i++) {
         if (object->shape[i] == 0)
             return 0;
-        span += (object->shape[i] - 1) * (uint64_t)object->strides[i];
+        span += (gb_dtype_items(dtype, object->shape[i], i + 1 == object->ndim) - 1) *
+                (uint64_t)object->strides[i];
     }
     return span;
 }
@@ -506,7 +508,8 @@ static void slice_array(const struct gpubuf_object *array, struct gpubuf_object 
     slice->shape = slice->own_shape;
     slice->strides = array->strides;
     slice->offset = array->offset + offset * row;
-    slice->start = array->start + offset * (uint64_t)array->strides[0];
+    slice->start = array->start + gb_dtype_items(&array->column->dtype, offset, array->ndim == 1) *
+                                      (uint64_t)array->strides[0];
     slice->extent = array_extent(slice);
     if (slice->extent == 0) /* may stand past the end */
         slice->start = slice->offset = 0;
@@ -526,6 +529,14 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
                               "elements %" PRIu64 " to %" PRIu64 " + %" PRIu64
                               " go past the end: there are %" PRIu64,
                               offset, offset, length, object->length);
+    if (object->kind == GPUBUF_KIND_ARRAY && object->ndim == 1 &&
+        !(gb_dtype_fills(&object->column->dtype, offset) &&
+          gb_dtype_fills(&object->column->dtype, length)))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "elements %" PRIu64 " + %" PRIu64
+                              ": those of %s are packed, and a slice of them begins and ends at "
+                              "whole bytes",
+                              offset, length, object->dtype);
 
     struct gpubuf_object *view =
         view_new(object->lease, object->kind == GPUBUF_KIND_ARRAY ? object->ndim : 0);

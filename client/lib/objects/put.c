@@ -108,9 +108,12 @@ struct strided {
 static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
                      struct strided *source)
 {
-    const uint64_t *shape = object->shape;
+    const struct gb_dtype *dtype = &object->column->dtype;
+    uint64_t *shape = source->shape; /* those of the axes that have become one run mean nothing */
     unsigned axis = object->ndim;
-    source->run = gb_dtype_bits(&object->column->dtype) / 8;
+    for (unsigned i = 0; i < axis; i++)
+        shape[i] = gb_dtype_items(dtype, object->shape[i], i + 1 == axis);
+    source->run = gb_dtype_item(dtype);
     while (axis > 0 &&
            (!strides || shape[axis - 1] == 1 || strides[axis - 1] == (int64_t)source->run)) {
         axis--;
@@ -119,10 +122,8 @@ static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
             return false;
     }
     source->ndim = axis;
-    if (axis > 0) {
-        memcpy(source->shape, shape, axis * sizeof(*shape));
+    if (axis > 0)
         memcpy(source->strides, strides, axis * sizeof(*strides));
-    }
     return true;
 }
 
