@@ -40,6 +40,27 @@ test('typed arrays come back as what they were, as arrays and as columns', async
   }
 })
 
+test('floats of 8 bits are bytes, packed ones are counted in elements', async () => {
+  const bytes = Uint8Array.from({ length: 12 }, (_, i) => i)
+  await c.put('eight', bytes, { dtype: 'float8_e4m3fn', shape: [3, 4] })
+  const eight = await c.open('eight')
+  assert.deepEqual([eight.dtype, eight.shape, eight.values], ['float8_e4m3fn', [3, 4], bytes])
+  eight.release()
+  await c.put('four', bytes, { dtype: 'float4_e2m1fn', shape: [3, 8] })
+  const four = await c.open('four')
+  assert.deepEqual([four.shape, four.strides, four.size, four.values], [[3, 8], [4, 1], 24, bytes])
+  assert.ok(four.isContiguous)
+  assert.deepEqual(four.slice(1, 2).values, bytes.slice(4, 8))
+  assert.throws(() => four.toArrow(), { kind: 'unsupported' })
+  four.release()
+  await c.put('six', bytes, { dtype: 'float6_e3m2fn', shape: [16] })
+  const six = await c.open('six')
+  assert.deepEqual(six.slice(4, 12).values, bytes.slice(3, 9))
+  assert.throws(() => six.slice(2, 6), { kind: 'invalid' })
+  six.release()
+  await assert.rejects(c.put('odd', bytes, { dtype: 'float4_e2m1fn', shape: [8, 3] }), { kind: 'invalid' })
+})
+
 test('arrays of several axes', async () => {
   const values = Float32Array.from({ length: 24 }, (_, i) => i)
   await c.put('cube', values, { shape: [4, 3, 2] })

@@ -134,6 +134,27 @@ def torch_puts(client, device):
     assert client["c"].shape == ()
 
 
+@check("PyTorch tensors of floats of 8 and 4 bits, both ways")
+def torch_small_floats(client, device):
+    torch = need("torch")
+    place = "cuda" if device != "host" else "cpu"
+    content = torch.arange(24, device=place, dtype=torch.uint8).reshape(4, 6)
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"):
+        kind = getattr(torch, name, None)
+        if kind is None:
+            continue
+        pair = 2 if name.endswith("_x2") else 1
+        client.put("a", content.view(kind), device=device, replace=True)
+        assert client["a"].shape == (4, 6 * pair)
+        got = client["a"].to_torch()
+        assert got.dtype == kind and got.shape == (4, 6) and got.device.type == place
+        equal(got.view(torch.uint8).cpu().numpy(), content.cpu().numpy())
+        if pair == 1:
+            client.put("b", content.view(kind)[:, ::2], device=device, replace=True)
+            got = client["b"].to_torch().view(torch.uint8)
+            equal(got.cpu().numpy(), content[:, ::2].cpu().numpy())
+
+
 @check("PyTorch on a stream of its own: what is put is what the stream makes", on="gpu")
 def torch_stream(client, device):
     torch = need("torch")

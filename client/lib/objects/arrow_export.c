@@ -314,7 +314,7 @@ static const char *why_not(const struct gpubuf_object *object)
         return NULL;
     if (object->ndim != 1)
         return "only arrays of one axis are Arrow arrays";
-    uint64_t size = gb_dtype_bits(&object->column->dtype) / 8;
+    uint64_t size = gb_dtype_item(&object->column->dtype);
     if (object->length > 1 && object->strides[0] != (int64_t)size)
         return "the array's elements do not lie side by side";
     if (object->column->mask.present && object->extent > 0 &&

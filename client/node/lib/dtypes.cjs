@@ -23,8 +23,21 @@ const FIXED = {
   time64: [BigInt64Array, 1],
   timestamp: [BigInt64Array, 1],
   duration: [BigInt64Array, 1],
-  decimal128: [Uint32Array, 4]
+  decimal128: [Uint32Array, 4],
+  float8_e3m4: [Uint8Array, 1],
+  float8_e4m3: [Uint8Array, 1],
+  float8_e4m3b11fnuz: [Uint8Array, 1],
+  float8_e4m3fn: [Uint8Array, 1],
+  float8_e4m3fnuz: [Uint8Array, 1],
+  float8_e5m2: [Uint8Array, 1],
+  float8_e5m2fnuz: [Uint8Array, 1],
+  float8_e8m0fnu: [Uint8Array, 1],
+  float6_e2m3fn: [Uint8Array, 1],
+  float6_e3m2fn: [Uint8Array, 1],
+  float4_e2m1fn: [Uint8Array, 1]
 }
+// Bits of packed elements, which are shown as the bytes that they fill.
+const PACKED = { float6_e2m3fn: 6, float6_e3m2fn: 6, float4_e2m1fn: 4 }
 const OFFSET_ARRAYS = {
   utf8: Int32Array,
   binary: Int32Array,
@@ -37,8 +50,8 @@ const OFFSET_ARRAYS = {
 const parsed = new Map()
 
 /**
- * { name, unit?, zone?, size?, precision?, scale?, array?, stride?, offsets?, strings } of a dtype:
- * `array` and `stride` where elements have a fixed width, `offsets` where there are some.
+ * { name, unit?, zone?, size?, precision?, scale?, array?, stride?, packed?, offsets?, strings } of a
+ * dtype: `array` and `stride` where elements have a fixed width, `packed` (bits) where that is below 8, `offsets` where there are some.
  */
 function parseDtype (text) {
   let dtype = parsed.get(text)
@@ -55,6 +68,7 @@ function parseDtype (text) {
     }
   }
   if (FIXED[name]) [dtype.array, dtype.stride] = FIXED[name]
+  dtype.packed = PACKED[name]
   if (name === 'fixed_binary') [dtype.array, dtype.stride] = [Uint8Array, dtype.size]
   dtype.offsets = OFFSET_ARRAYS[name]
   dtype.strings = /^(large_)?(utf8|binary)$/.test(name)

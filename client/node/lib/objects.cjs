@@ -358,9 +358,10 @@ class NDArray extends SharedObject {
   get nullCount () { return native.nullCount(this._index) }
 
   get isContiguous () {
-    const { shape, strides } = this._info
-    const { array, stride } = parseDtype(this.dtype)
+    const { shape, strides } = this
+    const { array, stride, packed } = parseDtype(this.dtype)
     let expected = array.BYTES_PER_ELEMENT * stride
+    if (packed) shape.push(shape.pop() * packed / 8)
     for (let i = shape.length - 1; i >= 0; i--) {
       if (shape[i] > 1 && strides[i] !== expected) return false
       expected *= shape[i]

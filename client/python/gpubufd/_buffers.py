@@ -55,6 +55,30 @@ def cuda_interface(view: Any) -> Dict[str, Any]:
     }
 
 
+class AsBytes:
+    """An object's items of one byte as uint8, for libraries that do not know its dtype."""
+
+    def __init__(self, held: Any):
+        self.held = held
+        self.view = held._view().as_uint8()
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        interface = cuda_interface(self.view)
+        self.held._wait_ready(0)
+        return interface
+
+    def __dlpack__(
+        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+    ) -> Any:
+        return dlpack(self.view, self.held, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        device: Tuple[int, int] = self.view.device
+        return device
+
+
 class Buffer(_core.View):
     """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
 

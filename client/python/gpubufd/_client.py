@@ -223,7 +223,7 @@ def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...]
         bits = _nodes.Node("bool", count, offset=bit, device=HOST if plan.device is None else plan.device,
                            data=address, keep=plan)
         copies += [copy._replace(which=MASK) for copy in _nodes.bits(bits, stream)]
-    size = _convert.itemsize_of(plan.dtype) * count
+    size = _convert.bytes_of(plan.dtype, plan.shape)
     if size:
         copies.append(_nodes.Copy((), DATA, 0, plan.address, size, plan))
     return layout, copies

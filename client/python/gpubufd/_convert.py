@@ -10,7 +10,7 @@ import itertools
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _gpu, _nodes, cuda
+from . import _core, _floats, _gpu, _nodes, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -124,6 +124,9 @@ def plan(value: Any, stream: Optional[int] = None) -> Plan:
         return _plan_dict({name: value[name] for name in value.columns})
     if hasattr(value, "to_pylibcudf"):
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
+    tensor = _floats.torch_bytes(value)
+    if tensor:
+        return _plan_bytes(*tensor, stream)
     if is_on_gpu(value):
         return _plan_cuda(value)
     source = _gpu.arrow_source(value)
@@ -210,11 +213,24 @@ def _plan_view(view: Any, keep: Any) -> Plan:
     if kind not in (CPU, CUDA, 3, 13):
         raise TypeError(f"memory on DLPack device type {kind} cannot be put")
     made = Plan(
-        "array", (view, keep), dtype=view.dtype, shape=view.shape,
+        "array", (view, keep), dtype=view.dtype, shape=_floats.elements(view.dtype, view.shape),
         strides=None if view.contiguous else view.strides, address=view.pointer,
     )
     if kind == CUDA:
         made.device = ordinal
+    return _check_packed(made)
+
+
+def _plan_bytes(tensor: Any, dtype: str, stream: Optional[int]) -> Plan:
+    """Of a tensor of the bytes of elements of `dtype`."""
+    made = plan(tensor, stream)
+    made.dtype, made.shape = dtype, _floats.elements(dtype, made.shape)
+    return _check_packed(made)
+
+
+def _check_packed(made: Plan) -> Plan:
+    if made.dtype in _floats.PACKED and made.strides is not None:
+        raise TypeError(f"packed elements of {made.dtype} do not lie in C order: copy them first")
     return made
 
 
@@ -285,6 +301,8 @@ def _native(array: Any, where: str) -> Tuple[Any, str]:
     """The array with elements that we know how to name, and their dtype."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
+    if _floats.name_of(array.dtype):
+        return array, array.dtype.name
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "b":
         return array, "bool8"
@@ -296,8 +314,6 @@ def _native(array: Any, where: str) -> Tuple[Any, str]:
         return array, f"complex{size * 8}"
     if kind in "Mm":
         return _time_array(array, where)
-    if array.dtype.name == "bfloat16":
-        return array, "bfloat16"
     if kind == "V" and array.dtype.names is None and size:
         return array, f"fixed_binary({size})"
     raise TypeError(f"{at_column(where)}NumPy's {array.dtype} cannot be put; convert it with astype()")
@@ -325,9 +341,10 @@ def _plan_numpy(array: Any) -> Plan:
             )
         return Plan("arrow", array, source=column_source(array, ""), table=False)
     array, dtype = _native(array, "")
+    shape, array = array.shape, _floats.from_numpy(array, dtype)
     interface = array.__array_interface__
     return Plan(
-        "array", array, dtype=dtype, shape=array.shape,
+        "array", array, dtype=dtype, shape=shape,
         strides=None if array.flags.c_contiguous else array.strides, address=interface["data"][0],
     )
 
@@ -589,14 +606,18 @@ def _plan_cuda(value: Any) -> Plan:
     return made
 
 
-def itemsize_of(dtype: str) -> int:
-    """Bytes of an element of an array's dtype."""
-    return _core.itemsize(dtype)
+def bytes_of(dtype: str, shape: Tuple[int, ...]) -> int:
+    """Bytes of an array without gaps."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    bits = _floats.PACKED.get(dtype)
+    return count * bits // 8 if bits else count * _core.itemsize(dtype)
 
 
 def strided_copies(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
     """An array that is not in C order, in runs that are: on a GPU as they lie, else collected."""
-    size = itemsize_of(made.dtype)
+    size = _core.itemsize(made.dtype)
     if 0 in made.shape:
         return
     if made.device is None:
@@ -628,13 +649,10 @@ def _collected(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
 
 def share_array(made: Plan) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
     """The layout of `register` for an array on a GPU as it lies."""
-    size = itemsize_of(made.dtype)
-    count = size if 0 not in made.shape else 0
+    count = bytes_of(made.dtype, made.shape)
     layout: Dict[str, Any] = {"kind": "array", "dtype": made.dtype, "shape": list(made.shape)}
-    if made.strides is None:
-        for extent in made.shape:
-            count *= extent
-    elif count:
+    if made.strides is not None and count:
+        size = count = _core.itemsize(made.dtype)
         if any(stride < 0 or stride % size for stride in made.strides):
             raise ValueError("its elements lie backwards or across one another: put() copies it")
         layout["strides"] = list(made.strides)
@@ -658,6 +676,7 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
             cuda.Stream.of(there.stream).synchronize()
     elif hasattr(values, "__array_interface__"):
         array, dtype = _native(_numpy().ascontiguousarray(values), "")
+        array = _floats.from_numpy(array, dtype)
         pointer, count, keep = array.__array_interface__["data"][0], array.nbytes, array
         if stream is not None and array is not values:
             raise ValueError("with a stream the values must be contiguous and of the same type")
@@ -669,9 +688,15 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
         dtype, pointer, count, keep = plan_.dtype, source.pointer, source.nbytes, plan_
         if isinstance(values, (bytes, bytearray)):
             dtype = view.dtype
+    if dtype == "uint8" and view.dtype in _floats.SMALL:  # their bytes
+        dtype = view.dtype
     if dtype != view.dtype and not (dtype == "uint8" and target.kind == BYTES):
         if dtype.partition("[")[0] != view.dtype.partition("[")[0] or "," not in view.dtype:
             raise TypeError(f"it holds {view.dtype}, the values are {dtype}: convert them")
+    if view.dtype in _floats.PACKED:
+        if offset * _floats.PACKED[view.dtype] % 8:
+            raise ValueError(f"element {offset} of {view.dtype} does not begin a byte")
+        at = offset = offset * _floats.PACKED[view.dtype] // 8
     if offset < 0 or offset * view.itemsize + count > view.nbytes:
         raise ValueError(f"{count} bytes from element {offset} on: there are {view.nbytes} in all")
     if count:

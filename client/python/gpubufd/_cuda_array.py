@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._floats import PACKED, name_of
 from ._layout import NUMPY_UNITS, at_column
 
 CUDA_DTYPES = {
@@ -42,8 +43,9 @@ class CudaArray:
         elif rest in CUDA_DTYPES:
             self.dtype = CUDA_DTYPES[rest]
             self.itemsize = int(rest[1:])
-        elif rest == "V2" and str(getattr(value, "dtype", "")).endswith("bfloat16"):
-            self.dtype, self.itemsize = "bfloat16", 2  # NumPy has no name for it
+        elif rest in ("V1", "V2") and name_of(getattr(value, "dtype", "")) not in ("", *PACKED):
+            self.dtype = name_of(getattr(value, "dtype", ""))  # NumPy has no name for it
+            self.itemsize = int(rest[1:])
         else:
             raise TypeError(f"{at_column(where)}elements of type {typestr!r} cannot be put")
         if self.stream == 0:

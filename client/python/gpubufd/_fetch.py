@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import _core, _gpu, _nodes, _values, cuda
+from . import _core, _floats, _gpu, _nodes, _values, cuda
 from ._buffers import Validity
 from ._layout import COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
 
@@ -141,6 +141,9 @@ def copy_to_host(held: Any, stream: Any) -> Any:
         else:
             held._wait_ready(0)
         held._read(DATA, at, address, count, 0 if stream is None else int(stream))
+    if view.dtype in _floats.FOREIGN:
+        items = array.view(f"V{view.itemsize}").reshape(view.shape)
+        return _floats.to_numpy(items, view.dtype)
     if view.typestr:
         return array.view(view.typestr).reshape(view.shape)
     return array.view(f"V{view.itemsize}").reshape(view.shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _core, cuda
+from . import _core, _floats, cuda
 from ._layout import COLUMN, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
 
 FORMATS = {
@@ -26,7 +26,7 @@ WIDTHS = {
     "bool8": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
     "uint32": 4, "float32": 4, "date32": 4, "time32": 4, "int64": 8, "uint64": 8, "float64": 8,
     "date64": 8, "time64": 8, "timestamp": 8, "duration": 8, "complex64": 8, "complex128": 16,
-    "decimal128": 16,
+    "decimal128": 16, **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
 }
 OFFSET_WIDTHS = {
     "utf8": 4, "binary": 4, "list": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,

@@ -8,8 +8,8 @@ from typing import (
     TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
 )
 
-from . import _convert, _core, _fetch, _repr, _values
-from ._buffers import Buffer, Validity, cuda_interface, dlpack
+from . import _convert, _core, _fetch, _floats, _repr, _values
+from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
 
@@ -290,13 +290,13 @@ class _Sequence(Held):
         return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
 
     def to_cupy(self) -> Any:
-        """A CuPy array over the same memory. GPU only."""
+        """A CuPy array over the same memory; floats of 8 bits and fewer are bytes there. GPU only."""
         import cupy
 
         if self._ordinal < 0:
             raise TypeError("it is on the host: cupy.asarray(a.to_numpy()) makes a copy on the GPU")
         self._no_nulls("CuPy")
-        return cupy.asarray(self)
+        return cupy.asarray(AsBytes(self) if self._dtype in _floats.SMALL else self)
 
     def to_numba(self) -> Any:
         """A numba device array over the same memory. GPU only."""
@@ -311,7 +311,10 @@ class _Sequence(Held):
         """A PyTorch tensor over the same memory. Do not write to it: that ends in a fault."""
         import torch
 
-        return torch.from_dlpack(self)
+        if self._dtype not in _floats.SMALL:
+            return torch.from_dlpack(self)
+        self._no_nulls("PyTorch")
+        return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._dtype))
 
     def to_jax(self) -> Any:
         """A JAX array over the same memory."""
@@ -392,7 +395,7 @@ class Array(_Sequence):
 
     @property
     def dtype(self) -> Any:
-        """A numpy.dtype; where NumPy has no such type (bfloat16 without ml_dtypes), its name."""
+        """A numpy.dtype; where NumPy has no such type (bfloat16 or float8 without ml_dtypes), its name."""
         return _values.numpy_dtype(self)
 
     @property
@@ -407,7 +410,7 @@ class Array(_Sequence):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element; 1 where they are packed (float4_e2m1fn)."""
         return self._view().itemsize
 
     def __getitem__(self, key: Any) -> Any:

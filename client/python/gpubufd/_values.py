@@ -8,7 +8,7 @@ import re
 import struct
 from typing import Any, List
 
-from . import _core
+from . import _core, _floats
 from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -41,12 +41,8 @@ def buffer_to_numpy(buffer: Any) -> Any:
 
     if buffer.device[0] != 1:
         raise TypeError("it is on a GPU")
-    if buffer.dtype == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise TypeError("NumPy has no bfloat16: install ml_dtypes, or use to_torch()") from None
-        return numpy.asarray(memoryview(buffer)).view(ml_dtypes.bfloat16)
+    if buffer.dtype in _floats.FOREIGN:
+        return _floats.to_numpy(numpy.asarray(memoryview(buffer)), buffer.dtype)
     array = numpy.asarray(memoryview(buffer))
     if array.dtype.kind == "S":
         return array.view(f"V{buffer.itemsize}")
@@ -61,11 +57,9 @@ def numpy_dtype(held: Any) -> Any:
     try:
         import numpy
 
-        if view.dtype == "bfloat16":
-            import ml_dtypes
-
-            return numpy.dtype(ml_dtypes.bfloat16)
-    except ImportError:
+        if view.dtype in _floats.FOREIGN:
+            return _floats.numpy_dtype(view.dtype)
+    except (ImportError, TypeError):
         return held._dtype
     found = numpy.dtype(view.typestr or f"V{view.itemsize}")
     return numpy.dtype(f"V{view.itemsize}") if found.kind == "S" else found
@@ -177,6 +171,8 @@ def _number_list(view: Any) -> List[Any]:
         return [complex(*pair) for pair in pairs]
     if view.format == "e":
         return [v for (v,) in struct.iter_unpack("<e", bytes(view))]
+    if view.dtype in _floats.SMALL:
+        return [float(v) for v in buffer_to_numpy(view)]
     if view.dtype == "bfloat16":
         bits = struct.iter_unpack("<H", bytes(view))
         return [struct.unpack("<f", struct.pack("<I", v << 16))[0] for (v,) in bits]
@@ -343,10 +339,12 @@ def to_list(held: Any) -> List[Any]:
     if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
         meaning = _meaning(held._dtype)
-        if meaning is None and view.format not in ("Zf", "Zd", "e") and view.dtype != "bfloat16":
+        foreign = view.dtype in _floats.FOREIGN
+        if meaning is None and view.format not in ("Zf", "Zd", "e") and not foreign:
             return memoryview(view).tolist()
         if held.ndim != 1:
-            return held.to_numpy().tolist()
+            array = held.to_numpy()
+            return (array.astype("f4") if foreign else array).tolist()
         numbers = _number_list(view)
         return [meaning(v) for v in numbers] if meaning else numbers
     if held.kind == ARRAY:

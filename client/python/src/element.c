@@ -4,7 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum {
+    DL_INT = 0,
+    DL_UINT = 1,
+    DL_FLOAT = 2,
+    DL_BFLOAT = 4,
+    DL_COMPLEX = 5,
+    DL_BOOL = 6,
+    DL_NONE = 255
+};
 
 /* format: of the struct module where memoryview and NumPy agree on it */
 static const struct {
@@ -26,6 +34,18 @@ static const struct {
     {"float64", {'d', DL_FLOAT, 64, true, "<f8"}},
     {"complex64", {'F', DL_COMPLEX, 64, true, "<c8"}},
     {"complex128", {'D', DL_COMPLEX, 128, true, "<c16"}},
+    {"float8_e3m4", {0, 7, 8, true, ""}},
+    {"float8_e4m3", {0, 8, 8, true, ""}},
+    {"float8_e4m3b11fnuz", {0, 9, 8, true, ""}},
+    {"float8_e4m3fn", {0, 10, 8, true, ""}},
+    {"float8_e4m3fnuz", {0, 11, 8, true, ""}},
+    {"float8_e5m2", {0, 12, 8, true, ""}},
+    {"float8_e5m2fnuz", {0, 13, 8, true, ""}},
+    {"float8_e8m0fnu", {0, 14, 8, true, ""}},
+    /* packed: seen as bytes; DLPack has them in pairs, as PyTorch does, or not at all */
+    {"float4_e2m1fn", {'B', 17, 4, true, ""}},
+    {"float6_e2m3fn", {'B', DL_NONE, 6, true, ""}},
+    {"float6_e3m2fn", {'B', DL_NONE, 6, true, ""}},
 };
 
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
@@ -78,10 +98,15 @@ bool element_of_dtype(const char *dtype, struct element *element)
     return false;
 }
 
+Py_ssize_t element_item(const struct element *element)
+{
+    return element->bits < 8 ? 1 : element->bits / 8;
+}
+
 bool element_of_dlpack(uint8_t code, uint8_t bits, struct element *element, const char **dtype)
 {
     for (size_t i = 0; i < NUMBERS; i++) {
-        if (numbers[i].element.code == code && numbers[i].element.bits == bits) {
+        if (code != DL_NONE && numbers[i].element.code == code && numbers[i].element.bits == bits) {
             *element = numbers[i].element;
             *dtype = numbers[i].dtype;
             return true;

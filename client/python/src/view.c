@@ -99,12 +99,12 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
     return view;
 }
 
-/* Bytes of an element; 0: not so many whole bytes each. */
+/* Bytes of an item, so 1 of packed elements; 0: not so many whole bytes each. */
 static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
     struct element element;
     if (element_of_dtype(dtype, &element))
-        return element.bits / 8;
+        return element_item(&element);
     if (strncmp(dtype, "decimal128", 10) == 0)
         return 16;
     if (strncmp(dtype, "fixed_binary(", 13) == 0)
@@ -153,6 +153,9 @@ PyObject *view_of_object(struct object *self)
         view->shape[i] = (Py_ssize_t)gpubuf_shape(object)[i];
         view->strides[i] = (Py_ssize_t)gpubuf_strides(object)[i];
     }
+    struct element element;
+    if (element_of_dtype(gpubuf_dtype(object), &element) && element.bits < 8)
+        view->shape[ndim - 1] = view->shape[ndim - 1] * element.bits / 8;
     view->bytes = count_of(view) * size;
     if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN)
         view->pointer = (char *)view->pointer + gpubuf_offset(object) * (uint64_t)size;
@@ -248,7 +251,7 @@ static PyObject *core_from_memory(PyObject *module, PyObject *args)
     view->device_type = DL_CPU;
     view->ndim = (int)PyTuple_Size(shape);
     bool good = element_of_dtype(dtype, &view->element) && view->ndim <= MAX_NDIM;
-    view->itemsize = view->element.bits / 8;
+    view->itemsize = element_item(&view->element);
     for (int i = 0; good && i < view->ndim; i++)
         view->shape[i] = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
     if (good) {
@@ -299,7 +302,7 @@ static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
     const char *dtype;
     if (!tensor)
         goto failed;
-    if (tensor->lanes != 1 ||
+    if (tensor->lanes != (tensor->bits == 4 ? 2 : 1) ||
         !element_of_dlpack(tensor->code, tensor->bits, &view->element, &dtype)) {
         PyErr_Format(PyExc_TypeError,
                      "DLPack type code %d of %d bits and %d lanes is not supported", tensor->code,
@@ -313,7 +316,7 @@ static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
     }
     view->pointer = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
     view->ndim = tensor->ndim;
-    view->itemsize = tensor->bits / 8;
+    view->itemsize = element_item(&view->element);
     view->device_type = tensor->device_type;
     view->device_id = tensor->device_id;
     for (int i = 0; i < view->ndim; i++) {
@@ -438,7 +441,7 @@ static void fill_tensor(const struct view *self, struct export *export, struct d
         .ndim = self->ndim,
         .code = self->element.code,
         .bits = self->element.bits,
-        .lanes = 1,
+        .lanes = self->element.bits == 4 ? 2 : 1,
         .shape = export->shape,
         .strides = export->strides,
     };
@@ -451,7 +454,7 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
     int versioned, copied;
     if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
         return NULL;
-    if (!self->element.plain) {
+    if (!self->element.plain || self->element.code == 255) {
         PyErr_Format(PyExc_BufferError, "DLPack has no type for %s", self->dtype);
         return NULL;
     }
@@ -492,6 +495,20 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
     return capsule;
 }
 
+/* as_uint8(): a view of its own, of items of one byte, has them as plain bytes from now on. */
+static PyObject *view_as_uint8(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct view *self = (struct view *)object;
+    if (self->itemsize != 1) {
+        PyErr_Format(PyExc_TypeError, "elements of %s are no single bytes", self->dtype);
+        return NULL;
+    }
+    (void)element_of_dtype("uint8", &self->element);
+    set_dtype(self, "uint8");
+    return new_ref(object);
+}
+
 /* ---- what Python sees ---- */
 
 static PyObject *sizes(const Py_ssize_t *values, int count)
@@ -528,8 +545,8 @@ VIEW_GETTER(contiguous, PyBool_FromLong(is_c_order(self)))
 static PyGetSetDef getters[] = {
     {"pointer", get_pointer, NULL, "Its address, on the device where it is.", NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of all its elements.", NULL},
-    {"itemsize", get_itemsize, NULL, "Bytes of one element.", NULL},
-    {"shape", get_shape, NULL, "Extents, in elements.", NULL},
+    {"itemsize", get_itemsize, NULL, "Bytes of one element; 1 of packed ones.", NULL},
+    {"shape", get_shape, NULL, "Extents, in elements; of packed ones in bytes.", NULL},
     {"strides", get_strides, NULL, "Steps from one element to the next, in bytes.", NULL},
     {"format", get_format, NULL, "The elements' format, as of the struct module.", NULL},
     {"dtype", get_dtype, NULL, "The elements' type, as the protocol spells it.", NULL},
@@ -542,6 +559,7 @@ static PyGetSetDef getters[] = {
 
 static PyMethodDef methods[] = {
     {"dlpack", view_dlpack, METH_VARARGS, NULL},
+    {"as_uint8", view_as_uint8, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

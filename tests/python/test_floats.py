@@ -1,0 +1,165 @@
+"""Floats of 8, 6 and 4 bits: bytes in, bytes out, by every interface; the packed ones counted in elements."""
+
+import ctypes
+
+import pytest
+
+import gpubufd
+from gpubufd import _floats
+
+# dtype -> DLPack's code
+FLOAT8 = {
+    "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
+}
+PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
+
+
+class Tensor(ctypes.Structure):  # DLTensor
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int * 2), ("ndim", ctypes.c_int),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def tensor_of(capsule):
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return Tensor.from_address(pointer(capsule, b"dltensor"))
+
+
+class OnlyDlpack:
+    """What another library would hand over: nothing but DLPack."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def __dlpack__(self, **asked):
+        return self.held.__dlpack__(**asked)
+
+    def __dlpack_device__(self):
+        return self.held.__dlpack_device__()
+
+
+def publish(client, name, dtype, shape, content):
+    with client.create(name, dtype, shape, replace=True) as made:
+        made.write(content)
+    return client[name]
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_single_bytes(client, dtype):
+    a = publish(client, "a", dtype, (2, 3), bytes(range(6)))
+    assert a.shape == (2, 3) and a.strides == (3, 1) and a.nbytes == 6 and a.itemsize == 1
+    assert bytes(memoryview(a).cast("B")) == bytes(range(6))
+    tensor = tensor_of(capsule := a.__dlpack__())
+    assert (tensor.code, tensor.bits, tensor.lanes) == (FLOAT8[dtype], 8, 1)
+    del capsule
+    client.put("b", OnlyDlpack(a))
+    b = client["b"]
+    assert b.shape == (2, 3) and b._dtype == dtype and bytes(memoryview(b).cast("B")) == bytes(range(6))
+    assert bytes(memoryview(a[1:]).cast("B")) == bytes([3, 4, 5])
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_packed(client, dtype):
+    elements, filled = PACKED[dtype]
+    shape, row = (3, 2 * elements), 2 * filled
+    content = bytes(range(3 * row))
+    a = publish(client, "a", dtype, shape, content)
+    assert a.shape == shape and a.strides == (row, 1) and a.nbytes == len(content)
+    view = memoryview(a)
+    assert view.shape == (3, row) and view.format == "B" and bytes(view) == content
+    assert bytes(memoryview(a[1:])) == content[row:]
+    client.put("b", a)
+    assert client["b"].shape == shape and bytes(memoryview(client["b"])) == content
+    with pytest.raises(gpubufd.Error, match="no whole bytes"):
+        client.create("c", dtype, (3, elements + 1))
+    line = publish(client, "line", dtype, (4 * elements,), bytes(range(4 * filled)))
+    assert bytes(memoryview(line[elements:])) == bytes(range(filled, 4 * filled))
+    with pytest.raises((gpubufd.Error, ValueError), match="whole bytes"):
+        line[1:]
+
+
+def test_packed_dlpack_is_in_pairs(client):
+    a = publish(client, "a", "float4_e2m1fn", (3, 4), bytes(range(6)))
+    tensor = tensor_of(capsule := a.__dlpack__())
+    assert (tensor.code, tensor.bits, tensor.lanes) == (17, 4, 2)
+    assert tensor.shape[:2] == [3, 2] and tensor.strides[:2] == [2, 1]
+    del capsule
+    client.put("b", OnlyDlpack(a))
+    assert client["b"].shape == (3, 4) and bytes(memoryview(client["b"])) == bytes(range(6))
+    six = publish(client, "six", "float6_e2m3fn", (4,), b"abc")
+    with pytest.raises(BufferError, match="DLPack has no type for float6_e2m3fn"):
+        six.__dlpack__()
+
+
+def test_write_in_the_middle(client):
+    with client.create("a", "float4_e2m1fn", (8,), replace=True) as made:
+        made.write(bytes(4))
+        made.write(b"\x12", offset=4)
+        with pytest.raises(ValueError, match="does not begin a byte"):
+            made.write(b"\x12", offset=3)
+        with pytest.raises(ValueError, match="there are 4 in all"):
+            made.write(b"\x12\x12", offset=6)
+    assert bytes(memoryview(client["a"])) == b"\0\0\x12\0"
+
+
+def test_bytes_of_numpy(client, np):
+    a = publish(client, "a", "float8_e5m2", (4,), np.arange(4, dtype="u1"))
+    assert bytes(memoryview(a)) == bytes(range(4))
+    with pytest.raises(TypeError, match="it holds float8_e5m2, the values are int8"):
+        publish(client, "b", "float8_e5m2", (4,), np.arange(4, dtype="i1"))
+
+
+@pytest.mark.parametrize("bits,elements", [(4, 2), (6, 4)])
+def test_pack_and_unpack(np, bits, elements):
+    wide = np.arange(6 * elements, dtype="u1").reshape(2, 3 * elements) % (1 << bits)
+    packed = _floats.pack(wide, bits)
+    assert packed.shape == (2, 3 * elements * bits // 8)
+    for row in range(2):  # one by one: the first element in the lowest bits
+        number = sum(int(value) << (bits * i) for i, value in enumerate(wide[row]))
+        assert packed[row].tobytes() == number.to_bytes(packed.shape[1], "little")
+    np.testing.assert_array_equal(_floats.unpack(packed, bits), wide)
+    with pytest.raises(ValueError, match="whole bytes"):
+        _floats.pack(wide[:, 1:], bits)
+
+
+def test_arrow_and_tables_refuse_them(client):
+    a = publish(client, "a", "float8_e4m3fn", (4,), bytes(4))
+    packed = publish(client, "p", "float4_e2m1fn", (4,), bytes(2))
+    for held in (a, packed):
+        with pytest.raises((TypeError, BufferError, gpubufd.Error), match="Arrow"):
+            held.__arrow_c_array__()
+        with pytest.raises(TypeError, match="Arrow|install ml_dtypes"):  # what stands first in its way
+            client.put("t", {"x": held})
+
+
+def test_numpy_without_ml_dtypes(client, np):
+    try:
+        import ml_dtypes  # noqa: F401
+
+        pytest.skip("ml_dtypes is here")
+    except ImportError:
+        pass
+    a = publish(client, "a", "float8_e4m3fn", (4,), bytes(4))
+    assert a.dtype == "float8_e4m3fn"
+    for use in (a.to_numpy, a.tolist, a.copy_to_host):
+        with pytest.raises(TypeError, match="install ml_dtypes"):
+            use()
+
+
+@pytest.mark.parametrize("dtype", [*FLOAT8, *PACKED])
+def test_ml_dtypes(client, np, dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    if not hasattr(ml_dtypes, dtype):
+        pytest.skip(f"this ml_dtypes has no {dtype}")
+    values = np.array([[1, 2, 4, 0.5], [2, 1, 0.5, 4]], getattr(ml_dtypes, dtype))
+    client.put("a", values)
+    a = client["a"]
+    assert a.dtype == values.dtype and a.shape == (2, 4)
+    np.testing.assert_array_equal(a.to_numpy(), values)
+    np.testing.assert_array_equal(a.copy_to_host(), values)
+    assert a.tolist() == values.astype("f4").tolist()
