@@ -89,7 +89,7 @@ static void write_items(struct get *get, const struct gb_series *series, const u
 
     if (series->c_order && !null) {
         const unsigned char *data = series->length ? gb_series_item(series, 0) : NULL;
-        uint64_t total = series->length * size;
+        uint64_t total = gb_dtype_items(&series->dtype, series->length, true) * size;
         for (uint64_t done = 0; done < total && !ferror(file); done += CHUNK) {
             uint64_t bytes = total - done < CHUNK ? total - done : CHUNK;
             fwrite(data + done, 1, bytes, file);

@@ -18,7 +18,8 @@ const struct gb_cli_option gb_put_options[] = {
     {"format", 'f', "FORMAT", "npy, csv or raw (from the file's name or start)", "npy csv raw",
      GB_COMPLETE_NONE},
     {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
-     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8",
+     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8 "
+     "float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn",
      GB_COMPLETE_NONE},
     {"shape", 's', "SHAPE", "extents of a raw file, such as 3,4 (all in one axis)", NULL,
      GB_COMPLETE_NONE},

@@ -185,6 +185,61 @@ size_t gb_format_bfloat16(uint16_t bits, char *out)
     return format_short_float(bits, bfloat16_value, out);
 }
 
+/* What the names say: fn: no infinities; fnuz: neither, nor a negative zero, whose bits are NaN. */
+enum specials { IEEE, ALL_ONES, UZ, NONE };
+
+static const struct small_float {
+    enum gb_type type;
+    int exponent_bits, mantissa_bits, bias;
+    enum specials specials;
+} small_floats[] = {
+    {GB_TYPE_FLOAT8_E3M4, 3, 4, 3, IEEE},       {GB_TYPE_FLOAT8_E4M3, 4, 3, 7, IEEE},
+    {GB_TYPE_FLOAT8_E4M3B11FNUZ, 4, 3, 11, UZ}, {GB_TYPE_FLOAT8_E4M3FN, 4, 3, 7, ALL_ONES},
+    {GB_TYPE_FLOAT8_E4M3FNUZ, 4, 3, 8, UZ},     {GB_TYPE_FLOAT8_E5M2, 5, 2, 15, IEEE},
+    {GB_TYPE_FLOAT8_E5M2FNUZ, 5, 2, 16, UZ},    {GB_TYPE_FLOAT6_E2M3FN, 2, 3, 1, NONE},
+    {GB_TYPE_FLOAT6_E3M2FN, 3, 2, 3, NONE},     {GB_TYPE_FLOAT4_E2M1FN, 2, 1, 1, NONE},
+};
+
+static double value_of_small(const struct small_float *small, unsigned bits)
+{
+    unsigned sign = 1u << (small->exponent_bits + small->mantissa_bits);
+    unsigned magnitude = bits & (sign - 1), top = (1u << small->exponent_bits) - 1;
+    unsigned exponent = magnitude >> small->mantissa_bits;
+    unsigned mantissa = magnitude & ((1u << small->mantissa_bits) - 1);
+    bool nan = small->specials == UZ && bits == sign;
+    double value;
+
+    nan = nan || (small->specials == ALL_ONES && magnitude == sign - 1);
+    nan = nan || (small->specials == IEEE && exponent == top && mantissa != 0);
+    if (nan)
+        return (double)NAN;
+    if (small->specials == IEEE && exponent == top)
+        value = (double)INFINITY;
+    else if (exponent == 0)
+        value = ldexp(mantissa, 1 - small->bias - small->mantissa_bits);
+    else
+        value = ldexp(mantissa | 1u << small->mantissa_bits,
+                      (int)exponent - small->bias - small->mantissa_bits);
+    return bits & sign ? -value : value;
+}
+
+double gb_small_float_value(enum gb_type type, uint8_t bits)
+{
+    if (type == GB_TYPE_FLOAT8_E8M0FNU)
+        return bits == 0xff ? (double)NAN : ldexp(1, bits - 127);
+    for (size_t i = 0; i < sizeof(small_floats) / sizeof(small_floats[0]); i++) {
+        if (small_floats[i].type == type)
+            return value_of_small(&small_floats[i], bits);
+    }
+    return (double)NAN; /* none of them */
+}
+
+/* As a float of 32 bits, which all of them are exactly: few are more than a handful of digits. */
+size_t gb_format_small_float(enum gb_type type, uint8_t bits, char *out)
+{
+    return gb_format_float32((float)gb_small_float_value(type, bits), out);
+}
+
 /* ---- dates and times ------------------------------------------------------------------------ */
 
 static int64_t floor_div(int64_t value, int64_t by, int64_t *rest)

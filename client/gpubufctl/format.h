@@ -30,6 +30,9 @@ size_t gb_format_float32(float value, char *out);
 size_t gb_format_float16(uint16_t bits, char *out);
 size_t gb_format_bfloat16(uint16_t bits, char *out);
 double gb_float16_value(uint16_t bits);
+/* One of the floats of 8 bits and fewer. */
+size_t gb_format_small_float(enum gb_type type, uint8_t bits, char *out);
+double gb_small_float_value(enum gb_type type, uint8_t bits);
 
 /* ISO 8601. Fractions are written, in full, where they are not zero. Years outside of 0000 to 9999
    have a sign. */

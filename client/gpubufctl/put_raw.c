@@ -44,7 +44,8 @@ static bool shape_bytes(const struct gb_put *put, uint64_t item, uint64_t *bytes
         if (put->shape[i] == 0)
             total = 0;
     for (unsigned i = 0; i < put->ndim && total > 0; i++)
-        if (__builtin_mul_overflow(total, put->shape[i], &total) ||
+        if (__builtin_mul_overflow(
+                total, gb_dtype_items(&put->dtype, put->shape[i], i + 1 == put->ndim), &total) ||
             total > (uint64_t)GB_LIMIT(integer))
             return false;
     *bytes = total;
@@ -54,7 +55,7 @@ static bool shape_bytes(const struct gb_put *put, uint64_t item, uint64_t *bytes
 /* Finds how many bytes there must be, and the shape where it was not given. 0, or a status. */
 static int settle_shape(struct gb_put *put, uint64_t length, uint64_t *expected)
 {
-    uint64_t item = gb_dtype_bits(&put->dtype) / 8;
+    uint64_t item = gb_dtype_item(&put->dtype), bits = gb_dtype_bits(&put->dtype);
 
     if (put->has_shape) {
         if (!shape_bytes(put, item, expected))
@@ -69,6 +70,8 @@ static int settle_shape(struct gb_put *put, uint64_t length, uint64_t *expected)
                            put->input.name, length, item);
     put->ndim = 1;
     put->shape[0] = length / item;
+    if (gb_dtype_packed(&put->dtype))
+        put->shape[0] = length / bits * 8 + length % bits * 8 / bits;
     *expected = length;
     return GB_STATUS_OK;
 }

@@ -78,9 +78,10 @@ static bool is_c_order(const struct gb_series *series)
     uint64_t expected = series->item_bytes;
 
     for (unsigned i = series->ndim; i-- > 0;) {
-        if (series->shape[i] > 1 && series->strides[i] != (int64_t)expected)
+        uint64_t items = gb_dtype_items(&series->dtype, series->shape[i], i + 1 == series->ndim);
+        if (items > 1 && series->strides[i] != (int64_t)expected)
             return false;
-        expected *= series->shape[i];
+        expected *= items;
     }
     return true;
 }
@@ -136,8 +137,7 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
     if (!gb_dtype_parse(dtype, strlen(dtype), &series->dtype))
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "dtype \"%.60s\" is unknown", dtype);
     series->info = gb_type_info(series->dtype.type);
-    uint64_t bits = gb_dtype_bits(&series->dtype);
-    series->item_bytes = bits % 8 == 0 ? bits / 8 : 0;
+    series->item_bytes = gb_dtype_item(&series->dtype);
     if (kind == GPUBUF_KIND_ARRAY)
         init_array(series, object);
     series->c_order = is_c_order(series);
@@ -212,6 +212,23 @@ const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i)
         i /= series->shape[axis];
     }
     return item;
+}
+
+/* Rows begin at bytes; one element of 6 bits may lie in two of them. */
+uint8_t gb_series_packed(const struct gb_series *series, uint64_t i)
+{
+    const unsigned char *row = series->data;
+    uint64_t bits = gb_dtype_bits(&series->dtype), column = i % series->shape[series->ndim - 1];
+
+    i /= series->shape[series->ndim - 1];
+    for (unsigned axis = series->ndim - 1; axis-- > 0;) {
+        row += (int64_t)(i % series->shape[axis]) * series->strides[axis];
+        i /= series->shape[axis];
+    }
+    row += column * bits / 8;
+    unsigned shift = (unsigned)(column * bits % 8);
+    unsigned pair = row[0] | (shift + bits > 8 ? (unsigned)row[1] << 8 : 0);
+    return (uint8_t)(pair >> shift & ((1u << bits) - 1));
 }
 
 /* ---- strings and lists ---------------------------------------------------------------------- */
@@ -343,9 +360,15 @@ static void format_date64(int64_t value, char *text)
 
 static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
 {
-    const unsigned char *item = gb_series_item(series, i);
     const struct gb_dtype *dtype = &series->dtype;
     char text[GB_FORMAT_MAX] = "";
+
+    if (gb_dtype_packed(dtype)) {
+        gb_format_small_float(dtype->type, gb_series_packed(series, i), text);
+        gb_write_text(writer, text);
+        return;
+    }
+    const unsigned char *item = gb_series_item(series, i);
 
     switch (dtype->type) {
     case GB_TYPE_BOOL8:
@@ -362,6 +385,16 @@ static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_wr
         break;
     case GB_TYPE_BFLOAT16:
         gb_format_bfloat16((uint16_t)read_unsigned(item, 2), text);
+        break;
+    case GB_TYPE_FLOAT8_E3M4:
+    case GB_TYPE_FLOAT8_E4M3:
+    case GB_TYPE_FLOAT8_E4M3B11FNUZ:
+    case GB_TYPE_FLOAT8_E4M3FN:
+    case GB_TYPE_FLOAT8_E4M3FNUZ:
+    case GB_TYPE_FLOAT8_E5M2:
+    case GB_TYPE_FLOAT8_E5M2FNUZ:
+    case GB_TYPE_FLOAT8_E8M0FNU:
+        gb_format_small_float(dtype->type, *item, text);
         break;
     case GB_TYPE_FLOAT32:
         gb_format_float32(read_float(item), text);
@@ -537,5 +570,6 @@ bool gb_series_is_number(const struct gb_series *series)
 {
     enum gb_type type = series->dtype.type;
 
-    return (type >= GB_TYPE_INT8 && type <= GB_TYPE_FLOAT64) || type == GB_TYPE_DECIMAL128;
+    return (type >= GB_TYPE_INT8 && type <= GB_TYPE_FLOAT64) || type == GB_TYPE_DECIMAL128 ||
+           (type >= GB_TYPE_FLOAT8_E3M4 && type <= GB_TYPE_FLOAT4_E2M1FN);
 }

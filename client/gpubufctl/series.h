@@ -22,8 +22,10 @@ struct gb_series {
     int64_t null_count;
     const unsigned char *data, *mask, *offsets; /* NULL where there is none */
     uint64_t data_bytes;
-    uint64_t item_bytes; /* of an element; 0 where it is no whole number of bytes */
-    void *copies[3];     /* of an object on a GPU: what `data`, `mask` and `offsets` point to */
+    uint64_t
+        item_bytes;  /* of an element; 0 where it is no whole number of bytes; 1 where it is packed,
+                            which are read by gb_series_packed alone */
+    void *copies[3]; /* of an object on a GPU: what `data`, `mask` and `offsets` point to */
 
     unsigned ndim;         /* arrays; 0 for others */
     const uint64_t *shape; /* NULL for what is no array */
@@ -47,6 +49,8 @@ const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i);
 /* The bytes of string or binary i. GPUBUF_E_INVALID if its offsets point outside. */
 int gb_series_bytes(const struct gb_series *series, uint64_t i, const char **text, size_t *length,
                     struct gb_error *error);
+
+uint8_t gb_series_packed(const struct gb_series *series, uint64_t i); /* the bits of a packed one */
 
 bool gb_series_bit(const struct gb_series *series, uint64_t i); /* of a bit-packed bool */
 

@@ -271,6 +271,29 @@ def test_raw_with_a_type(ctl):
     assert not os.path.exists(os.path.join(ctl.directory, "x.npy"))
 
 
+def test_small_floats(ctl):
+    ctl("put", "e4m3", "-", "--dtype", "float8_e4m3fn", input=bytes([0x38, 0xb8, 0x7e, 0x7f, 0x01]))
+    assert ctl("get", "e4m3", "-f", "csv") == "value\n1.0\n-1.0\n448.0\nnan\n0.001953125\n"
+    ctl("put", "e8m0", "-", "--dtype", "float8_e8m0fnu", input=bytes([127, 128, 120]))
+    assert ctl("get", "e8m0", "-f", "csv") == "value\n1.0\n2.0\n0.0078125\n"
+    # The first element is in the low half of a byte.
+    ctl("put", "e2m1", "-", "--dtype", "float4_e2m1fn", "--shape", "2,4", input=b"\x10\x32\x54\xf6")
+    assert ctl.json("show", "e2m1")["shape"] == [2, 4]
+    assert ctl("get", "e2m1", "-f", "csv") == "0,1,2,3\n0.0,0.5,1.0,1.5\n2.0,3.0,4.0,-6.0\n"
+    ctl("get", "e2m1", "-f", "raw", "-o", "packed.raw")
+    with open(os.path.join(ctl.directory, "packed.raw"), "rb") as file:
+        assert file.read() == b"\x10\x32\x54\xf6"
+    ctl("put", "line", "-", "--dtype", "float6_e3m2fn", input=b"abcdef")
+    assert ctl.json("show", "line")["shape"] == [8]
+    # 0x636261 in groups of six bits: 0x21, 0x09, 0x36, 0x18
+    assert ctl("get", "line", "-f", "csv").split("\n")[1:5] == ["-0.0625", "0.625", "-6.0", "8.0"]
+    assert "NumPy has no float4_e2m1fn" in ctl.fails(FAILED, "get", "e2m1", "-o", "x.npy")
+    for shape in ("3", "4,1"):
+        message = ctl.fails(FAILED, "put", "odd", "-", "--dtype", "float4_e2m1fn", "--shape", shape, input=b"ab")
+        assert "no whole bytes" in message
+    assert "bytes" in ctl.fails(FAILED, "put", "odd", "-", "--dtype", "float6_e3m2fn", input=b"ab")
+
+
 def test_raw_that_does_not_fit(ctl):
     path = ctl.file("blob", b"x" * 10)
     put = ("put", "x", path)

@@ -1,4 +1,5 @@
 /* Values as text, and what people type as values. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,6 +139,57 @@ static double bfloat16_value(uint16_t bits)
 
     memcpy(&value, &wide, sizeof(value));
     return (double)value;
+}
+
+/* The limits that the OCP's specifications and ml_dtypes give: largest, smallest above 0, and what is
+   no number. */
+static void test_small_floats(void **state)
+{
+    static const struct {
+        enum gb_type type;
+        unsigned bits, most, nan; /* bits of an element; codes, 256: no such */
+        double largest, smallest;
+        unsigned infinity;
+    } rows[] = {
+        {GB_TYPE_FLOAT8_E3M4, 8, 0x6f, 0x71, 15.5, 0x1p-6, 0x70},
+        {GB_TYPE_FLOAT8_E4M3, 8, 0x77, 0x79, 240, 0x1p-9, 0x78},
+        {GB_TYPE_FLOAT8_E4M3B11FNUZ, 8, 0x7f, 0x80, 30, 0x1p-13, 256},
+        {GB_TYPE_FLOAT8_E4M3FN, 8, 0x7e, 0x7f, 448, 0x1p-9, 256},
+        {GB_TYPE_FLOAT8_E4M3FNUZ, 8, 0x7f, 0x80, 240, 0x1p-10, 256},
+        {GB_TYPE_FLOAT8_E5M2, 8, 0x7b, 0x7d, 57344, 0x1p-16, 0x7c},
+        {GB_TYPE_FLOAT8_E5M2FNUZ, 8, 0x7f, 0x80, 57344, 0x1p-17, 256},
+        {GB_TYPE_FLOAT6_E2M3FN, 6, 0x1f, 256, 7.5, 0x1p-3, 256},
+        {GB_TYPE_FLOAT6_E3M2FN, 6, 0x1f, 256, 28, 0x1p-4, 256},
+        {GB_TYPE_FLOAT4_E2M1FN, 4, 0x7, 256, 6, 0.5, 256},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        enum gb_type type = rows[i].type;
+        unsigned sign = 1u << (rows[i].bits - 1);
+
+        assert_true(gb_small_float_value(type, (uint8_t)rows[i].most) == rows[i].largest);
+        assert_true(gb_small_float_value(type, 1) == rows[i].smallest);
+        if (rows[i].nan < 256)
+            assert_true(isnan(gb_small_float_value(type, (uint8_t)rows[i].nan)));
+        if (rows[i].infinity < 256)
+            assert_true(isinf(gb_small_float_value(type, (uint8_t)rows[i].infinity)));
+        for (unsigned bits = 0; bits <= rows[i].most; bits++) {
+            double value = gb_small_float_value(type, (uint8_t)bits);
+            double negative = gb_small_float_value(type, (uint8_t)(bits | sign));
+
+            gb_format_small_float(type, (uint8_t)bits, text);
+            assert_true((double)strtof(text, NULL) == value);
+            assert_true(negative == -value || (bits == 0 && isnan(negative)));
+            if (bits > 0) /* they go up with their codes, by a multiple of the smallest */
+                assert_true(value > gb_small_float_value(type, (uint8_t)(bits - 1)) &&
+                            fmod(value, rows[i].smallest) == 0);
+        }
+    }
+    gb_format_small_float(GB_TYPE_FLOAT8_E8M0FNU, 0, text);
+    assert_true(strtof(text, NULL) == 0x1p-127f);
+    assert_true(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, 254) == 0x1p127);
+    assert_true(isnan(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, 255)));
 }
 
 static void test_every_short_float(void **state)
@@ -416,17 +468,12 @@ static void test_terminal_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_counts_and_ages),
-        cmocka_unit_test(test_doubles),
-        cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_every_short_float),
-        cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_decimals),
-        cmocka_unit_test(test_parsing_numbers),
-        cmocka_unit_test(test_parsing_shapes),
-        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_counts_and_ages),
+        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_small_floats),   cmocka_unit_test(test_every_short_float),
+        cmocka_unit_test(test_dates),          cmocka_unit_test(test_times),
+        cmocka_unit_test(test_decimals),       cmocka_unit_test(test_parsing_numbers),
+        cmocka_unit_test(test_parsing_shapes), cmocka_unit_test(test_slices),
         cmocka_unit_test(test_terminal_text),
     };
 

@@ -667,6 +667,9 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     view = target._view()
     at = (target._offset if target.kind == COLUMN else 0) + offset
     keep: Any
+    tensor = _floats.torch_bytes(values)
+    if tensor:
+        values = tensor[0]
     if is_on_gpu(values):
         there = CudaArray(values)
         if there.strides is not None:
@@ -688,7 +691,9 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
         dtype, pointer, count, keep = plan_.dtype, source.pointer, source.nbytes, plan_
         if isinstance(values, (bytes, bytearray)):
             dtype = view.dtype
-    if dtype == "uint8" and view.dtype in _floats.SMALL:  # their bytes
+    if tensor:
+        dtype = tensor[1]
+    elif dtype == "uint8" and view.dtype in _floats.SMALL:  # their bytes
         dtype = view.dtype
     if dtype != view.dtype and not (dtype == "uint8" and target.kind == BYTES):
         if dtype.partition("[")[0] != view.dtype.partition("[")[0] or "," not in view.dtype:
