@@ -491,8 +491,9 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
  * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into an
  * object on either. Work on the data must be done, unless it was queued on its GPU's default stream.
  * Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL: C order;
- * any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From a GPU, runs of elements that lie side by side are
- * copied one by one: make small ones contiguous first.) Errors are those of gpubuf_create and
+ * any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From a GPU, runs
+ * of elements that lie side by side are copied one by one: make small ones contiguous first.) Errors
+ * are those of gpubuf_create and
  * gpubuf_seal; nothing is published on failure.
  */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,

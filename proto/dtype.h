@@ -26,8 +26,8 @@ enum gb_type {
     GB_TYPE_FLOAT64,
     GB_TYPE_COMPLEX64,
     GB_TYPE_COMPLEX128,
-    /* All floats that safetensors 0.8 or DLPack 1.3 name, by the names of ml_dtypes. Integers of fewer
-       than 8 bits are left out: safetensors has none, and frameworks keep them in bytes. */
+    /* All floats that safetensors 0.8 or DLPack 1.3 name, by the names of ml_dtypes. Integers of
+       fewer than 8 bits are left out: safetensors has none, and frameworks keep them in bytes. */
     GB_TYPE_FLOAT8_E3M4,
     GB_TYPE_FLOAT8_E4M3,
     GB_TYPE_FLOAT8_E4M3B11FNUZ,

@@ -86,8 +86,8 @@ enum gb_layout_form {
  * CREATE: sizes left out are filled in (masks padded) and given ones must not be smaller; strides
  * must be absent or C order. REPLY: unknown members are ignored; else they are refused. REGISTER:
  * gb_layout_check_handles has the rest.
- * Packed elements (gb_dtype_packed) are those of arrays alone, with an axis; the last one holds whole
- * bytes, and its stride is 1.
+ * Packed elements (gb_dtype_packed) are those of arrays alone, with an axis; the last one holds
+ * whole bytes, and its stride is 1.
  * GPUBUF_E_INVALID or GPUBUF_E_LIMIT with the path of what is wrong; GPUBUF_E_NO_MEMORY. *layout is
  * written on success only.
  */

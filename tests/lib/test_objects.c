@@ -152,8 +152,8 @@ static void test_arrays_there_and_back(void **state)
     }
 }
 
-/* Packed floats: extents are elements, strides and sizes bytes; rows are cut anywhere, the packed axis
-   at whole bytes. */
+/* Packed floats: extents are elements, strides and sizes bytes; rows are cut anywhere, the packed
+   axis at whole bytes. */
 static void test_packed_arrays(void **state)
 {
     (void)state;

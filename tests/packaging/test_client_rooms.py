@@ -66,7 +66,7 @@ PARTS = {
     ],
     "client/python/gpubufd": [
         ("words", "_layout _errors"),
-        ("values", "_values _lists _cuda_array _frames"),
+        ("values", "_floats _values _lists _cuda_array _frames"),
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _repr"),

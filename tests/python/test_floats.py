@@ -3,6 +3,7 @@
 import ctypes
 
 import pytest
+from conftest import needs_gpu
 
 import gpubufd
 from gpubufd import _floats
@@ -163,3 +164,26 @@ def test_ml_dtypes(client, np, dtype):
     np.testing.assert_array_equal(a.to_numpy(), values)
     np.testing.assert_array_equal(a.copy_to_host(), values)
     assert a.tolist() == values.astype("f4").tolist()
+
+
+@needs_gpu
+def test_on_a_gpu(gpu_run):
+    gpu_run("""
+        from gpubufd._buffers import AsBytes
+        content = bytes(range(12))
+        for dtype, shape in (("float8_e4m3fn", (3, 4)), ("float4_e2m1fn", (3, 8))):
+            with client.create("a", dtype, shape, device="cuda:0", replace=True) as made:
+                made.write(content)
+            a = client["a"]
+            assert a.shape == shape and a.nbytes == 12
+            assert not hasattr(a, "__cuda_array_interface__")  # no type of NumPy's
+            seen = AsBytes(a).__cuda_array_interface__  # as to_cupy() has it
+            assert seen["shape"] == (3, 4) and seen["typestr"] == "|u1"
+            client.put("b", a, replace=True)  # from one GPU object to another
+            for held in (a, client["b"]):
+                assert held.shape == shape and held.device == a.device
+                host = bytearray(12)
+                address, count = gpubufd._core.address(host)
+                held._read(0, 0, address, count, 0)
+                assert bytes(host) == content
+    """)

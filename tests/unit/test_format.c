@@ -141,8 +141,8 @@ static double bfloat16_value(uint16_t bits)
     return (double)value;
 }
 
-/* The limits that the OCP's specifications and ml_dtypes give: largest, smallest above 0, and what is
-   no number. */
+/* The limits that the OCP's specifications and ml_dtypes give: largest, smallest above 0, and what
+   is no number. */
 static void test_small_floats(void **state)
 {
     static const struct {

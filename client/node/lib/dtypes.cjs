@@ -51,7 +51,8 @@ const parsed = new Map()
 
 /**
  * { name, unit?, zone?, size?, precision?, scale?, array?, stride?, packed?, offsets?, strings } of a
- * dtype: `array` and `stride` where elements have a fixed width, `packed` (bits) where that is below 8, `offsets` where there are some.
+ * dtype: `array` and `stride` where elements have a fixed width, `packed` (bits) where that is below 8,
+ * `offsets` where there are some.
  */
 function parseDtype (text) {
   let dtype = parsed.get(text)
