@@ -2,90 +2,12 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/json.h"
 #include "term.h"
-
-/* ---- telling failures ---------------------------------------------------------------------- */
-
-static void print_sentence(const char *format, va_list arguments)
-{
-    char text[2048];
-    int length = vsnprintf(text, sizeof(text), format, arguments);
-
-    fputs("gpubufctl: ", stderr);
-    if (length < 0)
-        return;
-    struct gb_writer clean;
-    gb_writer_init(&clean, 0);
-    gb_text_clean(&clean, text, strlen(text));
-    gb_write_char(&clean, '\0');
-    fputs(clean.failed ? "out of memory" : clean.data, stderr);
-    gb_writer_end(&clean);
-}
-
-int gb_cli_fail(enum gb_status status, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    print_sentence(format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    return (int)status;
-}
-
-int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    print_sentence(format, arguments);
-    va_end(arguments);
-    if (cli && cli->command)
-        fprintf(stderr, "; see gpubufctl %s --help\n", cli->command->name);
-    else
-        fputs("; see gpubufctl --help\n", stderr);
-    return GB_STATUS_USAGE;
-}
-
-static enum gb_status status_of(int code)
-{
-    switch (code) {
-    case GPUBUF_E_CONNECT:
-    case GPUBUF_E_CLOSED:
-    case GPUBUF_E_PROTOCOL:
-        return GB_STATUS_NO_DAEMON;
-    case GPUBUF_E_TIMEOUT:
-        return GB_STATUS_TIMEOUT;
-    default:
-        return GB_STATUS_FAILED;
-    }
-}
-
-int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
-{
-    char what[512];
-    va_list arguments;
-
-    va_start(arguments, format);
-    (void)vsnprintf(what, sizeof(what), format, arguments);
-    va_end(arguments);
-
-    const char *sentence = gpubuf_errmsg(cli->client);
-    return gb_cli_fail(status_of(code), "%s: %s", what,
-                       sentence[0] ? sentence : gpubuf_strerror(code));
-}
-
-int gb_cli_tell(const struct gb_error *error)
-{
-    return gb_cli_fail(status_of(error->code), "%s", error->message);
-}
 
 /* ---- the daemon ---------------------------------------------------------------------------- */
 
@@ -102,10 +24,21 @@ int gb_cli_connect(struct gb_cli *cli)
     int code = gpubuf_connect(&cli->client, &options);
     if (code == 0)
         return GB_STATUS_OK;
-    enum gb_status status =
-        code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_SYSTEM ? GB_STATUS_NO_DAEMON : status_of(code);
     const char *sentence = gpubuf_errmsg(NULL);
-    return gb_cli_fail(status, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
+    return gb_cli_fail(code == GPUBUF_E_NO_MEMORY ? GB_STATUS_FAILED : GB_STATUS_NO_DAEMON, "%s",
+                       sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+/* What a method was called for, where it is not the command's own words. */
+static int tell_call(const struct gb_cli *cli, int code, const char *method)
+{
+    static const char *const verbs[][2] = {
+        {"stat", "describe"}, {"why", "explain"}, {"leases", "tell who holds"}};
+
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && cli->subject; i++)
+        if (strcmp(verbs[i][0], method) == 0)
+            return gb_cli_error(cli, code, "cannot %s %s", verbs[i][1], cli->subject);
+    return gb_cli_error(cli, code, "%s", method);
 }
 
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result)
@@ -115,7 +48,7 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
         return status;
 
     int code = gpubuf_call(cli->client, method, params, GB_CLI_CALL_MS, result);
-    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "%s", method);
+    return code == 0 ? GB_STATUS_OK : tell_call(cli, code, method);
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -206,6 +139,7 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
         return status;
     args->count = argc - optind;
     args->value = argv + optind;
+    cli->subject = args->count ? args->value[0] : NULL;
     if (args->count < command->least)
         return gb_cli_usage(cli, "%s needs %s", command->name, command->arguments);
     if (command->most >= 0 && args->count > command->most)
@@ -282,7 +216,7 @@ void gb_cli_print_help(const struct gb_cli *cli)
     print_options(cli->options);
     print_pair("-h, --help", "print this and end");
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"
-           "gpubufctl COMMAND --help tells more of a command, gpubufctl(1) of all.\n");
+           "gpubufctl help COMMAND tells more of a command, gpubufctl(1) of all.\n");
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */

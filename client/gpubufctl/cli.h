@@ -70,7 +70,11 @@ struct gb_cli {
     bool color;                           /* whether standard output takes colours */
     struct gpubuf_client *client;         /* connected by gb_cli_connect; ended by main */
     const struct gb_cli_command *command; /* the one that is run; NULL: none was named yet */
+    const char *subject;                  /* its first argument; NULL: it has none */
 };
+
+/* From now on failures are told as {"error":{"kind":…,"message":…}}, one line each. */
+void gb_cli_json_errors(bool json);
 
 /* Prints "gpubufctl: " and the sentence on standard error, control characters escaped; returns
    `status`. */
@@ -82,12 +86,18 @@ int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Tells a failure of the library: `what` ("cannot open movies"), then the daemon's or the library's
-   sentence. Returns the status that fits `code`. */
+   sentence in the words of the command line. Returns the status that fits `code`. */
 int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Tells a gb_error as it is; returns the status that fits its code. */
 int gb_cli_tell(const struct gb_error *error);
+
+/* The command of this name, or of another name for it (list, info); NULL: there is none. */
+const struct gb_cli_command *gb_cli_find(const struct gb_cli *cli, const char *name);
+
+/* Says that there is no such command, and which was probably meant. Returns a status. */
+int gb_cli_no_command(const struct gb_cli *cli, const char *name);
 
 /* Connects if that has not happened yet. 0, or a status (the failure has been told). */
 int gb_cli_connect(struct gb_cli *cli);

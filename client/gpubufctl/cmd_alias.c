@@ -1,8 +1,10 @@
-/* gpubufctl alias NEW OF */
+/* gpubufctl alias NEW OF; cp and mv FROM TO: one object, another name. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
+#include "json_print.h"
 #include "parse.h"
 
 enum { SLICE, COLUMNS, MODE, REPLACE };
@@ -16,6 +18,26 @@ const struct gb_cli_option gb_alias_options[] = {
     {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
     {0},
 };
+
+enum { COPY_REPLACE };
+
+const struct gb_cli_option gb_copy_options[] = {
+    {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+/* With --json, what has been done. */
+static int print_alias(const struct gb_cli *cli, const char *name, const char *of)
+{
+    if (!cli->json)
+        return GB_STATUS_OK;
+    cJSON *answer = cJSON_CreateObject();
+    cJSON_AddStringToObject(answer, "name", name);
+    cJSON_AddStringToObject(answer, "of", of);
+    gb_cjson_print(answer, true);
+    cJSON_Delete(answer);
+    return GB_STATUS_OK;
+}
 
 /* Splits "a,b,c" at its commas; a comma that is part of a name is written "\,". The list is one
    allocation, ended by a NULL. NULL: memory is out. */
@@ -85,5 +107,85 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     }
     int code = gpubuf_alias(cli->client, name, of, &options);
     free(columns);
-    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "cannot name %s after %s", name, of);
+    return code == 0 ? print_alias(cli, name, of)
+                     : gb_cli_error(cli, code, "cannot name %s after %s", name, of);
+}
+
+int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct gpubuf_alias_options options = {
+        .size = sizeof(options),
+        .replace = args->option[COPY_REPLACE] != NULL,
+    };
+    const char *from = args->value[0], *to = args->value[1];
+
+    int status = gb_cli_connect(cli);
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = gpubuf_alias(cli->client, to, from, &options);
+    return code == 0 ? print_alias(cli, to, from)
+                     : gb_cli_error(cli, code, "cannot name %s as %s", from, to);
+}
+
+/* Which object has the name; of one that comes after it, mv takes nothing away. */
+static int read_version(struct gb_cli *cli, const char *name, double *version, bool *ends)
+{
+    cJSON *params = cJSON_CreateObject();
+    char *result = NULL;
+
+    cJSON_AddStringToObject(params, "name", name);
+    char *text = gb_cjson_text(params);
+    cJSON_Delete(params);
+    int status = gb_cli_call(cli, "stat", text, &result);
+    free(text);
+    if (status != GB_STATUS_OK)
+        return status;
+    cJSON *answer = gb_cjson_parse(result);
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
+    *version = (double)gb_cjson_int_of(object, "version", 0);
+    *ends = gb_cjson_int_of(object, "ttl_ms", 0) > 0;
+    cJSON_Delete(answer);
+    gpubuf_free(result);
+    return GB_STATUS_OK;
+}
+
+static int remove_version(struct gb_cli *cli, const char *name, double version)
+{
+    cJSON *params = cJSON_CreateObject();
+    char *result = NULL;
+
+    cJSON_AddStringToObject(params, "name", name);
+    cJSON_AddNumberToObject(params, "version", version);
+    char *text = gb_cjson_text(params);
+    cJSON_Delete(params);
+    int code = gpubuf_call(cli->client, "delete", text, GB_CLI_CALL_MS, &result);
+    free(text);
+    gpubuf_free(result);
+    return code;
+}
+
+/* First the new name, then the old one goes: whatever happens in between, there is a name left. */
+int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const char *from = args->value[0], *to = args->value[1];
+    double version;
+    bool ends;
+
+    if (strcmp(from, to) == 0)
+        return gb_cli_usage(cli, "%s has that name already", from);
+    int status = read_version(cli, from, &version, &ends);
+    if (status == GB_STATUS_OK && ends)
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           "cannot rename %s: it ends after some time (--ttl), which a new name "
+                           "cannot take along",
+                           from);
+    if (status == GB_STATUS_OK)
+        status = gb_cmd_cp(cli, args);
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = remove_version(cli, from, version);
+    return code == 0 || code == GPUBUF_E_NOT_FOUND
+               ? GB_STATUS_OK
+               : gb_cli_error(cli, code, "%s has the name %s too, since %s cannot be removed", from,
+                              to, from);
 }

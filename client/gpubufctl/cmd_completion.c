@@ -120,6 +120,12 @@ static void print_skips(const struct gb_cli *cli)
            "    done\n");
 }
 
+static void print_names(const struct gb_cli *cli)
+{
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
+        printf("%s%s", command == cli->commands ? "" : " ", command->name);
+}
+
 static void print_commands(const struct gb_cli *cli)
 {
     printf("    if [[ -z $command ]]; then\n"
@@ -127,8 +133,7 @@ static void print_commands(const struct gb_cli *cli)
            "            _gpubufctl_words '");
     print_options(cli->options);
     printf(" --help'\n        else\n            _gpubufctl_words '");
-    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
-        printf("%s%s", command == cli->commands ? "" : " ", command->name);
+    print_names(cli);
     printf("'\n        fi\n        return\n    fi\n");
 }
 
@@ -148,7 +153,11 @@ static void print_arguments(const struct gb_cli *cli)
         else if (strcmp(command->name, "call") == 0)
             printf("    'call 0') _gpubufctl_words 'abort alias delete describe hello leases list "
                    "pin release restore spill stat stats trim unpin why' ;;\n");
-        else if (command->most != 0) {
+        else if (strcmp(command->name, "help") == 0) {
+            printf("    'help 0') _gpubufctl_words '");
+            print_names(cli);
+            printf("' ;;\n");
+        } else if (command->most != 0) {
             printf("    '%s 0') %s ;;\n", command->name, completer(command->complete[0]));
             printf("    '%s '*) %s ;;\n", command->name, completer(command->complete[1]));
         }

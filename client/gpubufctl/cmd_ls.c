@@ -1,4 +1,4 @@
-/* gpubufctl ls [PREFIX] */
+/* gpubufctl ls [PREFIX|PATTERN] */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,57 +9,21 @@
 #include "format.h"
 #include "grid.h"
 #include "json_print.h"
+#include "names.h"
 #include "term.h"
 #include "user_name.h"
 
-enum { LONG, NAMES };
+enum { LONG, NAMES, SORT, TOTAL };
 
 const struct gb_cli_option gb_ls_options[] = {
     {"long", 'l', NULL, "also mode, user, device, tier, version and more", NULL, GB_COMPLETE_NONE},
     {"names", '1', NULL, "only the names, one a line", NULL, GB_COMPLETE_NONE},
+    {"sort", 's', "ORDER", "by name, size, idle or created, the most first (name)",
+     "name size idle created", GB_COMPLETE_NONE},
+    {"total", 't', NULL, "also how many there are, and their bytes together", NULL,
+     GB_COMPLETE_NONE},
     {0},
 };
-
-/* Gathers the objects of all pages. 0 and *objects, an array to be deleted; or a status. */
-static int gather(struct gb_cli *cli, const char *prefix, cJSON **objects)
-{
-    cJSON *all = cJSON_CreateArray();
-    cJSON *params = cJSON_CreateObject();
-    int status = GB_STATUS_OK;
-    bool more = true;
-
-    if (prefix)
-        cJSON_AddStringToObject(params, "prefix", prefix);
-    while (status == GB_STATUS_OK && more) {
-        char *result = NULL;
-        char *text = gb_cjson_text(params);
-        status = gb_cli_call(cli, "list", text, &result);
-        free(text);
-        if (status != GB_STATUS_OK)
-            break;
-        cJSON *page = gb_cjson_parse(result);
-        gpubuf_free(result);
-        cJSON *found = cJSON_DetachItemFromObjectCaseSensitive(page, "objects");
-        const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
-        if (!page || !found)
-            status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to list makes no sense");
-        while (found && found->child)
-            cJSON_AddItemToArray(all, cJSON_DetachItemViaPointer(found, found->child));
-        cJSON_DeleteItemFromObjectCaseSensitive(params, "cursor");
-        more = cursor != NULL;
-        if (more)
-            cJSON_AddStringToObject(params, "cursor", cursor);
-        cJSON_Delete(found);
-        cJSON_Delete(page);
-    }
-    cJSON_Delete(params);
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(all);
-        return status;
-    }
-    *objects = all;
-    return GB_STATUS_OK;
-}
 
 static void add_user(struct gb_grid *grid, int64_t uid)
 {
@@ -132,6 +96,9 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects)
         return;
     grid->columns[0].flexible = true;
     grid->columns[1].right = grid->columns[2].right = grid->columns[3].right = true;
+    grid->columns[4].leaves = 1;
+    grid->columns[2].leaves = 2;
+    grid->columns[3].leaves = 3;
     for (size_t i = 0; i < 5; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     GB_CJSON_EACH(object, objects) {
@@ -147,6 +114,7 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
 {
     static const char *const titles[] = {"mode", "user",    "device", "tier",  "share", "size",
                                          "age",  "version", "leases", "short", "name",  ""};
+    static const unsigned leaves[] = {6, 4, 5, 3, 10, 0, 2, 9, 8, 7, 0, 1}; /* the name stays */
     int64_t now = wall_clock_ms();
 
     gb_grid_init(grid, 12);
@@ -155,6 +123,8 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
     for (size_t i = 5; i < 9; i++)
         grid->columns[i].right = true;
     grid->columns[2].flexible = grid->columns[10].flexible = true;
+    for (size_t i = 0; i < 12; i++)
+        grid->columns[i].leaves = leaves[i];
     for (size_t i = 0; i < 12; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     GB_CJSON_EACH(object, objects) {
@@ -198,24 +168,121 @@ static void print_names(const cJSON *objects)
         puts(gb_cjson_string_of(object, "name", ""));
 }
 
+/* ---- order and total ---- */
+
+struct row {
+    cJSON *object;
+    int64_t key;
+};
+
+/* The largest first; equal ones stay by name, as the daemon tells them. */
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? 1 : -1;
+    return strcmp(gb_cjson_string_of(x->object, "name", ""),
+                  gb_cjson_string_of(y->object, "name", ""));
+}
+
+/* The member of an object that an order is by; "" for names, NULL: there is no such order. */
+static const char *sort_key(const char *order)
+{
+    static const char *const keys[][2] = {
+        {"name", ""}, {"size", "bytes"}, {"idle", "idle_ms"}, {"created", "created_ms"}};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (strcmp(keys[i][0], order) == 0)
+            return keys[i][1];
+    return NULL;
+}
+
+static bool sort_objects(cJSON *objects, const char *key)
+{
+    size_t count = (size_t)cJSON_GetArraySize(objects);
+    struct row *rows = malloc((count + 1) * sizeof(*rows));
+
+    if (!rows)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        rows[i].object = cJSON_DetachItemViaPointer(objects, objects->child);
+        rows[i].key = gb_cjson_int_of(rows[i].object, key, 0);
+    }
+    qsort(rows, count, sizeof(*rows), compare_rows);
+    for (size_t i = 0; i < count; i++)
+        cJSON_AddItemToArray(objects, rows[i].object);
+    free(rows);
+    return true;
+}
+
+static int64_t total_bytes(const cJSON *objects)
+{
+    int64_t total = 0;
+
+    GB_CJSON_EACH(object, objects)
+        total += gb_cjson_int_of(object, "bytes", 0);
+    return total;
+}
+
+static void print_total(const cJSON *objects)
+{
+    char count[64], size[32];
+    int objects_count = cJSON_GetArraySize(objects);
+
+    gb_format_count((uint64_t)objects_count, count, sizeof(count));
+    gb_format_size((uint64_t)total_bytes(objects), size, sizeof(size));
+    printf("%s object%s, %s\n", count, objects_count == 1 ? "" : "s", size);
+}
+
+static void print_json(cJSON *objects, bool total)
+{
+    cJSON *document = cJSON_CreateObject();
+
+    if (total)
+        cJSON_AddNumberToObject(document, "total_bytes", (double)total_bytes(objects));
+    cJSON_AddItemReferenceToObject(document, "objects", objects);
+    gb_cjson_print(document, true);
+    cJSON_Delete(document);
+}
+
+/* A pattern's objects; where there are none, those that start with it as it stands. */
+static int find(struct gb_cli *cli, const char *text, cJSON **objects)
+{
+    bool pattern = text && gb_names_is_pattern(text);
+
+    int status = gb_names_find(cli, text, pattern, objects);
+    if (status != GB_STATUS_OK || !pattern || (*objects)->child)
+        return status;
+    cJSON_Delete(*objects);
+    status = gb_names_find(cli, text, false, objects);
+    if (status != GB_STATUS_OK || (*objects)->child)
+        return status;
+    cJSON_Delete(*objects);
+    return gb_names_none(text);
+}
+
 int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
 {
+    const char *key = args->option[SORT] ? sort_key(args->option[SORT]) : "";
     cJSON *objects = NULL;
 
-    int status = gather(cli, args->count ? args->value[0] : NULL, &objects);
+    if (!key)
+        return gb_cli_usage(cli, "--sort is name, size, idle or created, not \"%s\"",
+                            args->option[SORT]);
+    int status = find(cli, args->count ? args->value[0] : NULL, &objects);
     if (status != GB_STATUS_OK)
         return status;
-    if (cli->json) {
-        cJSON *document = cJSON_CreateObject();
-        cJSON_AddItemToObject(document, "objects", objects);
-        gb_cjson_print(document, true);
-        cJSON_Delete(document);
-        return GB_STATUS_OK;
-    }
-    if (args->option[NAMES])
+    if (key[0] && !sort_objects(objects, key))
+        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    else if (cli->json)
+        print_json(objects, args->option[TOTAL] != NULL);
+    else if (args->option[NAMES])
         print_names(objects);
     else
         status = print_objects(cli, objects, args->option[LONG] != NULL);
+    if (status == GB_STATUS_OK && args->option[TOTAL] && !cli->json)
+        print_total(objects);
     cJSON_Delete(objects);
     return status;
 }

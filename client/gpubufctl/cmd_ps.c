@@ -129,9 +129,8 @@ static int print_grid(const struct gb_cli *cli, struct gb_grid *grid, const char
     bool color = cli->color, done = true;
 
     if (grid->column_count && grid->count == grid->column_count) {
-        if (color)
-            printf("%s%s%s\n", gb_style_on(true, GB_STYLE_DIM), none,
-                   gb_style_off(true, GB_STYLE_DIM));
+        printf("%s%s%s\n", gb_style_on(color, GB_STYLE_DIM), none,
+               gb_style_off(color, GB_STYLE_DIM));
     } else {
         done = gb_grid_print(grid, gb_term_width(), 0, color, false, NULL);
     }
@@ -145,8 +144,7 @@ static int print_sessions(const struct gb_cli *cli, const struct gb_memory *memo
 
     fill_sessions(&grid, memory);
     int status = print_grid(cli, &grid, "no session holds or maps anything");
-    if (memory->sessions_told > 0)
-        putchar('\n');
+    putchar('\n');
     return status;
 }
 
@@ -155,6 +153,11 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer,
                         const struct gb_memory *memory, const struct gb_cli_args *args)
 {
     struct gb_grid grid;
+
+    if (!args->count && memory->sessions_told == 0) {
+        puts("nobody holds anything");
+        return GB_STATUS_OK;
+    }
     int status = args->count ? GB_STATUS_OK : print_sessions(cli, memory);
 
     if (status != GB_STATUS_OK)

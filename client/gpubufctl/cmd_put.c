@@ -183,10 +183,16 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
             "or say --format raw to take the file's bytes as they are",
             read == gb_put_npy ? ".npy" : "CSV");
 
+    bool guessed =
+        read == gb_put_raw && !args->option[FORMAT] && !put->has_dtype && put->kind != GB_PUT_BYTES;
+    int status = guessed ? gb_put_check_name(put, file) : GB_STATUS_OK;
+    if (status != GB_STATUS_OK)
+        return status;
+
     put->input.progress = &put->progress;
     gb_progress_begin(&put->progress, put->name,
                       put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
-    int status = read(put);
+    status = read(put);
     gb_progress_end(&put->progress);
     if (status == GB_STATUS_OK)
         status = gb_put_finish(put);
@@ -211,7 +217,7 @@ int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
     if (status != GB_STATUS_OK)
         return status;
     if (gb_name_check(put.name, strlen(put.name), &path, &error) != 0)
-        return gb_cli_tell(&error);
+        return gb_cli_usage(cli, "%s", error.message);
     if (gb_input_open(&put.input, args->value[1], &error) != 0)
         return gb_cli_tell(&error);
     status = publish(&put, args, args->value[1]);

@@ -48,6 +48,25 @@ static int out_of_memory(void)
 
 /* ---- cells ---------------------------------------------------------------------------------- */
 
+/* Text that could be taken for a null, or for text in quotes, is shown in quotes. */
+static bool needs_quotes(const struct gb_series *series, const struct gb_writer *text)
+{
+    bool is_text = series->dtype.type == GB_TYPE_UTF8 || series->dtype.type == GB_TYPE_LARGE_UTF8;
+
+    return is_text && text->length > 0 &&
+           (text->data[0] == '"' || (text->length == 4 && memcmp(text->data, "null", 4) == 0));
+}
+
+static void add_quoted(struct gb_grid *grid, const struct gb_writer *text)
+{
+    struct gb_writer quoted;
+
+    gb_writer_init(&quoted, 0);
+    gb_write_string(&quoted, text->data, text->length);
+    gb_grid_add(grid, quoted.length ? quoted.data : "", quoted.length, GB_STYLE_NONE);
+    gb_writer_end(&quoted);
+}
+
 static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid *grid,
                      struct gb_error *error)
 {
@@ -61,6 +80,8 @@ static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid 
     int code = gb_series_write(series, i, &text, error);
     if (code == 0 && text.failed && text.length <= LONGEST_CELL)
         gb_grid_text(grid, "…", GB_STYLE_DIM);
+    else if (code == 0 && needs_quotes(series, &text))
+        add_quoted(grid, &text);
     else if (code == 0)
         gb_grid_add(grid, text.length ? text.data : "", text.length, GB_STYLE_NONE);
     gb_writer_end(&text);

@@ -11,6 +11,9 @@
 GB_COMMAND(put);
 GB_COMMAND(get);
 GB_COMMAND(show);
+extern const struct gb_cli_option gb_copy_options[];
+int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args);
+int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args);
 GB_COMMAND(ls);
 GB_COMMAND(stat);
 GB_COMMAND(rm);
@@ -24,6 +27,8 @@ GB_COMMAND(events);
 GB_COMMAND(stats);
 GB_COMMAND(trim);
 GB_COMMAND(ping);
+int gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args);
+int gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);

@@ -33,13 +33,20 @@ size_t gb_format_size(uint64_t bytes, char *out, size_t size)
     return cut(snprintf(out, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]), size);
 }
 
+static bool plain_counts;
+
+void gb_format_plain(bool plain)
+{
+    plain_counts = plain;
+}
+
 size_t gb_format_count(uint64_t count, char *out, size_t size)
 {
     char digits[24];
     int length = snprintf(digits, sizeof(digits), "%" PRIu64, count);
     size_t used = 0;
 
-    if (length < 5)
+    if (length < 5 || plain_counts)
         return cut(snprintf(out, size, "%s", digits), size);
     for (int i = 0; i < length && used + 5 < size; i++) {
         if (i > 0 && (length - i) % 3 == 0) {

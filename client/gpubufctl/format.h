@@ -14,6 +14,9 @@
 
 #define GB_FORMAT_MAX 96
 
+/* Whether counts are written without spaces between thousands. Process-wide, set once. */
+void gb_format_plain(bool plain);
+
 /* "512 B", "1.5 KiB", "12 MiB": three digits at most, or four before a unit's end. */
 size_t gb_format_size(uint64_t bytes, char *out, size_t size);
 /* "3201", "12 345 678" with narrow spaces for groups of three, from five digits on. */

@@ -93,7 +93,8 @@ static unsigned total_width(const unsigned *widths, size_t count)
     unsigned total = 0;
 
     for (size_t i = 0; i < count; i++)
-        total += widths[i] + (i ? GAP : 0);
+        if (widths[i] > 0)
+            total += widths[i] + (total ? GAP : 0);
     return total;
 }
 
@@ -102,6 +103,22 @@ static size_t fit_by_dropping(const unsigned *widths, size_t count, unsigned roo
     while (count > 1 && total_width(widths, count) > room)
         count--;
     return count;
+}
+
+/* A width of 0 is a column that is not there. */
+static void fit_by_leaving(const struct gb_grid *grid, unsigned *widths, unsigned room)
+{
+    while (total_width(widths, grid->column_count) > room) {
+        size_t first = grid->column_count;
+        for (size_t i = 0; i < grid->column_count; i++)
+            if (grid->columns[i].leaves && widths[i] > 0 &&
+                (first == grid->column_count ||
+                 grid->columns[i].leaves > grid->columns[first].leaves))
+                first = i;
+        if (first == grid->column_count)
+            return;
+        widths[first] = 0;
+    }
 }
 
 static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigned room)
@@ -157,18 +174,24 @@ bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigne
         widths[i] = grid->columns[i].width;
     if (width > 0) {
         unsigned room = width > indent ? width - indent : 1;
-        if (drop)
+        if (drop) {
             count = fit_by_dropping(widths, count, room);
-        else
+        } else {
+            fit_by_leaving(grid, widths, room);
             fit_by_cutting(grid, widths, room);
+        }
         if (count == 1 && widths[0] > room)
             widths[0] = room;
     }
     for (size_t row = 0; count > 0 && row < grid->count / grid->column_count; row++) {
         unsigned spaces = indent;
-        for (size_t i = 0; i < count; i++, spaces += GAP)
+        for (size_t i = 0; i < count; i++) {
+            if (widths[i] == 0)
+                continue;
             write_cell(writer, &grid->cells[row * grid->column_count + i], &grid->columns[i],
                        widths[i], &spaces, color);
+            spaces += GAP;
+        }
         gb_write_char(writer, '\n');
     }
     free(widths);

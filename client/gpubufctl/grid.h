@@ -12,9 +12,10 @@
 #include "term.h"
 
 struct gb_grid_column {
-    bool right;     /* numbers */
-    bool flexible;  /* may be cut if there is no room */
-    unsigned width; /* of the widest cell */
+    bool right;      /* numbers */
+    bool flexible;   /* may be cut if there is no room */
+    unsigned leaves; /* left out before anything is cut, the highest first; 0: never */
+    unsigned width;  /* of the widest cell */
 };
 
 struct gb_grid_cell {
@@ -44,8 +45,9 @@ void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *forma
 
 /*
  * Writes it within `width` columns (0: as wide as it is), `indent` spaces in front. With `drop`,
- * columns that do not fit are left out from the right (at least one stays), else flexible ones are
- * cut. *shown, if not NULL, is how many columns were written. False: memory is out.
+ * columns that do not fit are left out from the right (at least one stays), else those that may
+ * leave do, then flexible ones are cut. A column without any text takes no room. *shown, if not
+ * NULL, is how many columns were written. False: memory is out.
  */
 bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
                    unsigned indent, bool color, bool drop, size_t *shown);

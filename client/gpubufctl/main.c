@@ -37,8 +37,9 @@ static const struct gb_cli_command commands[] = {
     {"get",
      "NAME",
      "Write an object to a file: .npy, .csv, or raw bytes",
-     "Negative numbers in A:B count from the end. In .csv a null is an empty field and an empty\n"
-     "string is \"\"; in .npy a null is NaN or NaT.",
+     "cat is another word for it. Negative numbers in A:B count from the end. In .csv a null is "
+     "an\n"
+     "empty field and an empty string is \"\"; in .npy a null is NaN or NaT.",
      gb_get_options,
      1,
      1,
@@ -54,9 +55,11 @@ static const struct gb_cli_command commands[] = {
      {GB_COMPLETE_NAME, GB_COMPLETE_NONE},
      gb_cmd_show},
     {"ls",
-     "[PREFIX]",
-     "List objects whose names start with PREFIX",
-     NULL,
+     "[PREFIX|PATTERN]",
+     "List objects",
+     "Those whose names start with PREFIX, or match a PATTERN such as 'a*', 'd/?' or '[a-c]*'.\n"
+     "A * stands for any text, \"/\" included, and \\* for itself. No object matches: exit status "
+     "1.",
      gb_ls_options,
      0,
      1,
@@ -74,7 +77,9 @@ static const struct gb_cli_command commands[] = {
     {"rm",
      "NAME…",
      "Remove names; the memory goes with the last lease",
-     NULL,
+     "A NAME may be a pattern, as for ls: rm 'tmp/*'. One that is also an object's own name is "
+     "that\n"
+     "object's. rm -r d/ removes d and all whose names start with d/.",
      gb_rm_options,
      1,
      -1,
@@ -125,6 +130,28 @@ static const struct gb_cli_command commands[] = {
      2,
      {GB_COMPLETE_NAME, GB_COMPLETE_NAME},
      gb_cmd_alias},
+    {"mv",
+     "FROM TO",
+     "Rename an object",
+     "Gives it the new name and then removes the old one. Whatever ends it in between, the object\n"
+     "has both names: remove FROM by rm. It is a new version, without the pins. One with --ttl is "
+     "refused.",
+     gb_copy_options,
+     2,
+     2,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NAME},
+     gb_cmd_mv},
+    {"cp",
+     "FROM TO",
+     "Give an object another name; no byte is copied",
+     "What is published never changes, so that both names may share the memory: it counts once, "
+     "and\n"
+     "goes with the last of them. The same as alias TO FROM.",
+     gb_copy_options,
+     2,
+     2,
+     {GB_COMPLETE_NAME, GB_COMPLETE_NAME},
+     gb_cmd_cp},
     {"why",
      "NAME",
      "Say what keeps an object where it is, or what leaves before it",
@@ -238,16 +265,26 @@ static const struct gb_cli_command commands[] = {
      1,
      {GB_COMPLETE_NONE, GB_COMPLETE_NONE},
      gb_cmd_completion},
+    {"help",
+     "[COMMAND]",
+     "Print help, of a command if one is given",
+     NULL,
+     NULL,
+     0,
+     1,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE},
+     gb_cmd_help},
+    {"version",
+     "",
+     "Print the version",
+     NULL,
+     NULL,
+     0,
+     0,
+     {GB_COMPLETE_NONE, GB_COMPLETE_NONE},
+     gb_cmd_version},
     {0},
 };
-
-static const struct gb_cli_command *find_command(const char *name)
-{
-    for (const struct gb_cli_command *command = commands; command->name; command++)
-        if (strcmp(command->name, name) == 0)
-            return command;
-    return NULL;
-}
 
 /* 0, or a status. */
 static int apply_globals(struct gb_cli *cli)
@@ -264,6 +301,7 @@ static int apply_globals(struct gb_cli *cli)
         return gb_cli_usage(cli, "--color is auto, always or never, not \"%s\"", when);
     cli->color = gb_term_color(color);
     cli->json = globals->option[JSON] != NULL;
+    gb_cli_json_errors(cli->json);
     cli->socket = globals->option[SOCKET];
     return GB_STATUS_OK;
 }
@@ -272,9 +310,9 @@ static int run_command(struct gb_cli *cli, int argc, char **argv)
 {
     struct gb_cli_args args = {0};
 
-    cli->command = find_command(argv[0]);
+    cli->command = gb_cli_find(cli, argv[0]);
     if (!cli->command)
-        return gb_cli_usage(cli, "there is no command \"%s\"", argv[0]);
+        return gb_cli_no_command(cli, argv[0]);
     int status = gb_cli_read_args(cli, argc, argv, &args);
     if (status == GB_CLI_HELP) {
         gb_cli_print_help(cli);
@@ -297,12 +335,21 @@ static int run(struct gb_cli *cli, int argc, char **argv)
     if (status != 0)
         return status;
     if (cli->globals.option[VERSION]) {
-        printf("gpubufctl %s\n", gpubuf_version());
-        return GB_STATUS_OK;
+        cli->json = cli->globals.option[JSON] != NULL;
+        return gb_cmd_version(cli, NULL);
     }
     if (used == argc)
         return gb_cli_usage(cli, "which command?");
     return run_command(cli, argc - used, argv + used);
+}
+
+/* Whether failures are to be told as JSON, also that of an option before or after --json. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "-j") == 0)
+            return true;
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -311,6 +358,7 @@ int main(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails, and we end quietly */
     gb_term_init();
+    gb_cli_json_errors(wants_json(argc, argv));
     int status = run(&cli, argc, argv);
     gpubuf_disconnect(cli.client);
     int output = gb_cli_finish_output();

@@ -3,6 +3,24 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+int gb_put_check_name(const struct gb_put *put, const char *file)
+{
+    static const char *const others[] = {
+        ".parquet", ".arrow", ".arrows", ".feather", ".ipc", ".orc",         ".json", ".jsonl",
+        ".ndjson",  ".npz",   ".h5",     ".xlsx",    ".pt",  ".safetensors", ".pkl",
+    };
+    const char *end = strrchr(file, '.');
+
+    for (size_t i = 0; end && i < sizeof(others) / sizeof(*others); i++)
+        if (strcasecmp(end, others[i]) == 0)
+            return gb_cli_usage(put->cli,
+                                "%s: gpubufctl does not read %s files, though Python can read one "
+                                "and put it; --format raw takes its bytes as they are",
+                                put->input.name, others[i]);
+    return GB_STATUS_OK;
+}
 
 int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got)
 {
@@ -31,6 +49,8 @@ int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout)
     if (status != GB_STATUS_OK)
         return status;
     int code = gpubuf_create(put->cli->client, put->name, layout, &put->create, &put->object);
+    if (code == GPUBUF_E_INVALID) /* such as a column's name, which is the file's */
+        return gb_cli_error(put->cli, code, "cannot create %s of %s", put->name, put->input.name);
     return code == 0 ? GB_STATUS_OK : gb_cli_error(put->cli, code, "cannot create %s", put->name);
 }
 

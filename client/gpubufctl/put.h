@@ -41,6 +41,9 @@ int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
 int gb_put_raw(struct gb_put *put);
 
+/* Tells a file that the name says is of a format that is not read here. 0, or a status. */
+int gb_put_check_name(const struct gb_put *put, const char *file);
+
 /* Takes input, `start` first, until `size` bytes are there or the file ends. 0 or a code, told in
    put->error. */
 int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got);

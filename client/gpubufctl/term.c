@@ -22,6 +22,8 @@ void gb_term_init(void)
     if (!locale_is_utf8)
         (void)setlocale(LC_CTYPE, "C.UTF-8");
     takes_utf8 = locale_is_utf8 || isatty(STDOUT_FILENO) != 1;
+    /* Programs read plain digits only; so does a terminal that may lack the narrow space. */
+    gb_format_plain(!locale_is_utf8 || isatty(STDOUT_FILENO) != 1);
 }
 
 bool gb_term_utf8(void)

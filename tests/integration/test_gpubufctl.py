@@ -405,8 +405,8 @@ def test_stats_trim_describe_call(ctl):
 # ---- the frame ---------------------------------------------------------------------------------
 
 COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "spill", "restore", "alias",
-            "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call", "describe",
-            "completion")
+            "mv", "cp", "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call",
+            "describe", "completion", "help", "version")
 
 
 def test_help(ctl):

@@ -317,7 +317,7 @@ def test_put_what_cannot_be_read(ctl):
     assert "is a directory" in ctl.fails(FAILED, "put", "x", ctl.directory)
     assert "No such file" in ctl.fails(FAILED, "put", "x", "nowhere.csv")
     for name in ("a\x01b", "", "/a", "a/", "a//b", "x" * 256, "a\x1b[31m"):
-        message = ctl.fails(FAILED, "put", name, ctl.file("f", b"1"))
+        message = ctl.fails(USAGE, "put", name, ctl.file("f", b"1"))
         assert "\x1b" not in message
     assert ctl.names() == []
 

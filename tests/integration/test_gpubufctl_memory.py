@@ -121,7 +121,7 @@ def test_why_when_it_would_go(tiered):
 
 
 def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
-    assert tiered("ps") == ""
+    assert tiered("ps") == "nobody holds anything\n"
     tiered.put("a", 20 * MIB)
     reader = tiered.daemon.connect()
     session = reader.call("hello", protocol=1, client="reader")["session"]
@@ -141,7 +141,7 @@ def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
     (told,) = tiered.json("ps")["sessions"]
     assert (told["leases"], told["holds"], told["maps"], told["pins"]) == (0, 0, mapped, mapped)
     assert "asked back" in tiered("ps", "--mapped")
-    assert tiered("ps", "a") == ""
+    assert tiered("ps", "a") == "no leases\n"
 
 
 def test_stats_by_what_they_are(tiered):

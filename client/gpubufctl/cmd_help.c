@@ -1,0 +1,115 @@
+/* gpubufctl help [COMMAND], version; and finding the command that a word names, or means. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "json_print.h"
+
+/* Words of other programs: `same` ones are taken for the command, the others are hints. */
+static const struct {
+    const char *word, *command;
+    bool same;
+} other_words[] = {
+    {"list", "ls", true},        {"info", "stat", true},   {"cat", "get", true},
+    {"delete", "rm", false},     {"del", "rm", false},     {"remove", "rm", false},
+    {"unlink", "rm", false},     {"rename", "mv", false},  {"move", "mv", false},
+    {"copy", "cp", false},       {"ln", "alias", false},   {"link", "alias", false},
+    {"upload", "put", false},    {"import", "put", false}, {"publish", "put", false},
+    {"load", "put", false},      {"export", "get", false}, {"dump", "get", false},
+    {"download", "get", false},  {"print", "show", false}, {"head", "show", false},
+    {"view", "show", false},     {"lsof", "ps", false},    {"who", "ps", false},
+    {"leases", "ps", false},     {"keys", "ls", false},    {"dir", "ls", false},
+    {"monitor", "watch", false},
+};
+
+enum { OTHER_WORDS = sizeof(other_words) / sizeof(*other_words), WORD_MAX = 24 };
+
+const struct gb_cli_command *gb_cli_find(const struct gb_cli *cli, const char *name)
+{
+    for (size_t i = 0; i < OTHER_WORDS; i++)
+        if (other_words[i].same && strcmp(other_words[i].word, name) == 0)
+            name = other_words[i].command;
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
+        if (strcmp(command->name, name) == 0)
+            return command;
+    return NULL;
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* How many characters were left out, added, changed or swapped with the next. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned rows[3][WORD_MAX + 1]; /* of the last two prefixes of `a`, and of this one */
+    size_t m = strlen(a), n = strlen(b);
+
+    for (size_t j = 0; j <= n; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= m; i++) {
+        unsigned *now = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+    }
+    return rows[m % 3][n];
+}
+
+/* The command that was probably meant; NULL: none comes near. */
+static const char *suggest(const struct gb_cli *cli, const char *name)
+{
+    const char *best = NULL;
+    size_t length = strlen(name);
+    unsigned nearest = (unsigned)(length / 2 < 2 ? length / 2 : 2); /* farther ones are no hint */
+
+    if (length > WORD_MAX)
+        return NULL;
+    for (size_t i = 0; i < OTHER_WORDS; i++)
+        if (distance(name, other_words[i].word) < nearest + !best) {
+            nearest = distance(name, other_words[i].word);
+            best = other_words[i].command;
+        }
+    for (const struct gb_cli_command *command = cli->commands; command->name; command++)
+        if (distance(name, command->name) < nearest + !best) {
+            nearest = distance(name, command->name);
+            best = command->name;
+        }
+    return best;
+}
+
+int gb_cli_no_command(const struct gb_cli *cli, const char *name)
+{
+    const char *meant = suggest(cli, name);
+
+    if (meant)
+        return gb_cli_usage(cli, "there is no command \"%s\"; did you mean \"%s\"?", name, meant);
+    return gb_cli_usage(cli, "there is no command \"%s\"", name);
+}
+
+int gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    cli->command = args->count ? gb_cli_find(cli, args->value[0]) : NULL;
+    if (args->count && !cli->command)
+        return gb_cli_no_command(cli, args->value[0]);
+    gb_cli_print_help(cli);
+    return GB_STATUS_OK;
+}
+
+int gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    (void)args;
+    if (!cli->json) {
+        printf("gpubufctl %s\n", gpubuf_version());
+        return GB_STATUS_OK;
+    }
+    cJSON *answer = cJSON_CreateObject();
+    cJSON_AddStringToObject(answer, "version", gpubuf_version());
+    gb_cjson_print(answer, true);
+    cJSON_Delete(answer);
+    return GB_STATUS_OK;
+}
