@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "csv_write.h"
 #include "file.h"
+#include "json_write.h"
 #include "npy.h"
 #include "series.h"
 #include "term.h"
@@ -18,9 +19,9 @@
 enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
-    {"output", 'o', "FILE", "where to: .npy, .csv, else raw bytes (standard output)", NULL,
+    {"output", 'o', "FILE", "where to: .npy, .csv, .json, else raw bytes (standard output)", NULL,
      GB_COMPLETE_FILE},
-    {"format", 'f', "FORMAT", "npy, csv or raw (from FILE's name)", "npy csv raw",
+    {"format", 'f', "FORMAT", "npy, csv, json or raw (from FILE's name)", "npy csv json raw",
      GB_COMPLETE_NONE},
     {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
@@ -30,7 +31,7 @@ const struct gb_cli_option gb_get_options[] = {
     {0},
 };
 
-enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_RAW };
+enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_JSON, FORMAT_RAW };
 
 struct get {
     struct gb_cli *cli;
@@ -204,7 +205,7 @@ static int get_array_csv(struct get *get, const struct gb_series *series)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-static int get_table_csv(struct get *get)
+static int get_rows(struct get *get, bool json)
 {
     size_t count = gpubuf_child_count(get->object);
     struct gb_series *series = calloc(count + 1, sizeof(*series));
@@ -222,11 +223,14 @@ static int get_table_csv(struct get *get)
         }
         code = gb_series_init(&series[i], column, &get->error);
         series[i].held = column;
+        if (json)
+            gb_series_as_json(&series[i]);
         sources[i] = (struct gb_csv_source){series[i].name, &series[i], 0, 1};
     }
     if (code == 0)
-        code = gb_csv_write(get->output.file, sources, count, gpubuf_length(get->object),
-                            &get->progress, &get->error);
+        code = (json ? gb_json_write_rows : gb_csv_write)(get->output.file, sources, count,
+                                                          gpubuf_length(get->object),
+                                                          &get->progress, &get->error);
     for (size_t i = 0; series && i < count; i++)
         gb_series_end(&series[i]);
     free(series);
@@ -234,11 +238,23 @@ static int get_table_csv(struct get *get)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
+static int get_items(struct get *get, struct gb_series *series)
+{
+    if (gpubuf_kind(get->object) == GPUBUF_KIND_BYTES)
+        return gb_cli_fail(
+            GB_STATUS_FAILED,
+            "cannot get %s as JSON: it is bytes; --format raw writes them as they are", get->name);
+    unsigned ndim = gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY ? gpubuf_ndim(get->object) : 1;
+    gb_series_as_json(series);
+    int code = gb_json_write_items(get->output.file, series, ndim, &get->progress, &get->error);
+    return code == 0 ? GB_STATUS_OK : failure(get);
+}
+
 static int get_part(struct get *get, enum format format)
 {
     if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
-        if (format == FORMAT_CSV)
-            return get_table_csv(get);
+        if (format == FORMAT_CSV || format == FORMAT_JSON)
+            return get_rows(get, format == FORMAT_JSON);
         return gb_cli_fail(GB_STATUS_FAILED,
                            "cannot get %s as %s: it is a table; write .csv, or choose a column "
                            "with --column",
@@ -252,6 +268,8 @@ static int get_part(struct get *get, enum format format)
         status = get_npy(get, &series);
     else if (format == FORMAT_CSV)
         status = get_array_csv(get, &series);
+    else if (format == FORMAT_JSON)
+        status = get_items(get, &series);
     else
         status = get_raw(get, &series);
     gb_series_end(&series);
@@ -271,8 +289,10 @@ static int choose_format(const struct get *get, const char *asked, const char *f
                          enum format *format)
 {
     if (!asked)
-        *format = ends_with(file, ".npy")   ? FORMAT_NPY
-                  : ends_with(file, ".csv") ? FORMAT_CSV
+        *format = ends_with(file, ".npy")                    ? FORMAT_NPY
+                  : ends_with(file, ".csv")                  ? FORMAT_CSV
+                  : ends_with(file, ".json")                 ? FORMAT_JSON
+                  : strcmp(file, "-") == 0 && get->cli->json ? FORMAT_JSON
                   : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
                       ? FORMAT_CSV
                       : FORMAT_RAW;
@@ -280,9 +300,12 @@ static int choose_format(const struct get *get, const char *asked, const char *f
         *format = FORMAT_NPY;
     else if (strcmp(asked, "csv") == 0)
         *format = FORMAT_CSV;
+    else if (strcmp(asked, "json") == 0)
+        *format = FORMAT_JSON;
     else
         *format = FORMAT_RAW;
-    if (*format != FORMAT_CSV && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
+    bool text = *format == FORMAT_CSV || *format == FORMAT_JSON;
+    if (!text && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
         return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, or "
                                       "--format csv");
     return GB_STATUS_OK;
@@ -316,8 +339,8 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     enum format format;
 
     if (asked && strcmp(asked, "npy") != 0 && strcmp(asked, "csv") != 0 &&
-        strcmp(asked, "raw") != 0)
-        return gb_cli_usage(cli, "--format is npy, csv or raw, not \"%s\"", asked);
+        strcmp(asked, "json") != 0 && strcmp(asked, "raw") != 0)
+        return gb_cli_usage(cli, "--format is npy, csv, json or raw, not \"%s\"", asked);
     int status = gb_view_open(cli, get.name, &options, &get.object);
     if (status != GB_STATUS_OK)
         return status;

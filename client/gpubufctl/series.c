@@ -435,6 +435,15 @@ static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_wr
     gb_write_text(writer, text);
 }
 
+static int write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
+                            struct gb_writer *writer, struct gb_error *error);
+
+static bool is_float(enum gb_type type)
+{
+    return type == GB_TYPE_FLOAT16 || type == GB_TYPE_BFLOAT16 || type == GB_TYPE_FLOAT32 ||
+           type == GB_TYPE_FLOAT64;
+}
+
 /* An element inside a list or struct: null, numbers and booleans bare, all else quoted. */
 static int write_nested(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                         struct gb_error *error)
@@ -450,15 +459,22 @@ static int write_nested(const struct gb_series *series, uint64_t i, struct gb_wr
     }
     enum gb_type type = series->dtype.type;
     bool bare = gb_series_is_number(series) || type == GB_TYPE_BOOL || type == GB_TYPE_BOOL8 ||
-                series->info->children != 0;
-    if (bare)
+                type == GB_TYPE_NULL || series->info->children != 0;
+    if (type == GB_TYPE_DICTIONARY)
+        return write_dictionary(series, i, true, writer, error);
+    if (bare && !(series->json && is_float(type)))
         return gb_series_write(series, i, writer, error);
 
     struct gb_writer inner;
     gb_writer_init(&inner, 0);
     int status = gb_series_write(series, i, &inner, error);
-    if (status == 0)
-        gb_write_string(writer, inner.length ? inner.data : "", inner.length);
+    const char *text = inner.length ? inner.data : "";
+    if (status == 0 && bare && memchr(text, 'n', inner.length))
+        GB_WRITE_LITERAL(writer, "null"); /* nan and inf */
+    else if (status == 0 && bare)
+        gb_write(writer, text, inner.length);
+    else if (status == 0)
+        gb_write_string(writer, text, inner.length);
     writer->failed = writer->failed || inner.failed;
     gb_writer_end(&inner);
     return status;
@@ -497,9 +513,9 @@ static int write_struct(const struct gb_series *series, uint64_t i, struct gb_wr
     return 0;
 }
 
-/* The children are the indices, one an element, and the values. */
-static int write_dictionary(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                            struct gb_error *error)
+/* The children are the indices, one an element, and the values. `nested`: text is in quotes. */
+static int write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
+                            struct gb_writer *writer, struct gb_error *error)
 {
     const struct gb_series *indices = &series->children[0], *values = &series->children[1];
 
@@ -519,7 +535,8 @@ static int write_dictionary(const struct gb_series *series, uint64_t i, struct g
         GB_WRITE_LITERAL(writer, "null");
         return 0;
     }
-    return gb_series_write(values, (uint64_t)index, writer, error);
+    return nested ? write_nested(values, (uint64_t)index, writer, error)
+                  : gb_series_write(values, (uint64_t)index, writer, error);
 }
 
 int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
@@ -559,7 +576,7 @@ int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer
     case GB_TYPE_STRUCT:
         return write_struct(series, i, writer, error);
     case GB_TYPE_DICTIONARY:
-        return write_dictionary(series, i, writer, error);
+        return write_dictionary(series, i, false, writer, error);
     default:
         write_fixed(series, i, writer);
         return 0;
@@ -572,4 +589,17 @@ bool gb_series_is_number(const struct gb_series *series)
 
     return (type >= GB_TYPE_INT8 && type <= GB_TYPE_FLOAT64) || type == GB_TYPE_DECIMAL128 ||
            (type >= GB_TYPE_FLOAT8_E3M4 && type <= GB_TYPE_FLOAT4_E2M1FN);
+}
+
+void gb_series_as_json(struct gb_series *series)
+{
+    series->json = true;
+    for (size_t k = 0; k < series->child_count; k++)
+        gb_series_as_json(&series->children[k]);
+}
+
+int gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                         struct gb_error *error)
+{
+    return write_nested(series, i, writer, error);
 }

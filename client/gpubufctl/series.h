@@ -31,6 +31,7 @@ struct gb_series {
     const uint64_t *shape; /* NULL for what is no array */
     const int64_t *strides;
     bool c_order; /* elements lie one after the other */
+    bool json;    /* what is no finite number is written as null; also of the children */
 
     struct gb_series *children;
     size_t child_count;
@@ -64,6 +65,12 @@ uint64_t gb_series_nulls(const struct gb_series *series);
  */
 int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                     struct gb_error *error);
+
+/* Appends element i as JSON, after gb_series_as_json: null also for a number that JSON does not
+   have. Same errors. */
+void gb_series_as_json(struct gb_series *series);
+int gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
+                         struct gb_error *error);
 
 /* Whether its values are best aligned to the right. */
 bool gb_series_is_number(const struct gb_series *series);

@@ -2,12 +2,11 @@
 the command line."""
 
 import json
-import re
-import subprocess
 
+import numpy
 import pytest
 
-from ctl import FAILED, GPUBUFCTL, OK, USAGE
+from ctl import FAILED, USAGE, bytes_of_npy
 from test_gpubufctl import on_terminal
 
 
@@ -179,6 +178,31 @@ def test_json_of_everything(ctl):
     done = ctl.raw("--json", "rm", "a", "nosuch", "d")
     assert done.returncode == FAILED and json.loads(done.stdout) == {"removed": ["a", "d"]}
     assert json.loads(done.stderr)["error"]["kind"] == "not_found"
+
+
+def test_get_as_json(ctl):
+    ctl("put", "t", "-", "-f", "csv", input=b'n,s,f\n1,"a""b",1.5\n,,NaN\n9007199254740993,"",-2\n')
+    rows = [{"n": 1, "s": 'a"b', "f": 1.5}, {"n": None, "s": None, "f": None},
+            {"n": 9007199254740993, "s": "", "f": -2.0}]
+    assert ctl.json("get", "t") == rows
+    assert ctl.json("cat", "t", "-s", "1:2") == rows[1:2]
+    assert ctl.json("get", "t", "-s", "3:") == []
+    assert ctl.json("get", "t", "-c", "n") == [1, None, 9007199254740993]
+    ctl("get", "t", "-o", "t.json")
+    with open(f"{ctl.directory}/t.json") as file:
+        assert json.load(file) == rows
+    ctl("put", "b", "-", input=b"x")
+    assert error_of(ctl, FAILED, "--json", "get", "b")["message"].endswith("as they are")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 3, 2), (2, 0), (1, 1, 1), (4, 1)])
+def test_get_arrays_as_json(ctl, shape):
+    array = numpy.arange(numpy.prod(shape, dtype=int), dtype="f8").reshape(shape)
+    ctl("put", "a", ctl.file("a.npy", bytes_of_npy(array)))
+    expected = array.tolist() if array.size else []
+    assert ctl.json("get", "a") == expected
+    ctl("put", "-r", "a", ctl.file("a.npy", bytes_of_npy(numpy.array(array, order="F"))))
+    assert ctl.json("get", "a") == expected
 
 
 # ---- screens -----------------------------------------------------------------------------------
