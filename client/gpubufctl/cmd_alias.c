@@ -39,32 +39,6 @@ static int print_alias(const struct gb_cli *cli, const char *name, const char *o
     return GB_STATUS_OK;
 }
 
-/* Splits "a,b,c" at its commas; a comma that is part of a name is written "\,". The list is one
-   allocation, ended by a NULL. NULL: memory is out. */
-static const char **split(const char *text)
-{
-    size_t length = strlen(text), count = 0;
-    const char **names = malloc((length + 2) * sizeof(*names) + length + 1);
-
-    if (!names)
-        return NULL;
-    char *out = (char *)(names + length + 2);
-    names[count++] = out;
-    for (const char *p = text; *p; p++) {
-        if (*p == '\\' && (p[1] == ',' || p[1] == '\\')) {
-            *out++ = *++p;
-        } else if (*p == ',') {
-            *out++ = '\0';
-            names[count++] = out;
-        } else {
-            *out++ = *p;
-        }
-    }
-    *out = '\0';
-    names[count] = NULL;
-    return names;
-}
-
 /* Turns a slice as typed into rows, which needs the source's length. */
 static int settle_slice(struct gb_cli *cli, const char *of, const struct gb_slice_text *slice,
                         struct gpubuf_alias_options *options)
@@ -100,7 +74,7 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     if (status != GB_STATUS_OK)
         return status;
     if (args->option[COLUMNS]) {
-        columns = split(args->option[COLUMNS]);
+        columns = gb_parse_list(args->option[COLUMNS]);
         if (!columns)
             return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
         options.columns = columns;

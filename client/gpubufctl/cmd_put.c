@@ -12,7 +12,24 @@
 #include "put.h"
 #include "view.h"
 
-enum { FORMAT, DTYPE, SHAPE, KIND, DEVICE, SHARE, MODE, REPLACE, TTL, EVICT, FINAL, WAIT };
+enum {
+    FORMAT,
+    DTYPE,
+    SHAPE,
+    KIND,
+    DEVICE,
+    SHARE,
+    MODE,
+    REPLACE,
+    TTL,
+    EVICT,
+    FINAL,
+    WAIT,
+    DELIMITER,
+    NULLS,
+    TYPES,
+    COMMENT
+};
 
 const struct gb_cli_option gb_put_options[] = {
     {"format", 'f', "FORMAT", "npy, csv or raw (from the file's name or start)", "npy csv raw",
@@ -36,6 +53,13 @@ const struct gb_cli_option gb_put_options[] = {
     {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL,
      GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for memory (not at all)", NULL, GB_COMPLETE_NONE},
+    {"delimiter", 0, "CHARACTER", "between a CSV file's fields: ';', '|', tab (a comma)", "tab",
+     GB_COMPLETE_NONE},
+    {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL, GB_COMPLETE_NONE},
+    {"types", 0, "A=TYPE,…", "types of a CSV file's columns: zip=utf8,day=date32", NULL,
+     GB_COMPLETE_NONE},
+    {"comment", 0, "CHARACTER", "skip lines of a CSV file that begin with it", NULL,
+     GB_COMPLETE_NONE},
     {0},
 };
 
@@ -111,6 +135,32 @@ static int read_type(struct gb_put *put, const struct gb_cli_args *args)
     return GB_STATUS_OK;
 }
 
+/* A character that parts fields, or begins a comment. 0: it is none. */
+static char read_character(const char *text)
+{
+    if (strcmp(text, "tab") == 0 || strcmp(text, "\\t") == 0)
+        return '\t';
+    bool fits = strlen(text) == 1 && text[0] > 0 && !strchr("\"\r\n", text[0]);
+    return fits ? text[0] : '\0';
+}
+
+/* What is said of a CSV file, which it then is. */
+static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, bool *csv)
+{
+    const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];
+
+    put->csv.null = args->option[NULLS];
+    put->types = args->option[TYPES];
+    put->csv.delimiter = delimiter ? read_character(delimiter) : '\0';
+    put->csv.comment = comment ? read_character(comment) : '\0';
+    *csv = delimiter || comment || put->types || put->csv.null;
+    if ((delimiter && !put->csv.delimiter) || (comment && !put->csv.comment))
+        return gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
+                            delimiter && !put->csv.delimiter ? "delimiter" : "comment",
+                            delimiter && !put->csv.delimiter ? delimiter : comment);
+    return GB_STATUS_OK;
+}
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
@@ -119,8 +169,8 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* The format that was asked for, or that the file's name or its start tells. */
-static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args,
-                           const char *file))(struct gb_put *)
+static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, const char *file,
+                           bool csv))(struct gb_put *)
 {
     const char *format = args->option[FORMAT];
 
@@ -131,7 +181,7 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args,
                                             : NULL;
     if (ends_with(file, ".npy"))
         return gb_put_npy;
-    if (ends_with(file, ".csv"))
+    if (ends_with(file, ".csv") || ends_with(file, ".tsv") || csv)
         return gb_put_csv;
     if (put->has_dtype)
         return gb_put_raw;
@@ -168,14 +218,23 @@ static void print_outcome(const struct gb_put *put)
 static int publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
 {
     uint64_t got;
+    bool csv;
 
+    int status = read_csv_options(put, args, &csv);
+    if (status != GB_STATUS_OK)
+        return status;
+    if (ends_with(file, ".tsv") && !put->csv.delimiter)
+        put->csv.delimiter = '\t';
     if (gb_input_read(&put->input, put->start, sizeof(put->start), &got, &put->error) != 0)
         return gb_put_failure(put);
     put->start_length = (size_t)got;
-    int (*read)(struct gb_put *) = choose_format(put, args, file);
+    int (*read)(struct gb_put *) = choose_format(put, args, file, csv);
     if (!read)
         return gb_cli_usage(put->cli, "--format is npy, csv or raw, not \"%s\"",
                             args->option[FORMAT]);
+    if (csv && read != gb_put_csv)
+        return gb_cli_usage(put->cli,
+                            "--delimiter, --null, --types and --comment are for CSV files");
     if (put->has_dtype && read != gb_put_raw)
         return gb_cli_usage(
             put->cli,
@@ -185,7 +244,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
 
     bool guessed =
         read == gb_put_raw && !args->option[FORMAT] && !put->has_dtype && put->kind != GB_PUT_BYTES;
-    int status = guessed ? gb_put_check_name(put, file) : GB_STATUS_OK;
+    status = guessed ? gb_put_check_name(put, file) : GB_STATUS_OK;
     if (status != GB_STATUS_OK)
         return status;
 

@@ -3,9 +3,11 @@
 #include <csv.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "proto/json.h"
 #include "proto/limits.h"
@@ -14,14 +16,17 @@ struct gb_csv_reader {
     struct csv_parser parser;
     struct gb_csv_table table;
     bool have_header;
-    bool started;         /* past where a byte order mark may be */
-    unsigned char bom[3]; /* the first bytes, until it is known whether they are one */
-    size_t bom_length;
-    size_t field;      /* fields of the current row so far */
-    uint64_t line;     /* where the parser is, from 1 */
-    uint64_t row_line; /* where the current row began */
-    int last_end;      /* what ended the last row, if nothing came since; else 0 */
-    int code;          /* the first failure, told in `error` */
+    struct gb_csv_options options;
+    bool started;           /* past where a byte order mark and "sep=;" may be */
+    unsigned char first[9]; /* the first bytes, until it is known whether they are that */
+    size_t first_length;
+    bool in_quotes, in_line, in_comment; /* where comments are looked for */
+    bool comment_cr;                     /* the last one ended with CR; an LF belongs to it */
+    size_t field;                        /* fields of the current row so far */
+    uint64_t line;                       /* where the parser is, from 1 */
+    uint64_t row_line;                   /* where the current row began */
+    int last_end; /* what ended the last row, if nothing came since; else 0 */
+    int code;     /* the first failure, told in `error` */
     struct gb_error error;
 };
 
@@ -224,12 +229,21 @@ static void on_field(void *field, size_t length, void *arg)
     reader->last_end = 0;
     if (reader->field == 0)
         reader->row_line = reader->line;
+    if (text && memchr(text, '\0', length)) {
+        reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
+                               "line %" PRIu64 ", field %zu: a NUL byte, which no text has",
+                               reader->line, reader->field + 1);
+        return;
+    }
     if (text && !gb_utf8_valid(text, length)) {
         reader->code =
             gb_fail(&reader->error, GPUBUF_E_INVALID, "line %" PRIu64 ", field %zu: not UTF-8 text",
                     reader->line, reader->field + 1);
         return;
     }
+    if (text && reader->have_header && reader->options.null &&
+        strlen(reader->options.null) == length && memcmp(text, reader->options.null, length) == 0)
+        text = NULL;
     if (!reader->have_header)
         reader->code = append_header(reader, text, length);
     else if (reader->field < reader->table.column_count)
@@ -332,6 +346,13 @@ int gb_csv_reader_new(struct gb_csv_reader **out, struct gb_error *error)
     return 0;
 }
 
+void gb_csv_reader_set(struct gb_csv_reader *reader, const struct gb_csv_options *options)
+{
+    reader->options = *options;
+    if (options->delimiter)
+        csv_set_delim(&reader->parser, (unsigned char)options->delimiter);
+}
+
 void gb_csv_reader_free(struct gb_csv_reader *reader)
 {
     if (!reader)
@@ -362,7 +383,7 @@ static int parser_failure(struct gb_csv_reader *reader)
     return no_memory(&reader->error);
 }
 
-static int feed(struct gb_csv_reader *reader, const void *bytes, size_t length)
+static int parse(struct gb_csv_reader *reader, const void *bytes, size_t length)
 {
     if (length > 0 &&
         csv_parse(&reader->parser, bytes, length, on_field, on_line, reader) != length &&
@@ -371,15 +392,86 @@ static int feed(struct gb_csv_reader *reader, const void *bytes, size_t length)
     return reader->code;
 }
 
-/* Feeds what was held back for being, perhaps, a byte order mark. */
+/* Skips a comment, and the end of its line. Returns how many bytes that are. */
+static size_t skip_comment(struct gb_csv_reader *reader, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (bytes[i] != '\n' && bytes[i] != '\r')
+            continue;
+        reader->in_comment = false;
+        reader->comment_cr = bytes[i] == '\r';
+        reader->line++;
+        return i + 1;
+    }
+    return length;
+}
+
+/* How many bytes come before the next comment. */
+static size_t find_comment(struct gb_csv_reader *reader, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (!reader->in_line && bytes[i] == reader->options.comment) {
+            reader->in_comment = true;
+            return i;
+        }
+        if (bytes[i] == '"')
+            reader->in_quotes = !reader->in_quotes;
+        reader->in_line = reader->in_quotes || (bytes[i] != '\n' && bytes[i] != '\r');
+    }
+    return length;
+}
+
+static int feed(struct gb_csv_reader *reader, const void *bytes, size_t length)
+{
+    const char *p = bytes, *end = p + length;
+
+    if (!reader->options.comment)
+        return parse(reader, bytes, length);
+    while (p < end && reader->code == 0) {
+        if (reader->in_comment) {
+            p += skip_comment(reader, p, (size_t)(end - p));
+            continue;
+        }
+        if (reader->comment_cr && *p == '\n')
+            p++;
+        reader->comment_cr = false;
+        size_t count = find_comment(reader, p, (size_t)(end - p));
+        (void)parse(reader, p, count);
+        p += count;
+    }
+    return reader->code;
+}
+
+/* How many bytes of a first line "sep=;" there are, as spreadsheets write it; 0: none. */
+static size_t take_separator(struct gb_csv_reader *reader, const unsigned char *bytes,
+                             size_t length)
+{
+    if (length < 6 || strncasecmp((const char *)bytes, "sep=", 4) != 0 ||
+        !strchr(",;\t|:", bytes[4]) || (bytes[5] != '\n' && bytes[5] != '\r'))
+        return 0;
+    if (!reader->options.delimiter)
+        csv_set_delim(&reader->parser, bytes[4]);
+    reader->line++;
+    return bytes[5] == '\r' && length > 6 && bytes[6] == '\n' ? 7 : 6;
+}
+
+/* Feeds what was held back for being, perhaps, a byte order mark and a line "sep=;". */
 static int feed_start(struct gb_csv_reader *reader)
 {
     static const unsigned char bom[3] = {0xef, 0xbb, 0xbf};
+    const unsigned char *start = reader->first;
+    size_t length = reader->first_length;
 
     reader->started = true;
-    if (reader->bom_length == 3 && memcmp(reader->bom, bom, 3) == 0)
-        return 0;
-    return feed(reader, reader->bom, reader->bom_length);
+    if (length >= 2 && (memcmp(start, "\xff\xfe", 2) == 0 || memcmp(start, "\xfe\xff", 2) == 0))
+        return reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
+                                      "looks like UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8");
+    if (length >= 3 && memcmp(start, bom, 3) == 0) {
+        start += 3;
+        length -= 3;
+    }
+    size_t skipped = take_separator(reader, start, length);
+    return feed(reader, start + skipped, length - skipped);
 }
 
 int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t length,
@@ -388,9 +480,9 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
     const unsigned char *p = bytes;
 
     while (!reader->started && length > 0) {
-        reader->bom[reader->bom_length++] = *p++;
+        reader->first[reader->first_length++] = *p++;
         length--;
-        if (reader->bom_length == 3 && feed_start(reader) != 0)
+        if (reader->first_length == sizeof(reader->first) && feed_start(reader) != 0)
             break;
     }
     if (reader->code == 0)
@@ -435,9 +527,64 @@ int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *tabl
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* Days since 1970 of "2012-01-31". False: it is no date. */
+static bool to_date(const char *text, size_t length, int32_t *days)
+{
+    struct tm date = {0}, back;
+    char copy[11], rest;
+
+    if (length != 10)
+        return false;
+    memcpy(copy, text, 10);
+    copy[10] = '\0';
+    if (copy[0] == '-' || strspn(copy, "0123456789-") < 10 ||
+        sscanf(copy, "%4d-%2d-%2d%c", &date.tm_year, &date.tm_mon, &date.tm_mday, &rest) != 3)
+        return false;
+    date.tm_year -= 1900;
+    date.tm_mon -= 1;
+    back = date;
+    time_t seconds = timegm(&back); /* makes the 1st of March of the 30th of February */
+    *days = (int32_t)(seconds / 86400);
+    return copy[4] == '-' && copy[7] == '-' && back.tm_mon == date.tm_mon &&
+           back.tm_mday == date.tm_mday;
+}
+
+static bool all_dates(const struct gb_csv_column *column)
+{
+    const char *text = column->text;
+    int32_t days;
+
+    for (uint64_t i = 0; i < column->rows; i++) {
+        if (column->lengths[i] == GB_CSV_NULL)
+            continue;
+        if (!to_date(text, column->lengths[i], &days))
+            return false;
+        text += column->lengths[i];
+    }
+    return true;
+}
+
+int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error)
+{
+    for (int i = GB_CSV_BOOL; i <= GB_CSV_UTF8; i++) {
+        if (strcmp(type, gb_csv_type_name((enum gb_csv_type)i)) != 0)
+            continue;
+        if (i == GB_CSV_DATE32 ? !all_dates(column) : !(column->candidates & 1u << i))
+            return gb_fail(error, GPUBUF_E_INVALID,
+                           "column \"%.100s\": not every field is of type %s", column->name, type);
+        column->candidates = 1u << i;
+        column->forced = true;
+        return 0;
+    }
+    return gb_fail(error, GPUBUF_E_INVALID,
+                   "there is no type \"%.50s\" for a column of a CSV file; expected bool, int64, "
+                   "uint64, float64, date32 or utf8",
+                   type);
+}
+
 enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column)
 {
-    if (column->nulls < column->rows)
+    if (column->nulls < column->rows || column->forced)
         for (int type = GB_CSV_BOOL; type < GB_CSV_UTF8; type++)
             if (column->candidates & 1u << type)
                 return (enum gb_csv_type)type;
@@ -446,7 +593,8 @@ enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column)
 
 const char *gb_csv_type_name(enum gb_csv_type type)
 {
-    static const char *const names[] = {"bool", "int64", "uint64", "float64", "utf8", "large_utf8"};
+    static const char *const names[] = {"bool",   "int64", "uint64",    "float64",
+                                        "date32", "utf8",  "large_utf8"};
 
     return names[type];
 }
@@ -521,7 +669,11 @@ void gb_csv_column_write(const struct gb_csv_column *column, void *data, void *m
         bool truth;
         if (type == GB_CSV_INT64 || type == GB_CSV_UINT64) /* both wrap round alike */
             ((int64_t *)data)[i] = valid ? to_int64(text, length) : 0;
-        else if (type == GB_CSV_FLOAT64)
+        else if (type == GB_CSV_DATE32) {
+            int32_t days = 0;
+            (void)(valid && to_date(text, length, &days));
+            ((int32_t *)data)[i] = days;
+        } else if (type == GB_CSV_FLOAT64)
             ((double *)data)[i] = valid ? to_double(text, length) : 0;
         else if (valid && is_bool(text, length, &truth) && truth)
             set_bit(data, i);

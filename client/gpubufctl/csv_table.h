@@ -27,6 +27,7 @@ enum gb_csv_type {
     GB_CSV_INT64,
     GB_CSV_UINT64,
     GB_CSV_FLOAT64,
+    GB_CSV_DATE32, /* only where it is asked for */
     GB_CSV_UTF8,
     GB_CSV_LARGE_UTF8,
 };
@@ -40,11 +41,19 @@ struct gb_csv_column {
     uint64_t rows;
     uint64_t nulls;
     unsigned candidates; /* bits 1 << enum gb_csv_type: what the fields so far may be */
+    bool forced;         /* to the one candidate that is left */
 };
 
 #define GB_CSV_NULL UINT32_MAX
 
 struct gb_csv_reader;
+
+/* What a file has that others have not. Zero-initialised: a plain one. */
+struct gb_csv_options {
+    char delimiter;   /* 0: a comma, or what a first line "sep=;" says */
+    char comment;     /* lines that begin with it are skipped; 0: none are */
+    const char *null; /* a field that is a null, beside empty ones; NULL: none. Borrowed */
+};
 
 /* What a file was read into. Zero-initialised it is empty. */
 struct gb_csv_table {
@@ -57,6 +66,7 @@ void gb_csv_table_end(struct gb_csv_table *table);
 
 /* GPUBUF_E_NO_MEMORY. */
 int gb_csv_reader_new(struct gb_csv_reader **reader, struct gb_error *error);
+void gb_csv_reader_set(struct gb_csv_reader *reader, const struct gb_csv_options *options);
 void gb_csv_reader_free(struct gb_csv_reader *reader);
 
 /* Takes the file's next bytes. GPUBUF_E_INVALID with the line ("line 12: 3 fields, expected 4"),
@@ -67,6 +77,10 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
 /* The end of the file: moves what was read into *table. Same errors. */
 int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *table,
                          struct gb_error *error);
+
+/* Makes the column one of this type, "int64" or "date32". GPUBUF_E_INVALID where there is no such
+   type, or a field is none. */
+int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error);
 
 enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column);
 const char *gb_csv_type_name(enum gb_csv_type type); /* the protocol's: "float64" */

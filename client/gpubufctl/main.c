@@ -25,10 +25,11 @@ static const struct gb_cli_option options[] = {
 static const struct gb_cli_command commands[] = {
     {"put",
      "NAME FILE",
-     "Publish a file: .npy, .csv, or raw bytes",
-     "FILE may be - for standard input. A .csv file needs a header row and becomes a table, with\n"
-     "types found from its fields; an .npy file becomes an array; any other file becomes bytes,\n"
-     "or an array with --dtype and --shape.",
+     "Publish a file: .npy, .csv, .tsv, or raw bytes",
+     "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
+     "table,\n"
+     "with types found from its fields, or said by --types; an .npy file becomes an array; any\n"
+     "other file becomes bytes, or an array with --dtype and --shape.",
      gb_put_options,
      2,
      2,
@@ -36,7 +37,7 @@ static const struct gb_cli_command commands[] = {
      gb_cmd_put},
     {"get",
      "NAME",
-     "Write an object to a file: .npy, .csv, or raw bytes",
+     "Write an object to a file: .npy, .csv, .json, or raw bytes",
      "cat is another word for it. Negative numbers in A:B count from the end. In .csv a null is "
      "an\n"
      "empty field and an empty string is \"\"; in .npy a null is NaN or NaT.",

@@ -212,3 +212,27 @@ void gb_slice_resolve(const struct gb_slice_text *slice, uint64_t length, uint64
     *offset = start;
     *count = stop > start ? stop - start : 0;
 }
+
+const char **gb_parse_list(const char *text)
+{
+    size_t length = strlen(text), count = 0;
+    const char **names = malloc((length + 2) * sizeof(*names) + length + 1);
+
+    if (!names)
+        return NULL;
+    char *out = (char *)(names + length + 2);
+    names[count++] = out;
+    for (const char *p = text; *p; p++) {
+        if (*p == '\\' && (p[1] == ',' || p[1] == '\\')) {
+            *out++ = *++p;
+        } else if (*p == ',') {
+            *out++ = '\0';
+            names[count++] = out;
+        } else {
+            *out++ = *p;
+        }
+    }
+    *out = '\0';
+    names[count] = NULL;
+    return names;
+}

@@ -21,6 +21,10 @@ int gb_parse_bytes(const char *text, uint64_t *out, struct gb_error *error);
 /* "90", "90s", "500ms", "5m", "2h", "1d": milliseconds; a bare number is seconds. */
 int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error);
 
+/* Splits "a,b,c" at its commas; a comma that is part of a name is written "\,". The list is one
+   allocation, ended by a NULL. NULL: memory is out. */
+const char **gb_parse_list(const char *text);
+
 /* "0640": octal, three digits, with or without leading zero; only r and w bits. */
 int gb_parse_mode(const char *text, unsigned *out, struct gb_error *error);
 

@@ -6,6 +6,7 @@
 #define GB_PUT_H
 
 #include "cli.h"
+#include "csv_table.h"
 #include "file.h"
 #include "parse.h"
 #include "proto/dtype.h"
@@ -29,6 +30,9 @@ struct gb_put {
     struct gb_dtype dtype;
     unsigned ndim;
     uint64_t shape[GB_PARSE_NDIM];
+    /* CSV files only. */
+    struct gb_csv_options csv;
+    const char *types;           /* "zip=utf8,day=date32"; NULL: as found */
     struct gb_put_stage *stages; /* of an object on a GPU: what is to be copied there */
     /* The outcome. */
     struct gpubuf_object *object; /* created; the command seals it */

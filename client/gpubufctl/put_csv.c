@@ -1,5 +1,6 @@
 /* Publishing CSV files as tables. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "csv_table.h"
 #include "put.h"
@@ -23,15 +24,48 @@ static int feed_all(struct gb_put *put, struct gb_csv_reader *reader)
     return code;
 }
 
+static int force_type(struct gb_put *put, struct gb_csv_table *table, const char *name,
+                      size_t length, const char *type)
+{
+    for (size_t i = 0; i < table->column_count; i++)
+        if (strlen(table->columns[i].name) == length &&
+            memcmp(table->columns[i].name, name, length) == 0)
+            return gb_csv_column_force(&table->columns[i], type, &put->error);
+    return gb_fail(&put->error, GPUBUF_E_INVALID, "--types: there is no column \"%.*s\"",
+                   (int)(length < 100 ? length : 100), name);
+}
+
+/* Gives columns the types that --types says. */
+static int force_types(struct gb_put *put, struct gb_csv_table *table)
+{
+    const char **pairs = gb_parse_list(put->types);
+    int code = 0;
+
+    if (!pairs)
+        return gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; pairs[i] && code == 0; i++) {
+        const char *mark = strrchr(pairs[i], '=');
+        code = mark ? force_type(put, table, pairs[i], (size_t)(mark - pairs[i]), mark + 1)
+                    : gb_fail(&put->error, GPUBUF_E_INVALID,
+                              "--types is such as zip=utf8,day=date32, not \"%.100s\"", pairs[i]);
+    }
+    free(pairs);
+    return code;
+}
+
 static int read_table(struct gb_put *put, struct gb_csv_table *table)
 {
     struct gb_csv_reader *reader = NULL;
 
     int code = gb_csv_reader_new(&reader, &put->error);
-    if (code == 0)
+    if (code == 0) {
+        gb_csv_reader_set(reader, &put->csv);
         code = feed_all(put, reader);
+    }
     if (code == 0)
         code = gb_csv_reader_finish(reader, table, &put->error);
+    if (code == 0 && put->types)
+        code = force_types(put, table);
     gb_csv_reader_free(reader);
     return code == 0 ? GB_STATUS_OK : gb_put_failure(put);
 }

@@ -220,8 +220,8 @@ def test_csv_without_rows(ctl):
         (b'a,b\n1,2"3\n', "line 2, field 2: a quote"),
         (b"a,a\n1,2\n", 'two columns are called "a"'),
         (b"a,b\n1,\xff\n", "line 2, field 2: not UTF-8"),
-        (b"a,b\n1,\0\n", "line 2, field 2: not UTF-8"),
-        (b"\x7fELF\x02\x01\x01\0\0\0", "line 1, field 1: not UTF-8"),
+        (b"a,b\n1,\0\n", "line 2, field 2: a NUL byte"),
+        (b"\x7fELF\x02\x01\x01\0\0\0", "line 1, field 1: a NUL byte"),
         (",".join(f"c{i}" for i in range(4097)).encode(), "more than 4096 columns"),
     ],
 )

@@ -1,5 +1,5 @@
-"""What fingers type: other programs' words, patterns, new names, JSON of everything, errors in words of
-the command line."""
+"""What fingers type: other programs' words, patterns, new names, JSON of everything, errors in words
+of the command line."""
 
 import json
 
@@ -61,7 +61,8 @@ def test_ls_patterns(ctl):
     fill(ctl, "a", "ab", "d/s1", "d/s2/x", "d/t", "z")
     for pattern, names in [
         ("a*", ["a", "ab"]), ("d/s*", ["d/s1", "d/s2/x"]), ("*", ctl.names()), ("?", ["a", "z"]),
-        ("[a-c]*", ["a", "ab"]), ("*/t", ["d/t"]), ("d/[!s]*", ["d/t"]), ("d/", ["d/s1", "d/s2/x", "d/t"]),
+        ("[a-c]*", ["a", "ab"]), ("*/t", ["d/t"]),
+        ("d/[!s]*", ["d/t"]), ("d/", ["d/s1", "d/s2/x", "d/t"]),
     ]:
         assert ctl("ls", "-1", pattern).splitlines() == names, pattern
     assert "no object matches" in ctl.fails(FAILED, "ls", "x*")
@@ -250,3 +251,61 @@ def test_files_that_are_not_read(ctl, end):
     assert ctl.names() == []
     assert ctl("put", "x", path, "-f", "raw").startswith("x: 8 bytes")
     assert ctl("put", "y", path, "-k", "bytes").startswith("y: 8 bytes")
+
+
+# ---- CSV files as people have them ---------------------------------------------------------------
+
+
+def put_csv(ctl, text, *options, name="f.csv"):
+    ctl("put", "-r", "t", ctl.file(name, text), *options)
+    return ctl.json("get", "t")
+
+
+def test_delimiters(ctl):
+    rows = [{"a": 1, "b": "x,y"}, {"a": 2, "b": "z"}]
+    assert put_csv(ctl, "a;b\n1;x,y\n2;z\n", "--delimiter", ";") == rows
+    assert put_csv(ctl, "a\tb\n1\tx,y\n2\tz\n", name="f.tsv") == rows
+    assert put_csv(ctl, "a\tb\n1\tx,y\n2\tz\n", "--delimiter", "tab") == rows
+    for mark in ("", "\ufeff"):
+        for end in ("\n", "\r\n", "\r"):
+            text = mark + "sep=;" + end + "a;b" + end + "1;x,y" + end + "2;z" + end
+            assert put_csv(ctl, text) == rows, (mark, end)
+    assert "is empty" in ctl.fails(FAILED, "put", "x", ctl.file("f.csv", "sep=,\n"))
+    ctl("put", "-r", "t", "-", "--delimiter", "|", input=b"a|b\n1|2\n")
+    assert ctl.json("get", "t") == [{"a": 1, "b": 2}]
+    for wrong in ("", ";;", '"', "\n", "\u00a7"):
+        ctl.fails(USAGE, "put", "x", ctl.file("f.csv", "a\n1\n"), "--delimiter", wrong)
+    ctl.fails(USAGE, "put", "x", ctl.file("f.npy", "a"), "--delimiter", ";")
+
+
+def test_null_and_comments(ctl):
+    text = "# made by hand\na,b\n1,NA\n#2,skip\r\nNA,\"x\n# no comment\"\n3,#z\n# the end"
+    assert put_csv(ctl, text, "--null", "NA", "--comment", "#") == [
+        {"a": 1, "b": None}, {"a": None, "b": "x\n# no comment"}, {"a": 3, "b": "#z"}]
+    sentence = ctl.fails(FAILED, "put", "x", ctl.file("f.csv", "a\n#\n#\n1,2\n"), "--comment", "#")
+    assert "line 4" in sentence
+    assert put_csv(ctl, "a\n1\n#x\n\n2\n", "--comment", "#") == [
+        {"a": 1}, {"a": None}, {"a": 2}]  # an empty line of a single column is a null
+
+
+def test_types(ctl):
+    text = "zip,day,n,v\n12345,2012-02-29,1,\n54321,1969-12-31,2,\n,,3,\n"
+    assert put_csv(ctl, text, "--types", "zip=utf8,day=date32,n=float64,v=int64") == [
+        {"zip": "12345", "day": "2012-02-29", "n": 1.0, "v": None},
+        {"zip": "54321", "day": "1969-12-31", "n": 2.0, "v": None},
+        {"zip": None, "day": None, "n": 3.0, "v": None}]
+    types = {one["name"]: one["dtype"] for one in ctl.json("show", "t")["columns"]}
+    assert types == {"zip": "utf8", "day": "date32", "n": "float64", "v": "int64"}
+    path = ctl.file("f.csv", text)
+    for wrong, why in [("nosuch=utf8", "no column"), ("zip=date32", "not every field"),
+                       ("day=int64", "not every field"), ("zip=int32", "no type"),
+                       ("zip", "not \"zip\"")]:
+        assert why in ctl.fails(FAILED, "put", "x", path, "--types", wrong)
+    for day in ("2013-02-29", "2012-2-9", "-123-01-01", "2012-13-01", "2012-01-00", "2012-01-1x"):
+        ctl.fails(FAILED, "put", "x", ctl.file("d.csv", f"d\n{day}\n"), "--types", "d=date32")
+    assert put_csv(ctl, '"a,b"\n1\n', "--types", "a\\,b=utf8") == [{"a,b": "1"}]
+
+
+def test_text_that_is_none(ctl):
+    assert "UTF-16" in ctl.fails(FAILED, "put", "x", ctl.file("f.csv", "a,b\n".encode("utf-16")))
+    assert "NUL byte" in ctl.fails(FAILED, "put", "x", ctl.file("f.csv", b"a\nx\0y\n"))

@@ -247,7 +247,7 @@ static void test_mistakes(void **state)
     read_bad("a,b\n1,\xff\n", "line 2, field 2: not UTF-8");
     read_bad("a\xc3,b\n1,2\n", "line 1, field 1: not UTF-8");
     read_bad("a,b\n1,2\n\"\n\xed\xa0\x80\",2\n", "line 3, field 1: not UTF-8");
-    read_bad_bytes("a,b\n1,\0\n", 8, "line 2, field 2: not UTF-8");
+    read_bad_bytes("a,b\n1,\0\n", 8, "line 2, field 2: a NUL byte");
 }
 
 static void test_too_many_columns(void **state)
