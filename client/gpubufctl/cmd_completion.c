@@ -1,8 +1,19 @@
-/* gpubufctl completion bash: a script made from the tables of commands and options. */
+/* gpubufctl completion SHELL: for bash, a script made from the tables of commands and options. */
 #include <stdio.h>
 #include <string.h>
 
 #include "commands.h"
+#include "complete.h"
+
+const char *gb_complete_words(const char *command)
+{
+    if (strcmp(command, "completion") == 0)
+        return "bash zsh fish";
+    if (strcmp(command, "call") == 0)
+        return "abort alias delete describe hello leases list pin release restore spill stat stats "
+               "trim unpin why";
+    return NULL;
+}
 
 static void print_options(const struct gb_cli_option *options)
 {
@@ -148,11 +159,9 @@ static void print_arguments(const struct gb_cli *cli)
     }
     printf("        esac\n        return\n    fi\n    case \"$command $position\" in\n");
     for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
-        if (strcmp(command->name, "completion") == 0)
-            printf("    'completion 0') _gpubufctl_words bash ;;\n");
-        else if (strcmp(command->name, "call") == 0)
-            printf("    'call 0') _gpubufctl_words 'abort alias delete describe hello leases list "
-                   "pin release restore spill stat stats trim unpin why' ;;\n");
+        if (gb_complete_words(command->name))
+            printf("    '%s 0') _gpubufctl_words '%s' ;;\n", command->name,
+                   gb_complete_words(command->name));
         else if (strcmp(command->name, "help") == 0) {
             printf("    'help 0') _gpubufctl_words '");
             print_names(cli);
@@ -165,11 +174,8 @@ static void print_arguments(const struct gb_cli *cli)
     printf("    esac\n}\n\ncomplete -F _gpubufctl gpubufctl\n");
 }
 
-int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
+static void complete_bash(const struct gb_cli *cli)
 {
-    if (strcmp(args->value[0], "bash") != 0)
-        return gb_cli_usage(cli, "there is completion for bash only, not for \"%s\"",
-                            args->value[0]);
     fputs(helpers, stdout);
     fputs(find_command, stdout);
     print_skips(cli);
@@ -180,5 +186,20 @@ int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
     printf("    esac\n");
     print_commands(cli);
     print_arguments(cli);
-    return GB_STATUS_OK;
+}
+
+int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    static const struct {
+        const char *shell;
+        void (*print)(const struct gb_cli *cli);
+    } shells[] = {{"bash", complete_bash}, {"zsh", gb_complete_zsh}, {"fish", gb_complete_fish}};
+
+    for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++)
+        if (strcmp(shells[i].shell, args->value[0]) == 0) {
+            shells[i].print(cli);
+            return GB_STATUS_OK;
+        }
+    return gb_cli_usage(cli, "there is completion for bash, zsh and fish, not for \"%s\"",
+                        args->value[0]);
 }

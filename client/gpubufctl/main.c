@@ -259,7 +259,7 @@ static const struct gb_cli_command commands[] = {
      gb_cmd_describe},
     {"completion",
      "SHELL",
-     "Print a completion script: bash",
+     "Print a completion script: bash, zsh or fish",
      NULL,
      NULL,
      1,

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import stat as stat_module
@@ -425,7 +426,7 @@ def test_help(ctl):
 def test_usage(ctl):
     for words in [(), ("nosuch",), ("--nosuch",), ("ls", "--nosuch"), ("ls", "-x"), ("ls", "a", "b"),
                   ("put",), ("put", "a"), ("get",), ("rm",), ("get", "a", "-o"),
-                  ("--color", "pink", "ls"), ("ls", "--long=yes"), ("completion", "fish"),
+                  ("--color", "pink", "ls"), ("ls", "--long=yes"), ("completion", "tcsh"),
                   ("--socket",), ("ping", "x"), ("ping", "--wait", "soon")]:
         assert "--help" in ctl.fails(USAGE, *words)
     assert "\x1b" not in ctl.fails(USAGE, "\x1b[31mred")
@@ -588,5 +589,19 @@ def test_completion(ctl):
     assert complete("show", "some\\ ") == ["some\\ thing"]
     assert complete("show", "some:") == ["one"]
     assert complete("put", "x", "comp") == ["completion"]
-    assert complete("completion", "") == ["bash"]
+    assert complete("completion", "") == ["bash", "zsh", "fish"]
     assert complete("put", "-e", "drop", "some:") == ["one"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_of_other_shells(ctl, shell):
+    """Whole scripts of commands, options and names; the shell reads them where there is one."""
+    script = ctl("completion", shell)
+    for command in COMMANDS:
+        assert re.search(rf"'{command}:|-a {command} ", script), command
+        for option in re.findall(r"--([a-z]+)", ctl(command, "--help").partition("Options")[2]):
+            assert f"--{option}" in script or f"-l {option}" in script, option
+    assert "ls --names" in script
+    if shutil.which(shell):
+        done = subprocess.run([shell, "-n", ctl.file("script", script)], capture_output=True)
+        assert done.returncode == 0 and done.stderr == b"", done
