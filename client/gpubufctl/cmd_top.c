@@ -1,5 +1,6 @@
 /* gpubufctl top: what is in memory, again and again. */
 #include <errno.h>
+#include <fnmatch.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "commands.h"
 #include "json_print.h"
 #include "memory.h"
+#include "names.h"
 #include "parse.h"
 #include "screen.h"
 #include "top_view.h"
@@ -42,6 +44,7 @@ struct top {
     int status; /* of a request that failed, since the last time that all were answered; 0: none */
     bool malformed;
     char notice[256];
+    char filter[64];
     bool stop;
 };
 
@@ -104,6 +107,20 @@ static int ask_page(struct top *top, const char *cursor)
     return code;
 }
 
+/* Takes the objects out of a page that the filter leaves out. */
+static void apply_filter(const struct top *top, cJSON *page)
+{
+    cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
+    bool pattern = gb_names_is_pattern(top->filter);
+
+    for (cJSON *object = objects ? objects->child : NULL, *next; object; object = next) {
+        const char *name = gb_cjson_string_of(object, "name", "");
+        next = object->next;
+        if (pattern ? fnmatch(top->filter, name, 0) != 0 : !strstr(name, top->filter))
+            cJSON_Delete(cJSON_DetachItemViaPointer(objects, object));
+    }
+}
+
 static void on_page(struct gpubuf_client *client, int status, const char *result, size_t length,
                     void *arg)
 {
@@ -112,6 +129,8 @@ static void on_page(struct gpubuf_client *client, int status, const char *result
 
     (void)client;
     (void)length;
+    if (page && top->filter[0])
+        apply_filter(top, page);
     if (status == 0 && (!page || !gb_memory_read_page(&top->coming, page, top->view.order, KEEP)))
         top->malformed = true;
     const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
@@ -126,6 +145,7 @@ static int ask(struct top *top)
     struct gpubuf_client *client = top->cli->client;
 
     gb_memory_end(&top->coming);
+    top->coming.reverse = top->view.reverse;
     top->status = 0;
     top->malformed = false;
     top->begun_ms = gb_term_clock_ms();
@@ -254,14 +274,66 @@ static void change(struct top *top)
 {
     top->view.first = 0;
     top->next_ms = 0;
+    top->shown.reverse = top->view.reverse;
     gb_memory_sort(&top->shown, top->view.order, KEEP);
+}
+
+/* Drops the last character, of one byte or several. */
+static void shorten(char *text)
+{
+    size_t length = strlen(text);
+
+    while (length > 0 && ((unsigned char)text[--length] & 0xc0) == 0x80)
+        ;
+    text[length] = '\0';
+}
+
+static void type_filter(struct top *top, int key)
+{
+    size_t length = strlen(top->filter);
+
+    if (key == GB_KEY_GONE)
+        top->stop = true;
+    if (key == GB_KEY_GONE || key == '\r' || key == '\n')
+        top->view.typing = false;
+    else if (key == 0x15) /* ^U */
+        top->filter[0] = '\0';
+    else if (key == 0x7f || key == '\b')
+        shorten(top->filter);
+    else if (key >= ' ' && key < GB_KEY_UP && length + 1 < sizeof(top->filter)) {
+        top->filter[length] = (char)key; /* a character of several bytes comes byte by byte */
+        top->filter[length + 1] = '\0';
+    }
+    change(top);
 }
 
 static void handle_key(struct top *top, int key)
 {
     size_t page = top->view.list_rows > 1 ? top->view.list_rows - 1 : 1;
 
+    if (top->view.typing) {
+        type_filter(top, key);
+        return;
+    }
+    if (top->view.help && key != 'q' && key != 'Q' && key != GB_KEY_GONE) {
+        top->view.help = false;
+        return;
+    }
     switch (key) {
+    case 'h':
+    case 'H':
+    case '?':
+        top->view.help = true;
+        break;
+    case '/':
+        top->view.list = GB_TOP_OBJECTS;
+        top->view.typing = true;
+        break;
+    case 'r':
+    case 'R':
+        top->view.reverse = !top->view.reverse;
+        change(top);
+        break;
     case 'q':
     case 'Q':
     case GB_KEY_GONE:
@@ -410,6 +482,7 @@ int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
 
     top.view =
         (struct gb_top_view){.memory = &top.shown, .color = cli->color, .notice = "", .clock = ""};
+    top.view.filter = top.filter;
     int status = read_options(cli, args, &top, &rows);
     if (status != GB_STATUS_OK)
         return status;

@@ -175,9 +175,11 @@ static const struct gb_cli_command commands[] = {
     {"top",
      "",
      "Show what is in memory, and go on showing it",
-     "Keys: q ends it, tab and the arrows to the sides change between objects and sessions, s\n"
-     "sorts objects by size, by last use or by how long they are idle, the other arrows, page\n"
-     "up, page down, home and end scroll. Where there is no terminal it prints once and ends.",
+     "Keys: h tells all of them, q ends it, tab and the arrows to the sides change between "
+     "objects\n"
+     "and sessions, s sorts objects by size, by last use or by how long they are idle, r reverses\n"
+     "that, / shows those with a text in their names only, the other arrows, page up, page down,\n"
+     "home and end scroll. Where there is no terminal it prints once and ends.",
      gb_top_options,
      0,
      0,

@@ -204,6 +204,11 @@ void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t
     if (memory->objects_told == 0)
         return;
     qsort(memory->objects, memory->objects_told, sizeof(*memory->objects), orders[order]);
+    for (size_t i = 0, k = memory->objects_told - 1; memory->reverse && i < k; i++, k--) {
+        struct gb_memory_object one = memory->objects[i];
+        memory->objects[i] = memory->objects[k];
+        memory->objects[k] = one;
+    }
     while (memory->objects_told > keep)
         free(memory->objects[--memory->objects_told].name);
 }

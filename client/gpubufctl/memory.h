@@ -63,6 +63,7 @@ struct gb_memory {
     struct gb_memory_object *objects;
     size_t objects_told, object_room;
     uint64_t listed; /* objects that were looked at */
+    bool reverse;    /* of an order, what comes last is first, and kept; set before the pages */
     bool failed;     /* memory is out */
 };
 

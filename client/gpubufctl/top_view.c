@@ -324,7 +324,9 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
 
     if (list == GB_TOP_OBJECTS) {
         count_text(memory->object_count, count, sizeof(count));
-        (void)snprintf(out, size, "Objects %s, %s", count, orders[view->order]);
+        (void)snprintf(out, size, "Objects %s, %s%s%s%s", count, orders[view->order],
+                       view->reverse ? ", reversed" : "", view->filter[0] ? ", with " : "",
+                       view->filter);
     } else {
         count_text(memory->sessions_told, count, sizeof(count));
         (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
@@ -336,7 +338,7 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
 static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
 {
     struct gb_line line = gb_line(out, view->width, view->color);
-    char title[96];
+    char title[192];
 
     for (int list = 0; list < GB_TOP_LISTS; list++) {
         bool shown = (enum gb_top_list)list == view->list;
@@ -409,7 +411,14 @@ static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
 
     if (last > view->list_length)
         last = view->list_length;
-    gb_line_format(&line, GB_STYLE_DIM, "q quit  tab list  s sort  %s scroll",
+    if (view->typing) {
+        gb_line_format(&line, GB_STYLE_BOLD, "names with: %s_", view->filter);
+        gb_line_text(&line, GB_STYLE_DIM, "  enter keeps it, ^U empties it");
+        gb_line_end(&line);
+        out->length--; /* nothing follows */
+        return;
+    }
+    gb_line_format(&line, GB_STYLE_DIM, "q quit  h help  tab list  s sort  / filter  %s",
                    gb_term_utf8() ? "↑↓" : "up/down");
     if (view->list_length > 0)
         gb_line_format(&line, GB_STYLE_DIM, "  %zu-%zu of %s%zu", view->first + 1, last,
@@ -421,13 +430,34 @@ static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
     out->length--; /* nothing follows */
 }
 
+static void draw_help(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
+{
+    static const char *const keys[][2] = {
+        {"q", "end"},
+        {"tab, left, right", "objects or sessions"},
+        {"s", "objects by size, by last use, by how long they are idle"},
+        {"r", "that order reversed"},
+        {"/", "only objects with this text in their names, or that match a pattern such as a*"},
+        {"up, down", "scroll; also page up, page down, space, home and end"},
+        {"h, ?", "these keys; any key goes back"},
+    };
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && i < rows; i++) {
+        struct gb_line line = gb_line(out, view->width, view->color);
+        gb_line_format(&line, GB_STYLE_BOLD, "  %s", keys[i][0]);
+        gb_line_to(&line, 20);
+        gb_line_text(&line, GB_STYLE_NONE, keys[i][1]);
+        gb_line_end(&line);
+    }
+}
+
 static bool draw_all(struct gb_top_view *view, struct gb_writer *out)
 {
     bool done = true;
 
     for (int list = 0; done && list < GB_TOP_LISTS; list++) {
         struct gb_line line = gb_line(out, view->width, view->color);
-        char title[96];
+        char title[192];
 
         gb_line_end(&line);
         list_title(view, (enum gb_top_list)list, title, sizeof(title));
@@ -457,7 +487,9 @@ bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
     size_t last = view->list_length > view->list_rows ? view->list_length - view->list_rows : 0;
     if (view->first > last)
         view->first = last;
-    done = draw_list(view, view->list, out, view->list_rows);
+    if (view->help)
+        draw_help(view, out, view->list_rows);
+    done = view->help || draw_list(view, view->list, out, view->list_rows);
     while (lines_of(out) < view->rows - 1)
         gb_write_char(out, '\n');
     if (lines_of(out) < view->rows)

@@ -11,6 +11,10 @@ struct gb_top_view {
     const struct gb_memory *memory;
     enum gb_top_list list;
     enum gb_memory_order order;
+    bool reverse;         /* what comes last in that order is first */
+    const char *filter;   /* what the names of the objects have in them; "": all are shown */
+    bool typing;          /* the filter is being typed */
+    bool help;            /* the keys are told in the place of the list */
     size_t first;         /* row of the list at its top */
     unsigned width, rows; /* of the screen; rows 0: no end, all lists one below the other */
     bool color;

@@ -307,6 +307,34 @@ def test_lists_and_orders(ctl, top):
     one.end()
 
 
+def test_help_reverse_and_filter(top):
+    one = top(80, 24)
+    one.shows("q quit  h help")
+    one.type("r")
+    lines = one.until(lambda lines: "reversed" in tab(lines) and "o/00" in listed(lines))
+    assert listed(lines)[:2] == ["o/00", "o/01"]
+    one.type("r")
+    one.until(lambda lines: listed(lines)[:1] == ["o/39"])
+    one.type("?")
+    one.shows("these keys")
+    one.type("r")  # only goes back
+    one.until(lambda lines: "reversed" not in tab(lines) and listed(lines)[:1] == ["o/39"])
+    one.type("/1q")
+    one.shows("names with: 1q_")
+    one.type("\x7f2")
+    lines = one.until(lambda lines: listed(lines) == ["o/12"])
+    assert "with 12" in tab(lines)
+    one.type("\x15*/?1\r")
+    lines = one.until(lambda lines: listed(lines) == ["o/31", "o/21", "o/11", "o/01"])
+    assert lines[-1].startswith("q quit")
+    one.type("/\x15" + "é" * 50)  # cut where there is no room
+    one.until(lambda lines: listed(lines) == [])
+    one.type("\x7f" * 60 + "\r")
+    one.until(lambda lines: listed(lines)[:1] == ["o/39"])
+    one.type("q")
+    one.end()
+
+
 def test_scrolling(top):
     one = top(80, 24)
     shown = len(listed(one.shows("o/39")))
