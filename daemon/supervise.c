@@ -31,6 +31,8 @@
 #define REMAINS_MS 2000
 #define STOP_MS 20000 /* to end by itself, before it is killed */
 #define NAME_BYTES 256
+#define NAME_TYPICAL 7         /* with its colon, of a segment after sixty million others */
+#define OPEN_OWN 32            /* descriptors that are not kept */
 #define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
 
 struct kept {
@@ -208,27 +210,64 @@ static void take_messages(struct supervisor *supervisor)
 
 /* ---- the child ---- */
 
-/* In the child: moves what is handed over to where it is looked for. */
+/* What is handed over, as the child has it. */
+struct placing {
+    unsigned count;
+    int *fds;         /* where each is */
+    unsigned *places; /* by descriptor: 1 + which of them it is; 0: none */
+};
+
+static bool placing_begin(struct placing *placing, const struct supervisor *supervisor,
+                          int notify_fd)
+{
+    unsigned i = OWN_FDS;
+    int last;
+
+    placing->count = supervisor->kept_count + OWN_FDS;
+    last = FIRST_FD + (int)placing->count;
+    placing->fds = calloc(placing->count, sizeof(*placing->fds));
+    if (!placing->fds)
+        return false;
+    placing->fds[0] = supervisor->listener.fd;
+    placing->fds[1] = notify_fd;
+    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
+        placing->fds[i++] = kept->fd;
+    for (i = 0; i < placing->count; i++)
+        last = placing->fds[i] > last ? placing->fds[i] : last;
+    placing->places = calloc((size_t)last + 1, sizeof(*placing->places));
+    for (i = 0; placing->places && i < placing->count; i++)
+        placing->places[placing->fds[i]] = i + 1;
+    return placing->places;
+}
+
+/* Moves one to where it is looked for; another that is there takes its place. */
+static bool place_fd(struct placing *placing, unsigned i)
+{
+    int from = placing->fds[i], to = FIRST_FD + (int)i, spare;
+    unsigned other = placing->places[to];
+
+    if (from == to)
+        return fcntl(to, F_SETFD, 0) == 0;
+    placing->places[from] = other;
+    if (!other)
+        return dup2(from, to) >= 0 && close(from) == 0;
+    placing->fds[other - 1] = from;
+    spare = fcntl(from, F_DUPFD_CLOEXEC, FIRST_FD);
+    return spare >= 0 && dup2(to, from) >= 0 && dup2(spare, to) >= 0 && close(spare) == 0;
+}
+
+/* In the child: moves what is handed over to where it is looked for. One free descriptor does,
+   however many are kept. It ends or becomes another program, so nothing is freed. */
 static bool place_fds(const struct supervisor *supervisor, int notify_fd)
 {
-    unsigned count = supervisor->kept_count + OWN_FDS, i = OWN_FDS;
-    int *fds = calloc(count, sizeof(*fds));
+    struct placing placing;
 
-    if (!fds)
+    close(supervisor->signal_fd); /* that one */
+    if (!placing_begin(&placing, supervisor, notify_fd))
         return false;
-    fds[0] = supervisor->listener.fd;
-    fds[1] = notify_fd;
-    for (const struct kept *kept = supervisor->kept; kept; kept = kept->next)
-        fds[i++] = kept->fd;
-    for (i = 0; i < count; i++) {
-        fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_FD + (int)count);
-        if (fds[i] < 0)
+    for (unsigned i = 0; i < placing.count; i++)
+        if (!place_fd(&placing, i))
             return false;
-    }
-    for (i = 0; i < count; i++)
-        if (dup2(fds[i], FIRST_FD + (int)i) < 0)
-            return false;
-    free(fds);
     return true;
 }
 
@@ -238,6 +277,17 @@ static bool set_number(const char *variable, uint64_t value)
 
     snprintf(text, sizeof(text), "%" PRIu64, value);
     return setenv(variable, text, 1) == 0;
+}
+
+/* How many descriptors can be kept: as many as may be open, and as have names that fit together. */
+static uint64_t most_kept(void)
+{
+    struct rlimit limit = {0};
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur > NAMES_MAX / NAME_TYPICAL)
+        return NAMES_MAX / NAME_TYPICAL;
+    return limit.rlim_cur > OPEN_OWN ? limit.rlim_cur - OPEN_OWN : 1;
 }
 
 static bool set_environment(const struct supervisor *supervisor)
@@ -260,7 +310,7 @@ static bool set_environment(const struct supervisor *supervisor)
            set_number("LISTEN_FDS", supervisor->kept_count + OWN_FDS) &&
            set_number("WATCHDOG_PID", (uint64_t)getpid()) &&
            set_number("WATCHDOG_USEC", supervisor->config->watchdog_ms * 1000) &&
-           setenv("FDSTORE", "65536", 1) == 0 && unsetenv("LISTEN_PIDFDID") == 0;
+           set_number("FDSTORE", most_kept()) && unsetenv("LISTEN_PIDFDID") == 0;
 }
 
 static _Noreturn void run_child(const struct supervisor *supervisor, int notify_fd)
