@@ -56,9 +56,11 @@ static const char magic[8] = "gpubufsp";
 
 /* ---- the directory ---- */
 
+/* Numbers of the pack's places are in no file's name. */
 static bool is_ours(const char *name)
 {
-    return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0;
+    return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0 &&
+           strtoull(name, NULL, 16) < GB_PACK_BASE;
 }
 
 void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance)
@@ -66,23 +68,47 @@ void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance)
     memcpy(dir->instance, instance, INSTANCE_BYTES);
 }
 
-void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
-                        void *arg)
+/* NULL: memory is out. */
+static uint64_t *read_ids(DIR *stream, size_t *count)
+{
+    size_t room = 1024;
+    uint64_t *ids = malloc(room * sizeof(*ids));
+    const struct dirent *entry;
+
+    *count = 0;
+    rewinddir(stream);
+    while (ids && (entry = readdir(stream))) {
+        uint64_t *more = ids;
+
+        if (!is_ours(entry->d_name))
+            continue;
+        if (*count == room)
+            more = realloc(ids, (room *= 2) * sizeof(*ids));
+        if (!more)
+            free(ids);
+        ids = more;
+        if (ids)
+            ids[(*count)++] = strtoull(entry->d_name, NULL, 16);
+    }
+    return ids;
+}
+
+int gb_spill_dir_list(const struct gb_spill_dir *dir, uint64_t **ids, size_t *count,
+                      struct gb_error *error)
 {
     int copy = fcntl(dir->fd, F_DUPFD_CLOEXEC, 3);
     DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
-    const struct dirent *entry;
 
     if (!stream) {
         if (copy >= 0)
             close(copy);
-        return;
+        return gb_fail_errno(error, "cannot read the directory %s", dir->path);
     }
-    rewinddir(stream);
-    while ((entry = readdir(stream)))
-        if (is_ours(entry->d_name) && !wanted(arg, strtoull(entry->d_name, NULL, 16)))
-            unlinkat(dir->fd, entry->d_name, 0);
+    *ids = read_ids(stream, count);
     closedir(stream);
+    if (!*ids)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return 0;
 }
 
 static int take_directory(struct gb_spill_dir *dir, struct gb_error *error)

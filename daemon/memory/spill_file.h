@@ -40,9 +40,10 @@ int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_err
 int gb_spill_dir_lock(const struct gb_spill_dir *dir);
 /* Whose files they are, from now on: 32 octets. None is created or opened before. */
 void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance);
-/* Removes the files that an earlier daemon left, but for those that are wanted. */
-void gb_spill_dir_clean(const struct gb_spill_dir *dir, bool (*wanted)(void *arg, uint64_t id),
-                        void *arg);
+/* The files that an earlier daemon left, but for the pack; the caller's to free. GPUBUF_E_SYSTEM,
+   GPUBUF_E_NO_MEMORY. */
+int gb_spill_dir_list(const struct gb_spill_dir *dir, uint64_t **ids, size_t *count,
+                      struct gb_error *error);
 void gb_spill_dir_close(struct gb_spill_dir *dir); /* NULL is fine */
 
 /* A new file; of one that fails or is given up nothing is left after its close. */

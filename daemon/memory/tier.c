@@ -2,7 +2,11 @@
 
 #include <stdlib.h>
 
+#include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
 #include "gpubuf.h"
+
+#define CLEAN_FILES 64 /* removed at a time */
 
 const char *gb_tier_name(enum gb_tier_kind kind)
 {
@@ -248,6 +252,63 @@ void gb_copy_free(struct gb_copy *copy)
     copy->storage = NULL;
     if (copy->recent.holds == 0)
         copy_remove(copy);
+}
+
+/* ---- what an earlier daemon left ---- */
+
+static void remove_some(struct gb_job *job)
+{
+    struct gb_tier *tier = GB_CONTAINER(job, struct gb_tier, cleaning);
+
+    for (unsigned i = 0; i < CLEAN_FILES && tier->stale_count > 0; i++)
+        gb_spill_file_remove(tier->dir, tier->stale[--tier->stale_count]);
+}
+
+/* Between two pieces the mover does what else it has to do. */
+static void removed_some(struct gb_job *job)
+{
+    struct gb_tier *tier = GB_CONTAINER(job, struct gb_tier, cleaning);
+
+    if (tier->stale_count > 0 && !tier->stopping) {
+        gb_mover_submit(tier->mover, &tier->cleaning);
+        return;
+    }
+    if (tier->stale_found > 0)
+        gb_log(GB_LOG_INFO, "files of an earlier daemon removed",
+               GB_LOG_NUMBER("files", tier->stale_found - tier->stale_count),
+               GB_LOG_NUMBER("left", tier->stale_count));
+    free(tier->stale);
+    tier->stale = NULL;
+    GB_FAILPOINT(CLEAN_DONE);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+int gb_tier_clean(struct gb_tier *tier, uint64_t *kept, size_t count, struct gb_error *error)
+{
+    uint64_t *ids;
+    size_t found;
+    int r = gb_spill_dir_list(tier->dir, &ids, &found, error);
+
+    if (r < 0)
+        return r;
+    qsort(kept, count, sizeof(*kept), by_number);
+    tier->stale = ids;
+    for (size_t i = 0; i < found; i++) {
+        if (ids[i] >= tier->next_file)
+            tier->next_file = ids[i] + 1;
+        if (!bsearch(&ids[i], kept, count, sizeof(*kept), by_number))
+            ids[tier->stale_count++] = ids[i];
+    }
+    tier->stale_found = tier->stale_count;
+    tier->cleaning = (struct gb_job){.work = remove_some, .done = removed_some};
+    gb_mover_submit(tier->mover, &tier->cleaning);
+    return 0;
 }
 
 uint64_t gb_copy_offset(const struct gb_copy *copy)

@@ -44,6 +44,10 @@ struct gb_tier {
     struct gb_spill_dir *dir; /* disk */
     struct gb_mover *mover;   /* disk: what writes from the host tier, and removes */
     uint64_t next_file;
+    struct gb_job cleaning; /* disk: removing what an earlier daemon left, piece by piece */
+    uint64_t *stale;        /* those files; owned; NULL: no more */
+    size_t stale_count, stale_found;
+    bool stopping;
     void (*removed)(void *arg); /* told when a removal has made room */
     void *removed_arg;
     atomic_bool handed_over; /* disk: what goes is the successor's, and stays; the mover asks */
@@ -108,6 +112,10 @@ void gb_copy_hold(struct gb_copy *copy);
 void gb_copy_drop(struct gb_copy *copy);
 /* Gives its room back, a file's when it has been removed; at the end of its hold if it is held. */
 void gb_copy_free(struct gb_copy *copy);
+
+/* Disk: removes in the background what an earlier daemon left, but for `kept`, which is sorted
+   here. New files get numbers that none of those has. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+int gb_tier_clean(struct gb_tier *tier, uint64_t *kept, size_t count, struct gb_error *error);
 
 /* Where it is in the host tier. */
 uint64_t gb_copy_offset(const struct gb_copy *copy);

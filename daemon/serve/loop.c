@@ -475,18 +475,26 @@ static void go_on_counting(struct gb_server *server)
     server->seq = (uint64_t)gb_wall_ms() * 1000;
 }
 
-/* Whether a file of the disk tier holds a copy that was restored. */
-static bool is_file_wanted(void *arg, uint64_t id)
+/* Files that an earlier daemon left go, but for those with copies that were restored. */
+static int clean_disk(struct gb_server *server, struct gb_error *error)
 {
-    const struct gb_server *server = arg;
+    struct gb_tier *disk = &server->spill.tiers[GB_TIER_DISK];
+    uint64_t *kept = calloc(disk->copies + 1, sizeof(*kept));
+    size_t count = 0;
+    int r;
 
+    if (!kept)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     GB_LIST_EACH(&server->state.storages, link) {
-        const struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, of_state);
+        const struct gb_copy *copy =
+            GB_CONTAINER(link, struct gb_storage, of_state)->copies[GB_TIER_DISK];
 
-        if (storage->copies[GB_TIER_DISK] && gb_copy_where(storage->copies[GB_TIER_DISK]) == id)
-            return true;
+        if (copy && count < disk->copies)
+            kept[count++] = gb_copy_where(copy);
     }
-    return false;
+    r = gb_tier_clean(disk, kept, count, error);
+    free(kept);
+    return r;
 }
 
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
@@ -520,11 +528,10 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
                            server->instance, gb_now_ms(), error);
     if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir) {
         gb_spill_dir_set_instance(server->spill.tiers[GB_TIER_DISK].dir, server->instance);
-        gb_spill_dir_clean(server->spill.tiers[GB_TIER_DISK].dir, is_file_wanted, server);
+        r = clean_disk(server, error);
         if (gb_arena_block_empty(server->spill.tiers[GB_TIER_DISK].block))
             gb_spill_pack_remove(server->spill.tiers[GB_TIER_DISK].dir);
     }
-    GB_FAILPOINT(CLEAN_DONE);
     if (r == 0)
         go_on_counting(server);
     return r;

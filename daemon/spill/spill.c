@@ -878,6 +878,7 @@ int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *err
 void gb_spill_stop(struct gb_spill *spill)
 {
     atomic_store(&spill->stop, true);
+    spill->tiers[GB_TIER_DISK].stopping = true; /* a successor removes the rest */
     for (unsigned i = 0; i < spill->device_count; i++)
         for (int lane = 0; lane < GB_DIRECTIONS; lane++) {
             gb_mover_end(spill->devices[i]->lanes[lane]);

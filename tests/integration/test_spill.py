@@ -3,15 +3,17 @@
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
 import device as test_device
 from conftest import GPUBUFD
-from peer import Peer, RpcError, bytes_layout
+from peer import DEADLINE, Peer, RpcError, bytes_layout
 
 MIB = 1 << 20
 SIZE = 18 * MIB  # three of these fit in 64 MiB, each in a segment of its own
@@ -851,8 +853,36 @@ def test_files_that_were_left_are_removed_at_the_start(start, directory):
     for name in ("0000000000000007.spill", "gpubufd.pack", "mine.spill", "notes"):
         with open(os.path.join(place, name), "wb"):
             pass
-    start(place=place)
-    assert sorted(os.listdir(place)) == ["gpubufd.lock", "mine.spill", "notes"]
+    tiered = start(place=place)
+    assert comes_to(lambda: sorted(os.listdir(place)) == ["gpubufd.lock", "mine.spill", "notes"])
+    tiered.put("a")
+    assert tiered.daemon.stop() == 0
+
+
+# RELIABILITY.md: The disk
+def test_many_files_that_were_left_keep_nobody_waiting(start, directory):
+    """It serves first, and new files have names of their own."""
+    place = os.path.join(directory, "left")
+    os.mkdir(place)
+    for i in range(4000):
+        with open(os.path.join(place, f"{i:016x}.spill"), "wb"):
+            pass
+    tiered = start(host=None, place=place)
+    for name in "abcdef":
+        tiered.put(name)
+    assert comes_to(lambda: tiered.files() == [f"{4000 + i:016x}.spill" for i in range(3)])
+    for name in "abcdef":
+        tiered.check(name)
+    log = tiered.daemon.stderr()
+    assert re.search("files of an earlier daemon removed files=4000 left=0", log)
+    assert log.index("listening socket=") < log.index("files of an earlier daemon removed")
+
+
+def comes_to(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
 
 
 def refused(*options, device=test_device.OPTION):
