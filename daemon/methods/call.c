@@ -56,11 +56,10 @@ int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
                             struct gb_object **out)
 {
     struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
-    bool may_change = object && gb_session_may_change(call->session, object);
 
-    if (!object || (!may_change && !gb_session_may_read(call->session, object)))
+    if (!object || !gb_session_may_read(call->session, object))
         return gb_call_find(call, name, out);
-    if (!may_change)
+    if (!gb_session_may_change(call->session, object))
         return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
                                  "\"%s\" belongs to uid %u, and its mode %04o does not let you "
                                  "change it",

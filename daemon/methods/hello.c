@@ -7,6 +7,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/call.h"
 #include "daemon/serve/trace.h"
+#include "proto/utf8.h"
 
 struct hello_params {
     uint64_t protocol;
@@ -180,6 +181,47 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
     GB_FAILPOINT(RESUME_DONE);
 }
 
+/* Control characters, and those that turn the direction of what is around them, would let a name
+   look like something else where it is shown. Each becomes a question mark. */
+static bool is_deceptive(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    unsigned character;
+
+    if (s[0] < 0x80)
+        return s[0] < 0x20 || s[0] == 0x7f;
+    if (s[0] < 0xe0)
+        character = (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
+    else if (s[0] < 0xf0)
+        character = (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+    else
+        return false;
+    return character < 0xa0 || character == 0x061c || character == 0x200e || character == 0x200f ||
+           (character >= 0x2028 && character <= 0x202e) ||
+           (character >= 0x2066 && character <= 0x2069);
+}
+
+/* In place; `text` is valid UTF-8. */
+static void make_plain(char *text)
+{
+    const char *from = text;
+    size_t left = strlen(text);
+    char *to = text;
+
+    while (left > 0) {
+        size_t bytes = gb_utf8_character(from, left);
+
+        if (is_deceptive(from))
+            *to++ = '?';
+        else
+            for (size_t i = 0; i < bytes; i++)
+                *to++ = from[i];
+        from += bytes;
+        left -= bytes;
+    }
+    *to = '\0';
+}
+
 static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)
 {
     struct gb_session *session = call->session;
@@ -201,6 +243,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
     if (params->client.text && !(name = strdup(params->client.text)))
         return gb_call_no_memory(call);
     if (name) {
+        make_plain(name);
         free(session->client);
         session->client = name;
     }

@@ -92,15 +92,16 @@ def test_objects_belong_to_who_made_them(daemon, peer, as_user):
     assert (told["uid"], told["gid"]) == (1005, 1006)
 
 
+@pytest.mark.parametrize("mode", ["0600", "0602"])
 # RELIABILITY.md: Users among themselves
-def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user):
-    """The same error, word for word, but for the name."""
-    as_user(daemon, *OWNER, publish("0600"))
+def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mode):
+    """The same error, word for word, but for the name; also where it might be changed."""
+    as_user(daemon, *OWNER, publish(mode))
 
     def work(peer):
         out = []
-        for name in ("0600", "0700"):
-            for method in ("open", "stat", "delete", "pin", "unpin"):
+        for name in (mode, "0700"):
+            for method in ("open", "stat", "delete", "pin", "unpin", "spill", "restore"):
                 error = peer.error("not_found", method, name=name)
                 out.append((method, error.message.replace(name, "NAME"), sorted(error.data)))
         return out
