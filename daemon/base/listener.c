@@ -40,9 +40,17 @@ static char *default_path(struct gb_error *error)
     return path;
 }
 
-static int in_use(const char *path, struct gb_error *error)
+/* `fd`: connected to it; -1: it is not known who listens. */
+static int in_use(const char *path, int fd, struct gb_error *error)
 {
-    return gb_fail(error, GPUBUF_E_BUSY, "%s is in use: another daemon listens there", path);
+    struct ucred peer = {0};
+    socklen_t length = sizeof(peer);
+
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || peer.pid == 0)
+        return gb_fail(error, GPUBUF_E_BUSY, "%s is in use: another daemon listens there", path);
+    return gb_fail(error, GPUBUF_E_BUSY,
+                   "%s is in use: another daemon listens there, pid %d; SIGTERM ends it", path,
+                   (int)peer.pid);
 }
 
 /* Room for "PATH.lock". */
@@ -69,7 +77,7 @@ static int take_lock(struct gb_listener *listener, struct gb_error *error)
         if (listener->lock_fd < 0)
             return gb_fail_errno(error, "cannot create %s", path);
         if (!gb_lock_take(listener->lock_fd)) {
-            int r = errno == EWOULDBLOCK ? in_use(listener->path, error)
+            int r = errno == EWOULDBLOCK ? in_use(listener->path, -1, error)
                                          : gb_fail_errno(error, "cannot lock %s", path);
 
             close(listener->lock_fd); /* not ours to remove */
@@ -115,9 +123,11 @@ static int clear_path(const struct sockaddr_un *address, struct gb_error *error)
         return gb_fail_errno(error, "cannot make a socket");
     connected = connect(fd, (const struct sockaddr *)address, sizeof(*address));
     refused = connected < 0 && errno == ECONNREFUSED;
+    if (!refused)
+        in_use(address->sun_path, connected == 0 ? fd : -1, error);
     close(fd);
     if (!refused)
-        return in_use(address->sun_path, error);
+        return GPUBUF_E_BUSY;
     if (unlink(address->sun_path) < 0 && errno != ENOENT)
         return gb_fail_errno(error, "cannot remove the stale socket %s", address->sun_path);
     return 0;

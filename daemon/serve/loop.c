@@ -607,6 +607,8 @@ bool gb_server_run(struct gb_server *server)
     bool resume;
 
     say_listening(server);
+    server->heartbeat.state = &server->state;
+    server->heartbeat.listener_fd = server->listener.fd;
     if (server->notify)
         gb_heartbeat_begin(&server->heartbeat, server->notify, server->loop, server->listener.path);
     uv_run(server->loop, UV_RUN_DEFAULT);

@@ -4,8 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/base/failpoint.h"
+#include "daemon/base/listener.h"
 #include "daemon/base/log.h"
 #include "daemon/memory/mover.h"
 
@@ -74,6 +77,30 @@ static void on_beat(uv_timer_t *timer)
     tell_status(heartbeat);
 }
 
+static void on_channel(uv_poll_t *poll, int status, int events)
+{
+    struct gb_heartbeat *heartbeat = poll->data;
+
+    if (status == 0 && !(events & UV_DISCONNECT))
+        return;
+    uv_poll_stop(poll);
+    uv_timer_stop(&heartbeat->timer);
+    gb_log(GB_LOG_ERROR, "supervisor gone: nobody starts another daemon after this one",
+           GB_LOG_NUMBER("pid", getpid()));
+    gb_state_give_up(heartbeat->state, "its supervisor has ended");
+    listen(heartbeat->listener_fd, GB_LISTENER_BACKLOG);
+}
+
+/* A supervisor speaks over a connection, a service manager over its socket. */
+static void watch_channel(struct gb_heartbeat *heartbeat, uv_loop_t *loop)
+{
+    if (heartbeat->notify->socket < 0 || heartbeat->notify->address_length > 0 ||
+        uv_poll_init(loop, &heartbeat->channel, heartbeat->notify->socket) < 0)
+        return;
+    heartbeat->channel.data = heartbeat;
+    uv_poll_start(&heartbeat->channel, UV_DISCONNECT, on_channel);
+}
+
 /* A queue that is full of what was said just before empties soon. */
 static int tell_ready(struct gb_notify *notify)
 {
@@ -99,6 +126,7 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify
     if (tell_ready(notify) != 0)
         gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
     GB_FAILPOINT(READY_DONE);
+    watch_channel(heartbeat, loop);
     if (notify->watchdog_ms)
         uv_timer_start(&heartbeat->timer, on_beat, interval, interval > 0 ? interval : 1);
 }

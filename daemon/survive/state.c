@@ -40,10 +40,14 @@ static void journal_name(uint64_t generation, char name[48])
 
 static int keep(struct gb_state *state, const char *name, int fd)
 {
+    uint64_t until = gb_now_ms() + STORE_WAIT_MS, now;
     int r;
 
-    while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL)
-        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
+    /* Where too many descriptors are in flight there is room in the queue all the same: not for
+       ever. */
+    while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL &&
+           (now = gb_now_ms()) < until)
+        if (gb_notify_wait(state->notify, (int)(until - now)) < 0)
             break;
     return r == 0 ? 0 : -1;
 }
@@ -56,7 +60,7 @@ void gb_state_forget(struct gb_state *state, const char *name)
 }
 
 /* A successor must not take a journal that lacks something for the truth. */
-static void give_up(struct gb_state *state, const char *why)
+void gb_state_give_up(struct gb_state *state, const char *why)
 {
     char name[48];
 
@@ -115,7 +119,7 @@ static void append(struct gb_state *state, struct gb_journal *journal, uint32_t 
         return;
     if (state->writer.failed ||
         gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0)
-        give_up(state, error.message);
+        gb_state_give_up(state, error.message);
 }
 
 static void write_number(struct gb_state *state, struct gb_journal *journal, uint32_t type,
@@ -300,7 +304,7 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     }
     gb_state_segment_name(segment->id, name);
     if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0)
-        give_up(state, "the service manager does not take a descriptor");
+        gb_state_give_up(state, "the service manager does not take a descriptor");
     else
         write_segment(state, &state->journal, segment);
 }
@@ -360,14 +364,14 @@ static void write_anew(struct gb_state *state, const char *instance, uint64_t ge
 
     GB_FAILPOINT(COMPACT_BEGIN);
     if (gb_journal_new(&journal, instance, generation, &error) < 0) {
-        give_up(state, error.message);
+        gb_state_give_up(state, error.message);
         return;
     }
     write_all(state, &journal);
     journal_name(generation, name);
     GB_FAILPOINT(COMPACT_WRITTEN);
     if (!state->failed && keep(state, name, journal.fd) < 0)
-        give_up(state, "the service manager does not take the journal");
+        gb_state_give_up(state, "the service manager does not take the journal");
     if (state->failed) {
         gb_journal_end(&journal);
         return;
@@ -454,7 +458,7 @@ static void keep_tier(struct gb_state *state, bool handed_over)
 
     if (tier->pinned && !handed_over &&
         keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned)) < 0)
-        give_up(state, "the service manager does not take a descriptor");
+        gb_state_give_up(state, "the service manager does not take a descriptor");
 }
 
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
@@ -620,6 +624,11 @@ void gb_state_hand_over(struct gb_state *state)
 bool gb_state_is_kept(const struct gb_state *state)
 {
     return state->notify && !state->failed;
+}
+
+const char *gb_state_handover(const struct gb_state *state)
+{
+    return gb_state_is_kept(state) ? "kept" : state->notify ? "lost" : "none";
 }
 
 void gb_state_end(struct gb_state *state)

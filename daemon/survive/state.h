@@ -91,6 +91,10 @@ void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *wit
 void gb_state_hand_over(struct gb_state *state);
 /* Whether somebody keeps it for a successor. */
 bool gb_state_is_kept(const struct gb_state *state);
+/* "kept", if so; "none" if there never was anybody; "lost". */
+const char *gb_state_handover(const struct gb_state *state);
+/* The manager is no more. */
+void gb_state_give_up(struct gb_state *state, const char *why);
 /* Gives the grace period's leases back, and frees it. Before the registry ends. */
 void gb_state_end(struct gb_state *state);
 
