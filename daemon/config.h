@@ -25,6 +25,9 @@ struct gb_config {
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */
     unsigned quota_count;
+    /* Descriptors that the daemon may open, that the service manager keeps, and that may be sent
+       and not received; 0: any number. Not options: the caller's to set. */
+    uint64_t open_files, stored_files, sent_files;
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     uint64_t grace_ms;        /* for the clients of an earlier daemon */
     uint64_t watchdog_ms;     /* that a supervised daemon may be silent */

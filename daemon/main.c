@@ -9,9 +9,12 @@
 #include "daemon/config.h"
 #include "daemon/methods/methods.h"
 #include "daemon/serve/closer.h"
+#include "daemon/serve/flight.h"
 #include "daemon/serve/loop.h"
 #include "daemon/serve/trace.h"
 #include "daemon/supervise.h"
+
+#define FIRST_START_FDS 2 /* a socket and a channel: more are what another daemon left */
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
 
@@ -31,15 +34,26 @@ static void keep_memory(void)
     mallopt(M_MXFAST, 0);
 }
 
-/* A session and a segment are descriptors each. */
-static void raise_descriptor_limit(void)
+/* Sessions and segments are descriptors: what there may be of them follows from how many of these.
+    */
+static void count_descriptors(struct gb_config *config, const struct gb_notify *notify)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        if (limit.rlim_cur < limit.rlim_max) {
+            limit.rlim_cur = limit.rlim_max;
+            setrlimit(RLIMIT_NOFILE, &limit);
+            getrlimit(RLIMIT_NOFILE, &limit);
+        }
+        config->open_files = limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur;
     }
+    config->sent_files = config->open_files;
+    if (config->open_files > 0 && notify->fd_count > FIRST_START_FDS)
+        config->sent_files = gb_flight_measure(config->open_files);
+    if (notify->socket >= 0)
+        config->stored_files = notify->most_fds;
+    gb_limits_fit(&config->limits, config->open_files, config->stored_files);
 }
 
 static int probe(const struct gb_server *server)
@@ -70,7 +84,6 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
     server->notify = notify;
     server->closer = closer;
     signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
     keep_memory();
     if (uv_loop_init(&loop) < 0) {
         gb_fail(error, GPUBUF_E_SYSTEM, "cannot make the event loop");
@@ -103,6 +116,8 @@ static int run(struct gb_config *config, struct gb_notify *notify)
         return refuse(&error); /* before anything takes the numbers of what was handed over */
     if (!config->probe && gb_closer_new(&closer, &error) < 0) /* before there are threads */
         return refuse(&error);
+    if (!config->probe)
+        count_descriptors(config, notify);
     if (gb_server_init(&server, config, &gb_methods, &error) < 0) {
         gb_server_end(&server);
         gb_closer_end(closer);

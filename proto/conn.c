@@ -39,6 +39,7 @@ static void pop_fds(struct gb_conn *conn)
 {
     struct gb_conn_fds *first = conn->out_fds;
     conn->out_fds = first->next;
+    conn->out_fd_count -= first->count;
     drop_fds(first->fds, first->count);
     free(first);
 }
@@ -49,7 +50,8 @@ void gb_conn_reset(struct gb_conn *conn)
         pop_fds(conn);
     free(conn->out);
     gb_frame_end(&conn->in);
-    *conn = (struct gb_conn){.fd = conn->fd, .sent = conn->sent, .in = conn->in};
+    *conn = (struct gb_conn){
+        .fd = conn->fd, .sent = conn->sent, .in = conn->in, .limits_fds = conn->limits_fds};
 }
 
 void gb_conn_end(struct gb_conn *conn)
@@ -177,6 +179,7 @@ static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
     else
         conn->out_fds_last->next = entry;
     conn->out_fds_last = entry;
+    conn->out_fd_count += count;
     return 0;
 }
 
@@ -257,6 +260,10 @@ static ssize_t send_some(struct gb_conn *conn, size_t most)
     size_t length = left < most ? left : most;
 
     ssize_t sent;
+    if (with_fds && conn->limits_fds && first->count > conn->fds_allowed) {
+        errno = ETOOMANYREFS;
+        return -1;
+    }
     do {
         sent = with_fds ? send_with_fds(conn->fd, bytes, length, first)
                         : send(conn->fd, bytes, length, MSG_NOSIGNAL);
@@ -264,8 +271,10 @@ static ssize_t send_some(struct gb_conn *conn, size_t most)
     if (sent > 0) {
         conn->out_sent += (size_t)sent;
         conn->sent += (size_t)sent;
-        if (with_fds)
+        if (with_fds) {
+            conn->fds_allowed -= conn->limits_fds ? first->count : 0;
             pop_fds(conn);
+        }
     }
     return sent;
 }
@@ -282,6 +291,8 @@ int gb_conn_flush_some(struct gb_conn *conn, size_t most)
             return 1;
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             return 1;
+        if (errno == ETOOMANYREFS && conn->limits_fds)
+            return GB_CONN_FDS_WAIT;
         return errno == EPIPE || errno == ECONNRESET ? GPUBUF_E_CLOSED : GPUBUF_E_SYSTEM;
     }
     free_out(conn);

@@ -25,7 +25,13 @@ struct gb_conn {
     size_t out_length, out_sent, out_capacity;
     struct gb_conn_fds *out_fds;      /* in order; NULL when none */
     struct gb_conn_fds *out_fds_last; /* only while out_fds is not NULL */
+    unsigned out_fd_count;            /* in out_fds */
+    bool limits_fds;                  /* no more are sent than fds_allowed, which each takes from */
+    uint64_t fds_allowed;
 };
+
+/* A positive outcome of sending: the next message waits until its descriptors may be sent. */
+#define GB_CONN_FDS_WAIT 2
 
 /* Takes over `fd`, which must be non-blocking. */
 void gb_conn_init(struct gb_conn *conn, int fd);
@@ -55,7 +61,8 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
 int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
                           unsigned count);
 /* Sends what the socket takes. 0: all sent (and the queue's memory freed), 1: more is left,
-   GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
+   GB_CONN_FDS_WAIT (only if limits_fds: no more are allowed, or the kernel takes no more of this
+   user's), GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
 int gb_conn_flush(struct gb_conn *conn);
 /* The same, of no more than so many bytes. */
 int gb_conn_flush_some(struct gb_conn *conn, size_t most);

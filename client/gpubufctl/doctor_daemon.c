@@ -17,6 +17,7 @@
 #include "json_print.h"
 #include "user_name.h"
 
+#define FEW_DESCRIPTORS 4096
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 
 /* ---- the socket ---- */
@@ -194,6 +195,52 @@ static void look_at_version(struct gb_doctor *doctor, const char *server)
                          "restart the daemon after an upgrade");
 }
 
+static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, const char *name,
+                          const char *what, const char *advice)
+{
+    const cJSON *stock = cJSON_GetObjectItemCaseSensitive(descriptors, name);
+    int64_t used = gb_cjson_int_of(stock, "used", 0), most = gb_cjson_int_of(stock, "most", 0);
+    bool scarce = used > most / 2;
+
+    if (most == 0)
+        return;
+    gb_doctor_find(doctor, scarce ? GB_HEALTH_WARN : GB_HEALTH_OK, "descriptors",
+                   "%" PRId64 " of the %" PRId64 " %s", used, most, what);
+    if (scarce)
+        gb_doctor_advise(doctor, "%s; gpubufctl stats --json tells of each user", advice);
+}
+
+/* Every session and every segment takes some, and so do messages on their way. */
+static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
+{
+    const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(stats, "descriptors");
+    int64_t limit = gb_cjson_int_of(descriptors, "limit", 0);
+
+    if (limit > 0 && limit < FEW_DESCRIPTORS) {
+        gb_doctor_find(doctor, GB_HEALTH_WARN, "descriptors",
+                       "the daemon may open %" PRId64 ", which limits sessions and segments",
+                       limit);
+        gb_doctor_advise(doctor,
+                         "give it %d or more: LimitNOFILE= in its unit, or ulimit -n before "
+                         "it is started",
+                         FEW_DESCRIPTORS);
+    }
+    look_at_stock(doctor, descriptors, "open", "that the daemon may open for users are open",
+                  "end sessions, delete objects, or raise LimitNOFILE=");
+    look_at_stock(doctor, descriptors, "kept", "that the service manager keeps for it are kept",
+                  "delete objects, or raise FileDescriptorStoreMax=");
+    look_at_stock(doctor, descriptors, "in_flight", "that may be on their way were not received",
+                  "some clients do not read what they are sent");
+    if (strcmp(gb_cjson_string_of(stats, "handover", ""), "lost") != 0)
+        return;
+    gb_doctor_find(doctor, GB_HEALTH_WARN, "survival",
+                   "whoever kept what a later daemon would need is gone: a crash would lose every "
+                   "object");
+    gb_doctor_advise(doctor,
+                     "when its clients can do without it for a moment, end it by SIGTERM, and "
+                     "start it with its supervisor again");
+}
+
 void gb_doctor_look_at_versions(struct gb_doctor *doctor)
 {
     bool same = strcmp(gpubuf_version(), GPUBUF_VERSION) == 0;
@@ -213,6 +260,8 @@ void gb_doctor_look_at_versions(struct gb_doctor *doctor)
     if (doctor->has_memory)
         look_at_version(doctor,
                         gb_cjson_string_of(stats, "server", "of a version it does not tell"));
+    if (doctor->has_memory)
+        look_at_descriptors(doctor, stats);
     cJSON_Delete(stats);
     cJSON_Delete(leases);
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/base/size.h"
 
+#define STORED_OWN 8                    /* journals, the host tier, the channel */
 #define LEAST_BYTES ((uint64_t)2 << 20) /* the smallest shared segment */
 
 struct gb_user_quota {
@@ -137,6 +138,44 @@ int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_ru
             r = keep_rule(&rule, rules, count, error);
     }
     return r;
+}
+
+/* ---- descriptors ---- */
+
+uint64_t gb_files_for_users(uint64_t open_files)
+{
+    uint64_t own = 64 + open_files / 16;
+
+    if (open_files == 0)
+        return UINT64_MAX;
+    return open_files - (own < open_files / 2 ? own : open_files / 2);
+}
+
+uint64_t gb_stored_for_users(uint64_t stored_files)
+{
+    if (stored_files == 0)
+        return UINT64_MAX;
+    return stored_files > STORED_OWN ? stored_files - STORED_OWN : 0;
+}
+
+/* What the operator has set stays: more is refused all the same, though not as that limit. */
+static void lower(uint64_t *limit, uint64_t usual, uint64_t most)
+{
+    if (*limit == usual && most < usual)
+        *limit = most > 0 ? most : 1;
+}
+
+void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t stored_files)
+{
+    uint64_t files = gb_files_for_users(open_files), stored = gb_stored_for_users(stored_files);
+
+    lower(&limits->sessions, GB_LIMIT(sessions), files);
+    lower(&limits->user_sessions, GB_LIMIT(user_sessions), files - files / 4);
+    if (stored > files)
+        stored = files;
+    lower(&limits->user_segments, GB_LIMIT(user_segments), stored - stored / 4);
+    if (open_files > 0)
+        lower(&limits->held_fds, GB_LIMIT(held_fds), open_files / 16);
 }
 
 /* ---- what that comes to ---- */

@@ -45,6 +45,15 @@ int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_ru
 
 /* ---- what that comes to ---- */
 
+/* How many descriptors users may have, of so many that the daemon may open (0: any number,
+   UINT64_MAX): it needs some itself, and what is received counts only then. */
+uint64_t gb_files_for_users(uint64_t open_files);
+/* Likewise of those that the service manager keeps: the journal is there, too. */
+uint64_t gb_stored_for_users(uint64_t stored_files);
+/* Lowers those limits that have their usual values where the descriptors do not suffice for these.
+    */
+void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t stored_files);
+
 struct gb_quotas {
     struct gb_quota standard;
     struct gb_user_quota *others; /* owned */

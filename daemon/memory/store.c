@@ -113,12 +113,17 @@ static struct gb_domain *domain_of(struct gb_store *store, enum gb_segment_kind 
 static void charge(struct gb_segment *segment, struct gb_user *user)
 {
     struct gb_device *device = segment->device;
+    const struct gb_memory *memory = &segment->memory;
     bool ours = segment->memory.kind != GB_HANDLE_CUDA_IPC || segment->memory.pointer;
 
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
     user->segments++;
     user->held[device->index] += segment->charged;
+    segment->files = 0u + (memory->write_fd >= 0) +
+                     (memory->read_fd >= 0 && memory->read_fd != memory->write_fd);
+    gb_user_take(user, GB_STOCK_OPEN, segment->files);
+    gb_user_take(user, GB_STOCK_KEPT, segment->files > 0);
     device->allocated += segment->charged;
     device->segments++;
     device->segments_created++;
@@ -194,6 +199,8 @@ static void given_back(struct gb_job *job)
     segment->user->segments--;
     segment->user->held[device->index] -= segment->charged;
     segment->user->freeing[device->index] -= segment->charged;
+    gb_user_take(segment->user, GB_STOCK_OPEN, -(int64_t)segment->files);
+    gb_user_take(segment->user, GB_STOCK_KEPT, -(int64_t)(segment->files > 0));
     gb_user_unref(segment->user);
     free(segment);
 }

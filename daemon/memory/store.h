@@ -55,6 +55,7 @@ struct gb_segment {
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
+    unsigned files; /* descriptors of the daemon */
     uint64_t
         charged; /* of its device's budget: its bytes, or 0 for memory that stays its producer's */
     struct gb_job job;      /* giving it back */

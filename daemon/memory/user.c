@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define SPARED_SESSIONS 4 /* of a user who has too much: to delete some of it */
+
 void gb_users_init(struct gb_users *users)
 {
     *users = (struct gb_users){0};
     gb_list_init(&users->all);
     gb_quotas_init(&users->quotas);
+    gb_users_stock(users, 0, 0, 0);
 }
 
 struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
@@ -55,6 +58,8 @@ void gb_user_unref(struct gb_user *user)
         assert(user->bytes[i] == 0 && user->nameless[i] == 0);
         assert(user->held[i] == 0 && user->retiring[i] == 0 && user->freeing[i] == 0);
     }
+    for (unsigned i = 0; i < GB_STOCKS; i++)
+        assert(user->stocks[i] == 0);
     gb_hash_remove(&user->users->table, &user->link);
     gb_list_remove(&user->of_users);
     free(user);
@@ -67,7 +72,83 @@ void gb_users_end(struct gb_users *users)
     gb_quotas_end(&users->quotas);
 }
 
+/* ---- stocks ---- */
+
+void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
+                    uint64_t sent_files)
+{
+    users->open_files = open_files;
+    users->stocks[GB_STOCK_OPEN].most = gb_files_for_users(open_files);
+    users->stocks[GB_STOCK_KEPT].most = gb_stored_for_users(stored_files);
+    /* When we are killed they stay in flight, as long as their receivers like: a successor needs
+       some. */
+    users->stocks[GB_STOCK_FLIGHT].most = sent_files > 0 ? sent_files / 4 : UINT64_MAX;
+}
+
+bool gb_users_are_short(const struct gb_users *users)
+{
+    return users->stocks[GB_STOCK_OPEN].used > users->stocks[GB_STOCK_OPEN].most;
+}
+
+uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)
+{
+    const struct gb_stock *stock = &user->users->stocks[kind];
+    uint64_t left = stock->used < stock->most ? stock->most - stock->used : 0;
+
+    if (stock->most == UINT64_MAX)
+        return UINT64_MAX;
+    /* The most n for which has + n <= 3 * (left - n). */
+    return 3 * left > user->stocks[kind] ? (3 * left - user->stocks[kind]) / 4 : 0;
+}
+
+int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
+                     struct gb_error *error)
+{
+    const struct gb_stock *stock = &user->users->stocks[kind];
+    uint64_t room = gb_user_room(user, kind);
+    char text[320];
+
+    if (more <= room)
+        return 0;
+    snprintf(
+        text, sizeof(text),
+        "uid %u has %" PRIu64 " of the %" PRIu64 " descriptors that %s for all users, and all "
+        "have %" PRIu64 ": it may have %" PRIu64 " more, since others may need some, and %" PRIu64
+        " would be needed; close sessions or delete objects, or ask for a greater %s",
+        user->uid, user->stocks[kind], stock->most,
+        kind == GB_STOCK_KEPT ? "the service manager keeps" : "the daemon can open", stock->used,
+        room, more, kind == GB_STOCK_KEPT ? "FileDescriptorStoreMax" : "RLIMIT_NOFILE");
+    return gb_fail_limit(error, kind == GB_STOCK_KEPT ? "stored_files" : "open_files",
+                         (long long)stock->most, text);
+}
+
+void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more)
+{
+    user->stocks[kind] += (uint64_t)more;
+    user->users->stocks[kind].used += (uint64_t)more;
+}
+
+void gb_user_hold_fds(struct gb_user *user, int64_t more)
+{
+    user->held_fds += (uint64_t)more;
+    gb_user_take(user, GB_STOCK_OPEN, more);
+}
+
 /* ---- quotas ---- */
+
+/* Whether there are the descriptors that so many sessions or segments take. */
+static int may_open(const struct gb_user *user, enum gb_quota_kind kind, uint64_t more,
+                    struct gb_error *error)
+{
+    uint64_t each = kind == GB_QUOTA_SESSIONS ? 1 : kind == GB_QUOTA_SEGMENTS ? 2 : 0;
+    bool in_any_case = kind == GB_QUOTA_SESSIONS && user->sessions < SPARED_SESSIONS &&
+                       !gb_users_are_short(user->users);
+    int r = each && !in_any_case ? gb_user_may_take(user, GB_STOCK_OPEN, each * more, error) : 0;
+
+    if (r == 0 && kind == GB_QUOTA_SEGMENTS)
+        r = gb_user_may_take(user, GB_STOCK_KEPT, more, error);
+    return r;
+}
 
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error)
@@ -94,7 +175,7 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
     char text[320];
 
     if (more <= left)
-        return 0;
+        return may_open(user, kind, more, error);
     snprintf(text, sizeof(text),
              "uid %u uses %" PRIu64 " of its %" PRIu64 " %s%s: %" PRIu64 " are left, and %" PRIu64
              " more would be needed",

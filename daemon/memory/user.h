@@ -1,7 +1,13 @@
 /*
- * What each uid has: sessions, objects, segments, leases, text, bytes on each device; and whether
- * that leaves room for more. Every resource is charged to somebody, so that quotas can be kept:
- * bytes by charge.h. Pure; not thread-safe.
+ * What each uid has: sessions, objects, segments, leases, text, bytes on each device, descriptors;
+ * and whether that leaves room for more. Every resource is charged to somebody, so that quotas can
+ * be kept: bytes by charge.h. Pure; not thread-safe.
+ *
+ * Descriptors are limited by the system, for all users together, so they are *stocks*. A user may
+ * have three times as much of a stock as would be left for others: alone up to three quarters of
+ * it, beside one who has that, three quarters of the rest, and so on. So nobody can use a stock up,
+ * and no number has to be chosen for a user. What is refused is so before the system would refuse
+ * it to everybody.
  */
 #ifndef GB_USER_H
 #define GB_USER_H
@@ -12,10 +18,24 @@
 #include "daemon/base/list.h"
 #include "daemon/memory/quota.h"
 
+enum gb_stock_kind {
+    GB_STOCK_OPEN,   /* of the daemon: sessions, segments, what was sent, what waits to be */
+    GB_STOCK_KEPT,   /* those that the service manager keeps: one for each segment */
+    GB_STOCK_FLIGHT, /* those that were sent and may not have been received */
+    GB_STOCKS,
+};
+
+struct gb_stock {
+    uint64_t most; /* UINT64_MAX: no limit */
+    uint64_t used; /* by all users */
+};
+
 struct gb_users {
     struct gb_hash_table table;
     struct gb_link all; /* in the order in which they came */
     struct gb_quotas quotas;
+    struct gb_stock stocks[GB_STOCKS];
+    uint64_t open_files; /* that the daemon may open; 0: any number */
 };
 
 /* Descriptors that a user has sent and that are yet to be closed: closer.h. */
@@ -45,6 +65,7 @@ struct gb_user {
     uint64_t held[GB_DEVICES];     /* of the device's memory */
     uint64_t retiring[GB_DEVICES]; /* of held: its segments that are to go, but for who maps them */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
+    uint64_t stocks[GB_STOCKS];    /* its part of what is used */
 };
 
 void gb_users_init(struct gb_users *users);
@@ -55,8 +76,25 @@ void gb_user_unref(struct gb_user *user); /* NULL is fine */
 /* After the last record has gone. */
 void gb_users_end(struct gb_users *users);
 
-/* Whether the user may have so many more (GB_QUOTA_BYTES: on that device; else NULL). GPUBUF_E_LIMIT
-   if not, saying whose quota it is, and how much of it is used and left. */
+/* Sets how many descriptors there are for users, of so many that the daemon may open, that the
+   service manager keeps, and that may be in flight (0: any number). */
+void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
+                    uint64_t sent_files);
+/* Whether the daemon has no descriptors left for users. */
+bool gb_users_are_short(const struct gb_users *users);
+/* How many more of a stock the user may have now. */
+uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);
+/* The same as a limit: GPUBUF_E_LIMIT if so many more are too many. */
+int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
+                     struct gb_error *error);
+/* Charges the user with so many more, or fewer. What is there already is charged in any case. */
+void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more);
+/* The same of descriptors that it has sent and that wait: held_fds. */
+void gb_user_hold_fds(struct gb_user *user, int64_t more);
+
+/* Whether the user may have so many more (GB_QUOTA_BYTES: on that device; else NULL), and the
+   descriptors that these take. GPUBUF_E_LIMIT if not, saying whose quota it is, and how much of it
+   is used and left. */
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error);
 /* Whether it may hold so many more bytes of the device's memory. The same quota, and the same

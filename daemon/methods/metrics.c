@@ -294,15 +294,18 @@ static void single_seconds(struct metrics *metrics, const char *name, const char
 /* What the process has of what may run out: descriptors, and the time of its one thread. */
 static void write_process(struct gb_server *server, struct metrics *metrics)
 {
+    const struct gb_stock *users = &server->store.users.stocks[GB_STOCK_OPEN];
     struct gb_metrics *counted = &server->metrics;
     struct rlimit limit = {0};
     struct stat table;
+    uint64_t open_fds;
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    family(metrics, "gpubufd_open_fds", "gauge", "Descriptors that are open (since Linux 6.2).");
+    family(metrics, "gpubufd_open_fds", "gauge",
+           "Descriptors that are open (before Linux 6.2: for users).");
     /* Before, the size is 0, and counting them would take as long as there are many. */
-    if (stat("/proc/self/fd", &table) == 0 && table.st_size > 0)
-        sample(metrics, none, none, (uint64_t)table.st_size);
+    open_fds = stat("/proc/self/fd", &table) == 0 ? (uint64_t)table.st_size : 0;
+    sample(metrics, none, none, open_fds > 0 ? open_fds : users->used);
     single(metrics, "gpubufd_max_fds", "gauge", "Descriptors that may be open.", limit.rlim_cur);
     single(metrics, "gpubufd_sessions_turned_away_total", "counter",
            "Connections that no descriptor or no memory was left for.", counted->turned_away);

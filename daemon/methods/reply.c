@@ -48,8 +48,12 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access had, enum gb_access access)
 {
     bool by_fd = segment->memory.kind != GB_HANDLE_CUDA_IPC;
-    int fd = by_fd ? segment_fd(segment, access) : -1;
+    int fd;
 
+    if (by_fd && gb_user_may_take(call->session->user, GB_STOCK_OPEN, call->reply_fd_count + 1,
+                                  &call->error) < 0)
+        return call->error.code;
+    fd = by_fd ? segment_fd(segment, access) : -1;
     if (by_fd && fd < 0)
         return no_descriptor(call, errno);
     if (gb_mapper_add(&call->server->store, &call->session->mapper, segment, access) < 0) {

@@ -29,6 +29,30 @@ static void write_totals(struct gb_call *call)
                     server->store.segments.count, server->seq, server->registry.private_names);
 }
 
+static void write_stock(struct gb_writer *writer, const char *name, const struct gb_stock *stock)
+{
+    gb_write_format(writer, "\"%s\":{\"used\":%" PRIu64, name, stock->used);
+    if (stock->most != UINT64_MAX)
+        gb_write_format(writer, ",\"most\":%" PRIu64, stock->most);
+    gb_write_char(writer, '}');
+}
+
+static void write_descriptors(struct gb_call *call)
+{
+    const struct gb_server *server = call->server;
+    const struct gb_stock *stocks = server->store.users.stocks;
+    struct gb_writer *writer = call->writer;
+
+    gb_write_format(writer, ",\"handover\":\"%s\",\"descriptors\":{\"limit\":%" PRIu64 ",",
+                    gb_state_handover(&server->state), server->store.users.open_files);
+    write_stock(writer, "open", &stocks[GB_STOCK_OPEN]);
+    gb_write_char(writer, ',');
+    write_stock(writer, "kept", &stocks[GB_STOCK_KEPT]);
+    gb_write_char(writer, ',');
+    write_stock(writer, "in_flight", &stocks[GB_STOCK_FLIGHT]);
+    gb_write_char(writer, '}');
+}
+
 static void write_use(struct gb_writer *writer, const char *name, uint64_t used, uint64_t quota)
 {
     gb_write_format(writer, ",\"%s\":{\"used\":%" PRIu64 ",\"quota\":%" PRIu64 "}", name, used,
@@ -46,6 +70,10 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     write_use(writer, "segments", user->segments, user->quota->segments);
     write_use(writer, "leases", user->leases, user->quota->leases);
     write_use(writer, "text_bytes", user->text_bytes, user->quota->text_bytes);
+    gb_write_format(
+        writer,
+        ",\"descriptors\":{\"open\":%" PRIu64 ",\"kept\":%" PRIu64 ",\"in_flight\":%" PRIu64 "}",
+        user->stocks[GB_STOCK_OPEN], user->stocks[GB_STOCK_KEPT], user->stocks[GB_STOCK_FLIGHT]);
     GB_WRITE_LITERAL(writer, ",\"bytes\":[");
     for (unsigned i = 0; i < server->device_count; i++)
         gb_write_format(writer,
@@ -94,6 +122,7 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
     gb_call_begin_result(call);
     gb_write_char(writer, '{');
     write_totals(call);
+    write_descriptors(call);
     GB_WRITE_LITERAL(writer, ",\"devices\":[");
     for (unsigned i = 0; i < server->device_count; i++) {
         gb_write_text(writer, i > 0 ? ",{" : "{");

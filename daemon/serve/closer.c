@@ -182,7 +182,7 @@ static void let_go(struct gb_foreign *foreign)
 static void uncharge(struct gb_foreign *foreign, uint64_t count)
 {
     if (foreign->user)
-        foreign->user->held_fds -= count;
+        gb_user_hold_fds(foreign->user, -(int64_t)count);
 }
 
 static void is_closed(struct gb_closer *closer, unsigned hand)
@@ -266,7 +266,7 @@ static void hand_over(struct gb_closer *closer, struct gb_user *user, struct gb_
         return;
     }
     if (user)
-        user->held_fds++;
+        gb_user_hold_fds(user, 1);
     if (!idle)
         return;
     foreign->user = user ? gb_user_ref(user) : NULL;

@@ -11,10 +11,11 @@
 
 /* ---- the end ---- */
 
-/* When the loop has forgotten it, and nothing of what it held is left. */
+/* When the loop has forgotten it, nothing of what it held is left, and its socket is closed. */
 static void free_session(struct gb_session *session)
 {
-    if (session->state != GB_SESSION_CLOSED || gb_list_linked(&session->leaving))
+    if (session->state != GB_SESSION_CLOSED || gb_list_linked(&session->leaving) ||
+        session->conn.fd >= 0)
         return;
     free(session->groups);
     free(session->client);
@@ -82,6 +83,23 @@ bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
     return true;
 }
 
+static void close_socket(struct gb_session *session)
+{
+    gb_close_connection(session->server->closer, session->user, session->conn.fd);
+    session->conn.fd = -1;
+    gb_user_take(session->user, GB_STOCK_OPEN, -1);
+    gb_user_unref(session->user);
+    session->user = NULL;
+}
+
+void gb_session_landed(struct gb_flight *flight)
+{
+    struct gb_session *session = GB_CONTAINER(flight, struct gb_session, flight);
+
+    close_socket(session);
+    free_session(session);
+}
+
 void gb_session_end(struct gb_session *session, const char *why)
 {
     struct gb_server *server = session->server;
@@ -104,16 +122,15 @@ void gb_session_end(struct gb_session *session, const char *why)
     server->session_count--;
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;
-    session->user->held_fds -= session->held_fds;
+    gb_user_hold_fds(session->user, -(int64_t)session->held_fds);
+    gb_user_take(session->user, GB_STOCK_OPEN, -(int64_t)session->queued_fds);
     uv_poll_stop(&session->poll);
     uv_close((uv_handle_t *)&session->poll, on_closed);
     gb_conn_reset(&session->conn);
     /* It may take long until it is closed, and leaves both epoll sets before that. */
     epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
-    gb_close_connection(server->closer, session->user, session->conn.fd);
-    session->conn.fd = -1;
-    gb_user_unref(session->user);
-    session->user = NULL;
+    if (gb_flight_end(&server->flights, &session->flight))
+        close_socket(session);
     leave(session);
     give_back_some(session);
 }

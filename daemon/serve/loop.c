@@ -59,8 +59,7 @@ static void on_prepare(uv_prepare_t *handle)
 
     if (!gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
         !gb_list_empty(&server->leaving) || !gb_list_empty(&server->tasks) ||
-        !gb_list_empty(&server->dirty) ||
-        gb_waits_have_more(server))
+        !gb_list_empty(&server->dirty) || gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);
@@ -68,6 +67,8 @@ static void on_prepare(uv_prepare_t *handle)
         at = expiry->at;
     if (server->retire_at < at)
         at = server->retire_at;
+    if (server->flights.look_at < at)
+        at = server->flights.look_at;
     if (gb_state_due(&server->state) < at)
         at = gb_state_due(&server->state);
     if (gb_spill_tells_at(&server->spill) < at)
@@ -173,6 +174,8 @@ static void serve(struct gb_server *server)
         server->service->go_on(server, uv_hrtime() + server->slice_ns / 2);
     fire_timers(server);
     withdraw_lost(server);
+    if (server->flights.look_at != UINT64_MAX)
+        gb_flights_tend(&server->flights, gb_now_ms());
     gb_state_tend(&server->state, gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
@@ -292,6 +295,11 @@ static void on_drop(void *arg, struct gb_user *user, int fd)
     gb_close_foreign(server->closer, user, fd);
 }
 
+static void on_go_on(struct gb_flight *flight)
+{
+    gb_session_flush(GB_CONTAINER(flight, struct gb_session, flight), GB_SESSION_SEND_BYTES);
+}
+
 /* Those who wait for a storage to come or go. */
 static void on_moved(void *arg, struct gb_storage *storage)
 {
@@ -368,6 +376,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
     server->retire_at = UINT64_MAX;
+    gb_flights_init(&server->flights);
+    server->flights.go_on = on_go_on;
+    server->flights.landed = gb_session_landed;
     gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
     gb_list_init(&server->ready);
@@ -386,6 +397,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->store.retire = on_retire;
     server->store.overdue = on_overdue;
     server->store.retire_arg = server;
+    gb_users_stock(&server->store.users, config->open_files, config->stored_files,
+                   config->sent_files);
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
@@ -563,12 +576,23 @@ static void say_tiers(const struct gb_server *server)
 
 static void say_listening(const struct gb_server *server)
 {
+    const struct gb_stock *stocks = server->store.users.stocks;
+    uint64_t kept = stocks[GB_STOCK_KEPT].most;
+
     gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("socket", server->listener.path),
            GB_LOG_TEXT("instance", server->instance), GB_LOG_NUMBER("pid", getpid()));
     for (unsigned i = 0; i < server->device_count; i++)
         gb_log(GB_LOG_INFO, "device", GB_LOG_TEXT("id", server->devices[i]->id),
                GB_LOG_NUMBER("capacity", server->devices[i]->capacity));
     say_tiers(server);
+    if (server->config->open_files > 0)
+        gb_log(GB_LOG_INFO, "descriptors", GB_LOG_NUMBER("limit", server->config->open_files),
+               GB_LOG_NUMBER("users", stocks[GB_STOCK_OPEN].most),
+               GB_LOG_NUMBER("in_flight", stocks[GB_STOCK_FLIGHT].most),
+               GB_LOG_NUMBER("kept", kept == UINT64_MAX ? 0 : kept),
+               GB_LOG_NUMBER("sessions", server->limits->sessions),
+               GB_LOG_NUMBER("user_sessions", server->limits->user_sessions),
+               GB_LOG_NUMBER("user_segments", server->limits->user_segments));
 }
 
 static void say_shutdown(struct gb_server *server, bool resume)
@@ -638,6 +662,7 @@ static void end_store(struct gb_server *server)
 {
     gb_mover_end(server->worker);
     server->worker = NULL;
+    gb_flights_end(&server->flights);
     gb_sessions_give_back(server, UINT64_MAX);
     gb_state_end(&server->state);
     gb_spill_stop(&server->spill);

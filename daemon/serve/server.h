@@ -11,6 +11,7 @@
 #include "daemon/base/listener.h"
 #include "daemon/base/timer.h"
 #include "daemon/objects/registry.h"
+#include "daemon/serve/flight.h"
 #include "daemon/serve/metrics.h"
 #include "daemon/serve/service.h"
 #include "daemon/spill/spill.h"
@@ -74,6 +75,7 @@ struct gb_server {
     struct gb_link tasks; /* struct gb_task: requests to be gone on with */
     struct gb_mover *worker;    /* the thread that does what takes long for requests */
     struct gb_link leaving;     /* sessions that give back what they held piece by piece */
+    struct gb_flights flights;  /* descriptors that were sent */
     struct gb_session *serving; /* the session whose request is at hand; NULL: none */
     uint64_t session_count, next_session;
 

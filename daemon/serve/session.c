@@ -58,8 +58,9 @@ static void on_poll(uv_poll_t *handle, int status, int events)
    room: telling a watch what exists, or serving lines that were kept. */
 static void poll_for(struct gb_session *session)
 {
-    bool waits = gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
-                 session->input == GB_INPUT_THROTTLED;
+    bool waits = !gb_list_linked(&session->flight.grounded) &&
+                 (gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
+                  session->input == GB_INPUT_THROTTLED);
     bool listens = session->input == GB_INPUT_WANTED;
     int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
 
@@ -87,12 +88,16 @@ const char *gb_session_charge(struct gb_session *session)
     bool more_bytes = bytes > session->held_bytes, more_fds = fds > session->held_fds;
 
     user->held_bytes += bytes - session->held_bytes;
-    user->held_fds += fds - session->held_fds;
+    gb_user_hold_fds(user, (int64_t)(fds - session->held_fds));
+    gb_user_take(user, GB_STOCK_OPEN, (int64_t)(session->conn.out_fd_count - session->queued_fds));
     session->held_bytes = bytes;
     session->held_fds = fds;
+    session->queued_fds = session->conn.out_fd_count;
     if (more_bytes && bytes > GB_SESSION_SPARED_BYTES && user->held_bytes > limits->held_bytes)
         return "held_bytes";
-    return more_fds && user->held_fds > limits->held_fds ? "held_fds" : NULL;
+    if (more_fds && user->held_fds > limits->held_fds)
+        return "held_fds";
+    return more_fds && gb_users_are_short(user->users) ? "open_files" : NULL;
 }
 
 void gb_session_put_off(struct gb_session *session)
@@ -185,6 +190,7 @@ static void begin_conn(struct gb_session *session, int fd)
     int on = 1;
 
     gb_conn_init(&session->conn, fd);
+    session->conn.limits_fds = true;
     session->conn.in.drop = drop_fd;
     session->conn.in.drop_arg = session;
     setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
@@ -230,6 +236,9 @@ int gb_session_new(struct gb_server *server, int fd)
     }
     session->id = server->next_session++;
     session->user->sessions++;
+    gb_user_take(session->user, GB_STOCK_OPEN, 1);
+    session->flight.user = session->user;
+    session->flight.fd = fd;
     session->half_line.fire = half_line_over;
     gb_holder_init(&session->holder);
     session->holder.user = gb_user_ref(session->user);
@@ -252,6 +261,7 @@ int gb_session_new(struct gb_server *server, int fd)
 
 void gb_session_flush(struct gb_session *session, size_t most)
 {
+    unsigned fds;
     int r;
 
     if (gb_session_has_ended(session))
@@ -262,9 +272,15 @@ void gb_session_flush(struct gb_session *session, size_t most)
     }
     if (!gb_conn_has_output(&session->conn) || session->deaf)
         return;
+    gb_list_remove(&session->flight.grounded);
+    fds = session->conn.out_fd_count;
+    session->conn.fds_allowed = fds > 0 ? gb_flight_allowed(&session->flight) : 0;
     r = gb_conn_flush_some(&session->conn, most);
+    gb_flight_sent(&session->server->flights, &session->flight, fds - session->conn.out_fd_count);
     gb_session_charge(session);
-    if (r == 0 || r == 1)
+    if (r == GB_CONN_FDS_WAIT)
+        gb_flight_ground(&session->server->flights, &session->flight);
+    if (r >= 0)
         poll_for(session);
     else if (r != GPUBUF_E_CLOSED)
         gb_session_end(session, "sending failed");
@@ -344,7 +360,8 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
 
 static bool has_unread_output(const struct gb_session *session)
 {
-    return gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+    return gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES ||
+           session->conn.out_fd_count > 0;
 }
 
 /* After a request was served: whether the next may be, too. */

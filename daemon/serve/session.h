@@ -10,7 +10,8 @@
 #include "proto/conn.h"
 #include "proto/rpc.h"
 
-/* Output piles up to this much before the rest of a session's requests has to wait. */
+/* Output piles up to this much, and to one message with descriptors, before the rest of a session's
+   requests has to wait. */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
 /* So much is sent to it at a time. */
 #define GB_SESSION_SEND_BYTES (64u << 10)
@@ -92,7 +93,8 @@ struct gb_session {
     struct gb_link tasks;    /* requests that do not end in one turn (daemon/methods/task.h) */
     struct gb_task *task;    /* the one that the next request is held for; NULL: none */
     struct gb_link produced; /* objects that are withdrawn when it ends */
-    uint64_t held_bytes, held_fds;                        /* that its user is charged with */
+    uint64_t held_bytes, held_fds, queued_fds;            /* that its user is charged with */
+    struct gb_flight flight;                              /* descriptors that it was sent */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;
 };

@@ -107,6 +107,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     if (fd_count > 0)
         memcpy(wait->fds, fds, fd_count * sizeof(*fds));
     wait->fd_count = fd_count;
+    gb_user_hold_fds(session->user, fd_count);
     *out = wait;
     return 0;
 }
@@ -160,6 +161,7 @@ void gb_wait_end(struct gb_wait *wait)
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
     wait->session->user->held_bytes -= wait->charged;
+    gb_user_hold_fds(wait->session->user, -(int64_t)wait->fd_count);
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
     server->service->end_task(wait->task);
     gb_pool_end(&wait->pool);

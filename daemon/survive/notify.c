@@ -198,7 +198,7 @@ static void clear_environment(void)
 {
     static const char *const variables[] = {"NOTIFY_SOCKET", "LISTEN_PID",     "LISTEN_PIDFDID",
                                             "LISTEN_FDS",    "LISTEN_FDNAMES", "WATCHDOG_USEC",
-                                            "WATCHDOG_PID"};
+                                            "WATCHDOG_PID",  "FDSTORE"};
 
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
         unsetenv(variables[i]);
@@ -212,6 +212,8 @@ int gb_notify_begin(struct gb_notify *notify, struct gb_error *error)
     r = read_fds(notify, error); /* first, while their numbers are what they are */
     if (r >= 0)
         r = read_watchdog(notify, error);
+    if (r >= 0)
+        r = read_number("FDSTORE", &notify->most_fds, error);
     if (r >= 0)
         r = open_socket(notify, error);
     if (r < 0) {

@@ -35,6 +35,7 @@ struct gb_notify {
     struct sockaddr_un address;
     socklen_t address_length; /* 0: `socket` was handed over */
     int socket;               /* connected; -1: there is no manager */
+    uint64_t most_fds;        /* that the manager keeps for us; 0: it does not say */
     uint64_t watchdog_ms;     /* we are given up when silent for as long; 0: never */
     struct gb_notify_fd *fds;
     unsigned fd_count;
@@ -45,10 +46,11 @@ struct gb_notify {
 #define GB_NOTIFY_NONE ((struct gb_notify){.socket = -1})
 
 /*
- * Reads NOTIFY_SOCKET, LISTEN_* and WATCHDOG_*, and removes them from the environment, so that no
- * child takes them for its own. What is addressed to another process is left alone. Call it before
- * anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM) a
- * sentence says what is wrong with it, *notify is GB_NOTIFY_NONE, and no descriptor was closed.
+ * Reads NOTIFY_SOCKET, LISTEN_*, FDSTORE and WATCHDOG_*, and removes them from the environment, so
+ * that no child takes them for its own. What is addressed to another process is left alone. Call it
+ * before anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY,
+ * GPUBUF_E_SYSTEM) a sentence says what is wrong with it, *notify is GB_NOTIFY_NONE, and no
+ * descriptor was closed.
  */
 int gb_notify_begin(struct gb_notify *notify, struct gb_error *error);
 /* Closes the descriptors that nobody took, and the connection; what remains is GB_NOTIFY_NONE. */

@@ -425,9 +425,11 @@ static void become(const struct peer *peer, uid_t uid)
 
     DEMAND(session && user);
     session->user->sessions--;
+    gb_user_take(session->user, GB_STOCK_OPEN, -1);
     gb_user_unref(session->user);
-    session->user = user;
+    session->user = session->flight.user = user;
     user->sessions++;
+    gb_user_take(user, GB_STOCK_OPEN, 1);
     session->gid = uid;
     session->group_count = 0;
 }

@@ -239,7 +239,7 @@ def findings(ctl, *words, **settings):
 def test_doctor_of_a_healthy_daemon(tiered):
     status, parts = findings(tiered)
     assert status == OK
-    assert set(parts) == {"socket", "version", "memory", "driver", "limits", "system"}
+    assert set(parts) == {"socket", "version", "descriptors", "memory", "driver", "limits", "system"}
     (socket_,) = parts["socket"]
     assert f"pid {tiered.daemon.pid}" in socket_["text"] and "$GPUBUFD_SOCKET" in socket_["text"]
     assert len(parts["memory"]) == (3 if test_device.ON_GPU else 2)  # the device and its tiers
@@ -309,6 +309,23 @@ def test_doctor_of_few_descriptors(tiered):
                          stdout=subprocess.PIPE, check=True).stdout.decode()
     assert re.search(r"^warn  limits +this process may have 64 descriptors open\n +-> .*ulimit", out,
                      re.M)
+
+
+def few_descriptors(count):
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+def test_doctor_of_a_daemon_with_few_descriptors(daemon_factory, tmp_path):
+    daemon = daemon_factory(preexec_fn=few_descriptors(256))
+    ctl = Ctl(daemon.path, str(tmp_path))
+    _, parts = findings(ctl)
+    assert "may open 256" in parts["descriptors"][0]["text"] and parts["descriptors"][0]["health"] == "warn"
+    assert [f["health"] for f in parts["descriptors"][1:]] == ["ok", "ok"]
+    peers = [daemon.connect() for _ in range(100)]
+    peers[-1].call("stats")
+    _, parts = findings(ctl)
+    assert re.match(r"10\d of the 176 ", parts["descriptors"][1]["text"])
+    assert parts["descriptors"][1]["health"] == "warn"
 
 
 @pytest.mark.root

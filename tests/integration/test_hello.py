@@ -2,6 +2,9 @@
 
 import pathlib
 import re
+import resource
+
+import pytest
 
 import device as test_device
 
@@ -31,7 +34,22 @@ def test_limits_are_those_of_the_header(peer):
     text = (ROOT / "proto/limits.h").read_text()
     header = {n: int(v) for n, v in re.findall(r"^\s+X\((\w+), (\d+),", text, re.M)}
     assert len(header) > 10
-    assert peer.call("hello", protocol=1)["limits"] == header
+    limits = peer.call("hello", protocol=1)["limits"]
+    by_descriptors = {"sessions", "user_sessions", "user_segments", "held_fds"}
+    assert {n: v for n, v in limits.items() if n not in by_descriptors} == {
+        n: v for n, v in header.items() if n not in by_descriptors}
+    assert all(0 < limits[n] <= header[n] for n in by_descriptors)
+
+
+@pytest.mark.parametrize("files, sessions, of_a_user, held", [(1024, 896, 672, 64), (4096, 3776, 2832, 256)])
+def test_limits_follow_from_the_descriptors(daemon_factory, files, sessions, of_a_user, held):
+    """A sixteenth and some are the daemon's own, and a quarter of the rest is for others; what was set stays."""
+    daemon = daemon_factory("--limit", "user_segments=5000",
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+    limits = daemon.connect().call("hello", protocol=1)["limits"]
+    assert (limits["sessions"], limits["user_sessions"], limits["held_fds"]) == (sessions, of_a_user, held)
+    assert limits["user_segments"] == 5000
+    assert f"descriptors limit={files} users={sessions} in_flight={files // 4} kept=0" in daemon.stderr()
 
 
 def test_sessions_differ_and_the_instance_does_not(daemon):
@@ -75,6 +93,18 @@ def test_client_name_is_told(daemon, peer):
     holder.call("open", name="a")
     (lease,) = peer.call("leases", name="a")["leases"]
     assert lease["client"] == "größe/7" and lease["session"] == session
+
+
+@pytest.mark.parametrize("name, told", [
+    ("a\x1b[31mb\nc\x7f", "a?[31mb?c?"), ("\x80x\x9b31m\xa0", "?x?31m\xa0"),
+    ("a\u202egpj.exe\u202c", "a?gpj.exe?"), ("\u2066\u2069\u200e\u200f\u061c\u2028", "??????"),
+    ("مرحبا שלום 東京 😀 é", "مرحبا שלום 東京 😀 é"), ("‐—…€", "‐—…€"),
+])
+# RELIABILITY.md: Users among themselves
+def test_client_names_deceive_nobody(daemon, peer, name, told):
+    """Characters that move the cursor or turn the direction become question marks."""
+    peer.call("hello", protocol=1, client=name)
+    assert [s["client"] for s in daemon.connect().call("sessions")["sessions"] if s["client"]] == [told]
 
 
 def test_resume_of_another_instance_gives_nothing_back(peer):

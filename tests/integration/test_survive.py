@@ -78,6 +78,30 @@ def supervised(directory, request):
         assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
 
 
+# RELIABILITY.md: The daemon ends
+def test_killed_supervisor(supervised):
+    """The daemon says that nobody keeps anything any more, serves on, and another may take its place."""
+    daemon = supervised()
+    peer = daemon.connect()
+    peer.put("a", b"before")
+    assert peer.call("stats")["handover"] == "kept"
+    child = daemon.child
+    daemon.process.kill()
+    daemon.process.wait()
+    wait_until(lambda: "journal given up" in daemon.stderr())
+    assert f"supervisor gone: nobody starts another daemon after this one pid={child}" in daemon.stderr()
+    assert peer.call("stats")["handover"] == "lost"
+    peer.put("b", b"after")
+    assert [peer.open_object(name).read() for name in "ab"] == [b"before", b"after"]
+    second = subprocess.run([GPUBUFD, "--supervise", "--socket", daemon.path, "--device", device.OPTION],
+                            env=device.environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 2 and f"another daemon listens there, pid {child}" in second.stderr
+    os.kill(child, signal.SIGTERM)
+    assert peer.notification("shutdown")["params"]["resume"] is False
+    wait_until(lambda: not os.path.exists(f"/proc/{child}"))
+    assert supervised().connect().names() == []
+
+
 def described(peer, name):
     told = peer.call("stat", name=name)["object"]
     return {key: told[key] for key in told if key not in ("leases", "idle_ms")}

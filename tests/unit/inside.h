@@ -450,6 +450,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->held_bytes == session->conn.in.partial_length - session->conn.in.partial_start +
                                       gb_conn_output_bytes(&session->conn));
     DEMAND(session->held_fds == session->conn.in.fd_count);
+    DEMAND(session->queued_fds == session->conn.out_fd_count);
+    DEMAND((session->flight.count > 0) == gb_list_linked(&session->flight.of_all));
     /* What it needs to go on will wake it; one that nothing can be told any more waits for its end.
        */
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
@@ -462,7 +464,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
 {
     const struct gb_device *device = count->server->devices[0];
-    uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0;
+    uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0, stocks[GB_STOCKS] = {0};
 
     GB_LIST_EACH(&count->server->store.users.all, link) {
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
@@ -471,7 +473,12 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         objects += user->objects;
         segments += user->segments;
         bytes += user->bytes[0];
+        for (int i = 0; i < GB_STOCKS; i++)
+            stocks[i] += user->stocks[i];
     }
+    for (int i = 0; i < GB_STOCKS; i++)
+        DEMAND(stocks[i] == count->server->store.users.stocks[i].used);
+    DEMAND(stocks[GB_STOCK_OPEN] >= sessions + stocks[GB_STOCK_KEPT]);
     DEMAND(of_sessions == sessions && objects == count->objects.count);
     DEMAND(segments == device->segments);
     DEMAND(all ? bytes == count->charged : bytes >= count->charged);
@@ -574,6 +581,9 @@ static inline void inside_empty(struct inside *inside)
         DEMAND(turns < 8);
         inside_turn(inside);
     }
+    server->flights.look_at = 0; /* those whose peers have not read what they were sent */
+    inside_turn(inside);
+    DEMAND(server->flights.lingering == 0 && gb_list_empty(&server->flights.all));
     inside_check(inside);
     DEMAND(server->registry.leases.count == 0 && server->store.mappings.count == 0);
     DEMAND(device->leased == 0 && device->pinned_by_clients == 0);

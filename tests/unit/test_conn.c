@@ -208,6 +208,39 @@ static void test_partial_write_lets_go(void **state)
     pair_end(&pair);
 }
 
+/* No more descriptors go than are allowed; what waits stays whole, and goes when more are. */
+static void test_descriptors_that_may_not_go(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_begin(&pair, 1);
+    pair.conn.limits_fds = true;
+    pair.conn.fds_allowed = 3;
+    char buffer[64];
+    int fds[2];
+    for (int i = 0; i < 3; i++) {
+        make_fds(fds, 2, 70 + 2 * (unsigned)i);
+        assert_int_equal(gb_conn_queue(&pair.conn, "message\n", 8, fds, 2), 0);
+    }
+    assert_int_equal(gb_conn_flush(&pair.conn), GB_CONN_FDS_WAIT);
+    assert_int_equal(pair.conn.fds_allowed, 1);
+    assert_int_equal(pair.conn.out_fd_count, 4);
+    assert_int_equal(gb_conn_output_bytes(&pair.conn), 16);
+    struct gb_conn receiver;
+    gb_conn_init(&receiver, pair.peer);
+    pair.peer = -1;
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), 8);
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), GPUBUF_E_AGAIN);
+    pair.conn.fds_allowed = 4;
+    assert_int_equal(gb_conn_flush(&pair.conn), 0);
+    assert_int_equal(pair.conn.out_fd_count, 0);
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), 8);
+    assert_int_equal(gb_conn_receive(&receiver, buffer, sizeof(buffer)), 8);
+    assert_int_equal(receiver.in.fd_count, 6);
+    gb_conn_end(&receiver);
+    pair_end(&pair);
+}
+
 /* When what was sent makes way for more, descriptors that wait keep to their message. */
 static void test_room_made_under_waiting_descriptors(void **state)
 {
@@ -478,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_descriptors_through_a_narrow_socket),
         cmocka_unit_test(test_partial_write_lets_go),
         cmocka_unit_test(test_room_made_under_waiting_descriptors),
+        cmocka_unit_test(test_descriptors_that_may_not_go),
         cmocka_unit_test(test_queue_refuses),
         cmocka_unit_test(test_end_with_output),
         cmocka_unit_test(test_drained),

@@ -179,6 +179,80 @@ static void test_less_than_a_segment(void **state)
     refuses("default:bytes=2M", "every user, 2097152 bytes on GPU-1"); /* stays: a limit */
 }
 
+/* However many users take all they can, there is some for the next; what is refused leaves a
+   quarter of what is left. */
+/* RELIABILITY.md: Hostile clients */
+static void test_stocks(void **state)
+{
+    enum { USERS = 5 };
+    struct gb_user *all[USERS];
+    struct gb_users users;
+    const struct gb_stock *stock = &users.stocks[GB_STOCK_OPEN];
+
+    (void)state;
+    gb_users_init(&users);
+    gb_users_stock(&users, 1024, 100, 0);
+    assert_int_equal(stock->most, 1024 - 128);
+    for (int i = 0; i < USERS; i++) {
+        uint64_t left = stock->most - stock->used, taken = 0;
+
+        all[i] = gb_user_get(&users, 1000 + (uid_t)i);
+        assert_non_null(all[i]);
+        while (gb_user_may_take(all[i], GB_STOCK_OPEN, 1, &world.error) == 0) {
+            uint64_t room = gb_user_room(all[i], GB_STOCK_OPEN);
+
+            assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room, &world.error), 0);
+            assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room + 1, &world.error),
+                             GPUBUF_E_LIMIT);
+            gb_user_take(all[i], GB_STOCK_OPEN, 1);
+            taken++;
+        }
+        assert_string_equal(world.error.limit, "open_files");
+        assert_in_range(taken, left * 3 / 4 - 1, left * 3 / 4);
+    }
+    assert_true(stock->used < stock->most);
+    assert_int_equal(gb_user_may_have(all[0], GB_QUOTA_SESSIONS, NULL, 1, &world.error), 0);
+    assert_int_equal(gb_user_may_have(all[0], GB_QUOTA_SEGMENTS, NULL, 1, &world.error),
+                     GPUBUF_E_LIMIT);
+    assert_true(gb_user_room(all[0], GB_STOCK_FLIGHT) == UINT64_MAX);
+    for (int i = 0; i < USERS; i++) {
+        gb_user_take(all[i], GB_STOCK_OPEN, -(int64_t)all[i]->stocks[GB_STOCK_OPEN]);
+        gb_user_unref(all[i]);
+    }
+    gb_users_end(&users);
+}
+
+/* The store is the narrower: the sentence says what to raise. */
+static void test_stored(void **state)
+{
+    struct gb_limits limits = {.sessions = GB_LIMIT(sessions),
+                               .user_sessions = 5000, /* as it was set */
+                               .user_segments = GB_LIMIT(user_segments),
+                               .held_fds = GB_LIMIT(held_fds)};
+    struct gb_users users;
+    struct gb_user *user;
+
+    (void)state;
+    gb_users_init(&users);
+    gb_users_stock(&users, 4096, 108, 4096);
+    user = gb_user_get(&users, 1000);
+    assert_non_null(user);
+    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 75, &world.error), 0);
+    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 76, &world.error),
+                     GPUBUF_E_LIMIT);
+    assert_string_equal(world.error.limit, "stored_files");
+    assert_non_null(strstr(world.error.message, "FileDescriptorStoreMax"));
+    gb_user_unref(user);
+    gb_users_end(&users);
+    gb_limits_fit(&limits, 0, 0);
+    assert_int_equal(limits.sessions, GB_LIMIT(sessions));
+    gb_limits_fit(&limits, 4096, 108);
+    assert_int_equal(limits.sessions, 4096 - 64 - 256);
+    assert_int_equal(limits.user_sessions, 5000);
+    assert_int_equal(limits.user_segments, 75);
+    assert_int_equal(limits.held_fds, 256);
+}
+
 /* To the last one, and not one more; and the sentence. */
 static void test_users(void **state)
 {
@@ -246,8 +320,14 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_standard),  TEST(test_everybodys_are_limits), TEST(test_which_holds),
-        TEST(test_bad_ones),  TEST(test_less_than_a_segment),   TEST(test_users),
+        TEST(test_standard),
+        TEST(test_everybodys_are_limits),
+        TEST(test_which_holds),
+        TEST(test_bad_ones),
+        TEST(test_less_than_a_segment),
+        TEST(test_users),
+        TEST(test_stocks),
+        TEST(test_stored),
         TEST(test_no_memory),
     };
 

@@ -1,0 +1,223 @@
+#include "daemon/serve/flight.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "proto/limits.h"
+
+#define COPIES 253u        /* of a descriptor in a message: what the kernel lets through */
+#define NOTHING_UNREAD 256 /* octets: less than the kernel counts for a message of one */
+#define LOOKS 64           /* at sessions, at a time */
+#define TRIES 8            /* of sessions to send to, at a time */
+#define GROUNDED_MS 2
+#define LINGERING_MS 100
+#define LOG_MS 60000
+
+/* ---- beginning ---- */
+
+static bool send_copies(int socket_fd, int fd, unsigned count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(COPIES * sizeof(int))];
+    } control = {.bytes = {0}};
+    int fds[COPIES];
+    struct iovec vector = {.iov_base = "", .iov_len = 1};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+
+    for (unsigned i = 0; i < count; i++)
+        fds[i] = fd;
+    *rights = (struct cmsghdr){CMSG_LEN(count * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
+    return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+}
+
+/* How many go, so many at a time, at most `most`; the last of them may have been too many. */
+static uint64_t send_all(int fd, unsigned copies, uint64_t most)
+{
+    uint64_t sent = 0;
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return most;
+    while (sent < most && send_copies(ends[0], fd, copies))
+        sent += copies;
+    if (sent < most && errno != ETOOMANYREFS)
+        sent = most; /* the socket is full */
+    close(ends[0]);
+    close(ends[1]);
+    if (sent >= most)
+        return most;
+    return sent > copies ? sent - copies : 1;
+}
+
+uint64_t gb_flight_measure(uint64_t most)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    uint64_t room;
+
+    if (fd < 0)
+        return most;
+    room = send_all(fd, COPIES, most);
+    if (room < GB_LIMIT(fds) * COPIES) /* more exactly: a socket takes so many messages */
+        room = send_all(fd, GB_LIMIT(fds), most);
+    close(fd);
+    return room;
+}
+
+/* ---- what is in flight ---- */
+
+void gb_flights_init(struct gb_flights *flights)
+{
+    *flights = (struct gb_flights){.look_at = UINT64_MAX};
+    gb_list_init(&flights->all);
+    gb_list_init(&flights->grounded);
+}
+
+static void uncharge(struct gb_flight *flight)
+{
+    gb_user_take(flight->user, GB_STOCK_FLIGHT, -(int64_t)flight->count);
+    flight->count = 0;
+    gb_list_remove(&flight->of_all);
+}
+
+/* Whether the peer has read everything, or will not any more. */
+static bool has_landed(struct gb_flight *flight)
+{
+    int unread = 0;
+
+    if (flight->count == 0)
+        return true;
+    if (ioctl(flight->fd, SIOCOUTQ, &unread) == 0 && unread >= NOTHING_UNREAD)
+        return false;
+    uncharge(flight);
+    return true;
+}
+
+uint64_t gb_flight_allowed(struct gb_flight *flight)
+{
+    uint64_t room, users, half;
+
+    has_landed(flight);
+    users = flight->user->stocks[GB_STOCK_FLIGHT];
+    room = gb_user_room(flight->user, GB_STOCK_FLIGHT);
+    half = room > flight->count ? (room - flight->count) / 2 : 0;
+    if (half < GB_LIMIT(fds) && (users == 0 || (flight->count == 0 && room >= GB_LIMIT(fds))))
+        return GB_LIMIT(fds);
+    return half;
+}
+
+void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsigned count)
+{
+    if (count == 0)
+        return;
+    gb_user_take(flight->user, GB_STOCK_FLIGHT, count);
+    flight->count += count;
+    if (!gb_list_linked(&flight->of_all))
+        gb_list_append(&flights->all, &flight->of_all);
+}
+
+/* ---- those that wait ---- */
+
+static void look_again(struct gb_flights *flights, uint64_t at)
+{
+    if (at < flights->look_at)
+        flights->look_at = at;
+}
+
+void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight)
+{
+    uint64_t now = gb_now_ms();
+
+    gb_list_append(&flights->grounded, &flight->grounded);
+    look_again(flights, now + GROUNDED_MS);
+    if (now < flights->logged_ms)
+        return;
+    flights->logged_ms = now + LOG_MS;
+    gb_log(GB_LOG_WARNING, "descriptors wait: too many are sent and not received",
+           GB_LOG_NUMBER("uid", flight->user->uid),
+           GB_LOG_NUMBER("user", flight->user->stocks[GB_STOCK_FLIGHT]),
+           GB_LOG_NUMBER("all", flight->user->users->stocks[GB_STOCK_FLIGHT].used));
+}
+
+bool gb_flight_end(struct gb_flights *flights, struct gb_flight *flight)
+{
+    gb_list_remove(&flight->grounded);
+    if (has_landed(flight))
+        return true;
+    shutdown(flight->fd, SHUT_RDWR);
+    flight->lingers = true;
+    flights->lingering++;
+    look_again(flights, gb_now_ms() + LINGERING_MS);
+    return false;
+}
+
+static struct gb_link *rotate(struct gb_link *list)
+{
+    struct gb_link *link = list->next;
+
+    gb_list_remove(link);
+    gb_list_append(list, link);
+    return link;
+}
+
+static void look_at_flights(struct gb_flights *flights)
+{
+    for (unsigned i = 0; i < LOOKS && !gb_list_empty(&flights->all); i++) {
+        struct gb_flight *flight = GB_CONTAINER(rotate(&flights->all), struct gb_flight, of_all);
+
+        if (!has_landed(flight) || !flight->lingers)
+            continue;
+        flights->lingering--;
+        flights->landed(flight);
+    }
+}
+
+static void try_grounded(struct gb_flights *flights)
+{
+    for (unsigned i = 0, tries = 0;
+         i < LOOKS && tries < TRIES && !gb_list_empty(&flights->grounded); i++) {
+        struct gb_flight *flight =
+            GB_CONTAINER(rotate(&flights->grounded), struct gb_flight, grounded);
+
+        if (gb_flight_allowed(flight) == 0)
+            continue;
+        tries++;
+        flights->go_on(flight);
+    }
+}
+
+void gb_flights_tend(struct gb_flights *flights, uint64_t now_ms)
+{
+    if (now_ms < flights->look_at)
+        return;
+    flights->look_at = UINT64_MAX;
+    look_at_flights(flights);
+    try_grounded(flights);
+    if (!gb_list_empty(&flights->grounded))
+        look_again(flights, now_ms + GROUNDED_MS);
+    else if (flights->lingering > 0)
+        look_again(flights, now_ms + LINGERING_MS);
+}
+
+void gb_flights_end(struct gb_flights *flights)
+{
+    while (!gb_list_empty(&flights->all)) {
+        struct gb_flight *flight = GB_CONTAINER(flights->all.next, struct gb_flight, of_all);
+
+        uncharge(flight);
+        flights->landed(flight);
+    }
+}

@@ -1,0 +1,253 @@
+"""Descriptors, which all users of the daemon share, are not used up by one of them.
+
+The daemon runs as a user of its own without any privilege, since the kernel grants the privileged more. User B
+attacks; user A connects, creates, seals and opens, twenty times of twenty.
+"""
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import resource
+import select
+import signal
+import socket
+import time
+
+import pytest
+
+from conftest import Daemon
+from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
+
+pytestmark = [pytest.mark.root, pytest.mark.host_only("what runs out are descriptors of the host")]
+
+OWN, A, B = 1000, 1001, 1002
+MODES = [f"0{owner}{group}0" for owner in (0, 2, 4, 6) for group in (0, 2, 4, 6)]
+TIMES = 20
+
+
+@pytest.fixture
+def limited(directory):
+    """limited(1024, …): a daemon of an ordinary user that may open so many descriptors."""
+    os.chmod(directory, 0o777)
+    daemons = []
+
+    def start(files, *options, device="host:256M"):
+        daemons.append(Daemon(directory, options, device=device, user=OWN, group=OWN, extra_groups=[],
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        children = children_of(daemon)
+        daemon.kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def children_of(daemon):
+    return [int(pid) for pid in
+            pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text(encoding="ascii").split()]
+
+
+def child_of(daemon):
+    """The daemon that a supervisor has started."""
+    end = time.monotonic() + DEADLINE
+    while not children_of(daemon):
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    return children_of(daemon)[0]
+
+
+def kill_child(daemon):
+    """Until another listens."""
+    child = child_of(daemon)
+    os.kill(child, signal.SIGKILL)
+    end = time.monotonic() + DEADLINE
+    while True:
+        with contextlib.suppress(OSError, Closed), Peer(daemon.path) as peer:
+            peer.call("stats")
+            if child_of(daemon) != child:
+                return
+        assert time.monotonic() < end, daemon.stderr()[-4000:]
+        time.sleep(0.005)
+
+
+def goes_well(daemon, name="a"):
+    """How often A connects, creates, seals and opens, of TIMES; and the first that went wrong."""
+    good, wrong = 0, None
+    for i in range(TIMES):
+        try:
+            peer = daemon.connect_as(A, A)
+            peer.put(f"{name}/{i}", b"%d" % i, mode="0600", replace=True)
+            opened = peer.open_object(f"{name}/{i}", segments="all")
+            good += opened.read() == b"%d" % i
+            peer.close()
+            daemon.peers.remove(peer)
+        except (OSError, Closed, RpcError, AssertionError) as error:
+            wrong = wrong or error
+    return good, wrong
+
+
+def sixteen_segments(daemon):
+    """Objects of B that lie in a segment each."""
+    peer = daemon.connect_as(B, B)
+    for mode in MODES:
+        peer.put(f"b/{mode}", b"b", mode=mode)
+    peer.close()
+    daemon.peers.remove(peer)
+
+
+def unread(daemon, sessions, requests):
+    """B's sessions, which open sixteen segments so often and read nothing."""
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "open",
+                       "params": {"names": [f"b/{mode}" for mode in MODES], "segments": "all"}}).encode() + b"\n"
+    kept = []
+    for _ in range(sessions):
+        try:
+            peer = daemon.connect_as(B, B)
+            peer.socket.setblocking(False)
+            peer.socket.send(line * requests)
+            kept.append(peer)
+        except OSError:  # it has as many as it may
+            break
+    for peer in kept:
+        wait_until_served(daemon, peer)
+    return kept
+
+
+def wait_until_served(daemon, peer):
+    """Until the daemon has served what it does of these before some is read."""
+    stats = daemon.connect()
+    before = -1
+    while before != (before := stats.call("stats")["methods"]["open"]["calls"]):
+        pass
+    daemon.peers.remove(stats)
+    stats.close()
+    return peer
+
+
+def nothing_is_left(daemon, peers):
+    for peer in peers:
+        peer.close()
+    with Peer(daemon.path) as peer:
+        peer.wait_for_stats(lambda stats: stats["descriptors"]["in_flight"]["used"] == 0
+                            and stats["sessions"] == 1)
+        of_b = next(user for user in peer.call("stats")["users"] if user["uid"] == B)
+    return of_b["sessions"]["used"] == 0 and of_b["descriptors"]["open"] == 2 * of_b["segments"]["used"]
+
+
+@pytest.mark.parametrize("sessions", [20, 30, 60])
+# RELIABILITY.md: Hostile clients
+def test_what_is_sent_and_not_received(limited, sessions):
+    """The kernel refuses a user who has too many of those, and then nobody gets a descriptor."""
+    daemon = limited(4096)
+    sixteen_segments(daemon)
+    kept = unread(daemon, sessions, 14)
+    assert goes_well(daemon) == (TIMES, None)
+    for peer in kept[::2]:  # what such a session leaves counts, too
+        peer.socket.shutdown(socket.SHUT_WR)
+    kept += unread(daemon, sessions, 14)
+    assert goes_well(daemon) == (TIMES, None)
+    assert nothing_is_left(daemon, kept)
+    assert goes_well(daemon) == (TIMES, None)
+
+
+@pytest.mark.parametrize("sessions", [12, 60])
+# RELIABILITY.md: Hostile clients
+def test_what_is_queued(limited, sessions):
+    daemon = limited(4096)
+    sixteen_segments(daemon)
+    before = sum(daemon.fds().values())
+    kept = unread(daemon, sessions, 400)
+    assert goes_well(daemon) == (TIMES, None)
+    assert nothing_is_left(daemon, kept)
+    assert daemon.comes_to(lambda fds: sum(fds.values()) <= before + 8)
+
+
+# RELIABILITY.md: Hostile clients
+def test_whoever_reads_late_gets_all(limited):
+    """What waited for its turn comes, in order, and nothing is refused that fits."""
+    daemon = limited(1024)
+    sixteen_segments(daemon)
+    kept = unread(daemon, 12, 10)
+    left = {peer.socket: [peer, 10] for peer in kept}
+    while left:
+        readable, _, _ = select.select(list(left), [], [], DEADLINE)
+        assert readable, [count for _, count in left.values()]
+        for one in readable:
+            peer, count = left[one]
+            assert len(peer.recv_message()["_fds"]) == 16
+            left[one][1] -= 1
+            if count == 1:
+                del left[one]
+    assert nothing_is_left(daemon, kept)
+
+
+def memfd(count=4096):
+    fd = os.memfd_create("b", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, count)
+    os.fchmod(fd, 0o644)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
+
+
+def register_many(daemon, most):
+    """B's registered memory of a page each: how many were taken until it was refused, and why."""
+    peer = daemon.connect_as(B, B)
+    fd = memfd()
+    try:
+        for i in range(most):
+            try:
+                peer.call("register", [fd], name=f"r/{i}", layout={**bytes_layout(4096), "data": {"handle": 0, "offset": 0, "bytes": 4096}},
+                          handles=[{"kind": "memfd", "fd": 0, "device": "host", "bytes": 4096}])
+            except RpcError as error:
+                return i, error
+    finally:
+        os.close(fd)
+    return most, None
+
+
+@pytest.mark.parametrize("files", [1024, 4096])
+# RELIABILITY.md: Hostile clients
+def test_registered_memory(limited, files):
+    daemon = limited(files)
+    taken, why = register_many(daemon, files)
+    assert files / 2 < taken < files
+    assert (why.kind, why.data["limit"]) in [("limit", "open_files"), ("limit", "user_segments")]
+    assert goes_well(daemon) == (TIMES, None)
+
+
+@pytest.mark.parametrize("files", [1024, 4096])
+# RELIABILITY.md: Hostile clients
+def test_killed_beside_registered_memory(limited, files):
+    """A daemon comes back that a supervisor keeps nearly all descriptors of, and so does A's object."""
+    daemon = limited(files, "--supervise")
+    with daemon.connect_as(A, A) as peer:
+        peer.put("a", b"mine", mode="0600")
+    taken, _ = register_many(daemon, files)
+    assert taken > files / 2
+    for _ in range(3):
+        kill_child(daemon)
+        with daemon.connect_as(A, A) as peer:
+            assert peer.open_object("a").read() == b"mine"
+        assert goes_well(daemon) == (TIMES, None)
+    with daemon.connect_as(B, B) as peer:
+        assert len(peer.names("r/")) == taken
+
+
+# RELIABILITY.md: Hostile clients
+def test_killed_beside_descriptors_in_flight(limited):
+    """What was in flight when the daemon died stays so, and its successor knows nothing of it."""
+    daemon = limited(4096, "--supervise")
+    sixteen_segments(daemon)
+    kept = []
+    for _ in range(6):
+        kept += unread(daemon, 60, 14)
+        assert goes_well(daemon) == (TIMES, None)
+        kill_child(daemon)
+        assert goes_well(daemon) == (TIMES, None)
+    assert nothing_is_left(daemon, kept)
