@@ -130,14 +130,15 @@ def wait_until_served(daemon, peer):
     return peer
 
 
-def nothing_is_left(daemon, peers):
+def nothing_is_left(daemon, peers, users=(B,)):
     for peer in peers:
         peer.close()
     with Peer(daemon.path) as peer:
         peer.wait_for_stats(lambda stats: stats["descriptors"]["in_flight"]["used"] == 0
                             and stats["sessions"] == 1)
-        of_b = next(user for user in peer.call("stats")["users"] if user["uid"] == B)
-    return of_b["sessions"]["used"] == 0 and of_b["descriptors"]["open"] == 2 * of_b["segments"]["used"]
+        told = [user for user in peer.call("stats")["users"] if user["uid"] in users]
+    return len(told) == len(users) and all(
+        user["sessions"]["used"] == 0 and user["descriptors"]["open"] == 2 * user["segments"]["used"] for user in told)
 
 
 @pytest.mark.parametrize("sessions", [20, 30, 60])
@@ -185,6 +186,72 @@ def test_whoever_reads_late_gets_all(limited):
             if count == 1:
                 del left[one]
     assert nothing_is_left(daemon, kept)
+
+
+@pytest.fixture
+def many_files():
+    """This process has more descriptors than the daemon."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(8192, before[0]), max(8192, before[1])))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def attack(daemon, uid, sessions, requests):
+    """Sessions of a user who opens all that it was granted so often, and reads nothing."""
+    names, kept = [], []
+    with contextlib.suppress(OSError, Closed, RpcError):  # it has as much as it may
+        peer = daemon.connect_as(uid, uid)
+        kept.append(peer)
+        for mode in MODES:
+            peer.put(f"{uid}/{mode}", b"b", mode=mode)
+            names.append(f"{uid}/{mode}")
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "open",
+                       "params": {"names": names, "segments": "all"}}).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        for _ in range(sessions):
+            kept.append(daemon.connect_as(uid, uid))
+            kept[-1].socket.setblocking(False)
+            kept[-1].socket.send(line * requests)
+    return kept
+
+
+def read_to_the_end(peers):
+    """Everything that comes, until the daemon has ended each of the sessions."""
+    poll, left = select.poll(), {peer.socket.fileno(): peer.socket for peer in peers}
+    for one in left:
+        poll.register(one, select.POLLIN)
+    end = time.monotonic() + DEADLINE
+    while left:
+        assert time.monotonic() < end, len(left)
+        for one, _ in poll.poll(1000):
+            data, control = b"", []
+            with contextlib.suppress(ConnectionResetError):
+                data, control, _, _ = left[one].recvmsg(1 << 18, socket.CMSG_SPACE(253 * 4))
+            for _, _, fds in control:
+                for fd in array.array("i", fds):
+                    os.close(fd)
+            if not data:
+                poll.unregister(one)
+                del left[one]
+
+
+@pytest.mark.usefixtures("many_files")
+# RELIABILITY.md: Hostile clients
+def test_two_users(limited):
+    """Each leaves others a part of what is left; and those of their sessions that hang up come to an end."""
+    daemon = limited(1024)
+    users = range(B, B + 2)
+    kept = [peer for uid in users for peer in attack(daemon, uid, 200, 14)]
+    wait_until_served(daemon, None)
+    assert goes_well(daemon) == (TIMES, None)
+    for peer in kept[::2]:
+        with contextlib.suppress(OSError):  # it was turned away
+            peer.socket.shutdown(socket.SHUT_WR)
+    assert goes_well(daemon) == (TIMES, None)
+    read_to_the_end(kept[::2])
+    assert goes_well(daemon) == (TIMES, None)
+    assert nothing_is_left(daemon, kept, users)
 
 
 def memfd(count=4096):

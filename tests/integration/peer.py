@@ -178,7 +178,9 @@ class Peer:
     def _receive(self, deadline):
         """One recvmsg; False at the end of the stream."""
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self.socket, select.POLLIN)
+        if left <= 0 or not poll.poll(1000 * left):
             raise Timeout("no message before the deadline")
         space = socket.CMSG_SPACE(self.receive_fds * 4)
         try:
