@@ -251,11 +251,11 @@ static int find(struct gb_cli *cli, const char *text, cJSON **objects)
 {
     bool pattern = text && gb_names_is_pattern(text);
 
-    int status = gb_names_find(cli, text, pattern, objects);
+    int status = gb_found_names(cli, text, pattern, objects);
     if (status != GB_STATUS_OK || !pattern || (*objects)->child)
         return status;
     cJSON_Delete(*objects);
-    status = gb_names_find(cli, text, false, objects);
+    status = gb_found_names(cli, text, false, objects);
     if (status != GB_STATUS_OK || (*objects)->child)
         return status;
     cJSON_Delete(*objects);

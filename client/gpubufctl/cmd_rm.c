@@ -68,7 +68,7 @@ static void settle(struct act *act, const char *name, int code, bool may_be_miss
 static bool act_on_found(struct act *act, const char *text, bool pattern)
 {
     cJSON *objects = NULL;
-    int status = gb_names_find(act->cli, text, pattern, &objects);
+    int status = gb_found_names(act->cli, text, pattern, &objects);
 
     if (status != GB_STATUS_OK)
         act->worst = status;

@@ -43,7 +43,7 @@ static bool take_page(cJSON *page, const char *pattern, cJSON *all)
     return true;
 }
 
-int gb_names_find(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects)
+int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects)
 {
     cJSON *all = cJSON_CreateArray();
     cJSON *params = parameters(text, pattern);

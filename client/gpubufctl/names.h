@@ -14,7 +14,7 @@ bool gb_names_is_pattern(const char *text);
 
 /* The objects whose names start with `text` (NULL: all), or match it if `pattern`, as `list` tells
    them, by name. 0 and an array to be deleted; or a status, which has been told. */
-int gb_names_find(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects);
+int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects);
 
 /* Says that a pattern matches nothing. Returns a status. */
 int gb_names_none(const char *pattern);

@@ -170,10 +170,10 @@ void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t store
     uint64_t files = gb_files_for_users(open_files), stored = gb_stored_for_users(stored_files);
 
     lower(&limits->sessions, GB_LIMIT(sessions), files);
-    lower(&limits->user_sessions, GB_LIMIT(user_sessions), files - files / 4);
+    lower(&limits->user_sessions, GB_LIMIT(user_sessions), files / 2);
     if (stored > files)
         stored = files;
-    lower(&limits->user_segments, GB_LIMIT(user_segments), stored - stored / 4);
+    lower(&limits->user_segments, GB_LIMIT(user_segments), stored / 2);
     if (open_files > 0)
         lower(&limits->held_fds, GB_LIMIT(held_fds), open_files / 16);
 }

@@ -85,9 +85,13 @@ void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored
     users->stocks[GB_STOCK_FLIGHT].most = sent_files > 0 ? sent_files / 4 : UINT64_MAX;
 }
 
+/* Half of the daemon's own part is for the sessions that are spared. */
 bool gb_users_are_short(const struct gb_users *users)
 {
-    return users->stocks[GB_STOCK_OPEN].used > users->stocks[GB_STOCK_OPEN].most;
+    const struct gb_stock *stock = &users->stocks[GB_STOCK_OPEN];
+
+    return stock->most != UINT64_MAX &&
+           stock->used > stock->most + (users->open_files - stock->most) / 2;
 }
 
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)
@@ -97,8 +101,8 @@ uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)
 
     if (stock->most == UINT64_MAX)
         return UINT64_MAX;
-    /* The most n for which has + n <= 3 * (left - n). */
-    return 3 * left > user->stocks[kind] ? (3 * left - user->stocks[kind]) / 4 : 0;
+    /* The most n for which has + n <= left - n. */
+    return left > user->stocks[kind] ? (left - user->stocks[kind]) / 2 : 0;
 }
 
 int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,

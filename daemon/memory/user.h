@@ -4,10 +4,10 @@
  * be kept: bytes by charge.h. Pure; not thread-safe.
  *
  * Descriptors are limited by the system, for all users together, so they are *stocks*. A user may
- * have three times as much of a stock as would be left for others: alone up to three quarters of
- * it, beside one who has that, three quarters of the rest, and so on. So nobody can use a stock up,
- * and no number has to be chosen for a user. What is refused is so before the system would refuse
- * it to everybody.
+ * have as much of a stock as is left for others: alone up to half of it, beside one who has that,
+ * half of the rest, and so on. So no few users can use a stock up, and no number has to be chosen
+ * for a user; of n who take all they can, the last leaves 1 / 2^n. What is refused is so before the
+ * system would refuse it to everybody.
  */
 #ifndef GB_USER_H
 #define GB_USER_H
@@ -80,7 +80,7 @@ void gb_users_end(struct gb_users *users);
    service manager keeps, and that may be in flight (0: any number). */
 void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
                     uint64_t sent_files);
-/* Whether the daemon has no descriptors left for users. */
+/* Whether the daemon has no descriptors left for users, those for spared sessions included. */
 bool gb_users_are_short(const struct gb_users *users);
 /* How many more of a stock the user may have now. */
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);

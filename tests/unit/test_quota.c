@@ -208,7 +208,7 @@ static void test_stocks(void **state)
             taken++;
         }
         assert_string_equal(world.error.limit, "open_files");
-        assert_in_range(taken, left * 3 / 4 - 1, left * 3 / 4);
+        assert_in_range(taken, left / 2 - 1, left / 2);
     }
     assert_true(stock->used < stock->most);
     assert_int_equal(gb_user_may_have(all[0], GB_QUOTA_SESSIONS, NULL, 1, &world.error), 0);
@@ -237,8 +237,8 @@ static void test_stored(void **state)
     gb_users_stock(&users, 4096, 108, 4096);
     user = gb_user_get(&users, 1000);
     assert_non_null(user);
-    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 75, &world.error), 0);
-    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 76, &world.error),
+    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 50, &world.error), 0);
+    assert_int_equal(gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, 51, &world.error),
                      GPUBUF_E_LIMIT);
     assert_string_equal(world.error.limit, "stored_files");
     assert_non_null(strstr(world.error.message, "FileDescriptorStoreMax"));
@@ -249,7 +249,7 @@ static void test_stored(void **state)
     gb_limits_fit(&limits, 4096, 108);
     assert_int_equal(limits.sessions, 4096 - 64 - 256);
     assert_int_equal(limits.user_sessions, 5000);
-    assert_int_equal(limits.user_segments, 75);
+    assert_int_equal(limits.user_segments, 50);
     assert_int_equal(limits.held_fds, 256);
 }
 
