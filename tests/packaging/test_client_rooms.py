@@ -28,9 +28,9 @@ PARTS = {
     "client/gpubufctl": [
         ("text", "format term line grid parse user_name json_print screen"),
         ("data", "file npy series csv_table csv_write json_write"),
-        ("frame", "cli tell complete"),
+        ("frame", "cli tell"),
         ("subjects", "names put put_* view memory memory_json top_view doctor doctor_*"),
-        ("commands", "commands cmd_*"),
+        ("commands", "commands complete cmd_*"),
         ("program", "main"),
     ],
     "client/gateway": [
