@@ -5,16 +5,6 @@
 #include "commands.h"
 #include "complete.h"
 
-const char *gb_complete_words(const char *command)
-{
-    if (strcmp(command, "completion") == 0)
-        return "bash zsh fish";
-    if (strcmp(command, "call") == 0)
-        return "abort alias delete describe hello leases list pin release restore spill stat stats "
-               "trim unpin why";
-    return NULL;
-}
-
 static void print_options(const struct gb_cli_option *options)
 {
     for (size_t i = 0; options && options[i].name; i++) {

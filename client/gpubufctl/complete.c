@@ -5,6 +5,16 @@
 #include "commands.h"
 #include "complete.h"
 
+const char *gb_complete_words(const char *command)
+{
+    if (strcmp(command, "completion") == 0)
+        return "bash zsh fish";
+    if (strcmp(command, "call") == 0)
+        return "abort alias delete describe hello leases list pin release restore spill stat stats "
+               "trim unpin why";
+    return NULL;
+}
+
 /* ---- zsh ---- */
 
 /* Within single quotes, in a part that a colon or bracket would end. */
