@@ -295,7 +295,7 @@ class Bench:
                     for one in asked:
                         peer.reply(one, 60)
                 found.append(busy[0]["measured"]["median"])
-            daemon.call("delete", names=[f"big/{i}" for i in range(count)])
+            daemon.delete([f"big/{i}" for i in range(count)])
             self.run("make", daemon.path, "big", count, size)
         daemon.stop()
         quiet = idle[0]["measured"]["median"]

@@ -63,7 +63,7 @@ def eviction(t):
     reader.fails("not_found", "open", "o/0")
     reader.release(f"o/{pieces - 1}")
     reader.unmap()
-    daemon.call("delete", names=[o["name"] for o in daemon.call("list")["objects"]])
+    daemon.delete_all()
     daemon.trim()
     t.free_again(before, "after all was deleted")
 
@@ -166,7 +166,7 @@ def killed_at_any_time(t):
     equal(survivor.sum("shared"), count)
     survivor.release("shared")
     survivor.unmap()
-    daemon.call("delete", names=[o["name"] for o in daemon.call("list")["objects"]])
+    daemon.delete_all()
     daemon.trim()
     t.free_again(before, "after all were killed")
 

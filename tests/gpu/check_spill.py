@@ -54,7 +54,7 @@ def four_times(t):
     tier = daemon.call("stats")["tiers"][0]
     t.note("restored GB/s", round(tier["read_bytes"] / tier["read_us"] / 1e3, 2))
     t.note("spilled GB/s", round(tier["written_bytes"] / tier["write_us"] / 1e3, 2))
-    daemon.call("delete", names=names)
+    daemon.delete(names)
     expect(daemon.call("stats")["tiers"][0]["used"] == 0, "the tier is empty")
 
 
@@ -110,9 +110,10 @@ def account(t):
     fill(0)  # the first copies make a context, and what the driver keeps beside it
     context = overhead()
     t.note("context MiB", round(context / MIB, 1))
+    daemon.delete_all()
     fill(1)
     accounted(t, daemon, before, context)
-    daemon.call("delete", names=[o["name"] for o in daemon.call("list")["objects"]])
+    daemon.delete_all()
     daemon.trim()
     accounted(t, daemon, before, context)
     daemon.stop()

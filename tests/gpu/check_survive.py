@@ -66,7 +66,7 @@ def killed(t):
               + figures["pinned_by_clients"], figures["capacity"], "the account")
     t.note("rounds", ROUNDS)
     t.close_workers()
-    daemon.call("delete", names=[*values, "kept"])
+    daemon.delete([*values, "kept"])
     daemon.trim()
     t.free_again(before, "after all was deleted")
 

@@ -183,6 +183,14 @@ class Daemon(Process):
         with Peer(self.path) as peer:
             return peer.call(method, **params)
 
+    def delete(self, names):
+        """As many in a request as one may have."""
+        for at in range(0, len(names), 64):
+            self.call("delete", names=names[at:at + 64])
+
+    def delete_all(self):
+        self.delete([o["name"] for o in self.call("list")["objects"]])
+
     def figures(self, device=0):
         return self.call("stats")["devices"][device]
 

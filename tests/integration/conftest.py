@@ -60,6 +60,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda"))
 
 
+def runs_as(user, program, directory):
+    """A copy of a program where that user may run it, since the checkout may lie where he may not go."""
+    os.chmod(directory, os.stat(directory).st_mode | 0o711)
+    place = os.path.join(directory, f"as-{user}")
+    for folder in ("bin", "lib"):
+        os.makedirs(os.path.join(place, folder), exist_ok=True)
+    for library in (BUILD / "lib").glob("libgpubuf.so.?"):
+        shutil.copy(library, os.path.join(place, "lib"))
+    return shutil.copy(program, os.path.join(place, "bin"))
+
+
 class Daemon:
     """A running gpubufd."""
 
@@ -71,6 +82,8 @@ class Daemon:
         self.path = socket_path or os.path.join(directory, "s")
         self.stderr_path = os.path.join(directory, "stderr")
         self.peers = []
+        if "user" in popen:
+            program = runs_as(popen["user"], program, directory)
         argv = [str(program), "--socket", self.path, "--log-level", "debug"]
         for one in [device] if isinstance(device, str) else device or ():
             argv += ["--device", one]
@@ -254,9 +267,10 @@ class Gateway:
         env = {**os.environ, "GPUBUFD_GATEWAY_HASTE": str(haste),
                "LSAN_OPTIONS": f"suppressions={suppressions}:print_suppressions=0"}
         handle, self.stderr_path = tempfile.mkstemp(prefix="gateway-", dir=directory)
+        program = runs_as(popen["user"], GATEWAY, directory) if "user" in popen else GATEWAY
         with open(handle, "wb") as stderr:
             self.process = subprocess.Popen(
-                [GATEWAY, "--socket", socket_path, *map(str, options)],
+                [program, "--socket", socket_path, *map(str, options)],
                 stdin=subprocess.DEVNULL, stderr=stderr, env=env, **popen,
             )
         self.port = None

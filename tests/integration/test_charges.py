@@ -68,8 +68,8 @@ def hoard(peer, size, small=0):
     return done
 
 
-# RELIABILITY.md: Users among themselves
 @pytest.mark.parametrize("small", (0, 100))
+# RELIABILITY.md: Users among themselves
 def test_a_quota_bounds_what_is_held(daemon_factory, small):
     """Deleted and mapped, or free beside something small: a device of 64 MiB stays everybody's."""
     daemon = daemon_factory("--quota", "default:bytes=8M")

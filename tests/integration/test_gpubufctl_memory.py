@@ -315,13 +315,16 @@ def few_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
+@pytest.mark.root
 def test_doctor_of_a_daemon_with_few_descriptors(daemon_factory, tmp_path):
-    daemon = daemon_factory(preexec_fn=few_descriptors(256))
+    daemon = daemon_factory("--mode", "0666", preexec_fn=few_descriptors(256))
+    os.chmod(daemon.directory, 0o755)
     ctl = Ctl(daemon.path, str(tmp_path))
     _, parts = findings(ctl)
     assert "may open 256" in parts["descriptors"][0]["text"] and parts["descriptors"][0]["health"] == "warn"
     assert [f["health"] for f in parts["descriptors"][1:]] == ["ok", "ok"]
-    peers = [daemon.connect() for _ in range(100)]
+    peers = [daemon.connect_as(uid, uid) for uid in (1001, 1002) for _ in range(50 if uid == 1001 else 40)]
+    peers += [daemon.connect() for _ in range(10)]
     peers[-1].call("stats")
     _, parts = findings(ctl)
     assert re.match(r"10\d of the 176 ", parts["descriptors"][1]["text"])

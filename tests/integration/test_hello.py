@@ -41,7 +41,7 @@ def test_limits_are_those_of_the_header(peer):
     assert all(0 < limits[n] <= header[n] for n in by_descriptors)
 
 
-@pytest.mark.parametrize("files, sessions, of_a_user, held", [(1024, 896, 672, 64), (4096, 3776, 2832, 256)])
+@pytest.mark.parametrize("files, sessions, of_a_user, held", [(1024, 896, 448, 64), (4096, 3776, 1888, 256)])
 def test_limits_follow_from_the_descriptors(daemon_factory, files, sessions, of_a_user, held):
     """A sixteenth and some are the daemon's own, and a quarter of the rest is for others; what was set stays."""
     daemon = daemon_factory("--limit", "user_segments=5000",

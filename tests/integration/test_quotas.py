@@ -133,9 +133,9 @@ def test_one_users_own_quota(daemon_factory):
     past(two, "user_objects", ["uid 1002", "3 of its 3"],
          "create", name="more", layout=bytes_layout(1))
     past(one, "user_bytes", [str(8 * MIB)], "create", name="x", layout=bytes_layout(8 * MIB))
-    most = one.call("hello", protocol=1, resume={"instance": "", "objects": []})["limits"]["user_segments"]
-    assert used_by(one, 1001) == {"sessions": (1, 12288), "objects": (5, 5), "segments": (1, most),
-                                  DEVICE: (5 * 256, 8 * MIB)}
+    most = one.call("hello", protocol=1, resume={"instance": "", "objects": []})["limits"]
+    assert used_by(one, 1001) == {"sessions": (1, most["user_sessions"]), "objects": (5, 5),
+                                  "segments": (1, most["user_segments"]), DEVICE: (5 * 256, 8 * MIB)}
     assert used_by(two, 1002)[DEVICE] == (3 * 256, 16 * MIB)
     assert used_by(nobody, 65534)["sessions"] == (1, 2)
     assert [u["uid"] for u in one.call("stats")["users"]] == [1001]

@@ -200,7 +200,7 @@ def test_opens_when_descriptors_run_out(daemon_factory):
     """An open that cannot send its descriptor: an error or a closed session, not a hang."""
 
     def few():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
     daemon = daemon_factory(preexec_fn=few)
     producer = daemon.connect()

@@ -24,8 +24,8 @@ def settle(peer):
     peer.wait_for_stats(lambda stats: stats["devices"][0]["leaving"] == 0)
 
 
-# RELIABILITY.md: Memory is short
 @pytest.mark.parametrize("unmaps", [True, False], ids=["unmaps", "does not unmap"])
+# RELIABILITY.md: Memory is short
 def test_large_ones_after_many_small_ones(tiered, unmaps):
     """All of one session, which maps all of it, and may not answer when it is asked to unmap."""
     peer = Peer(tiered.path)

@@ -88,7 +88,7 @@ def test_requests_and_waits(traced):
     assert ended["args"] == {"session": ended["tid"], "result": "ok"}
     assert began["ts"] < failed["ts"] < ended["ts"]  # to the microsecond, as everything else
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert names[hello["session"]] == f'a "loader"\n (session {hello["session"]}, pid {os.getpid()})'
+    assert names[hello["session"]] == f'a "loader"? (session {hello["session"]}, pid {os.getpid()})'
     assert {e["pid"] for e in events} == {traced.pid}
 
 

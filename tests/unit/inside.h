@@ -332,6 +332,20 @@ static inline unsigned count_copies(struct inside_count *count, const struct gb_
 }
 
 /* Where the content is, and what could be done about it. */
+/* For how many users it counts: those who have a name for it, else those who hold it, else its maker. */
+static inline unsigned count_payers(const struct gb_storage *storage)
+{
+    unsigned named = 0, holding = 0;
+
+    GB_LIST_EACH(&storage->stakes, link) {
+        const struct gb_stake *stake = GB_CONTAINER(link, struct gb_stake, of_storage);
+
+        named += stake->names > 0;
+        holding += stake->leases > 0;
+    }
+    return named ? named : holding ? holding : 1;
+}
+
 static inline void count_storage(struct inside_count *count, const struct gb_storage *storage,
                                  uint64_t leases, uint64_t pins, bool named)
 {
@@ -345,7 +359,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     DEMAND(!storage->resident || !named || !storage->bytes || storage->recent.in);
     DEMAND(storage->resident || storage->in || storage->placement_count == 0);
     count->used += storage->bytes;
-    count->charged += storage->charged;
+    count->charged += storage->charged * count_payers(storage);
     count->leased += leases ? storage->bytes : 0;
     count->pinned += pins ? storage->bytes : 0;
     count->passed += storage->passed ? storage->bytes : 0;
