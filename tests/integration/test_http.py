@@ -18,7 +18,7 @@ import pytest
 import conftest
 from device import ROOT
 from http_client import Connection, Live, UnixConnection, get, refusal
-from peer import DEADLINE
+from peer import DEADLINE, wait_until
 
 TOKEN = "an operator's secret, long enough".replace(" ", "_")
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -480,14 +480,21 @@ def test_a_body_is_passed_over(shared_served):
 @pytest.fixture
 def small(daemon, gateway):
     """Eight connections, seven of them from one address."""
-    daemon.port = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8).port
+    daemon.gateway = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8)
+    daemon.port = daemon.gateway.port
     return daemon
 
 
 def test_the_oldest_half_request_makes_room(small):
-    halves = [Connection(small.port) for _ in range(7)]
-    for connection in halves:
-        connection.send(b"GET / HT")
+    def threads():  # one for each connection, which notes when it came
+        return len(os.listdir(f"/proc/{small.gateway.process.pid}/task"))
+
+    halves = []
+    for _ in range(7):
+        before = threads()
+        halves.append(Connection(small.port))
+        wait_until(lambda before=before: threads() > before)
+        halves[-1].send(b"GET / HT")
     assert try_get(small.port) == 200
     assert halves[0].ended()
     for connection in halves[1:]:  # they were not harmed
