@@ -170,6 +170,8 @@ static bool may_leave(struct gb_call *call, struct gb_device *device,
         return false;
     if (call->looked)
         return true;
+    if (call->comes_back) /* it was there: what it displaces comes back after it */
+        return true;
     look = gb_store_look(&call->server->store, device, key, call->need, soon);
     call->asked = look == GB_LOOK_MAPPED;
     call->looked = look == GB_LOOK_FITS;

@@ -213,7 +213,7 @@ def test_what_is_deleted_is_used_again(peer, gpu, share):
 
 def test_eviction_makes_room(daemon, peer, gpu):
     for i in range(6):
-        peer.create_object(f"o/{i}", bytes_layout(20 * MIB))
+        peer.create_object(f"o/{i}", bytes_layout(20 * MIB), evict="drop")
         peer.unmap()
     assert peer.names() == ["o/3", "o/4", "o/5"]
     assert settle_account(peer, gpu)["used"] == 60 * MIB

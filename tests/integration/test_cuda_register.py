@@ -121,7 +121,7 @@ def test_the_budget_holds_for_it(peer, gpu, memory):
 
 
 def test_it_evicts(peer, memory):
-    peer.create_object("old", {"kind": "bytes", "bytes": 50 * MIB})
+    peer.create_object("old", {"kind": "bytes", "bytes": 50 * MIB}, evict="drop")
     peer.unmap()
     peer.call("register", fds=[memory(count=32 * MIB)], name="r", layout=layout(),
               handles=[fd_handle(32 * MIB)])

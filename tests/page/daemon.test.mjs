@@ -131,7 +131,7 @@ async function showsNames (page, expected) {
 const says = (page, selector, pattern) => until(async () => pattern.test(plain(await page.text(selector))), `${selector} to say ${pattern}`)
 
 test('what a daemon holds, and what happens in it', withDaemon, async () => {
-  const daemon = await Daemon.start('--device', 'host:64M')
+  const daemon = await Daemon.start('--device', 'host:64M', '--evict', 'drop')
   const session = await daemon.connect()
   await session.call('hello', { protocol: 1, client: 'page test' })
   await session.put('sales/price', 1 << 20)
