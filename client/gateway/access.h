@@ -1,5 +1,5 @@
 /*
- * Who asks over HTTP, and for what: where the Host and the Origin come from, what the query says.
+ * A request over HTTP and its rights: where the Host and the Origin come from, what the query says.
  * Pure; any thread.
  */
 #ifndef GB_ACCESS_H

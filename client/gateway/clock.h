@@ -1,4 +1,4 @@
-/* What time it is, and until when to wait. Any thread. */
+/* The time, and deadlines to wait until. Any thread. */
 #ifndef GB_CLOCK_H
 #define GB_CLOCK_H
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "json_print.h"
 #include "term.h"
 
 /* ---- the daemon ---------------------------------------------------------------------------- */
@@ -49,6 +50,18 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
     int code = gpubuf_call(cli->client, method, params, GB_CLI_CALL_MS, result);
     return code == 0 ? GB_STATUS_OK : tell_call(cli, code, method);
+}
+
+int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result)
+{
+    cJSON *params = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(params, "name", name);
+    char *text = gb_cjson_text(params);
+    cJSON_Delete(params);
+    int status = gb_cli_call(cli, method, text, result);
+    free(text);
+    return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */

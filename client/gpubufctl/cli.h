@@ -105,6 +105,9 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
+/* The same of a method that takes a name. */
+int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
+
 /* Reads a command's options, and those that all take into cli->globals, and leaves the rest in
  *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */
 #define GB_CLI_HELP 1000

@@ -104,14 +104,8 @@ int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args)
 /* Which object has the name; of one that comes after it, mv takes nothing away. */
 static int read_version(struct gb_cli *cli, const char *name, double *version, bool *ends)
 {
-    cJSON *params = cJSON_CreateObject();
     char *result = NULL;
-
-    cJSON_AddStringToObject(params, "name", name);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, "stat", text, &result);
-    free(text);
+    int status = gb_cli_call_name(cli, "stat", name, &result);
     if (status != GB_STATUS_OK)
         return status;
     cJSON *answer = gb_cjson_parse(result);

@@ -114,13 +114,7 @@ static int print_one(const struct gb_cli *cli, const cJSON *object)
 int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    cJSON *params = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, "stat", text, &result);
-    free(text);
+    int status = gb_cli_call_name(cli, "stat", args->value[0], &result);
     if (status != GB_STATUS_OK)
         return status;
 

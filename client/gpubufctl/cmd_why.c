@@ -220,14 +220,8 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cha
 
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *params = cJSON_CreateObject();
     char *result = NULL;
-
-    cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, "why", text, &result);
-    free(text);
+    int status = gb_cli_call_name(cli, "why", args->value[0], &result);
     if (status != GB_STATUS_OK)
         return status;
 

@@ -84,7 +84,7 @@ static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t 
     GB_LIST_EACH(list, link) {
         struct gb_storage *storage = GB_CONTAINER(link, struct gb_storage, recent.link);
 
-        for (unsigned i = 0; i<storage->placement_count && * missing> 0; i++) {
+        for (unsigned i = 0; *missing > 0 && i < storage->placement_count; i++) {
             struct gb_segment *segment = storage->placements[i].segment;
 
             if (!is_emptied(segment, store->looks) || gb_list_empty(&segment->mappings))

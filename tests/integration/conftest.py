@@ -68,7 +68,11 @@ def runs_as(user, program, directory):
         os.makedirs(os.path.join(place, folder), exist_ok=True)
     for library in (BUILD / "lib").glob("libgpubuf.so.?"):
         shutil.copy(library, os.path.join(place, "lib"))
-    return shutil.copy(program, os.path.join(place, "bin"))
+    for folder in ("", "bin", "lib"):  # whatever the umask is
+        os.chmod(os.path.join(place, folder), 0o755)
+    copy = shutil.copy(program, os.path.join(place, "bin"))
+    os.chmod(copy, 0o755)
+    return copy
 
 
 class Daemon:

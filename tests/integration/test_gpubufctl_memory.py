@@ -2,15 +2,14 @@
 
 import json
 import os
-import pathlib
 import re
 import resource
-import shutil
 import socket
 import subprocess
 
 import pytest
 
+import conftest
 import device as test_device
 from ctl import FAILED, GPUBUFCTL, NO_DAEMON, OK, TIMEOUT, USAGE, Ctl
 from peer import DEADLINE, bytes_layout
@@ -335,14 +334,8 @@ def test_doctor_of_a_daemon_with_few_descriptors(daemon_factory, tmp_path):
 def test_doctor_of_somebody_who_may_not_connect(tiered):
     os.chmod(tiered.path, 0o600)
     os.chmod(tiered.daemon.directory, 0o755)
-    # A copy of it: he need not be able to enter the checkout.
-    copy = pathlib.Path(tiered.daemon.directory, "copy")
-    for file in [GPUBUFCTL, *GPUBUFCTL.parent.parent.glob("lib/libgpubuf.so*")]:
-        (copy / file.parent.name).mkdir(parents=True, exist_ok=True)
-        os.chmod(shutil.copy(file, copy / file.parent.name), 0o755)
-        os.chmod(copy / file.parent.name, 0o755)
-    os.chmod(copy, 0o755)
-    done = subprocess.run([copy / "bin" / GPUBUFCTL.name, "--json", "doctor"], env=tiered.env, user=1001,
+    program = conftest.runs_as(1001, GPUBUFCTL, tiered.daemon.directory)
+    done = subprocess.run([program, "--json", "doctor"], env=tiered.env, user=1001,
                           group=1001, extra_groups=[], timeout=DEADLINE, stdout=subprocess.PIPE,
                           check=False)
     assert done.returncode == FAILED

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -11,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import GPUBUFD, SANITIZER
+from conftest import GPUBUFD, SANITIZER, runs_as
 from peer import DEADLINE, Peer
 
 
@@ -191,13 +190,12 @@ def test_no_such_directory(directory):
 
 @pytest.mark.root
 def test_an_unwritable_directory(directory):
-    shutil.copy(GPUBUFD, f"{directory}/gpubufd")
+    program = runs_as(65534, GPUBUFD, directory)
     place = f"{directory}/closed"
     os.mkdir(place, 0o755)
-    done = subprocess.run([f"{directory}/gpubufd", "--socket", f"{place}/s"], user=65534,
+    done = subprocess.run([program, "--socket", f"{place}/s"], user=65534,
                           group=65534, extra_groups=[], capture_output=True, text=True,
-                          timeout=DEADLINE, check=False,
-                          env={"LD_LIBRARY_PATH": str(GPUBUFD.parent.parent / "lib")})
+                          timeout=DEADLINE, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and place in done.stderr
     assert "Permission denied" in done.stderr
