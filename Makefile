@@ -667,6 +667,9 @@ USERUNITDIR ?= $(PREFIX)/lib/systemd/user
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 COMPLETIONDIR ?= $(DATADIR)/bash-completion/completions
+# Debian's packages have theirs in /usr/share/zsh/vendor-completions.
+ZSHDIR ?= $(DATADIR)/zsh/site-functions
+FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
 MAN_PAGES := $(patsubst docs/man/%.scd,$(B)/man/%,$(wildcard docs/man/*.scd))
 man: $(MAN_PAGES)
@@ -675,18 +678,19 @@ $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
 	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@
 
-$(B)/completion/gpubufctl: $(B)/bin/gpubufctl
+COMPLETIONS := $(addprefix $(B)/completion/,bash zsh fish)
+$(COMPLETIONS): $(B)/completion/%: $(B)/bin/gpubufctl
 	@mkdir -p $(@D)
-	@LD_LIBRARY_PATH=$(B)/lib $< completion bash >$@
+	@LD_LIBRARY_PATH=$(B)/lib $< completion $* >$@
 
 below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
 fill_unit = sed -e 's|@bindir@|$(BINDIR)|' -e 's|@sysconfdir@|$(SYSCONFDIR)|' $(1)
 
-install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local), staged in DESTDIR
+install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in DESTDIR
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
-		$(call to,$(TMPFILESDIR)) $(call to,$(COMPLETIONDIR)) $(call to,$(SYSCONFDIR))
+		$(call to,$(TMPFILESDIR)) $(call to,$(SYSCONFDIR))
 	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(B)/bin/gpubufd-gateway \
 		$(call to,$(BINDIR)/)
 	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
@@ -710,7 +714,9 @@ install: all man $(B)/completion/gpubufctl ## install under PREFIX (/usr/local),
 	done
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
-	install -m 644 $(B)/completion/gpubufctl $(call to,$(COMPLETIONDIR)/gpubufctl)
+	install -D -m 644 $(B)/completion/bash $(call to,$(COMPLETIONDIR)/gpubufctl)
+	install -D -m 644 $(B)/completion/zsh $(call to,$(ZSHDIR)/_gpubufctl)
+	install -D -m 644 $(B)/completion/fish $(call to,$(FISHDIR)/gpubufctl.fish)
 	@set -e; for page in $(MAN_PAGES); do \
 		install -D -m 644 "$$page" "$(call to,$(MANDIR))/man$${page##*.}/$${page##*/}"; \
 	done
@@ -727,7 +733,8 @@ uninstall: ## remove what install put there; a configuration that was changed st
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \
 		$(call to,$(USERUNITDIR)/gpubufd.service) $(call to,$(USERUNITDIR)/gpubufd.socket) \
 		$(call to,$(SYSUSERSDIR)/gpubufd.conf) \
-		$(call to,$(TMPFILESDIR)/gpubufd.conf) $(call to,$(COMPLETIONDIR)/gpubufctl)
+		$(call to,$(TMPFILESDIR)/gpubufd.conf) $(call to,$(COMPLETIONDIR)/gpubufctl) \
+		$(call to,$(ZSHDIR)/_gpubufctl) $(call to,$(FISHDIR)/gpubufctl.fish)
 	@for page in $(notdir $(MAN_PAGES)); do \
 		rm -f "$(call to,$(MANDIR))/man$${page##*.}/$$page"; \
 	done

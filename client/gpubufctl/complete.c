@@ -82,10 +82,13 @@ void gb_complete_zsh(const struct gb_cli *cli)
         "#compdef gpubufctl\n"
         "# zsh completion for gpubufctl: put it into a directory of $fpath as _gpubufctl, or load\n"
         "# it with: source <(gpubufctl completion zsh)\n\n"
+        "_gpubufctl_socket() {\n"
+        "    local given=${opt_args[-S]}${opt_args[--socket]}\n"
+        "    [[ -z $given ]] || socket=(--socket \"${(Q)given}\")\n"
+        "}\n\n"
         "_gpubufctl_names() {\n"
-        "    local -a names socket\n"
-        "    [[ -n ${opt_args[-S]}${opt_args[--socket]} ]] &&\n"
-        "        socket=(--socket \"${opt_args[-S]}${opt_args[--socket]}\")\n"
+        "    local -a names\n"
+        "    _gpubufctl_socket\n"
         "    names=(${(f)\"$(gpubufctl $socket ls --names 2>/dev/null)\"})\n"
         "    compadd -a names\n"
         "}\n\n"
@@ -97,10 +100,11 @@ void gb_complete_zsh(const struct gb_cli *cli)
     }
     printf("    )\n    _describe command commands\n}\n\n"
            "_gpubufctl() {\n    local curcontext=$curcontext state line\n"
-           "    typeset -A opt_args\n    _arguments -C");
+           "    local -a socket\n    typeset -A opt_args\n    _arguments -C");
     zsh_options(cli->options);
     printf(" \\\n        '1:command:_gpubufctl_commands' '*::argument:->arguments'\n"
-           "    [[ $state == arguments ]] || return\n    case $words[1] in\n");
+           "    [[ $state == arguments ]] || return\n    _gpubufctl_socket\n"
+           "    case $words[1] in\n");
     for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
         printf("    %s) _arguments", command->name);
         zsh_options(command->options);
@@ -176,7 +180,15 @@ void gb_complete_fish(const struct gb_cli *cli)
     char condition[96];
 
     printf("# fish completion for gpubufctl: gpubufctl completion fish | source\n\n"
-           "function __gpubufctl_names\n    gpubufctl ls --names 2>/dev/null\nend\n\n"
+           "function __gpubufctl_names\n"
+           "    set -l words (commandline -opc)\n"
+           "    set -l socket\n"
+           "    for i in (seq (math (count $words) - 1))\n"
+           "        contains -- $words[$i] -S --socket\n"
+           "        and set socket --socket $words[(math $i + 1)]\n"
+           "    end\n"
+           "    gpubufctl $socket ls --names 2>/dev/null\n"
+           "end\n\n"
            "complete -c gpubufctl -f\n");
     fish_commands(cli, "__fish_use_subcommand");
     fish_commands(cli, "__fish_seen_subcommand_from help");

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import socket
 import stat as stat_module
@@ -559,49 +558,3 @@ def test_progress_only_on_a_terminal_and_late(ctl):
     text = text.decode()
     assert "slow" in text and "MiB" in text
     assert text.endswith("\r\x1b[K")
-
-
-def test_completion(ctl):
-    ctl("put", "some thing", ctl.file("f", b"x"))
-    ctl("put", "some:one", ctl.file("f", b"x"))
-    script = ctl.file("completion", ctl("completion", "bash"))
-
-    def complete(*words):
-        lines = "\n".join([
-            f"PATH='{BUILD / 'bin'}':$PATH",
-            f"source {script}",
-            'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()',
-            '_gpubufctl; printf "%s\\n" "${COMPREPLY[@]}"',
-        ])
-        done = subprocess.run(["bash", "--norc", "-c", lines, "-", "gpubufctl", *words],
-                              env=ctl.env, cwd=ctl.directory, capture_output=True, text=True,
-                              timeout=DEADLINE)
-        # compopt outside of a real completion is the only thing that may complain; it is silenced.
-        assert done.stderr == "", done.stderr
-        return done.stdout.split("\n")[:-1]
-
-    assert complete("") == list(COMMANDS)
-    assert complete("st") == ["stat", "stats"]
-    assert "--socket" in complete("--") and "--json" in complete("ls", "--")
-    assert complete("put", "--ev") == ["--evict"]
-    assert complete("put", "--evict", "") == ["spill", "drop", "keep"]
-    assert complete("show", "so") == ["some\\ thing", "some:one"]
-    assert complete("show", "some\\ ") == ["some\\ thing"]
-    assert complete("show", "some:") == ["one"]
-    assert complete("put", "x", "comp") == ["completion"]
-    assert complete("completion", "") == ["bash", "zsh", "fish"]
-    assert complete("put", "-e", "drop", "some:") == ["one"]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completion_of_other_shells(ctl, shell):
-    """Whole scripts of commands, options and names; the shell reads them where there is one."""
-    script = ctl("completion", shell)
-    for command in COMMANDS:
-        assert re.search(rf"'{command}:|-a {command} ", script), command
-        for option in re.findall(r"--([a-z]+)", ctl(command, "--help").partition("Options")[2]):
-            assert f"--{option}" in script or f"-l {option}" in script, option
-    assert "ls --names" in script
-    if shutil.which(shell):
-        done = subprocess.run([shell, "-n", ctl.file("script", script)], capture_output=True)
-        assert done.returncode == 0 and done.stderr == b"", done

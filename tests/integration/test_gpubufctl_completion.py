@@ -1,0 +1,110 @@
+"""Completion in bash, zsh and fish: every command, option and name, asked of the shells themselves."""
+
+import re
+import subprocess
+
+import pytest
+
+from conftest import BUILD
+from ctl import OK
+from peer import DEADLINE
+from test_gpubufctl import COMMANDS
+
+
+def run(ctl, words, lines):
+    """What a shell prints that is given these lines, with our gpubufctl before all others."""
+    env = {**ctl.env, "PATH": f"{BUILD / 'bin'}:{ctl.env['PATH']}", "HOME": str(ctl.directory)}
+    done = subprocess.run([*words, lines], env=env, cwd=ctl.directory, capture_output=True,
+                          text=True, timeout=DEADLINE)
+    assert done.returncode == OK and done.stderr == "", done
+    return done.stdout.splitlines()
+
+
+def options(ctl, *command):
+    """The long ones, as --help tells them."""
+    return set(re.findall(r"^  (?:-., |    )(--[a-z]+)", ctl(*command, "--help"), re.MULTILINE))
+
+
+@pytest.fixture
+def named(ctl):
+    for name in ("some thing", "some:one"):
+        ctl("put", name, "-", input=b"x")
+    return ctl
+
+
+def test_bash(named):
+    script = named.file("completion", named("completion", "bash"))
+
+    def complete(*words):
+        # compopt outside of a real completion is the only thing that may complain; it is silenced.
+        return run(named, ["bash", "--norc", "-c"], f"""
+            source {script}
+            COMP_WORDS=(gpubufctl {' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
+            _gpubufctl; printf '%s\\n' "${{COMPREPLY[@]}}"
+        """)
+
+    assert complete("''") == list(COMMANDS)
+    assert complete("st") == ["stat", "stats"]
+    assert options(named) <= set(complete("--"))
+    for command in COMMANDS:
+        assert options(named, command) <= set(complete(command, "--")), command
+    assert complete("put", "--ev") == ["--evict"]
+    assert complete("put", "--evict", "''") == ["spill", "drop", "keep"]
+    assert complete("show", "so") == ["some\\ thing", "some:one"]
+    assert complete("show", r"'some\ '") == ["some\\ thing"]
+    assert complete("show", "some:") == ["one"]
+    assert complete("put", "x", "comp") == ["completion"]
+    assert complete("completion", "''") == ["bash", "zsh", "fish"]
+    assert complete("put", "-e", "drop", "some:") == ["one"]
+
+
+def test_zsh(named):
+    """What it hands to zsh's own functions, which need a terminal to run."""
+    script = named.file("_gpubufctl", named("completion", "zsh"))
+    run(named, ["zsh", "-f", "-n"], script)
+
+    stand_ins = f"""
+        compdef() {{ }}
+        _describe() {{ print -rl -- $commands }}
+        compadd() {{ print -rl -- $names }}
+        _arguments() {{ if [[ $1 == -C ]]; then state=arguments; else print -rl -- "$@"; fi }}
+        typeset -A opt_args
+        source {script}
+    """
+
+    def complete(lines):
+        return run(named, ["zsh", "-f", "-c"], stand_ins + lines)
+
+    commands = complete("_gpubufctl_commands")
+    assert [line.partition(":")[0] for line in commands] == list(COMMANDS)
+    for command in COMMANDS:
+        specs = complete(f"words=({command}); _gpubufctl")
+        named_there = set(re.findall(r"--[a-z]+(?==?\[)", "\n".join(specs)))
+        assert named_there == options(named, command), command
+    put = complete("words=(put); _gpubufctl")
+    assert any(re.search(r"--evict=\[.*\]:WHAT:\(spill drop keep\)$", spec) for spec in put), put
+    assert "1:argument:_gpubufctl_names" in put and "*:argument:_files" in put
+    assert complete("_gpubufctl_names") == ["some thing", "some:one"]
+    assert complete(f"opt_args=(-S {named.path}.other); _gpubufctl_names") == [""]
+    assert complete(f"socket=(--socket {named.path}.other); _gpubufctl_names") == [""]
+
+
+def test_fish(named):
+    script = named.file("gpubufctl.fish", named("completion", "fish"))
+    run(named, ["fish", "--no-config", "-n"], script)
+
+    def complete(line):
+        lines = run(named, ["fish", "--no-config", "-c"], f"source {script}; complete -C '{line}'")
+        return [line.partition("\t")[0] for line in lines]
+
+    assert complete("gpubufctl ") == sorted(COMMANDS) == complete("gpubufctl help ")
+    assert set(complete("gpubufctl --")) == options(named)
+    for command in COMMANDS:
+        assert set(complete(f"gpubufctl {command} --")) == options(named, command), command
+    assert complete("gpubufctl put --evict ") == ["drop", "keep", "spill"]
+    assert complete("gpubufctl completion ") == ["bash", "fish", "zsh"]
+    assert complete("gpubufctl show so") == ["some thing", "some:one"]
+    assert complete("gpubufctl put x gpubufctl.f") == ["gpubufctl.fish"]
+    elsewhere = named.path + ".other"
+    assert complete(f"gpubufctl --socket {elsewhere} show so") == []
+    assert complete(f"gpubufctl -S {named.path} show so") == ["some thing", "some:one"]
