@@ -392,7 +392,8 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
 
-/* Value of a column's metadata key, NULL if there is none; pair i of them (1 if i is past the end). */
+/* Value of a column's or table's metadata key, NULL if there is none; pair i of them (1 if i is past the
+   end). */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                                   const char **value);
@@ -420,7 +421,7 @@ struct gpubuf_layout_spec {
     unsigned ndim;                    /* at most 32 */
     const uint64_t *shape;            /* extents, in elements */
     bool mask;                        /* place a bitmap of valid elements */
-    struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children and length */
+    struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length, metadata */
 };
 
 /* What may happen to an object when memory is short and nobody holds it. DEFAULT: what the daemon
@@ -552,10 +553,9 @@ GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSch
 /*
  * Publishes a host Arrow array: a struct array without nulls of its own as a table if `as_table`,
  * else as a column. Copies what the array's offset and length show, and counts its nulls; `schema`
- * and `array` are only read and stay the caller's. Metadata of columns are kept where they are UTF-8
- * text; those of the schema of a table have no place in a layout. GPUBUF_E_UNSUPPORTED: a type that
- * the protocol has not (maps, unions, views, run ends); GPUBUF_E_INVALID: the structs contradict each
- * other.
+ * and `array` are only read and stay the caller's. Metadata are kept, a table's too, where they are UTF-8
+ * text. GPUBUF_E_UNSUPPORTED: a type that the protocol has not (maps, unions, views, run ends);
+ * GPUBUF_E_INVALID: the structs contradict each other.
  */
 GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
                                 const struct ArrowSchema *schema, const struct ArrowArray *array,

@@ -135,11 +135,11 @@ static int check_column_names(struct gb_layout_reader *reader, const struct gb_c
 
 /* ---- metadata ---- */
 
-static int read_metadata(struct gb_layout_reader *reader, struct gb_json value,
-                         const struct gb_path *up, struct gb_column *column)
+int gb_layout_read_metadata(struct gb_layout_reader *reader, struct gb_json value,
+                            const struct gb_path *up, struct gb_column *column)
 {
     struct gb_path path = {.up = up, .key = "metadata"};
-    size_t count = gb_json_count(value), twice;
+    size_t count = value.text ? gb_json_count(value) : 0, twice;
     struct gb_json_walk walk = gb_json_walk(value);
     struct gb_json key, item;
     struct gb_pair *pairs;
@@ -345,7 +345,7 @@ int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
         r = read_children(reader, &raw, depth, path, column);
     if (r == 0)
         r = read_null_count(reader, raw.null_count, path, column);
-    if (r == 0 && raw.metadata.text)
-        r = read_metadata(reader, raw.metadata, path, column);
+    if (r == 0)
+        r = gb_layout_read_metadata(reader, raw.metadata, path, column);
     return r;
 }

@@ -23,6 +23,7 @@ static const struct gb_field table_fields[] = {
     GB_RAW(kind, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(length, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(columns, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    GB_RAW(metadata, GB_FIELD_OBJECT, 0, 0, 0),
 };
 
 int gb_layout_no_memory(struct gb_layout_reader *reader)
@@ -384,6 +385,8 @@ static int read_table(struct gb_layout_reader *reader, struct gb_json value,
     table->dtype.type = GB_TYPE_STRUCT;
     table->length = raw.length;
     r = gb_layout_read_columns(reader, raw.columns, GB_PLACE_NAMED, 1, &path, table);
+    if (r == 0)
+        r = gb_layout_read_metadata(reader, raw.metadata, up, table);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < table->child_count; i++) {

@@ -74,6 +74,10 @@ int gb_layout_read_column(struct gb_layout_reader *reader, struct gb_json value,
                           enum gb_column_place place, unsigned depth, const struct gb_path *path,
                           struct gb_column *column);
 
+/* Reads `metadata`, which may be absent, of the column or table at `up`. */
+int gb_layout_read_metadata(struct gb_layout_reader *reader, struct gb_json value,
+                            const struct gb_path *up, struct gb_column *column);
+
 /* Reads an array of columns into the parent's children. */
 int gb_layout_read_columns(struct gb_layout_reader *reader, struct gb_json value,
                            enum gb_column_place place, unsigned depth, const struct gb_path *path,

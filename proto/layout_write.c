@@ -39,6 +39,8 @@ static void write_dtype(struct gb_writer *writer, const struct gb_dtype *dtype)
 
 static void write_metadata(struct gb_writer *writer, const struct gb_column *column)
 {
+    if (column->metadata_count == 0)
+        return;
     GB_WRITE_LITERAL(writer, ",\"metadata\":{");
     for (uint32_t i = 0; i < column->metadata_count; i++) {
         if (i > 0)
@@ -75,8 +77,7 @@ static void write_column(struct gb_writer *writer, const struct gb_column *colum
         GB_WRITE_LITERAL(writer, ",\"children\":");
         write_columns(writer, column->children, column->child_count, form);
     }
-    if (column->metadata_count > 0)
-        write_metadata(writer, column);
+    write_metadata(writer, column);
 }
 
 static void write_columns(struct gb_writer *writer, const struct gb_column *columns, uint32_t count,
@@ -152,6 +153,7 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
         gb_write_uint(writer, column->length);
         GB_WRITE_LITERAL(writer, ",\"columns\":");
         write_columns(writer, column->children, column->child_count, form);
+        write_metadata(writer, column);
         break;
     }
     gb_write_char(writer, '}');

@@ -12,15 +12,15 @@
     X(fds, 16, "descriptors with one message")                                                     \
     X(pending_fds, 64, "descriptors received and not yet taken by a message")                      \
     X(name_bytes, 255, "bytes in a name")                                                          \
-    X(names, 64, "names in one request")                                                          \
-    X(ids, 256, "leases or segments in one request")                                              \
+    X(names, 64, "names in one request")                                                           \
+    X(ids, 256, "leases or segments in one request")                                               \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
     X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \
-    X(metadata_pairs, 256, "metadata pairs of a column")                                           \
+    X(metadata_pairs, 256, "metadata pairs of a column or table")                                  \
     X(alias_text, 4194304, "bytes of what is told of an object and all its aliases")               \
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
-    X(list, 256, "objects in one answer to list")                                                 \
+    X(list, 256, "objects in one answer to list")                                                  \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
     X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")    \
@@ -36,7 +36,7 @@
     X(user_leases, 1048576, "leases of a user")                                                    \
     X(user_text_bytes, 268435456, "bytes of a user's names, layouts and metadata")                 \
     X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
-    X(user_watches, 1024, "watches of a user")                                                    \
+    X(user_watches, 1024, "watches of a user")                                                     \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
 

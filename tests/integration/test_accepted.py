@@ -90,9 +90,12 @@ def a_layout(random):
         return {**made, "mask": {}} if random.random() < 0.4 else made
     if kind == "column":
         return {"kind": kind, **a_column(random, length)}
-    return {"kind": kind, "length": length, "columns": [
+    made = {"kind": kind, "length": length, "columns": [
         {"name": name, **a_column(random, length)}
         for name in random.sample(TEXTS, random.randint(0, 4))]}
+    if random.random() < 0.3:
+        made["metadata"] = {key: random.choice(TEXTS) for key in random.sample(TEXTS, 2)}
+    return made
 
 
 def counts(random, layout):

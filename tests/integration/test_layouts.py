@@ -220,7 +220,18 @@ def test_no_reply_nests_deeper_than_a_line_may(shared_daemon, shared_peer):
 def test_metadata(make):
     metadata = {"unit": "km/h", "ü": "", "": "empty key", "a\nb": '"quoted"'}
     layout = make(table(1, a={"dtype": "int8", "metadata": metadata}))
-    assert layout["columns"][0]["metadata"] == metadata
+    assert layout["columns"][0]["metadata"] == metadata and "metadata" not in layout
+    layout = make({**table(1, a={"dtype": "int8"}), "metadata": metadata})
+    assert layout["metadata"] == metadata and "metadata" not in layout["columns"][0]
+
+
+def test_a_part_of_a_table_has_its_metadata(shared_peer):
+    noted = {**table(3, a={"dtype": "int8"}, b={"dtype": "int8"}), "metadata": {"k": "v"}}
+    shared_peer.create_object("noted", noted)
+    shared_peer.call("alias", name="noted/part", of="noted", columns=["b"],
+                     slice={"offset": 1, "length": 1})
+    layout = shared_peer.call("stat", name="noted/part")["object"]["layout"]
+    assert layout["metadata"] == {"k": "v"} and [c["name"] for c in layout["columns"]] == ["b"]
 
 
 def test_many_columns(make):

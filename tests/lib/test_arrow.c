@@ -462,6 +462,17 @@ static void test_metadata(void **state)
     schema.release(&schema);
     gpubuf_release(object);
 
+    int table = node("+s", 3, 0, 0, 1, NULL, NULL, NULL);
+    add_child(table, n, "x");
+    schemas[table].metadata = encoded;
+    ok(client, gpubuf_put_arrow(client, "noted", &schemas[table], &arrays[table], true, NULL));
+    ok(client, gpubuf_open(client, "noted", NULL, &object));
+    assert_string_equal(gpubuf_metadata(object, "k"), "value");
+    ok(client, gpubuf_export_arrow(object, &schema, NULL));
+    assert_memory_equal(schema.metadata, expected, sizeof(expected) - 1);
+    schema.release(&schema);
+    gpubuf_release(object);
+
     schemas[n].metadata = "\xff\xff\xff\x7f"; /* a count that nobody means */
     fails(client, GPUBUF_E_LIMIT,
           gpubuf_put_arrow(client, "refused", &schemas[n], &arrays[n], false, NULL));

@@ -380,7 +380,8 @@ static void test_tables_and_metadata(void **state)
     };
     struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_TABLE,
-        .column = {.length = 6, .children = columns, .child_count = COUNT(columns)}};
+        .column = {
+            .length = 6, .children = columns, .child_count = COUNT(columns), .metadata = metadata}};
     struct gpubuf_object *table, *column, *slice, *again;
     ok(client, gpubuf_create(client, "table", &layout, NULL, &table));
     ok(client, gpubuf_child(table, 0, &column));
@@ -412,6 +413,7 @@ static void test_tables_and_metadata(void **state)
     ok(client, gpubuf_slice(slice, 1, 3, &again));
     gpubuf_release(slice);
     gpubuf_release(table);
+    assert_string_equal(gpubuf_metadata(again, "unit"), "m");
     assert_int_equal(gpubuf_length(again), 3);
     assert_int_equal(gpubuf_offset(again), 0);
     ok(client, gpubuf_column(again, "id", &column));

@@ -134,12 +134,21 @@ test('a table keeps names, metadata and nulls', withArrow, async () => {
   assert.deepEqual(object.toArrow().toArray().map(row => row.toJSON()), table.toArray().map(row => row.toJSON()))
   assert.deepEqual(object.slice(1).toArrow().toArray().map(row => row.toJSON()),
     table.slice(1).toArray().map(row => row.toJSON()))
-  const noted = new arrow.Schema([new arrow.Field('n', new arrow.Int32(), true, new Map([['unit', 'm']]))])
+  const noted = new arrow.Schema([new arrow.Field('n', new arrow.Int32(), true, new Map([['unit', 'm']]))],
+    new Map([['author', 'me'], ['', 'ü "']]))
   await c.put('noted', new arrow.Table(noted, new arrow.RecordBatch(noted, arrow.makeData({
     type: new arrow.Struct(noted.fields), length: 2, children: [arrow.makeData({ type: new arrow.Int32(), data: Int32Array.of(1, 2) })]
   }))))
   const opened = await c.open('noted')
-  assert.equal(opened.toArrow().schema.fields[0].metadata.get('unit'), 'm')
+  const { schema } = opened.toArrow()
+  assert.equal(schema.fields[0].metadata.get('unit'), 'm')
+  assert.deepEqual([...schema.metadata], [...noted.metadata])
+  assert.deepEqual([...opened.slice(1).toArrow().schema.metadata], [...noted.metadata])
+  assert.deepEqual([...opened.metadata], [...noted.metadata])
+  const made = await c.create('noted', { kind: 'table', length: 0, columns: [], metadata: { a: 'b' } }, { replace: true })
+  await made.seal()
+  assert.deepEqual((await c.stat('noted')).layout.metadata, { a: 'b' })
+  made.release()
   opened.release()
   object.release()
   await c.put('no rows', table.slice(0, 0))

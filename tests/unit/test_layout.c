@@ -436,6 +436,8 @@ static const struct {
      "params.layout.metadata.a: expected a string, found a number"},
     {CREATE, COLUMN "\"int8\",\"length\":1,\"metadata\":{\"a\":\"\",\"b\":\"\",\"\\u0061\":\"\"}}",
      "params.layout.metadata: the key \"a\" is there twice"},
+    {CREATE, "{\"kind\":\"table\",\"length\":0,\"columns\":[],\"metadata\":{\"a\":null}}",
+     "params.layout.metadata.a: expected a string, found null"},
     {REGISTER,
      COLUMN "\"int8\",\"length\":0,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":" MAX "},"
             "\"mask\":{\"handle\":0,\"offset\":0,\"bytes\":1}}",
@@ -671,6 +673,10 @@ static const struct {
      COLUMN "\"int8\",\"length\":0,\"data\":{\"bytes\":0},"
             "\"metadata\":{\"\":\"ü\",\"a\\n\":\"\\\"\"}}"},
     {CREATE, "{\"kind\":\"table\",\"length\":7,\"columns\":[]}",
+     "{\"kind\":\"table\",\"length\":7,\"columns\":[]}"},
+    {CREATE, "{\"kind\":\"table\",\"metadata\":{\"k\":\"v\"},\"columns\":[],\"length\":7}",
+     "{\"kind\":\"table\",\"length\":7,\"columns\":[],\"metadata\":{\"k\":\"v\"}}"},
+    {CREATE, "{\"kind\":\"table\",\"length\":7,\"columns\":[],\"metadata\":{}}",
      "{\"kind\":\"table\",\"length\":7,\"columns\":[]}"},
     {CREATE, ARRAY "[]}", ARRAY "[],\"data\":{\"bytes\":4}}"},
     {CREATE, ARRAY "[],\"strides\":[],\"mask\":{}}",

@@ -109,6 +109,15 @@ static int set_format(struct ArrowSchema *schema, const struct gb_dtype *dtype)
     return gb_dtype_to_arrow(dtype, node->format, sizeof(node->format)) ? 0 : GPUBUF_E_UNSUPPORTED;
 }
 
+static int set_metadata(struct ArrowSchema *schema, const struct gb_column *column)
+{
+    struct schema_node *node = schema->private_data;
+    if (column->metadata_count == 0)
+        return 0;
+    schema->metadata = node->metadata = encode_metadata(column);
+    return node->metadata ? 0 : GPUBUF_E_NO_MEMORY;
+}
+
 static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *column,
                             const char *name)
 {
@@ -121,12 +130,8 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
        to them, and whether there are nulls the array says. */
     schema->flags = ARROW_FLAG_NULLABLE;
     r = set_format(schema, &own->dtype);
-    if (r == 0 && column->metadata_count > 0) {
-        struct schema_node *node = schema->private_data;
-        schema->metadata = node->metadata = encode_metadata(column);
-        if (!node->metadata)
-            r = GPUBUF_E_NO_MEMORY;
-    }
+    if (r == 0)
+        r = set_metadata(schema, column);
     bool list = gb_type_info(column->dtype.type)->children == 1;
     for (int64_t i = 0; r == 0 && i < schema->n_children; i++) {
         const struct gb_column *child = &column->children[i];
@@ -149,6 +154,8 @@ static int schema_of_table(struct ArrowSchema *schema, const struct gb_column *t
     if (r < 0)
         return r;
     r = set_format(schema, &structure);
+    if (r == 0)
+        r = set_metadata(schema, table);
     for (int64_t i = 0; r == 0 && i < schema->n_children; i++)
         r = schema_of_column(schema->children[i], &table->children[i], table->children[i].name);
     if (r < 0)

@@ -110,7 +110,7 @@ static int read_metadata(struct planning *planning, const char *at, const char *
         return FAIL(planning, "a schema's metadata has a negative count");
     if (count > (int32_t)GB_LIMIT(metadata_pairs))
         return gb_fail_limit(&planning->error, "metadata_pairs", GB_LIMIT(metadata_pairs),
-                             "metadata pairs of a column");
+                             "metadata pairs of a column or table");
     const char **pairs =
         gb_pool_calloc(&planning->pool, (size_t)count * 2 + 1, sizeof(const char *));
     if (!pairs)

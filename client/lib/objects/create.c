@@ -106,6 +106,25 @@ static int read_dtype(struct layout_writing *writing, const char *text, struct g
     return 0;
 }
 
+static int write_metadata(struct layout_writing *writing, const struct gpubuf_column_spec *spec)
+{
+    struct gb_writer *writer = writing->writer;
+    if (!spec->metadata || !spec->metadata[0])
+        return 0;
+    for (size_t i = 0; spec->metadata[i]; i += 2) {
+        const char *key = spec->metadata[i], *value = spec->metadata[i + 1];
+        if (!value || !gb_utf8_valid(key, strlen(key)) || !gb_utf8_valid(value, strlen(value)))
+            return gb_fail(writing->error, GPUBUF_E_INVALID,
+                           "metadata are not pairs of UTF-8 strings");
+        gb_write_text(writer, i ? "," : ",\"metadata\":{");
+        gb_write_cstring(writer, key);
+        gb_write_char(writer, ':');
+        gb_write_cstring(writer, value);
+    }
+    gb_write_char(writer, '}');
+    return 0;
+}
+
 static int write_texts(struct layout_writing *writing, const struct gpubuf_column_spec *spec,
                        bool named)
 {
@@ -117,20 +136,7 @@ static int write_texts(struct layout_writing *writing, const struct gpubuf_colum
         GB_WRITE_LITERAL(writer, ",\"name\":");
         gb_write_cstring(writer, spec->name);
     }
-    if (!spec->metadata || !spec->metadata[0])
-        return 0;
-    for (size_t i = 0; spec->metadata[i]; i += 2) {
-        const char *key = spec->metadata[i], *value = spec->metadata[i + 1];
-        if (!value || !gb_utf8_valid(key, strlen(key)) || !gb_utf8_valid(value, strlen(value)))
-            return gb_fail(writing->error, GPUBUF_E_INVALID,
-                           "a column's metadata are not pairs of UTF-8 strings");
-        gb_write_text(writer, i ? "," : ",\"metadata\":{");
-        gb_write_cstring(writer, key);
-        gb_write_char(writer, ':');
-        gb_write_cstring(writer, value);
-    }
-    gb_write_char(writer, '}');
-    return 0;
+    return write_metadata(writing, spec);
 }
 
 static int write_children(struct layout_writing *writing, const struct gpubuf_column_spec *spec,
@@ -253,6 +259,8 @@ static int write_layout(struct layout_writing *writing, const struct gpubuf_layo
         digest_number(&writing->digest, spec->column.length);
         digest_number(&writing->digest, spec->column.child_count);
         r = write_children(writing, &spec->column, "columns", true, 0);
+        if (r == 0)
+            r = write_metadata(writing, &spec->column);
         break;
     }
     gb_write_char(writer, '}');

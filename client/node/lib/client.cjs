@@ -338,6 +338,7 @@ class Client {
       if (!Array.isArray(layout.columns)) throw new TypeError('the columns are not an array')
       spec.column = {
         length: layout.length,
+        metadata: pairs(layout.metadata),
         children: layout.columns.map(column => columnSpec({ length: layout.length, ...column }))
       }
     }
@@ -450,10 +451,13 @@ class Waiting {
   }
 }
 
+function pairs (metadata) {
+  return metadata && (metadata instanceof Map ? [...metadata] : Object.entries(metadata)).flat()
+}
+
 function columnSpec ({ name, dtype, length, mask, nullCount, dataBytes, metadata, children }) {
-  const pairs = metadata && (metadata instanceof Map ? [...metadata] : Object.entries(metadata)).flat()
   return {
-    name, dtype, length, mask: mask ?? false, nullCount, dataBytes, metadata: pairs,
+    name, dtype, length, mask: mask ?? false, nullCount, dataBytes, metadata: pairs(metadata),
     children: children?.map(columnSpec)
   }
 }

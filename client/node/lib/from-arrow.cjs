@@ -320,10 +320,12 @@ function columnFrom (value, name) {
     'array, nor an Arrow vector, nor an array of strings')
 }
 
-function tableOf (columns, length) {
+function tableOf (columns, length, metadata) {
   return {
     kind: 3,
-    spec: { dtype: undefined, length, children: columns.map(column => column.spec) },
+    spec: {
+      dtype: undefined, length, children: columns.map(column => column.spec), metadata: metadata && [...metadata].flat()
+    },
     writes: [],
     children: columns
   }
@@ -334,7 +336,7 @@ function ofTable (table) {
     const child = table.getChildAt(i)
     return columnOf(field.type, child ? child.data.filter(chunk => chunk.length > 0) : [], field)
   })
-  return tableOf(columns, table.numRows)
+  return tableOf(columns, table.numRows, table.schema.metadata)
 }
 
 /** A table of an object whose members are columns. */

@@ -75,7 +75,7 @@ export type Layout =
   | { kind: 'bytes', bytes: number }
   | { kind: 'array', dtype: string, shape: number[], mask?: boolean }
   | ({ kind: 'column', length: number } & ColumnLayout)
-  | { kind: 'table', length: number, columns: ColumnLayout[] }
+  | { kind: 'table', length: number, columns: ColumnLayout[], metadata?: Map<string, string> | Record<string, string> }
 
 /** What the daemon tells of an object; `layout` in stat() only. */
 export interface ObjectInfo {
@@ -247,6 +247,8 @@ export class Table extends SharedObject {
   readonly numRows: number
   readonly numColumns: number
   readonly columnNames: string[]
+  /** That of an Arrow schema. */
+  readonly metadata: Map<string, string>
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column

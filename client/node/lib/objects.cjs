@@ -470,6 +470,7 @@ class Table extends SharedObject {
   #names
 
   get numRows () { return this.length }
+  get metadata () { return new Map(this._info.metadata ?? []) }
   get numColumns () { return this._info.childCount }
 
   get columnNames () {

@@ -182,7 +182,7 @@ function makeDictionary (arrow, node) {
 function makeTable (arrow, table, nodes) {
   const children = nodes.map(node => makeData(arrow, node))
   const fields = children.map((data, i) => field(arrow, nodes[i], data))
-  const schema = new arrow.Schema(fields)
+  const schema = new arrow.Schema(fields, table.metadata)
   const data = arrow.makeData({
     type: new arrow.Struct(fields), length: table.length, nullCount: 0, children
   })
