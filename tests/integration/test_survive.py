@@ -77,8 +77,8 @@ class Supervised(Daemon):
 
 
 @pytest.fixture
-def supervised(directory, request):
-    """start(*options): killed after the test."""
+def supervised(directory, daemon_factory):
+    """start(*options): killed after the test, and before `daemon_factory` looks whether GPU memory is left."""
     daemons = []
 
     def start(*options, **settings):
@@ -862,7 +862,6 @@ def test_without_a_manager(daemon, peer):
     wait_until(lambda: "not handed over" in daemon.stderr())
 
 
-@pytest.mark.host_only("a segment of the fake GPU is left after it, which is not understood yet")
 def test_what_looks_on_sees_it(supervised, gateway, directory):
     """The gateway finds the daemon again, and tells of it by HTTP and as events."""
     from http_client import get
