@@ -7,7 +7,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 
-export const DEADLINE = 1000 * Number(process.env.GPUBUF_TEST_DEADLINE ?? 20)
+export const DEADLINE = 1000 * Number(process.env.GPUBUF_TEST_DEADLINE ?? 60)
 
 const NAMES = [process.env.CHROMIUM, 'chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
 
@@ -38,6 +38,8 @@ export class Browser {
       '--no-first-run', '--no-default-browser-check', '--disable-background-networking',
       '--disable-component-update', '--disable-sync', '--disable-extensions', '--disable-gpu',
       '--disable-dev-shm-usage', '--force-device-scale-factor=1', '--lang=en-US',
+      // Else keys are dropped that come before a page has been drawn once.
+      '--allow-pre-commit-input',
       // Root has no sandbox to use, nor has a user in a chroot; and only our own pages are opened here.
       '--no-sandbox', 'about:blank'
     ], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
@@ -58,8 +60,9 @@ export class Browser {
 
   #take ({ id, result, error, method, params, sessionId }) {
     if (id) {
-      const { resolve, reject, method: asked } = this.waiting.get(id)
-      this.waiting.delete(id)
+      const { resolve, reject, method: asked, timer } = this.waiting.get(id) ?? {}
+      if (!this.waiting.delete(id)) return // it came too late
+      clearTimeout(timer)
       if (error) reject(new Error(`${asked}: ${error.message}`))
       else resolve(result)
     } else {
@@ -69,7 +72,10 @@ export class Browser {
 
   /** A browser that has ended answers nothing any more: its questions fail, else a test would wait for ever. */
   #failAll () {
-    for (const { reject, method } of this.waiting.values()) reject(new Error(`${method}: Chromium has ended`))
+    for (const { reject, method, timer } of this.waiting.values()) {
+      clearTimeout(timer)
+      reject(new Error(`${method}: Chromium has ended`))
+    }
     this.waiting.clear()
   }
 
@@ -79,7 +85,11 @@ export class Browser {
     }
     const id = this.next++
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject, method })
+      const timer = setTimeout(() => {
+        this.waiting.delete(id)
+        reject(new Error(`${method}: Chromium does not answer`))
+      }, DEADLINE)
+      this.waiting.set(id, { resolve, reject, method, timer })
       this.process.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0')
     })
   }
@@ -141,9 +151,18 @@ class Page {
     return this.value(`document.querySelector(${JSON.stringify(selector)})?.innerText ?? null`)
   }
 
-  /** Waits until an expression in the page is true, and gives it. */
+  /** Waits until an expression in the page is true, and gives it. A document may go meanwhile, and another come. */
   until (expression) {
-    return until(() => this.value(expression), expression)
+    const left = /context was destroyed|Cannot find context|navigated or closed/
+    return until(() => this.value(expression).catch(error => {
+      if (!left.test(error.message)) throw error
+    }), expression)
+  }
+
+  /** Waits until the document is loaded, with its styles, and has been drawn. */
+  async drawn () {
+    await this.until("document.readyState === 'complete'")
+    await this.value('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
   }
 
   resize (width, height) {

@@ -43,10 +43,11 @@ class Daemon {
     const ofGateway = this.options.includes('--http-token-file') ? this.options.slice(-2) : []
     this.process = this.#spawn(PROGRAM, this.options.filter(each => !ofGateway.includes(each)))
     this.gateway = this.#spawn(GATEWAY, ['--http', `127.0.0.1:${port}`, ...ofGateway])
+    // Either may be the first: each serves without the other.
     const [, at] = await until(() => {
-      assert.equal(this.gateway.exitCode, null, this.errors)
-      return /serving http url=http:\/\/[^ ]*:(\d+)\//.exec(this.errors)
-    }, 'the daemon to serve')
+      for (const { exitCode, signalCode } of [this.process, this.gateway]) assert.equal(exitCode ?? signalCode, null, this.errors)
+      return /listening socket=/.test(this.errors) && /serving http url=http:\/\/[^ ]*:(\d+)\//.exec(this.errors)
+    }, 'the daemon and the gateway to serve')
     this.port = at
     this.url = `http://127.0.0.1:${at}/`
   }
@@ -210,6 +211,7 @@ test('spilled and restored', withDaemon, async () => {
 
 /** The form has the page's heading, colours and icon, and nothing of it is refused. */
 async function looksLikeThePage (page) {
+  await page.drawn()
   assert.deepEqual(await page.value("[...document.querySelectorAll('h1, h2')].map(heading => heading.textContent)"), ['gpubufd', 'Sign in'])
   assert.equal(await page.value("document.querySelector('#wrong').checkVisibility()"), false)
   const paper = () => page.value("getComputedStyle(document.documentElement).backgroundColor")
@@ -223,6 +225,16 @@ async function looksLikeThePage (page) {
   assert.deepEqual(page.complaints.filter(said => !/401 .* http:\/\/[^/]*\/$/.test(said)), [])
 }
 
+/** As a person does it: the form is there to be seen, then keys. The address `#wrong` takes the focus when it
+ *  is gone to, as the form is drawn. */
+async function signIn (page, token) {
+  await page.drawn()
+  await page.value("document.querySelector('input[name=token]').focus()")
+  await page.type(token)
+  await page.until(`document.querySelector('input[name=token]').value === '${token}'`)
+  await page.press('Enter')
+}
+
 test('with a token everything is shown, after signing in', withDaemon, async () => {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-page-'))
   const file = path.join(directory, 'token')
@@ -233,12 +245,10 @@ test('with a token everything is shown, after signing in', withDaemon, async () 
   const page = await browser.open(daemon.url)
   await page.until("!!document.querySelector('input[name=token]')")
   await looksLikeThePage(page)
-  await page.type('no-token-of-this-daemon')
-  await page.press('Enter')
-  await page.until("document.querySelector('#wrong')?.checkVisibility()")
-  await page.value("document.querySelector('input[name=token]').focus()")
-  await page.type('sixteen-characters-or-more')
-  await page.press('Enter')
+  await page.until("document.activeElement.name === 'token'")
+  await signIn(page, 'no-token-of-this-daemon')
+  await page.until("location.hash === '#wrong' && document.querySelector('#wrong')?.checkVisibility()")
+  await signIn(page, 'sixteen-characters-or-more')
   await page.until(LIVE)
   assert.equal(await page.value('location.pathname + location.hash'), '/')
   await showsNames(page, ['secret'])
