@@ -20,7 +20,7 @@ import time
 
 import device
 
-DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", "20"))
+DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", "60"))
 
 LINE_BYTES = 1 << 20
 MAX_FDS = 16

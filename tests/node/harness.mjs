@@ -27,7 +27,7 @@ export const arrow = await import('apache-arrow').catch(() => undefined)
 export const withArrow = { skip: arrow ? false : 'apache-arrow is not installed: npm could not be reached' }
 
 const execute = promisify(execFile)
-const DEADLINE = 20_000
+const DEADLINE = 1000 * Number(process.env.GPUBUF_TEST_DEADLINE ?? 60)
 
 /** Polls until `condition` gives something; the deadline is for what will never be. */
 export async function until (condition, what = String(condition)) {
