@@ -32,7 +32,7 @@ except Exception as error:  # whatever a mix of versions raises
 import gpubufd.dask as gd  # noqa: E402
 from gpubufd import _dask_places  # noqa: E402
 
-DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", 20))
+DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", 60))
 EXAMPLE = ROOT / "examples" / "python" / "dask_frame.py"
 ROWS = 24
 
@@ -52,11 +52,13 @@ def in_time():
 
 
 def wait_for(condition, what):
+    """`what`: a sentence, or what makes it when it is needed."""
     end = time.monotonic() + DEADLINE
     while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
+        assert time.monotonic() < end, what() if callable(what) else what
+        started = time.monotonic()
         gc.collect()  # Dask's collections and their graphs are in cycles
+        time.sleep(max(0.01, time.monotonic() - started))  # the scheduler is a thread that needs its turn
     return True
 
 
@@ -402,7 +404,7 @@ class Cluster:
                      "--local-directory", self.directory],
                     env=self.environment(socket), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 )
-        wait_for(lambda: set(daemons) <= set(self.names()), f"workers do not come: {self.logs()}")
+        wait_for(lambda: set(daemons) <= set(self.names()), lambda: f"workers do not come: {self.logs()}")
 
     def logs(self):
         texts = []
@@ -424,8 +426,20 @@ class Cluster:
         self.workers.pop(name).wait(DEADLINE)
         wait_for(lambda: name not in self.names(), f"the scheduler still knows {name}")
 
-    def compute(self, what, **options):
-        return self.client.compute(what, **options).result(timeout=DEADLINE)
+    def compute(self, what):
+        return self.outcome(what, lambda future: future.result(timeout=DEADLINE))
+
+    def error(self, what):
+        return self.outcome(what, lambda future: future.exception(timeout=2 * DEADLINE))
+
+    def outcome(self, what, ask):
+        """For as long as this client knows the outcome, it is that of the next compute(), too."""
+        future = self.client.compute(what)
+        try:
+            return ask(future)
+        finally:
+            future.release()
+            wait_for(lambda: future.key not in self.client.futures, "Dask does not forget what is released")
 
     def leases(self, daemon):
         """{(pid, number of a partition)} of the leases that a daemon's workers have."""
@@ -487,7 +501,7 @@ def cluster(whole_cluster, monkeypatch, tmp_path):
             gd.delete(one, client=whole_cluster.client, missing_ok=True)
     gc.collect()
     wait_for(lambda: not any(whole_cluster.list(name) for name in "ab"),
-             f"left: {[whole_cluster.list(name) for name in 'ab']}")
+             lambda: f"left: {[whole_cluster.list(name) for name in 'ab']}")
 
 
 def spread(cluster, frame, npartitions=6):
@@ -670,7 +684,7 @@ def test_workers_and_daemons_that_end(cluster):
         cluster.end_worker("c1")  # the daemon lives on, with nobody beside it
         host = _dask_places.host_name()
         ended = rf"partition [23] of 'x' \(x/dask-\w+/0000[23]\), on host '{host}': its daemon .* has ended"
-        failed = cluster.client.compute(back).exception(timeout=2 * DEADLINE)
+        failed = cluster.error(back)
         assert isinstance(failed, gpubufd.NotFound) and re.match(ended, str(failed)), failed
         with pytest.raises(gpubufd.NotFound, match=f"partition 2, 3 of 'x': .* of host '{host}'; which no"):
             gd.load("x", client=cluster.client)
@@ -680,7 +694,7 @@ def test_workers_and_daemons_that_end(cluster):
         assert_same(cluster.compute(back), sample())
 
         cluster.daemons["c"].kill()  # and now the daemon itself
-        failed = cluster.client.compute(back).exception(timeout=2 * DEADLINE)
+        failed = cluster.error(back)
         assert isinstance(failed, gpubufd.NotFound) and re.match(ended, str(failed)), failed
         with pytest.raises(gpubufd.NotFound, match="partition 2, 3 of 'x'"):
             gd.load("x", client=cluster.client)
