@@ -15,7 +15,7 @@ import time
 import pytest
 
 from device import BUILD
-from peer import Closed, Peer, RpcError, bytes_layout, table
+from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout, table
 
 MIB = 1 << 20
 CTL = BUILD / "bin" / "gpubufctl"
@@ -185,7 +185,7 @@ class Dribble:
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.thread.join(10)
+        self.thread.join(DEADLINE)
 
 
 @pytest.fixture
@@ -356,21 +356,21 @@ def test_the_wall_clock_jumps(shimmed, jump):
     before = peer.call("stat", name="a")["object"]["created_ms"] if peer.put("a") else 0
     peer.put("short", ttl_ms=300)
     peer.put("long", ttl_ms=3600000)
-    wait = peer.request("open", name="none", wait_ms=200)
+    started = time.monotonic()
+    wait = peer.request("open", name="none", wait_ms=1000)
     half = shimmed.connect()
     half.send_raw(b'{"jsonrpc":')
     half.wait_until_read()
-    started = time.monotonic()
     shimmed.shim.jump(jump)
     peer.put("b")
     after = peer.call("stat", name="b")["object"]["created_ms"]
     assert abs(after - before - jump * 1000) < 60000  # it is the wall clock that jumped
     with pytest.raises(RpcError) as error:
         peer.reply(wait)
-    assert error.value.kind == "timeout" and time.monotonic() - started > 0.15
+    assert error.value.kind == "timeout" and time.monotonic() - started > 0.95
     while "short" in peer.names():
         time.sleep(0.01)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < DEADLINE
     assert "long" in peer.names()
     half.send_raw(b'"2.0","id":1,"method":"stats"}\n')
     assert half.recv_message()["result"]

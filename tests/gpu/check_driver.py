@@ -27,7 +27,7 @@ def answers(t):
     for name in worker.run("probe", "names"):
         try:
             worker.begin("run", "probe", "ask", name)
-            found[name], good = worker.end(timeout=15)
+            found[name], good = worker.end(timeout=30)
         except Failure as failure:  # a driver need not survive every question
             found[name], good = str(failure).partition(";")[0], False
         if not good:

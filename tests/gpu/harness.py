@@ -208,7 +208,7 @@ class Daemon(Process):
         """SIGTERM; it must end well."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(20)
+            status = self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.kill()
             raise Failure("gpubufd does not end on SIGTERM") from None

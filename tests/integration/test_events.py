@@ -272,6 +272,7 @@ def test_descriptors_that_the_library_keeps(daemon, gateway, directory):
 def test_silent_subscribers_are_ended(published):
     """By NNG, after ten seconds: a clock is what is tested."""
     address = ("127.0.0.1", int(published.tcp.rpartition(":")[2]))
+    start = time.monotonic()
     silent = [socket.create_connection(address, timeout=DEADLINE) for _ in range(20)]
     half = [socket.create_connection(address, timeout=DEADLINE) for _ in range(20)]
     for _ in range(20):
@@ -280,7 +281,6 @@ def test_silent_subscribers_are_ended(published):
         silent[-1].connect(published.ipc_path)
     for one in half:
         one.sendall(b"\0SP\0\0")
-    start = time.monotonic()
     for one in silent + half:
         assert one.recv(8) == b"\0SP\0\0\x20\0\0"
         assert one.recv(8) == b""

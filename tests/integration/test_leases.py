@@ -4,7 +4,7 @@ import os
 import time
 
 import device as test_device
-from peer import bytes_layout
+from peer import DEADLINE, bytes_layout
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ def test_members(daemon, peer):
 def test_age_grows(daemon, peer):
     peer.put("a")
     daemon.connect().open_object("a")
-    end = time.monotonic() + 10
+    end = time.monotonic() + DEADLINE
     while peer.call("leases")["leases"][0]["age_ms"] < 20:
         assert time.monotonic() < end
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from peer import Closed, bytes_layout
+from peer import DEADLINE, Closed, bytes_layout
 
 MIB = 1 << 20
 
@@ -233,7 +233,7 @@ def test_a_reader_that_never_reads(limited):
     lazy.put("mark")
     lazy.open_object("mark")
     assert [e["session"] for e in peer.call("leases")["leases"]] == [session]
-    end = time.monotonic() + 30
+    end = time.monotonic() + DEADLINE
     turns = 0
     while peer.call("leases")["leases"]:
         peer.put("flood", b"x", replace=True)
@@ -284,22 +284,22 @@ def test_a_line_that_trickles_is_closed_too(limited):
     peer = daemon.connect()
     start = time.monotonic()
     try:
-        while time.monotonic() - start < 10:
+        while time.monotonic() - start < DEADLINE:
             peer.send_raw(b" ")
             time.sleep(0.01)
     except (BrokenPipeError, ConnectionResetError):
         pass
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < DEADLINE
 
 
 def test_each_line_has_its_own_time(limited):
     """A busy session whose lines always come in halves is not closed."""
-    daemon = limited(half_line_ms=400)
+    daemon = limited(half_line_ms=2000)
     peer = daemon.connect()
     line = b'{"jsonrpc":"2.0","id":1,"method":"stats"}\n'
     start = time.monotonic()
     peer.send_raw(line[:10])
-    while time.monotonic() - start < 1.0:
+    while time.monotonic() - start < 2.5:
         peer.send_raw(line[10:] + line[:10])
         assert "result" in peer.recv_message()
         time.sleep(0.02)

@@ -934,7 +934,7 @@ def test_it_stops_while_it_spills(start):
         peer.request("spill", name=name)
         peer.wait_until_read()
     tiered.daemon.process.send_signal(signal.SIGTERM)
-    assert tiered.daemon.process.wait(20) == 0
+    assert tiered.daemon.process.wait(DEADLINE) == 0
     assert tiered.files() == []
 
 

@@ -172,7 +172,7 @@ def test_a_lease_on_memory_holds_up_nobody(service, child):
         return [register(peer, fd), time.monotonic() - start]
 
     told, seconds = child(service, work, uid=OWNER, gid=OWNER).result
-    assert told.startswith("invalid") and "lease" in told and seconds < 5
+    assert told.startswith("invalid") and "lease" in told and seconds < 30  # it may be kept for 45
 
 
 # ---- final objects ----

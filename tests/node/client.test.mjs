@@ -129,9 +129,9 @@ test('many are opened at once', async () => {
   await until(async () => (await c.leases()).leases.length === 0)
 
   const begun = performance.now()
-  const some = await c.openMany(['none/a', ...names, 'none/b'], { timeout: 1000, partial: true })
+  const some = await c.openMany(['none/a', ...names, 'none/b'], { timeout: 3000, partial: true })
   const took = performance.now() - begun
-  assert.ok(took > 990 && took < 1900, `one wait for all of them took ${took} ms`)
+  assert.ok(took > 2990 && took < 5900, `one wait for all of them took ${took} ms`)
   assert.deepEqual(some.map(object => object.kind), ['timeout', ...names.map(() => 'array'), 'timeout'])
   some.slice(1, -1).forEach(object => object.release())
   await c.delete(names)
@@ -164,7 +164,7 @@ test('moving off a device and back', async () => {
     await own.put('a', Int32Array.of(1, 2, 3))
     await own.spill('a')
     assert.equal((await own.stat('a')).tier, 'disk')
-    await own.restore('a', { timeout: 1000 })
+    await own.restore('a', { timeout: 60_000 })
     assert.equal((await own.stat('a')).tier, 'device')
     await own.spill('a', { tier: 'disk' })
     const object = await own.open('a')

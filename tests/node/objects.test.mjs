@@ -354,7 +354,7 @@ test('mappings go when nobody can look at them any more', async () => {
     c.close()
     console.log(mapped() > 0, values[0])
     object = values = undefined
-    for (let i = 0; i < 100 && mapped(); i++) { gc(); await new Promise(resolve => setTimeout(resolve, 10)) }
+    for (let i = 0; i < 6000 && mapped(); i++) { gc(); await new Promise(resolve => setTimeout(resolve, 10)) }
     console.log(mapped())`, { S: daemon.socket }, ['--expose-gc'])
   assert.deepEqual([code, stdout, stderr], [0, 'true 0\ntrue 0\n0\n', ''])
 })

@@ -60,7 +60,7 @@ def test_moving(tiered):
         await c.put("a", b"hello")
         await c.spill("a")
         assert (await c.stat("a")).tier == "disk"
-        await c.restore("a", timeout=1)
+        await c.restore("a", timeout=60)
         assert (await c.stat("a")).tier == "device"
         await c.spill("a", tier="disk")
         with pytest.raises(gpubufd.Invalid):
@@ -74,7 +74,7 @@ def test_moving(tiered):
 
 def test_waiting_does_not_block(daemon, client):
     async def work(c):
-        waiting = asyncio.ensure_future(c.get("later", timeout=20))
+        waiting = asyncio.ensure_future(c.get("later", timeout=60))
         for _ in range(20):
             await c.stats()
         assert not waiting.done()
@@ -147,17 +147,17 @@ def test_one_wait_for_all(daemon, client):
     client.put("here", [1])
 
     def check(found, began):
-        assert 0.99 < time.monotonic() - began < 1.9
+        assert 2.99 < time.monotonic() - began < 5.9
         assert [isinstance(one, TimeoutError) for one in found] == [True, *[False] * 300, True]
         return len(found)
 
     async def work(c):
         began = time.monotonic()
-        assert check(await c.get_many(names, 1, errors="return"), began) == len(names)
+        assert check(await c.get_many(names, 3, errors="return"), began) == len(names)
 
     go(daemon, work)
     began = time.monotonic()
-    assert check(client.get_many(names, 1, errors="return"), began) == len(names)
+    assert check(client.get_many(names, 3, errors="return"), began) == len(names)
 
 
 def test_beside_blocking_calls(daemon, client):
@@ -248,7 +248,7 @@ def test_many_in_one_round_trip(daemon, client):
         for i in range(50):
             await c.put(f"m/{i}", [i])
         before = (await c.stats())["methods"]["open"]["calls"]
-        found = await c.get_many([f"m/{i}" for i in range(50)], timeout=5)
+        found = await c.get_many([f"m/{i}" for i in range(50)], timeout=60)
         assert [column.tolist() for column in found] == [[i] for i in range(50)]
         assert (await c.stats())["methods"]["open"]["calls"] == before + 1
         mixed = await c.get_many(["m/1", "none"], errors="return")
@@ -343,7 +343,7 @@ def test_watches_end(daemon, client):
             await c.put("w/1", b"x")
             assert (await watch.__anext__()).name == "w/1"
         assert [event async for event in watch] == []
-        assert [event.kind async for event in c.watch("w/", timeout=0.05)] == ["sealed", "synced"]
+        assert [event.kind async for event in c.watch("w/", timeout=2)] == ["sealed", "synced"]
         watch = c.watch("w/")
         await watch.__anext__()
         del watch

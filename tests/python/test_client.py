@@ -36,7 +36,7 @@ def test_moving(tiered, np):
         client.put("a", np.arange(1000))
         client.spill("a")
         assert client.stat("a").tier == "disk"
-        client.restore("a", timeout=1.5)
+        client.restore("a", timeout=60.5)
         assert client.stat("a").tier == "device"
         client.spill("a", tier="disk")
         held = client.get("a")
@@ -200,7 +200,7 @@ def test_watch(client):
         client.delete("w/a")
         assert next(watch).kind == "deleted"
     assert list(watch) == []
-    with client.watch("none/", timeout=0.05) as watch:
+    with client.watch("none/", timeout=2) as watch:
         assert [e.kind for e in watch] == ["synced"]
         assert watch.poll() is None
 
