@@ -462,7 +462,7 @@ class Model:
             raise Refused(*faults)  # any of them may be told
         evict = source.evict
         if evict == "keep" and not session.may(source, 2):
-            evict = "spill"
+            evict = "drop"
         version = Version(name, source.storage, session.uid, source.gid, mode, evict)
         version.start, version.length = source.start + start, length
         version.number = number
