@@ -7,6 +7,7 @@
 struct prospect {
     const struct gb_domain_key *key;
     uint64_t enough; /* bytes that are wanted */
+    uint64_t below;  /* for what is needed, in the tiers */
     uint64_t free; /* of segments that would be empty, and that nobody maps; of the domain's own */
     uint64_t mapped; /* of segments that would be empty, and that sessions map */
     unsigned looked; /* at so many storages */
@@ -22,25 +23,28 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
     return segment->look == look && segment->tally == used_of(segment);
 }
 
-/* A storage may leave: its bytes are of use to its own domain, and a segment that has no others to
-   all. */
+/* A storage may leave, if it has a place to go to: its bytes are of use to its own domain, with those
+   that are free in the same segment, and a segment that has no others to all. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {
     bool own = prospect->key && gb_domain_key_same(&storage->key, prospect->key);
 
+    if (storage->recent.needed && storage->bytes > prospect->below)
+        return;
+    if (storage->recent.needed)
+        prospect->below -= storage->bytes;
     for (unsigned i = 0; i < storage->placement_count; i++) {
         struct gb_segment *segment = storage->placements[i].segment;
         uint64_t bytes = storage->placements[i].bytes;
+        bool first = segment->look != store->looks;
 
-        segment->tally = (segment->look == store->looks ? segment->tally : 0) + bytes;
+        segment->tally = (first ? 0 : segment->tally) + bytes;
         segment->look = store->looks;
         if (own)
-            prospect->free += bytes;
-        if (!is_emptied(segment, store->looks))
+            prospect->free += bytes + (first ? segment->charged - used_of(segment) : 0);
+        else if (!is_emptied(segment, store->looks))
             continue;
-        if (own)
-            prospect->free += segment->charged - used_of(segment);
         else if (gb_list_empty(&segment->mappings))
             prospect->free += segment->charged;
         else
@@ -97,26 +101,32 @@ static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t 
 }
 
 enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
-                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon)
+                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon,
+                           uint64_t below)
 {
-    struct prospect prospect = {.key = key};
-    uint64_t there = gb_device_free_bytes(device) + soon, missing;
+    const struct gb_recency *recency = &device->recency;
+    uint64_t stuck = recency->needed_bytes > below ? recency->needed_bytes - below : 0;
+    struct prospect prospect = {.key = key, .below = below};
+    uint64_t there, missing;
 
+    if (!gb_device_may_fit(device, bytes + stuck))
+        return GB_LOOK_NOTHING;
     if (bytes > gb_store_largest_shared(device) / 4)
         bytes = (bytes + device->granularity - 1) / device->granularity * device->granularity;
+    there = gb_store_near(store, device, soon, bytes);
     if (there >= bytes)
         return GB_LOOK_FITS;
     prospect.enough = bytes - there;
     store->looks++;
-    look_through(store, &device->recency.clean, &prospect);
-    look_through(store, &device->recency.dirty, &prospect);
+    look_through(store, &recency->clean, &prospect);
+    look_through(store, &recency->dirty, &prospect);
     if (prospect.free >= prospect.enough || prospect.looked == LOOK_LIMIT)
         return GB_LOOK_FITS;
     missing = prospect.enough - prospect.free;
     if (prospect.mapped < missing)
         return GB_LOOK_NOTHING;
-    ask_in(store, &device->recency.clean, &missing);
-    ask_in(store, &device->recency.dirty, &missing);
+    ask_in(store, &recency->clean, &missing);
+    ask_in(store, &recency->dirty, &missing);
     return GB_LOOK_MAPPED;
 }
 

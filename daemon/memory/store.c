@@ -529,21 +529,20 @@ static int make_segment(struct gb_store *store, const struct gb_storage *storage
     return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
 }
 
-/* Whether so many bytes are free or become so without asking anybody: nobody maps them. */
-static bool room_is_near(const struct gb_store *store, const struct gb_device *device,
-                         uint64_t bytes)
+uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
+                       uint64_t enough)
 {
-    uint64_t near = gb_device_free_bytes(device) + device->freeing;
+    uint64_t near = gb_device_free_bytes(device) + soon;
 
     GB_LIST_EACH(&store->empties, link) {
         const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
 
-        if (near >= bytes)
+        if (near >= enough)
             break;
         if (segment->device == device && gb_list_empty(&segment->mappings))
             near += segment->charged;
     }
-    return near >= bytes;
+    return near;
 }
 
 /* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
@@ -597,13 +596,14 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
 {
     struct gb_device *device = storage->key.device;
     uint64_t rounded = round_up(storage->size, device->granularity);
+    bool near = gb_store_near(store, device, device->freeing, rounded) >= rounded;
     struct gb_domain *domain = domain_get(store, &storage->key);
     struct gb_segment *segment;
     int r;
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    r = place_in_own(domain, rounded, room_is_near(store, device, rounded), storage);
+    r = place_in_own(domain, rounded, near, storage);
     domain_release(store, domain);
     if (r < 0)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");

@@ -251,13 +251,18 @@ enum gb_look {
 };
 
 /*
- * Looks at the segments that all that may leave a device would leave behind: whether these, with
- * `soon` bytes that come free anyway, make room for `bytes` more of a domain (NULL: of none).
- * Nothing should leave if not. At most a fixed number of storages is looked at; beyond that it is
- * said to fit.
+ * Whether what may leave a device would make room for `bytes` more of a domain (NULL: of none), with
+ * `soon` bytes that come free anyway and where tiers have room for `below` bytes of what is needed:
+ * looks at the segments that would be left behind. Nothing should leave if not. At most a fixed
+ * number of storages is looked at; beyond that their bytes are.
  */
 enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
-                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon);
+                           const struct gb_domain_key *key, uint64_t bytes, uint64_t soon,
+                           uint64_t below);
+/* Bytes of a device that are free, that come free soon, or that are in empty segments which nobody
+   maps, whoever they are kept for; at least `enough` is as good as more. */
+uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
+                       uint64_t enough);
 
 /* Tells of those who were asked to unmap a segment of the device `unmap_ms` ago and have not, if a
    request has lacked room since. Returns when to call it again; UINT64_MAX: not before that. */

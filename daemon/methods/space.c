@@ -160,19 +160,16 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
 }
 
 /* Whether what may leave has a place to go to, and makes room for the request, of a domain (NULL:
-   of none). The latter is looked at once: what leaves then does not change it. */
+   of none). That is looked at once: what leaves then does not change it. */
 static bool may_leave(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key, uint64_t soon, uint64_t reserve)
 {
     enum gb_look look;
 
-    if (!gb_spill_may_fit(&call->server->spill, device, call->need, reserve))
-        return false;
     if (call->looked)
         return true;
-    if (call->comes_back) /* it was there: what it displaces comes back after it */
-        return true;
-    look = gb_store_look(&call->server->store, device, key, call->need, soon);
+    look = gb_store_look(&call->server->store, device, key, call->need, soon,
+                         gb_spill_room_below(&call->server->spill, device, reserve));
     call->asked = look == GB_LOOK_MAPPED;
     call->looked = look == GB_LOOK_FITS;
     return call->looked;

@@ -517,12 +517,10 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     return GB_ROOM_STUCK;
 }
 
-/* What the tiers could take of the device's if they kept only what is nowhere else, and left the
-   reserve free, and some more with it, since the room that a device has left may lie in pieces. */
-static uint64_t room_below(const struct gb_spill *spill, const struct gb_device *device,
-                           uint64_t reserve)
+uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
+                             uint64_t reserve)
 {
-    uint64_t room = 0, all = 0;
+    uint64_t room = 0, all = 0, more = 0;
 
     for (int kind = 0; kind < GB_TIERS; kind++) {
         const struct gb_tier *tier = &spill->tiers[kind];
@@ -534,21 +532,8 @@ static uint64_t room_below(const struct gb_spill *spill, const struct gb_device 
         room += stays < tier->capacity ? tier->capacity - stays : 0;
     }
     if (reserve > 0)
-        reserve += all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
-    return room > reserve ? room - reserve : 0;
-}
-
-bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *device, uint64_t bytes,
-                      uint64_t reserve)
-{
-    uint64_t dropped = device->recency.bytes - device->recency.needed_bytes;
-    uint64_t stays = device->used + device->pinned_by_clients + bytes - dropped;
-    uint64_t leaves = stays > device->capacity ? stays - device->capacity : 0;
-
-    if ((leaves > 0 || dropped == 0) && leaves < reserve && device->recency.needed_bytes > 0)
-        leaves = reserve; /* objects are alike, and leave as wholes */
-    return gb_device_may_fit(device, bytes) &&
-           (leaves == 0 || leaves <= room_below(spill, device, reserve));
+        more = all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
+    return room >= 2 * reserve + more ? room - reserve - more : 0;
 }
 
 /* What leaves next: the least recently used; where that would not leave the reserve, rather the
@@ -560,7 +545,7 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
     unsigned looked = 0;
 
     if (!oldest || !oldest->needed || demand->reserve == 0 ||
-        oldest->bytes <= room_below(spill, device, demand->reserve))
+        oldest->bytes <= gb_spill_room_below(spill, device, demand->reserve))
         return oldest;
     GB_LIST_EACH(&device->recency.clean, link) {
         struct gb_recent *recent = GB_CONTAINER(link, struct gb_recent, link);

@@ -87,9 +87,11 @@ enum gb_room {
 /* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error);
-/* Whether that could make room for so many bytes, and leave `reserve` free below. */
-bool gb_spill_may_fit(const struct gb_spill *spill, const struct gb_device *device, uint64_t bytes,
-                      uint64_t reserve);
+/* What the tiers could take of the device's if they kept only what is nowhere else. They leave the
+   reserve free, and some more, since the room that a device has left may lie in pieces; and what
+   they can take is as much again, or nothing: objects are alike, and leave as wholes. */
+uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
+                             uint64_t reserve);
 /* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and
    at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
 void gb_spill_tend(struct gb_spill *spill);

@@ -757,6 +757,50 @@ def test_copies_do_not_take_turns_where_not_all_have_room(start):
     tiered.check("below", *names)
 
 
+# ---- nothing leaves in vain ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def split(start):
+    """split(disk, evict): two shared segments of 2 MiB on a device of 6 MiB, with a large and a small
+    object in each, and `x`, which was moved below before and needs more than the 2 MiB that are left."""
+
+    def run(disk, evict):
+        device = test_device.OPTION.replace("64M", "6M")
+        tiered = start(host=None, disk=disk, device=device)
+        if evict == "spill":
+            tiered.put("x", 4 * MIB, mode="0604")
+            tiered.peer.call("spill", name="x")
+        for mode in ("0600", "0640"):
+            tiered.put(f"large/{mode}", MIB, mode=mode, evict=evict)
+            tiered.put(f"small/{mode}", 64 << 10, mode=mode)
+        tiered.peer.call("trim")
+        return tiered
+
+    return run
+
+
+# RELIABILITY.md: Memory is short
+def test_nothing_is_dropped_in_vain(split):
+    """What the tier has no room for stays, and with it the segments."""
+    tiered = split("2M", "drop")
+    before = tiered.peer.names()
+    tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(4 * MIB), mode="0604")
+    assert len(before) == 4 and tiered.peer.names() == before
+
+
+# RELIABILITY.md: Memory is short
+def test_nothing_leaves_in_vain_for_what_comes_back(split):
+    tiered = split("64M", "spill")
+    readers = [tiered.peer.open_object(f"small/{mode}") for mode in ("0600", "0640")]
+    tiered.peer.error("no_space", "open", name="x")
+    assert tiered.tiers_of(tiered.peer.names()) == ["device"] * 4 + ["disk"]
+    readers[0].release()
+    tiered.peer.unmap()
+    tiered.check("x")
+    assert tiered.tier_of("x") == "device"
+
+
 # ---- who waits, and in which order -------------------------------------------------------------
 
 
