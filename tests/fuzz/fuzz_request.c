@@ -4,7 +4,7 @@
  * The input is a program, a step a line:
  *   0text … 3text   the session sends the text as a message
  *   atext … dtext   it sends the text without a newline: a piece of a message
- *   F0kinds         its next sending brings descriptors, each a letter: see `kinds`
+ *   F0kinds         its next sending brings descriptors, each a letter: see make_fd()
  *   X0  H0          it closes; it says that it will send no more
  *   Q0  R0          it reads no longer; it does again
  *   T250            so many milliseconds pass
@@ -17,8 +17,8 @@
  *   +step           without a turn of the loop after it
  * Sessions 0 and 1 are root's, 2 and 3 of two other users. After each turn every account is compared
  * with what is there; what the server sends is JSON, and never admits a defect. Every object that is
- * sealed is there after a crash, and is the same. After the last step nothing is left: no byte, no
- * descriptor, no file.
+ * sealed is there after a crash, and is the same; a version has one content for ever. After the last
+ * step nothing is left: no byte, no descriptor, no file.
  */
 #include <limits.h>
 #include <poll.h>
@@ -27,9 +27,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include "by_hand.h"
 #include "demand.h"
+#include "request_content.h"
 #include "request_steps.h"
 #include "tests/unit/inside.h"
 #include "tests/unit/is_json.h"
@@ -52,6 +54,7 @@ static struct world {
 } worlds[WORLDS];
 static struct world *world;
 static struct player players[PEERS];
+static bool connections_sent; /* one has sent the daemon its own */
 
 /* ---- a device that is not the host, has a mover, and fails when told to ---- */
 
@@ -283,6 +286,7 @@ static void begin_anew(void)
         server->spill.tiers[i].next_file = 0;
     }
     world->damaged = false;
+    content_forget();
     failing.calls = 0;
     failing.lost = false;
     hand_jobs.hold = false;
@@ -370,6 +374,7 @@ static void crash(void)
     free(before);
     free(after);
     inside_check(&world->inside);
+    content_turn(&world->inside.server);
 }
 
 /* ---- steps ---- */
@@ -407,6 +412,7 @@ static void turn(void)
         DEMAND(++turns < 10000);
     } while (goes_on(&world->inside.server));
     inside_check(&world->inside);
+    content_turn(&world->inside.server);
     for (int i = 0; i < PEERS; i++)
         hear(&players[i]);
 }
@@ -447,7 +453,20 @@ static void say(struct player *player, const char *text, size_t length)
     drop_fds(player);
 }
 
-/* Descriptors are made once, and duplicated. */
+static int socket_with_fds(void)
+{
+    struct peer peer = {.fd = -1};
+    int ends[2], sent[2] = {sealed_memfd(65536, F_SEAL_SHRINK), open("/dev/null", O_RDONLY)};
+
+    DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    peer.fd = ends[1];
+    DEMAND(peer_send_bytes(&peer, "!", 1, sent, 2) == 1);
+    close(ends[1]);
+    close(sent[0]);
+    close(sent[1]);
+    return ends[0];
+}
+
 static int make_fd(char kind)
 {
     int ends[2], fd;
@@ -466,40 +485,72 @@ static int make_fd(char kind)
     case 'r': /* that can only be read */
         fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
         return fd;
+    case 'g': /* of huge pages, if the kernel has any; none is taken */
+        fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+        if (fd < 0)
+            return sealed_memfd(1 << 21, 0);
+        DEMAND(ftruncate(fd, 1 << 21) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+        return fd;
+    case 'x': /* a file that has no name any more */
+        fd = open(getenv("TMPDIR") ? getenv("TMPDIR") : "/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC,
+                  0600);
+        DEMAND(fd >= 0 && ftruncate(fd, 65536) == 0);
+        return fd;
     case 'k':
         DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
         close(ends[1]);
         return ends[0];
+    case 'q': /* with others in its queue, which is all that holds them */
+        return socket_with_fds();
     case 'p':
         DEMAND(pipe2(ends, O_CLOEXEC) == 0);
         close(ends[1]);
         return ends[0];
+    case 'i':
+        return eventfd(1, EFD_CLOEXEC);
     case 'e':
         return epoll_create1(EPOLL_CLOEXEC);
     case 'd':
         return open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    case 'y':
+        return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    case 'o':
+        return open("/dev/null", O_PATH | O_CLOEXEC);
     default:
         return open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
 }
 
-static void take_fds(struct player *player, const char *kinds, size_t length)
+/* A descriptor of the kind. They are made once, and duplicated, but for what only the receiver is to
+   have ('q') and the player's own connection ('c'). */
+static int fd_of(const struct player *player, char kind)
 {
     static int made[26] = {0};
+    int *original = &made[kind - 'a'];
 
+    if (kind == 'q')
+        return make_fd(kind);
+    if (kind == 'c' && player->peer.fd >= 0) {
+        connections_sent = true;
+        return fcntl(player->peer.fd, F_DUPFD_CLOEXEC, 0);
+    }
+    if (!*original) { /* out of the way of count_fds() */
+        int once = make_fd(kind);
+
+        *original = fcntl(once, F_DUPFD_CLOEXEC, 200);
+        close(once);
+    }
+    DEMAND(*original > 0);
+    return fcntl(*original, F_DUPFD_CLOEXEC, 0);
+}
+
+static void take_fds(struct player *player, const char *kinds, size_t length)
+{
     for (size_t i = 0; i < length && player->fd_count < GB_LIMIT(fds); i++) {
-        unsigned kind = kinds[i] >= 'a' && kinds[i] <= 'z' ? (unsigned)(kinds[i] - 'a') : 'n' - 'a';
-        int *fd = &player->fds[player->fd_count++];
+        int fd = fd_of(player, kinds[i] >= 'a' && kinds[i] <= 'z' ? kinds[i] : 'n');
 
-        if (!made[kind]) { /* out of the way of check_fds() */
-            int once = make_fd((char)('a' + kind));
-
-            made[kind] = fcntl(once, F_DUPFD_CLOEXEC, 200);
-            close(once);
-        }
-        DEMAND(made[kind] > 0);
-        *fd = fcntl(made[kind], F_DUPFD_CLOEXEC, 0);
-        DEMAND(*fd >= 0);
+        DEMAND(fd >= 0);
+        player->fds[player->fd_count++] = fd;
     }
 }
 
@@ -607,6 +658,39 @@ static void play(const char *text, size_t size)
     }
 }
 
+/* A connection stays that lies in its own queue behind answers that nobody can read any more, or that
+   its own request holds as long as that waits. It counts for its user, as if a process had it. */
+static void end_those_of_themselves(void)
+{
+    struct gb_link *sessions = &world->inside.server.sessions;
+
+    while (connections_sent && !gb_list_empty(sessions)) {
+        struct gb_session *session = GB_CONTAINER(sessions->next, struct gb_session, of_server);
+
+        DEMAND(session->input == GB_INPUT_THROTTLED || session->wait_count > 0);
+        gb_session_end(session, "it holds itself");
+    }
+    connections_sent = false;
+}
+
+static void everybody_leaves(void)
+{
+    for (int i = 0; i < PEERS; i++) {
+        drop_fds(&players[i]);
+        peer_close(&players[i].peer);
+        players[i].deaf = false;
+    }
+    hand_jobs.hold = false;
+    hand_tick_ns = 0;
+    turn();
+    /* If somebody has not come yet; and connections that went through themselves in half a line. */
+    hand_clock_ms += world->inside.config.grace_ms + GB_LIMIT(half_line_ms);
+    for (int turns = 0; turns < 8; turns++) /* one hears that another has closed its connection */
+        turn();
+    end_those_of_themselves();
+    turn();
+}
+
 /* How many of the first 200 descriptors are open: a leak takes one of those. */
 static unsigned count_fds(void)
 {
@@ -648,15 +732,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     begin_anew();
     fds = count_fds();
     play((const char *)data, size);
-    for (int i = 0; i < PEERS; i++) {
-        drop_fds(&players[i]);
-        peer_close(&players[i].peer);
-        players[i].deaf = false;
-    }
-    hand_jobs.hold = false;
-    hand_tick_ns = 0;
-    hand_clock_ms += world->inside.config.grace_ms; /* if somebody has not come yet */
-    turn();
+    everybody_leaves();
     inside_empty(&world->inside);
     check_files();
     DEMAND(count_fds() == fds);

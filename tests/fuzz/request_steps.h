@@ -91,7 +91,9 @@ static const char *const templates[] = {
     "%{'jsonrpc':'2.0','method':'open','params':{'name':'@'}}",
     "&{'jsonrpc':'2.0','id':#,'method':'op\nX%", /* it ends in the middle of a line */
     "&{'jsonrpc':'2.0','id':#,'meth\nT30000",
-    "F%s", "F%ws", "F%un", "F%rpkdzh",
+    "F%s", "F%ws", "F%un", "F%rpkdzh", "F%gixqcyoe",
+    "F%qc\n&{'jsonrpc':'2.0','id':#,'meth", /* held by half a line */
+    "F%sqgc\n" REGISTER("4", MEMFD("0", "host") "," MEMFD("2", "host")),
     "X%", "H%", "Q%", "R%",
     "T!", "T!", "P1", "P0",
     "J0", "J1", "J1", "J9",
