@@ -544,6 +544,16 @@ soak: library $(BUILD)/fakecuda/libcuda.so.1 ## kill daemon and clients again an
 		-j $(SOAK_JOBS) $(if $(FAKE),--fake) $(SOAK_LIMITS) $(if $(LEAST),--least $(LEAST)) \
 		$(if $(SEED),--seed $(SEED))
 
+# What tests/soak needs besides the tree and Python, for a machine that has nothing of ours.
+.PHONY: soak-bundle
+SOAK_BUNDLE := $(BUILD)/soak-bundle
+soak-bundle: ## a daemon with failpoints and its libraries, to kill elsewhere: soak.py --bundle build/soak-bundle/soak
+	@$(MAKE) DIST=1 FAILPOINTS=1 BUILD=$(SOAK_BUNDLE) daemon library
+	@rm -rf $(SOAK_BUNDLE)/soak && mkdir -p $(SOAK_BUNDLE)/soak/bin $(SOAK_BUNDLE)/soak/lib
+	@install -s $(SOAK_BUNDLE)/fail/bin/gpubufd $(SOAK_BUNDLE)/soak/bin/
+	@install -s $(SOAK_BUNDLE)/fail/lib/libgpubuf.so $(SOAK_BUNDLE)/soak/lib/
+	@scripts/bundle $(SOAK_BUNDLE)/soak
+
 .PHONY: gpu-check gpu-bench
 OUT ?= $(BUILD)/gpu
 gpu-check: all ## check the promises on the GPUs of this machine, if there are any; logs go to OUT

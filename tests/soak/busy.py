@@ -13,10 +13,14 @@ import traceback
 from typing import NamedTuple
 
 import truth
-from client import BUSY, CLOSED, NO_SPACE, NOT_FOUND, STALE, TIMEOUT, UNSUPPORTED, Client
+from client import BUSY, CLOSED, DENIED, NO_SPACE, NOT_FOUND, STALE, TIMEOUT, UNSUPPORTED, Client
 from truth import ALIAS, DELETE, DONE, NOT_DONE, PIN, PUT, UNKNOWN, UNPIN
 
+from layouts import a_layout, counts, replaced  # (client.py knows where they are)
+from peer import Closed, Peer, RpcError
+
 NAMES = 6  # of a namespace, that are published; and as many that are aliases of them
+ALL = 2 * NAMES + 4  # and those that have any layout
 SIZES = [1, 31, 100, 4000, 4096, 60_000, 300_000, 700_000, 1_100_000, 2_500_000]
 HELD = 4  # objects that it has open, at most
 WAIT_MS = 20
@@ -34,13 +38,13 @@ class Mood(NamedTuple):
 
 
 MOODS = {
-    "any": Mood([30, 8, 6, 8, 25, 6, 6, 12, 1, 0], [1, 1, 4, 4, 4, 6, 4, 3, 2, 1]),
+    "any": Mood([30, 8, 6, 8, 25, 6, 6, 12, 1, 0, 12], [1, 1, 4, 4, 4, 6, 4, 3, 2, 1]),
     # Small ones change so often that the journal has to be written anew.
-    "changes": Mood([40, 4, 30, 20, 2, 1, 3, 0, 0, 0], [1, 1, 4, 4, 4, 0, 0, 0, 0, 0]),
+    "changes": Mood([40, 4, 30, 20, 2, 1, 3, 0, 0, 0, 10], [1, 1, 4, 4, 4, 0, 0, 0, 0, 0]),
     # Little is there for long: segments are made, and go.
-    "segments": Mood([50, 0, 0, 2, 2, 0, 0, 0, 0, 60], [1, 1, 1, 1, 1, 2, 2, 4, 4, 4]),
+    "segments": Mood([50, 0, 0, 2, 2, 0, 0, 0, 0, 60, 5], [1, 1, 1, 1, 1, 2, 2, 4, 4, 4]),
     # More than the device and the host tier hold, and hardly anything that must stay there.
-    "tiers": Mood([20, 2, 1, 2, 20, 2, 15, 35, 0, 0], [0, 0, 1, 1, 2, 4, 4, 6, 6, 4]),
+    "tiers": Mood([20, 2, 1, 2, 20, 2, 15, 35, 0, 0, 5], [0, 0, 1, 1, 2, 4, 4, 6, 6, 4]),
 }
 
 
@@ -49,12 +53,17 @@ class Wrong(Exception):
 
 
 def name_of(namespace, number):
-    return f"n{namespace}/{number}" if number < NAMES else f"n{namespace}/alias/{number - NAMES}"
+    if number < NAMES:
+        return f"n{namespace}/{number}"
+    if number < 2 * NAMES:
+        return f"n{namespace}/alias/{number - NAMES}"
+    return f"n{namespace}/layout/{number - 2 * NAMES}"
 
 
 class Worker:
     def __init__(self, library, path, device, control, notes, running, number):
         self.client = Client(library, path, device)
+        self.path = path
         self.device = device
         self.control = control
         self.notes = notes
@@ -139,7 +148,7 @@ class Worker:
         if self.device == "host" and rng.random() < 0.1:
             self.register(rng, number, name, value)
             return
-        made = self.client.create(name, count, rng.choice([0o600, 0o640]), WAIT_MS)
+        made = self.client.create(name, count, rng.choice([0o600, 0o640, 0o644]), WAIT_MS)
         if isinstance(made, int):
             if made not in (NO_SPACE, TIMEOUT, CLOSED):
                 raise Wrong(f"create {name} of {count}: {made} {self.client.why()}")
@@ -150,7 +159,10 @@ class Worker:
             self.client.release(made)
             return
         self.noted = self.notes.intend(PUT, number, value)
-        outcome = self.note(PUT, number, value, self.client.seal(made), (STALE,))
+        code = self.client.seal(made)
+        if code >= 0:
+            self.notes.told(self.noted, self.client.identity(made)[1])
+        outcome = self.note(PUT, number, value, code, (STALE,))
         if outcome == DONE and rng.random() < 0.3:
             self.hold(made, value)
         else:
@@ -178,6 +190,44 @@ class Worker:
         code = self.client.register(name, fd, value[1], 0o600)
         os.close(fd)
         self.note(PUT, number, value, code, (NO_SPACE,))
+
+    def layout(self, rng, number):
+        """An object of any layout, by hand: what is accepted has to stay. Nothing is written to it."""
+        number, peer = rng.randrange(2 * NAMES, ALL), None
+        try:
+            with Peer(self.path) as peer:
+                self.publish(rng, number, peer)
+        except RpcError as error:
+            if error.kind not in ("invalid", "limit", "no_space"):
+                raise Wrong(f"layout {name_of(self.namespace, number)}: {error}") from error
+        except (OSError, Closed):
+            pass  # the daemon was killed; what is noted tells how far it came
+        except AssertionError:
+            if not peer or not peer.eof:  # in the middle of an answer
+                raise
+
+    def publish(self, rng, number, peer):
+        layout = a_layout(rng)
+        made = peer.create(name_of(self.namespace, number), layout, replace=True,
+                           mode=rng.choice(["0600", "0644"]))
+        buffers = []
+        replaced(made["object"]["layout"], buffers.append)
+        value = (truth.identity_of(made["object"]["layout"]), 0, 0, sum(b["bytes"] for b in buffers))
+        for told in (counts(rng, layout), {}):
+            self.noted = self.notes.intend(PUT, number, value)
+            code = CLOSED
+            try:
+                sealed = peer.call("seal", lease=made["lease"], release=True, null_counts=told)
+                self.notes.told(self.noted, sealed["version"])
+                code = 0
+            except RpcError as error:
+                if error.kind != "invalid" or not told:
+                    raise
+                code = STALE
+            finally:
+                self.note(PUT, number, value, code, (STALE,))
+            if code == 0:
+                return
 
     def missing(self, number):
         """Codes by which a name is said not to be there, if that may be."""
@@ -255,30 +305,31 @@ class Worker:
     # ---- moving ----
 
     def move(self, rng, number):
-        name = name_of(rng.randrange(self.namespaces), rng.randrange(2 * NAMES))
+        name = name_of(rng.randrange(self.namespaces), rng.randrange(ALL))
         if rng.random() < 0.3:
             code = self.client.restore(name, WAIT_MS)
         else:
             code = self.client.spill(name, rng.choice(["host", "disk", "disk"]))
-        if code < 0 and code not in (NOT_FOUND, BUSY, NO_SPACE, TIMEOUT, CLOSED, UNSUPPORTED, STALE):
+        if code < 0 and code not in (NOT_FOUND, BUSY, NO_SPACE, TIMEOUT, CLOSED, UNSUPPORTED, STALE,
+                                     DENIED):
             raise Wrong(f"move {name}: {code} {self.client.why()}")
 
     def trim(self, rng, number):
         code = self.client.call("trim")
-        if code < 0 and code != CLOSED:
+        if code not in (0, CLOSED, DENIED):
             raise Wrong(f"trim: {code} {self.client.why()}")
 
     def clear(self, rng, number):
         """Lets go of all that it has, so that segments are empty, and of those."""
         while self.held:
             self.give_back(rng, number)
-        for each in range(2 * NAMES):
+        for each in range(ALL):
             self.delete(rng, each)
         self.trim(rng, number)
 
     # ---- rounds ----
 
-    DEEDS = [put, delete, pin, alias, open, look, give_back, move, trim, clear]
+    DEEDS = [put, delete, pin, alias, open, look, give_back, move, trim, clear, layout]
 
     def work(self, order):
         self.notes.begin()
@@ -289,8 +340,7 @@ class Worker:
                        for i, states in enumerate(order["states"])}
         while self.running[0] and not self.notes.full():
             deed = rng.choices(self.DEEDS, self.mood.deeds)[0]
-            deed(self, rng, rng.randrange(NAMES) if deed is not Worker.delete
-                 else rng.randrange(2 * NAMES))
+            deed(self, rng, rng.randrange(NAMES) if deed is not Worker.delete else rng.randrange(ALL))
         self.come_back()
         for entry in self.held:
             self.check_held(entry)
@@ -314,6 +364,10 @@ class Worker:
                 continue
             if isinstance(made, int):
                 raise Wrong(f"open {name}, which must be one of {values}: {made} {self.client.why()}")
+            if truth.has_layout_alone(values[0]):  # which the harness has compared
+                self.client.release(made)
+                found.append(0)
+                continue
             count = self.client.length(made)
             errors = []
             for i, value in enumerate(values):
@@ -338,10 +392,14 @@ class Worker:
             self.control.send(json.dumps(answer).encode())
 
 
-def run(library, path, device, control, notes, running, number):
+def run(library, path, device, control, notes, running, number, uid):
     """Never returns."""
     status = 0
     try:
+        if uid:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
         Worker(library, path, device, control, notes, running, number).serve()
     except BaseException as error:  # whatever it is, the harness is to know
         notes.fail(str(error) if isinstance(error, Wrong) else traceback.format_exc())

@@ -7,11 +7,12 @@ from ctypes import Structure, byref, c_bool, c_char_p, c_int, c_size_t, c_uint, 
 from ctypes import c_void_p
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
+for room in ("gpu", "integration"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / room))
 
 from library import ConnectOptions, CreateOptions, LayoutSpec, OpenOptions  # noqa: E402
 
-NOT_FOUND, NO_SPACE, BUSY, TIMEOUT = -32001, -32003, -32005, -32006
+NOT_FOUND, NO_SPACE, DENIED, BUSY, TIMEOUT = -32001, -32003, -32004, -32005, -32006
 STALE, UNSUPPORTED, CONNECT, CLOSED = -32007, -32010, -2, -3
 
 

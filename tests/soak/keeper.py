@@ -177,6 +177,7 @@ class Managed(Keeper):
         self.manager.socket.setblocking(False)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self.listener.bind(self.argv[self.argv.index("--socket") + 1])
+        os.chmod(self.listener.getsockname(), 0o666)
         self.listener.listen(128)
         self.stopping = False
         self.start()

@@ -6,7 +6,8 @@ whether everything that was sealed is there, and nothing else. Needs Python and 
     tests/soak/soak.py --build build --fake --rounds 1000   on the driver of tests/fakecuda
     tests/soak/soak.py --bundle DIR --device cuda:0:2G      what `make dist` made, on a real GPU
 
-The last line is `N rounds, N failed`; a failure prints its seed, what was done in the round, and leaves
+As root and on the host, clients are those of several users. The last line is `N kills of the daemon, N rounds,
+N failed`; a failure prints its seed, what was done in the round, and leaves
 its directory. `--seed S --worlds 1` makes the choices of that world again.
 """
 
@@ -45,6 +46,10 @@ class Place:
         self.device = options.device
         self.real = self.device.startswith("cuda") and not options.fake
         self.failpoints = options.failpoints
+        self.supervised = options.supervised
+        # On the fake driver memory is files, which only their owner may open.
+        many = os.geteuid() == 0 and self.device.startswith("host")
+        self.uids = world.UIDS if many else [0]
         self.grace_ms = 10000 if options.failpoints else 1500
         self.work = options.work / 1000
         self.patience = options.patience / 1000
@@ -126,8 +131,12 @@ def run_worlds(place, options, number, counts):
     alone = options.fake or options.jobs == 1
     before = free_memory() if place.device.startswith("cuda") and alone else None
     serial = 0
-    while time.monotonic() < end and done["rounds"] < options.rounds and \
-            serial < options.worlds and not done["failed"]:
+
+    def over():
+        return (time.monotonic() > end or done["rounds"] >= options.rounds or
+                done["kills"] >= options.kills)
+
+    while not over() and serial < options.worlds and not done["failed"]:
         seed = options.seed * 1000003 + number * 10007 + serial
         serial += 1
         one = world.World(place, seed, chooser)
@@ -135,7 +144,7 @@ def run_worlds(place, options, number, counts):
             one.start()
             rounds = random.Random(seed).randrange(10, options.length + 1)
             for _ in range(rounds):
-                if time.monotonic() > end or done["rounds"] >= options.rounds:
+                if over():
                     break
                 one.round()
                 done["rounds"] += 1
@@ -144,6 +153,8 @@ def run_worlds(place, options, number, counts):
                 one.read = [0, 0]
                 done.update({"point " + name: count for name, count in one.kills.items()})
                 one.kills.clear()
+                done["kills"] += one.daemon_kills
+                one.daemon_kills = 0
                 if done["rounds"] % 20 == 0:
                     Path(counts).write_text(json.dumps(done))
             one.end()
@@ -183,6 +194,10 @@ def arguments():
     parser.add_argument("--only", help="these failpoints alone, with commas between them")
     parser.add_argument("--seconds", type=float, default=1e9, help="no round is begun after these")
     parser.add_argument("--rounds", type=int, default=1 << 60, help="how many, of all processes")
+    parser.add_argument("--kills", type=int, default=1 << 60,
+                        help="no round is begun after so many of the daemon, of all processes")
+    parser.add_argument("--supervised", action="store_true",
+                        help="each daemon by --supervise; default: half of them")
     parser.add_argument("--worlds", type=int, default=1 << 60, help="how many daemons, of each process")
     parser.add_argument("--length", type=int, default=60, help="rounds of one daemon, at most")
     parser.add_argument("--work", type=float, default=25, help="milliseconds before a kill, at most")
@@ -233,7 +248,8 @@ def report(options, files, began, failed):
             total["failed"] += 1
     print(f"seed {options.seed}, {seconds:.0f} s, {total['rounds'] / seconds:.1f} rounds a second, "
           f"{total['read']} objects read, {total['unread']} times no room for one to come back")
-    print(f"{total['rounds']} rounds, {total['failed']} failed", flush=True)
+    print(f"{total['kills']} kills of the daemon, {total['rounds']} rounds, {total['failed']} failed",
+          flush=True)
     return 1 if total["failed"] or not total["rounds"] else 0
 
 
@@ -244,6 +260,7 @@ def main():
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     options.rounds = -(-options.rounds // options.jobs)
+    options.kills = -(-options.kills // options.jobs)
     before = free_memory() if options.device.startswith("cuda") and not options.fake else None
     with tempfile.TemporaryDirectory(prefix="gpubuf-soak-counts-") as directory:
         files, pids = [], []
@@ -260,6 +277,8 @@ def main():
                         os.mkdir(os.environ["FAKECUDA_DIR"])
                     run_worlds(Place(options), options, number, files[-1])
                     status = 0
+                except Exception:
+                    traceback.print_exc()
                 finally:
                     sys.stdout.flush()
                     os._exit(status)

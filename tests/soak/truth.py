@@ -6,6 +6,8 @@ What it was not told of may have happened or not: a name then has several possib
 daemon is asked, which must say one of them and stay with it.
 """
 
+import hashlib
+import json
 import mmap
 import random
 import struct
@@ -41,6 +43,26 @@ def identity_in(data):
     return (identity, count) if magic == MAGIC and identity == again else None
 
 
+def identity_of(layout):
+    """Of an object of which is known what layout it has, and not what lies in it; its whole bytes are 0."""
+
+    def said(value):
+        if isinstance(value, list):
+            return [said(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"segment", "offset", "bytes"}:
+            return value["bytes"]  # where it lies changes
+        return {key: said(one) for key, one in value.items() if key != "null_count"}  # and that at the seal
+
+    text = json.dumps(said(layout), sort_keys=True).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") | 1
+
+
+def has_layout_alone(value):
+    return value[1] == 0
+
+
 # ---- what may be under a name: None, or (identity, bytes, offset, length, pinned) ----
 
 PUT, DELETE, PIN, UNPIN, ALIAS = "put", "delete", "pin", "unpin", "alias"
@@ -73,8 +95,8 @@ class Notes:
     or after. Nothing longer may decide that, since struct.pack_into() writes zeros before what it packs.
     """
 
-    RECORD = struct.Struct("<BBHIQQQQ")  # kind, outcome, name, 0, identity, bytes, offset, length
-    OUTCOME = 1  # its offset
+    RECORD = struct.Struct("<BBHIQQQQ")  # kind, outcome, name, version, identity, bytes, offset, length
+    OUTCOME, VERSION = 1, 4  # their offsets
     TEXT = 192 << 10
 
     def __init__(self):
@@ -101,6 +123,19 @@ class Notes:
 
     def end(self, number, outcome):
         self.memory[number * self.RECORD.size + self.OUTCOME] = outcome
+
+    def told(self, number, version):
+        """The version that was given, before end()."""
+        struct.pack_into("<I", self.memory, number * self.RECORD.size + self.VERSION, version)
+
+    def versions(self):
+        """[(version, name)…] that clients were told of; 0: it may have been told, and was not noted."""
+        found = []
+        for at in range(0, len(self.read()) * self.RECORD.size, self.RECORD.size):
+            _, outcome, name, version, *_ = self.RECORD.unpack_from(self.memory, at)
+            if outcome == DONE and version:
+                found.append((version, name))
+        return found
 
     def read(self):
         """[(kind, outcome, name, value)…]"""

@@ -20,7 +20,8 @@ from peer import Closed, Peer  # noqa: E402 (keeper knows where it is)
 
 NAMESPACES = 4
 CLIENTS = 4
-NAMES = 2 * busy.NAMES
+NAMES = busy.ALL
+UIDS = [0, 71001, 71002, 71003]  # of clients, where they may be others'
 # Where a daemon dies only as it starts, as the clients come back, or when told to hand over.
 STARTING = {"RESTORE_READ", "RESTORE_SEGMENTS", "RESTORE_DONE", "CLEAN_DONE", "DROP_DONE",
             "READY_DONE", "RESUME_BEGIN", "RESUME_LEASE", "RESUME_DONE"}
@@ -48,8 +49,9 @@ class Failure(Exception):
 class Child:
     """A client's process, as the harness sees it."""
 
-    def __init__(self, world, number):
+    def __init__(self, world, number, uid=0):
         self.number = number
+        self.uid = uid
         self.notes = truth.Notes()
         self.held = []
         self.busy = False
@@ -59,7 +61,7 @@ class Child:
             ours.close()
             world.close_in_child()
             busy.run(world.library, world.path, world.device, theirs, self.notes, world.running,
-                       number)
+                       number, uid)
         theirs.close()
         self.control = ours
 
@@ -98,7 +100,8 @@ class World:
         self.directory = tempfile.mkdtemp(prefix="gpubuf-soak-", dir=place.root)
         self.path = os.path.join(self.directory, "s")
         self.disk = os.path.join(self.directory, "disk")
-        os.mkdir(self.disk)
+        os.mkdir(self.disk, 0o700)
+        os.chmod(self.directory, 0o711)  # clients of other users have to come in
         self.device = place.device.split(":")[0]
         if self.device == "cuda":
             self.device = ":".join(place.device.split(":")[:2])
@@ -112,6 +115,8 @@ class World:
         self.history = []
         self.killed = []
         self.kills = {}
+        self.daemon_kills = 0
+        self.versions = {}  # of each that was told: [name, when it was made]
         self.read = [0, 0]  # how many objects could not, and could be read
         self.in_grace = False
         self.failpoints = None
@@ -119,11 +124,11 @@ class World:
         if place.failpoints:
             self.failpoints = Failpoints(os.path.join(self.directory, "failpoints"))
             environment["GPUBUFD_FAILPOINTS"] = self.failpoints.path
-        argv = [place.gpubufd, "--socket", self.path, "--device", place.device, "--grace",
+        argv = [place.gpubufd, "--socket", self.path, "--mode", "0666", "--device", place.device, "--grace",
                 str(place.grace_ms), "--tier", f"disk:512M:{self.disk}"]
         if self.device != "host":
             argv += ["--tier", "host:8M"]
-        self.keeper_type = Supervised if self.rng.random() < 0.5 else Managed
+        self.keeper_type = Supervised if self.rng.random() < 0.5 or place.supervised else Managed
         if self.failpoints and self.rng.random() < 0.5:  # one that dies before it ever served
             self.failpoints.arm(self.rng.choice(["STORE_BEGIN", "STORE_DONE", "COMPACT_BEGIN",
                                                  "COMPACT_WRITTEN", "COMPACT_KEPT", "COMPACT_DONE",
@@ -140,9 +145,9 @@ class World:
         if self.peer:
             self.peer.socket.close()
 
-    def new_child(self):
+    def new_child(self, uid=0):
         self.serial += 1
-        return Child(self, self.place.serial() << 8 | self.serial % 256)
+        return Child(self, self.place.serial() << 8 | self.serial % 256, uid)
 
     def wait(self, condition, what, seconds=DEADLINE):
         end = time.monotonic() + seconds
@@ -225,16 +230,26 @@ class World:
         return what, [p for p in points if p], victims
 
     def populate(self):
-        while len(self.children) < CLIENTS:
-            self.children.append(self.new_child())
+        for uid in self.place.uids * (CLIENTS // len(self.place.uids)):
+            if len(self.of_user(uid)) < CLIENTS // len(self.place.uids):
+                self.children.append(self.new_child(uid))
         if not self.checker:
             self.checker = self.new_child()
 
+    def of_user(self, uid):
+        return [child for child in self.children if child.uid == uid]
+
+    def give_namespaces(self):
+        """Each user has some of its own; which client has which changes."""
+        turn, users = self.rng.randrange(NAMESPACES), self.place.uids
+        for i, uid in enumerate(users):
+            for k, child in enumerate(self.of_user(uid)):
+                child.namespace = i + len(users) * ((k + turn) % (NAMESPACES // len(users)))
+
     def begin(self, mood):
         self.running[0] = 1
-        turn = self.rng.randrange(NAMESPACES)
-        for i, child in enumerate(self.children):
-            child.namespace = (i + turn) % NAMESPACES
+        self.give_namespaces()
+        for child in self.children:
             child.notes.clear()
             child.send(what="work", mood=mood, seed=self.rng.randrange(1 << 60),
                        namespace=child.namespace, namespaces=NAMESPACES,
@@ -253,6 +268,7 @@ class World:
         except ProcessLookupError:
             pass  # a failpoint was faster
         self.wait(lambda: self.keeper.daemon() not in (daemon,), lambda: "it is dead")
+        self.daemon_kills += 1
 
     def fire(self, point):
         """Arms a failpoint and waits until it has fired; False if it did not."""
@@ -271,6 +287,7 @@ class World:
         while self.failpoints.fired() == before and time.monotonic() < end:
             self.keeper.pump(0.001)
         self.failpoints.disarm()
+        self.daemon_kills += self.failpoints.fired() - before
         return self.failpoints.fired() != before
 
     def kill(self, what, points, victims):
@@ -314,6 +331,8 @@ class World:
             if child in self.children:
                 self.wait_for_answer(child, "stops")
                 child.held = child.receive()["held"]
+            for version, number in child.notes.versions():
+                self.see_version(version, busy.name_of(child.namespace, number))
             states = self.states[child.namespace]
             for kind, outcome, number, value in child.notes.read():
                 value = value if value[0] else None
@@ -396,8 +415,11 @@ class World:
                         raise Failure(f"{name} is lost: it must be one of {states}")
                     names[number] = {None}
                     continue
+                self.see_version(there["version"], name, there["created_ms"])
                 values = [s for s in states if s and s[3] == there["bytes"] and
                           s[4] == there["pinned"]]
+                if values and truth.has_layout_alone(values[0]):
+                    values = self.of_its_layout(name, values)
                 if not values:
                     raise Failure(f"{name} is {there}, which must be one of {states}")
                 if there["state"] != "sealed":
@@ -406,6 +428,18 @@ class World:
         if listed:
             raise Failure(f"objects that nobody made: {listed}")
         return reading
+
+    def of_its_layout(self, name, values):
+        """Those of the values that an object has the layout of, of which one is left."""
+        identity = truth.identity_of(self.ask("stat", name=name)["object"]["layout"])
+        return [value for value in values if value[0] == identity][:1]
+
+    def see_version(self, version, name, made=None):
+        """A version is told of one object, ever: at its seal (`made` is None), and in lists."""
+        known = self.versions.get(version)
+        if known and (not made or known[0] != name or made != (known[1] or made)):
+            raise Failure(f"version {version} is that of {known}, and of {name}, made at {made}")
+        self.versions[version] = [name, made]
 
     def look_at_content(self, strict=False):
         """What is not on its device may have no room to come back; `strict`: it must have."""
