@@ -66,6 +66,7 @@ struct gb_user {
     uint64_t retiring[GB_DEVICES]; /* of held: its segments that are to go, but for who maps them */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
     uint64_t stocks[GB_STOCKS];    /* its part of what is used */
+    struct gb_link busy, turn; /* the server's: its sessions that are busy; its place among users */
 };
 
 void gb_users_init(struct gb_users *users);

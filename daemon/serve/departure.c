@@ -118,6 +118,8 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);
+    if (gb_list_empty(&session->user->busy))
+        gb_list_remove(&session->user->turn);
     gb_list_remove(&session->dirty);
     server->session_count--;
     session->user->sessions--;

@@ -139,6 +139,20 @@ static void serve_next(struct gb_link *list)
     gb_session_serve(session);
 }
 
+/* One of the sessions of the user whose turn it is: however many a user has, another's is not behind
+   them all. A new session is busy, too. */
+static void serve_busy(struct gb_server *server)
+{
+    struct gb_user *user = GB_CONTAINER(server->busy.next, struct gb_user, turn);
+    struct gb_session *session = GB_CONTAINER(user->busy.next, struct gb_session, ready);
+
+    gb_list_remove(&session->ready);
+    gb_list_remove(&user->turn);
+    if (!gb_list_empty(&user->busy))
+        gb_list_append(&server->busy, &user->turn);
+    gb_session_serve(session);
+}
+
 /* All that are ready once, then of the busy ones as many as there is time for. */
 static void serve_sessions(struct gb_server *server)
 {
@@ -159,7 +173,7 @@ static void serve_sessions(struct gb_server *server)
         return;
     until = uv_hrtime() + server->slice_ns / 4;
     do
-        serve_next(&server->busy);
+        serve_busy(server);
     while (!gb_list_empty(&server->busy) && uv_hrtime() < until);
 }
 

@@ -68,7 +68,7 @@ struct gb_server {
     int ends_fd; /* epoll of every session's end */
     struct gb_link sessions;
     struct gb_link ready; /* with something to receive or room to send */
-    struct gb_link busy;  /* the same, but busy: after the others, and not all of them in a turn */
+    struct gb_link busy;  /* users whose sessions are, but busy: after the others, and in turns */
     uint64_t slice_ns;    /* of a session, a turn; a quarter for all busy ones, and for waits */
     struct gb_link dirty; /* with output to send at the end of the turn */
     struct gb_link walks; /* struct gb_walk: over the sessions */

@@ -30,9 +30,13 @@ static void note_hung_up(struct gb_session *session)
 static void queue(struct gb_session *session)
 {
     struct gb_server *server = session->server;
+    struct gb_user *user = session->user;
 
-    if (!gb_list_linked(&session->ready))
-        gb_list_append(session->busy ? &server->busy : &server->ready, &session->ready);
+    if (gb_list_linked(&session->ready))
+        return;
+    gb_list_append(session->busy ? &user->busy : &server->ready, &session->ready);
+    if (session->busy && !gb_list_linked(&user->turn))
+        gb_list_append(&server->busy, &user->turn);
 }
 
 static void on_poll(uv_poll_t *handle, int status, int events)

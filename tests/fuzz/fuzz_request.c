@@ -423,23 +423,6 @@ static void drop_fds(struct player *player)
         close(player->fds[--player->fd_count]);
 }
 
-/* Sessions of others than root are made so. */
-static void become(const struct peer *peer, uid_t uid)
-{
-    struct gb_session *session = peer_session(&world->inside, peer);
-    struct gb_user *user = gb_user_get(&world->inside.server.store.users, uid);
-
-    DEMAND(session && user);
-    session->user->sessions--;
-    gb_user_take(session->user, GB_STOCK_OPEN, -1);
-    gb_user_unref(session->user);
-    session->user = session->flight.user = user;
-    user->sessions++;
-    gb_user_take(user, GB_STOCK_OPEN, 1);
-    session->gid = uid;
-    session->group_count = 0;
-}
-
 static void say(struct player *player, const char *text, size_t length)
 {
     static const uid_t uids[PEERS] = {0, 0, 1000, 1001};
@@ -447,7 +430,7 @@ static void say(struct player *player, const char *text, size_t length)
     if (player->peer.fd < 0) {
         if (!peer_connect(&world->inside, &player->peer))
             return;
-        become(&player->peer, uids[player - players]);
+        peer_become(&world->inside, &player->peer, uids[player - players]);
     }
     peer_send_bytes(&player->peer, text, length, player->fds, player->fd_count);
     drop_fds(player);

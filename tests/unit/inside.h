@@ -155,6 +155,23 @@ static inline struct gb_session *peer_session(const struct inside *inside, const
     return NULL;
 }
 
+/* Makes its session one of another user. */
+static inline void peer_become(struct inside *inside, const struct peer *peer, uid_t uid)
+{
+    struct gb_session *session = peer_session(inside, peer);
+    struct gb_user *user = gb_user_get(&inside->server.store.users, uid);
+
+    DEMAND(session && user);
+    session->user->sessions--;
+    gb_user_take(session->user, GB_STOCK_OPEN, -1);
+    gb_user_unref(session->user);
+    session->user = session->flight.user = user;
+    user->sessions++;
+    gb_user_take(user, GB_STOCK_OPEN, 1);
+    session->gid = uid;
+    session->group_count = 0;
+}
+
 /* Sends as much as the socket takes, with descriptors on the first byte; returns how much. */
 static inline size_t peer_send_bytes(struct peer *peer, const void *data, size_t length,
                                      const int *fds, unsigned count)

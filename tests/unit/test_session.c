@@ -605,6 +605,47 @@ static void test_gone_without_reading(void **state)
     end();
 }
 
+/* A session that has just begun is behind one busy session of each other user, not behind a crowd. */
+/* RELIABILITY.md: Hostile clients */
+static void test_users_take_turns(void **state)
+{
+    enum { CROWD = 60, REQUESTS = 20 };
+    struct peer crowd[CROWD], newcomer;
+    unsigned turns = 0, answers = 0;
+    char *line;
+
+    (void)state;
+    begin(small);
+    for (int i = 0; i < CROWD; i++) {
+        assert_true(peer_connect(&inside, &crowd[i]));
+        peer_become(&inside, &crowd[i], 1234);
+        for (int k = 0; k < REQUESTS; k++)
+            peer_send(&crowd[i], REQUEST(1, "stats", ""));
+    }
+    inside.server.slice_ns = 0; /* one busy session a turn, and one request of it */
+    for (int i = 0; i < CROWD + 5; i++)
+        inside_turn(&inside);
+    assert_true(peer_connect(&inside, &newcomer));
+    peer_send(&newcomer, REQUEST(2, "stats", ""));
+    while (!(line = peer_line(&newcomer)) && turns++ < CROWD)
+        inside_turn(&inside);
+    assert_non_null(line);
+    free(line);
+    assert_in_range(turns, 1, 4);
+    peer_close(&crowd[0]); /* which waits for its turn */
+    for (int i = 0; i < 2 * CROWD * REQUESTS; i++)
+        inside_turn(&inside);
+    for (int i = 1; i < CROWD; i++)
+        for (; (line = peer_line(&crowd[i])); answers++)
+            free(line);
+    assert_int_equal(answers, (CROWD - 1) * REQUESTS); /* nobody is left out */
+    inside.server.slice_ns = INT64_MAX / 4;
+    for (int i = 1; i < CROWD; i++)
+        peer_close(&crowd[i]);
+    peer_close(&newcomer);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_gone_while_behind),
         cmocka_unit_test(test_gone_with_much_to_do),
         cmocka_unit_test(test_gone_without_reading),
+        cmocka_unit_test(test_users_take_turns),
         cmocka_unit_test(test_descriptors_over_slices),
         cmocka_unit_test(test_held_for_a_user),
     };
