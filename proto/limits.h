@@ -37,6 +37,7 @@
     X(user_text_bytes, 268435456, "bytes of a user's names, layouts and metadata")                 \
     X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
     X(user_watches, 1024, "watches of a user")                                                     \
+    X(user_waits, 1024, "waiting requests of a user")                                              \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
 

@@ -310,6 +310,9 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     if (call->session->wait_count >= limits->session_waits)
         return gb_fail_limit(&call->error, "session_waits", (long long)limits->session_waits,
                              "waiting requests of a session");
+    if (call->session->user->waits >= limits->user_waits)
+        return gb_fail_limit(&call->error, "user_waits", (long long)limits->user_waits,
+                             "waiting requests of a user");
     if (call->session->user->held_bytes + gb_wait_bytes(length, count) > limits->held_bytes)
         return gb_fail_limit(
             &call->error, "held_bytes", (long long)limits->held_bytes,

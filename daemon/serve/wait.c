@@ -6,9 +6,12 @@
 #include "daemon/base/timer.h"
 #include "daemon/serve/session.h"
 
-/* One name that a request waits for. */
+/* One name that a request waits for. All that wait for a name are in a ring, and the table has one of
+   them: any of them ends without a walk over the others. */
 struct gb_awaited {
-    struct gb_hash_link link;
+    struct gb_hash_link link; /* while `found` */
+    struct gb_link same;      /* the ring */
+    bool found;               /* it is the one in the table */
     struct gb_wait *wait;
     const char *name; /* in the wait's pool */
     size_t length;
@@ -53,6 +56,43 @@ static void time_is_up(struct gb_timer *timer)
     retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
 }
 
+static struct gb_awaited *find_awaited(const struct gb_hash_table *table, uint64_t hash,
+                                       const char *name, size_t length)
+{
+    for (struct gb_hash_link *link = gb_hash_first(table, hash); link; link = gb_hash_next(link)) {
+        struct gb_awaited *awaited = GB_CONTAINER(link, struct gb_awaited, link);
+
+        if (awaited->length == length && memcmp(awaited->name, name, length) == 0)
+            return awaited;
+    }
+    return NULL;
+}
+
+static int await_name(struct gb_hash_table *table, struct gb_awaited *awaited)
+{
+    uint64_t hash = gb_hash_bytes(awaited->name, awaited->length);
+    struct gb_awaited *first = find_awaited(table, hash, awaited->name, awaited->length);
+
+    gb_list_init(&awaited->same);
+    if (first)
+        gb_list_append(&first->same, &awaited->same);
+    else
+        awaited->found = gb_hash_insert(table, &awaited->link, hash);
+    return first || awaited->found ? 0 : GPUBUF_E_NO_MEMORY;
+}
+
+/* Another of the ring takes its place in the table, which has room for it. */
+static void forget_name(struct gb_hash_table *table, struct gb_awaited *awaited)
+{
+    struct gb_awaited *next = GB_CONTAINER(awaited->same.next, struct gb_awaited, same);
+
+    if (awaited->found && next != awaited)
+        next->found = gb_hash_insert(table, &next->link, awaited->link.hash);
+    if (awaited->found)
+        gb_hash_remove(table, &awaited->link);
+    gb_list_remove(&awaited->same);
+}
+
 static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count)
 {
     struct gb_hash_table *table = &wait->session->server->waits.names;
@@ -66,8 +106,7 @@ static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_
         awaited->wait = wait;
         awaited->name = gb_pool_strndup(&wait->pool, names[i].text, names[i].length);
         awaited->length = names[i].length;
-        if (!awaited->name ||
-            !gb_hash_insert(table, &awaited->link, gb_hash_bytes(awaited->name, awaited->length)))
+        if (!awaited->name || await_name(table, awaited) < 0)
             return GPUBUF_E_NO_MEMORY;
         wait->awaited_count++;
     }
@@ -99,6 +138,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     session->user->held_bytes += wait->charged;
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
+    session->user->waits++;
     if ((line && !wait->line) || (count > 0 && keep_names(wait, names, count) < 0) ||
         !gb_timer_set(&session->server->timers, &wait->timer, until_ms)) {
         gb_wait_end(wait);
@@ -152,7 +192,7 @@ void gb_wait_end(struct gb_wait *wait)
     struct gb_server *server = wait->session->server;
 
     for (size_t i = 0; i < wait->awaited_count; i++)
-        gb_hash_remove(&server->waits.names, &wait->awaited[i].link);
+        forget_name(&server->waits.names, &wait->awaited[i]);
     gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
@@ -160,6 +200,7 @@ void gb_wait_end(struct gb_wait *wait)
     drop_held(wait);
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
+    wait->session->user->waits--;
     wait->session->user->held_bytes -= wait->charged;
     gb_user_hold_fds(wait->session->user, -(int64_t)wait->fd_count);
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
@@ -312,19 +353,19 @@ void gb_waits_end(struct gb_waits *waits)
 
 void gb_waits_name(struct gb_server *server, const struct gb_object *object)
 {
-    uint64_t hash;
+    struct gb_awaited *first, *awaited;
 
     if (server->waits.names.count == 0)
         return;
-    hash = gb_hash_bytes(object->name, object->name_length);
-    for (struct gb_hash_link *link = gb_hash_first(&server->waits.names, hash); link;
-         link = gb_hash_next(link)) {
-        struct gb_awaited *awaited = GB_CONTAINER(link, struct gb_awaited, link);
-
-        if (awaited->length == object->name_length &&
-            memcmp(awaited->name, object->name, awaited->length) == 0 &&
-            !gb_list_linked(&awaited->wait->woken))
+    awaited = first =
+        find_awaited(&server->waits.names, gb_hash_bytes(object->name, object->name_length),
+                     object->name, object->name_length);
+    while (awaited) {
+        if (!gb_list_linked(&awaited->wait->woken))
             gb_list_append(&server->waits.woken, &awaited->wait->woken);
+        awaited = GB_CONTAINER(awaited->same.next, struct gb_awaited, same);
+        if (awaited == first)
+            return;
     }
 }
 

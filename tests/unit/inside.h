@@ -495,7 +495,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
 {
     const struct gb_device *device = count->server->devices[0];
-    uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0, stocks[GB_STOCKS] = {0};
+    uint64_t of_sessions = 0, objects = 0, segments = 0, bytes = 0, waits = 0,
+             stocks[GB_STOCKS] = {0};
 
     GB_LIST_EACH(&count->server->store.users.all, link) {
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
@@ -503,6 +504,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         of_sessions += user->sessions;
         objects += user->objects;
         segments += user->segments;
+        waits += user->waits;
         bytes += user->bytes[0];
         for (int i = 0; i < GB_STOCKS; i++)
             stocks[i] += user->stocks[i];
@@ -511,7 +513,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         DEMAND(stocks[i] == count->server->store.users.stocks[i].used);
     DEMAND(stocks[GB_STOCK_OPEN] >= sessions + stocks[GB_STOCK_KEPT]);
     DEMAND(of_sessions == sessions && objects == count->objects.count);
-    DEMAND(segments == device->segments);
+    DEMAND(segments == device->segments && waits == count->waits);
     DEMAND(all ? bytes == count->charged : bytes >= count->charged);
 }
 

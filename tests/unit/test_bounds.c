@@ -589,6 +589,48 @@ static void end_watched(void)
         inside_turn(&inside);
 }
 
+/* As many requests as a user may have wait for a name, and for 63 others that never come. */
+#define WAITERS (GB_LIMIT(user_waits) / GB_LIMIT(session_waits))
+static struct peer waiters[WAITERS];
+
+static void send_waits(struct peer *peer, int count)
+{
+    for (int i = 0; i < count;) {
+        i += peer_send_bytes(peer, line.data, line.length, NULL, 0) == line.length;
+        inside_turn(&inside);
+    }
+}
+
+static void prepare_awaited(void)
+{
+    begin_line("open");
+    gb_write_text(&line, "\"wait_ms\":600000,\"names\":[\"made\"");
+    for (int i = 1; i < GB_LIMIT(names); i++)
+        gb_write_format(&line, ",\"never/%d\"", i);
+    gb_write_char(&line, ']');
+    end_line();
+    for (size_t i = 0; i < WAITERS; i++) {
+        assert_true(peer_connect(&inside, &waiters[i]));
+        send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
+    }
+    prepare_unsealed();
+}
+
+/* One of their sessions ends, with all that it waits for. */
+static void prepare_waits_end(void)
+{
+    prepare_awaited();
+    peer_close(&waiters[WAITERS / 2]);
+}
+
+static void end_awaited(void)
+{
+    for (size_t i = 0; i < WAITERS; i++)
+        peer_close(&waiters[i]);
+    for (int i = 0; i < 50; i++)
+        inside_turn(&inside);
+}
+
 static void ask_trim(void)
 {
     begin_line("trim");
@@ -618,6 +660,14 @@ static void ask_large(void)
     begin_line("create");
     gb_write_text(&line, "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
                          "\"bytes\":2000000}");
+    end_line();
+}
+
+static void ask_small(void)
+{
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"small\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+                         "\"bytes\":64}");
     end_line();
 }
 
@@ -749,6 +799,8 @@ static const struct ask {
     {"describe", NULL, ask_describe, NULL, "\"methods\":"},
     {"watch, all there is", NULL, ask_watch, end_watch, "\"watch\":"},
     {"seal, watched by many", prepare_watched, ask_seal, end_watched, "\"version\":"},
+    {"seal, waited for by many", prepare_awaited, ask_seal, end_awaited, "\"version\":"},
+    {"seal, after waits ended", prepare_waits_end, ask_seal, end_awaited, "\"version\":"},
     {"trim", NULL, ask_trim, NULL, "\"freed\":"},
     {"settle", NULL, ask_settle, NULL, "\"id\":1"},
     {"hello, resume", NULL, ask_resume, NULL, "\"id\":1"},
@@ -880,7 +932,7 @@ static void test_bounds(void **state)
 /* RELIABILITY.md: Hostile clients */
 static void test_eviction(void **state)
 {
-    static const char *const options[] = {"--device", "host:4M", NULL};
+    static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
     const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
                                   "\"lease\":"};
     uint64_t request, whole;
@@ -898,11 +950,47 @@ static void test_eviction(void **state)
         assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
 }
 
+/* A small object is asked for while as many requests as there may be wait for the room of large ones. */
+/* RELIABILITY.md: Hostile clients */
+static void test_many_wait_for_room(void **state)
+{
+    static const char *const options[] = {"--device", "host:64M", NULL};
+    const struct ask behind = {"create, behind many", NULL, ask_small, end_large, "\"lease\":"};
+    uint64_t request, whole;
+
+    (void)state;
+    begin_world(options);
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"held\",\"layout\":{\"kind\":\"bytes\",\"bytes\":50000000}");
+    end_line();
+    assert_true(peer_connect(&inside, &holder));
+    prepare(&holder, "\"lease\":");
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"waits\",\"wait_ms\":600000,"
+                         "\"layout\":{\"kind\":\"bytes\",\"bytes\":40000000}");
+    end_line();
+    for (size_t i = 0; i < WAITERS; i++) {
+        assert_true(peer_connect(&inside, &waiters[i]));
+        send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
+    }
+    play(&behind, &request, &whole);
+    print_message("%-28s %12.1f %12.1f  us\n", behind.name, (double)request / 1e3,
+                  (double)whole / 1e3);
+    end_awaited();
+    peer_close(&asker);
+    peer_close(&holder);
+    inside_end(&inside);
+    gb_writer_end(&line);
+    if (!SANITIZED)
+        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_many_wait_for_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
