@@ -301,7 +301,8 @@ static bool is_last(const struct gb_copy *copy)
  * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not be
  * made again before that one, or else the two could take each other's place for ever: its storage is
  * on a device and leaves later or is held there, or it is of the host tier and below as well. For
- * somebody who waits it is enough that nothing needed is lost, and that it is not needed sooner.
+ * somebody who waits it is enough that nothing needed is lost, and that it is not needed sooner; but
+ * of two in the host tier the one that went down first stays below.
  */
 static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
                         struct gb_demand *demand)
@@ -314,6 +315,8 @@ static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wan
         return demand && !demand->keeps && storage->recent.holds == 0 && storage != wanting;
     if ((storage->resident && storage->recent.holds > 0) || is_later(storage, wanting))
         return true;
+    if (!storage->resident && !wanting->resident)
+        return copy->tier->kind == GB_TIER_HOST;
     if (demand)
         return !storage->resident || !wanting->resident || storage->device != wanting->device;
     return !storage->resident && copy->tier->kind == GB_TIER_HOST;
