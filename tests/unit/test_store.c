@@ -239,8 +239,7 @@ static int place(unsigned key, uint64_t bytes)
 static int adopt_some(unsigned user, uint64_t bytes, unsigned count)
 {
     struct gb_adoption adoptions[16] = {{.fd = 0}};
-    const struct gb_domain_key key = {
-        .device = &world.device, .uid = 1000 + user, .mode = 0600};
+    const struct gb_domain_key key = {.device = &world.device, .uid = 1000 + user, .mode = 0600};
     struct gb_making_job *job = NULL;
     struct gb_error error = {0};
     uint64_t shortfall = 0;

@@ -240,8 +240,7 @@ static bool read_part(struct gb_addon *addon, napi_value item, struct part *part
     if (!object || !gb_read_which(env, fields[1], &part->which) ||
         !gb_read_index(env, fields[2], "the offset", &part->offset) ||
         !gb_read_index(env, fields[4], "the length", &bytes) ||
-        !view_bytes(env, fields[3], &part->data, &part->bytes) ||
-        !check_bytes(env, part, bytes) ||
+        !view_bytes(env, fields[3], &part->data, &part->bytes) || !check_bytes(env, part, bytes) ||
         napi_create_reference(env, fields[3], 1, &part->holder) != napi_ok)
         return false;
     part->object = gpubuf_retain(object);
