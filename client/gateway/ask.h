@@ -15,13 +15,12 @@
 #include "gpubuf.h"
 #include "proto/errors.h"
 
-struct gb_line; /* a connection, as long as somebody asks by it */
-
 struct gb_ask {
-    const char *socket;   /* the caller's; NULL: the default places */
-    pthread_mutex_t turn; /* to ask; taken before the lock */
+    const char *socket;           /* the caller's; NULL: the default places */
+    struct gpubuf_client *client; /* of whoever asks; NULL: not connected */
+    bool busy;                    /* somebody asks; guarded by the lock */
     pthread_mutex_t lock;
-    struct gb_line *line; /* NULL: there is none for now */
+    pthread_cond_t freed;
 };
 
 #define GB_GATEWAY_NAME "gpubufd-gateway" /* as the daemon's list of sessions shows it */
