@@ -524,22 +524,123 @@ def test_a_disk_tier_below_the_state_directory(daemon):
         assert "disk" in run("gpubufctl", "stats")
 
 
-def test_the_gateway_as_it_is_installed(daemon):
-    """The network is its alone."""
+# ---- the gateway ----
+
+EVENTS = "/run/gpubufd-gateway/events.sock"
+
+
+def asked(path):
+    """What the gateway answers; None while it does not, or not with 200."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:9464{path}", timeout=DEADLINE) as answer:
+            return answer.read().decode()
+    except OSError:
+        return None
+
+
+@pytest.fixture
+def gateway(daemon):
+    """Its service as it is installed, which has found the daemon."""
+    systemctl("reset-failed", GATEWAY, ok=False)
     systemctl("start", GATEWAY)
+    eventually(lambda: asked("/healthz") == "ok\n", "the gateway's answer")
+    yield
+    systemctl("stop", GATEWAY)  # it would start a daemon that is stopped, as each client does
 
-    def shown():
-        try:
-            with urllib.request.urlopen("http://127.0.0.1:9464/healthz", timeout=DEADLINE) as answer:
-                return answer.read() == b"ok\n"
-        except OSError:  # 503 until the gateway has found the daemon
-            return False
 
-    eventually(shown, "the gateway's answer")
-    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=DEADLINE) as answer:
-        assert b"gpubufd_objects" in answer.read()
-    assert run("stat", "-c", "%a %G", "/run/gpubufd-gateway/events.sock") == "660 gpubufd\n"
+def test_the_gateway_as_it_is_installed(gateway):
+    put_all("alice")
+    assert "\ngpubufd_objects 3\n" in asked("/metrics")
+    told = json.loads(asked("/api/objects"))
+    assert [row[0] for row in told["objects"]] == ["public"]
+    assert "<title>" in asked("/")
+    assert run("stat", "-c", "%a %G", EVENTS) == "660 gpubufd\n"
     systemctl("stop", GATEWAY)
+    assert asked("/healthz") is None and not os.path.exists(EVENTS)
+    assert shown(GATEWAY, "Result") == "success"
+
+
+# RELIABILITY.md: The gateway
+def test_the_gateway_is_killed(gateway):
+    """Another one comes; the daemon is not concerned."""
+    of_daemon, before = main_pid(), int(shown(GATEWAY, "MainPID"))
+    for _ in range(3):
+        os.kill(before, signal.SIGKILL)
+        before = eventually(lambda pid=before: int(shown(GATEWAY, "MainPID")) not in (0, pid)
+                            and int(shown(GATEWAY, "MainPID")), "another gateway")
+        eventually(lambda: asked("/healthz") == "ok\n", "its answer")
+        assert os.path.exists(EVENTS)
+    assert main_pid() == of_daemon and int(shown(GATEWAY, "NRestarts")) == 3
+
+
+# RELIABILITY.md: The gateway
+def test_the_gateway_outlives_the_daemon(gateway):
+    """It is the same one that tells of what is there again."""
+    put_all("alice")
+    pid, before = shown(GATEWAY, "MainPID"), main_pid()
+    os.kill(before, signal.SIGKILL)
+    restarted(before)
+    eventually(lambda: "\ngpubufd_objects 3\n" in (asked("/metrics") or ""), "its figures")
+    assert (shown(GATEWAY, "MainPID"), shown(GATEWAY, "NRestarts")) == (pid, "0")
+
+
+def test_a_gateway_with_a_bad_configuration(gateway):
+    """It is not tried again and again, and its log says what is wrong."""
+    path = pathlib.Path("/etc/gpubufd-gateway.conf")
+    good = path.read_bytes()
+    try:
+        path.write_text("http = 0.0.0.0:9464\n", encoding="ascii")
+        systemctl("restart", GATEWAY)
+        eventually(lambda: shown(GATEWAY, "ActiveState") == "failed", "it fails")
+    finally:
+        path.write_bytes(good)
+    assert (shown(GATEWAY, "ExecMainStatus"), shown(GATEWAY, "NRestarts")) == ("2", "0")
+    assert "give --http-token-file" in run("journalctl", "-u", "gpubufd-gateway", "-n", "20", "-o", "cat")
+    systemctl("start", GATEWAY)
+    eventually(lambda: asked("/healthz") == "ok\n", "the gateway's answer")
+
+
+def test_the_gateway_asks_for_a_token_of_the_managers(gateway):
+    """As the configuration says of LoadCredential=."""
+    pathlib.Path("/etc/gpubufd").mkdir()
+    token = pathlib.Path("/etc/gpubufd/token")
+    token.touch(0o600)
+    token.write_text("a-token-of-many-letters\n", encoding="ascii")
+    path = pathlib.Path("/etc/gpubufd-gateway.conf")
+    good = path.read_bytes()
+    line = b"#http-token-file = /run/credentials/gpubufd-gateway.service/token"
+    assert line in good
+    try:
+        path.write_bytes(good.replace(line, line[1:]))
+        with drop_in(GATEWAY, "[Service]\nLoadCredential=token:/etc/gpubufd/token\n"):
+            systemctl("restart", GATEWAY)
+            eventually(lambda: asked("/healthz") == "ok\n", "the gateway's answer")
+            assert asked("/metrics") is None
+            request = urllib.request.Request("http://127.0.0.1:9464/metrics",
+                                             headers={"Authorization": "Bearer a-token-of-many-letters"})
+            with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+                assert b"gpubufd_objects" in answer.read()
+    finally:
+        path.write_bytes(good)
+        token.unlink()
+        token.parent.rmdir()
+
+
+def test_hardening_of_the_gateway(gateway):
+    run("systemd-analyze", "security", "--no-pager", "--threshold=20", GATEWAY)
+    pid = shown(GATEWAY, "MainPID")
+    status = dict(line.split(":\t", 1) for line in
+                  pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines())
+    (owner,) = set(status["Uid"].split())
+    assert 61184 <= int(owner) <= 65519  # one of DynamicUser='s
+    assert status["Gid"].split() == [run("id", "-g", "gpubufd").strip()] * 4
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
+        assert int(status["Cap" + kind], 16) == 0
+    root = f"/proc/{pid}/root"
+    for place in ("/", "/usr", "/etc", "/var/lib"):
+        assert os.statvfs(root + place).f_flag & os.ST_RDONLY, place
+    assert os.listdir(root + "/home") == []
 
 
 # ---- a daemon of one's own ----
