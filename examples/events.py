@@ -19,16 +19,18 @@ PUB, SUB = 0x20, 0x21  # the protocols' numbers
 
 
 class Subscription:
-    """Messages of one daemon: iterate over it."""
+    """Messages of one daemon: iterate over it. After `timeout` seconds without a word it raises TimeoutError; there
+    are figures every second."""
 
-    def __init__(self, url):
+    def __init__(self, url, timeout=None):
         parts = urlsplit(url)
         self.ipc = parts.scheme == "ipc"
         if self.ipc:
             self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(timeout)
             self.socket.connect(parts.path)
         else:
-            self.socket = socket.create_connection((parts.hostname, parts.port))
+            self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
         self.file = self.socket.makefile("rb")
         self.socket.sendall(struct.pack(">4sHH", b"\0SP\0", SUB, 0))
         if self._read(8) != struct.pack(">4sHH", b"\0SP\0", PUB, 0):
