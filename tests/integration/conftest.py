@@ -266,11 +266,13 @@ class Gateway:
     deadlines."""
 
     def __init__(self, directory, socket_path, options, wait=True, haste=1, **popen):
-        suppressions = os.path.join(directory, "suppressions")
-        with open(suppressions, "w") as file:  # what NNG's listener that has died does not give back
-            file.write("leak:libnng.so\n")
-        env = {**os.environ, "GPUBUFD_GATEWAY_HASTE": str(haste),
-               "LSAN_OPTIONS": f"suppressions={suppressions}:print_suppressions=0"}
+        env = {**os.environ, "GPUBUFD_GATEWAY_HASTE": str(haste)}
+        # NNG's listener that has died gives not all back; and TSan does not see how NNG counts who has a message.
+        for name, kind in (("LSAN_OPTIONS", "leak"), ("TSAN_OPTIONS", "race")):
+            suppressions = os.path.join(directory, kind)
+            with open(suppressions, "w") as file:
+                file.write(f"{kind}:libnng.so\n")
+            env[name] = f"{env.get(name, '')}:suppressions={suppressions}:print_suppressions=0"
         handle, self.stderr_path = tempfile.mkstemp(prefix="gateway-", dir=directory)
         program = runs_as(popen["user"], GATEWAY, directory) if "user" in popen else GATEWAY
         with open(handle, "wb") as stderr:
