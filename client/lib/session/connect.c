@@ -261,9 +261,9 @@ void gpubuf_disconnect(struct gpubuf_client *client)
         pthread_cond_wait(&client->changed, &client->lock);
         client->waiters--;
     }
+    gb_flusher_forget(client); /* which polls the connection's descriptor */
     gb_fork_unwatch(client);
     pthread_mutex_unlock(&client->lock);
-    gb_flusher_forget(client);
     gb_gpu_own_forget(client->serial);
     gb_client_release(client);
 }

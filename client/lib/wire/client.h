@@ -128,6 +128,7 @@ struct gpubuf_client {
     unsigned quiet_ticks;
     struct gpubuf_client *flusher_next, *kept_next;
     bool kept;      /* by the flusher, who looks out for the end of its connection */
+    int kept_fd;    /* the flusher's own word for the connection, by its own lock */
     bool link_kept; /* that of the connection there is now */
 
     struct gb_writer writer; /* of the request at hand */

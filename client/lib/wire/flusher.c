@@ -68,7 +68,7 @@ static void look_at_unread(void)
     pthread_mutex_lock(&lock);
     for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
          client = client->kept_next) {
-        struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
+        struct pollfd socket = {.fd = client->kept_fd, .events = POLLIN};
         if (poll(&socket, 1, 0) > 0)
             serials[count++] = client->serial;
     }
@@ -196,6 +196,7 @@ void gb_flusher_keep(struct gpubuf_client *client)
             if (sleeping && !kept)
                 wake_up(); /* it sleeps until it is woken while there is nobody to look after */
             client->kept = true;
+            client->kept_fd = client->conn.fd;
             client->kept_next = kept;
             kept = client;
         }
