@@ -33,23 +33,13 @@ static bool ends_with(const char *text, const char *end)
 /* What a number counts is told by its name: bytes, milliseconds, or things. */
 static void format_number(const char *within, const char *key, double value, char *out, size_t size)
 {
-    static const char *const byte_names[] = {"bytes",
-                                             "capacity",
-                                             "used",
-                                             "free",
-                                             "mapped",
-                                             "leased",
-                                             "pinned",
-                                             "retained",
-                                             "evictable",
-                                             "clean",
-                                             "leaving",
-                                             "quota",
-                                             "pinned_by_clients",
-                                             "held",
-                                             "nameless"};
+    static const char *const byte_names[] = {
+        "bytes",  "capacity",          "used",      "free",    "mapped", "leased",
+        "pinned", "retained",          "evictable", "stays",   "clean",  "leaving",
+        "quota",  "pinned_by_clients", "held",      "nameless"};
     static const char *const things[] = {"sessions", "objects", "segments",
-                                         "leases"}; /* of a user */
+                                         "leases",                            /* of a user */
+                                         "open",     "kept",    "in_flight"}; /* descriptors */
 
     if (value < 0 || value != (double)(uint64_t)value) {
         (void)snprintf(out, size, "%.6g", value);

@@ -22,7 +22,7 @@ const struct gb_cli_option gb_top_options[] = {
     {"once", '1', NULL, "print it once, as text", NULL, GB_COMPLETE_NONE},
     {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle",
      GB_COMPLETE_NONE},
-    {"rows", 'n', "N", "with --once: so many objects and sessions (20)", NULL, GB_COMPLETE_NONE},
+    {"rows", 'n', "N", "with --once: so many of each list (20)", NULL, GB_COMPLETE_NONE},
     {0},
 };
 
@@ -341,9 +341,12 @@ static void handle_key(struct top *top, int key)
         break;
     case '\t':
     case GB_KEY_RIGHT:
-    case GB_KEY_LEFT:
-    case GB_KEY_BACK_TAB: /* there are two */
         top->view.list = (top->view.list + 1) % GB_TOP_LISTS;
+        change(top);
+        break;
+    case GB_KEY_LEFT:
+    case GB_KEY_BACK_TAB:
+        top->view.list = (top->view.list + GB_TOP_LISTS - 1) % GB_TOP_LISTS;
         change(top);
         break;
     case 's':

@@ -52,6 +52,73 @@ static void read_places(struct gb_memory *memory, const cJSON *list)
     }
 }
 
+/* ---- growing ---- */
+
+/* An array with room for one more; NULL if memory is out, and then the former one stays. */
+static void *with_room(void *array, size_t count, size_t *room, size_t size)
+{
+    size_t wanted = *room * 2 + 16;
+    void *grown;
+
+    if (count < *room)
+        return array;
+    grown = realloc(array, wanted * size);
+    if (grown)
+        *room = wanted;
+    return grown;
+}
+
+/* ---- users ---- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct gb_memory_user *one = a, *other = b;
+
+    if (one->used != other->used)
+        return one->used > other->used ? -1 : 1;
+    if (one->held != other->held)
+        return one->held > other->held ? -1 : 1;
+    return one->uid < other->uid ? -1 : one->uid > other->uid;
+}
+
+/* How many he has of what there is a quota for. */
+static uint64_t used_of(const cJSON *item, const char *key)
+{
+    return number_of(cJSON_GetObjectItemCaseSensitive(item, key), "used");
+}
+
+static bool read_users(struct gb_memory *memory, const cJSON *list)
+{
+    GB_CJSON_EACH(item, list) {
+        const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(item, "descriptors");
+        struct gb_memory_user *user;
+        void *users =
+            with_room(memory->users, memory->users_told, &memory->user_room, sizeof(*user));
+
+        if (!users)
+            return false;
+        memory->users = users;
+        user = &memory->users[memory->users_told++];
+        *user = (struct gb_memory_user){
+            .uid = gb_cjson_int_of(item, "uid", -1),
+            .sessions = used_of(item, "sessions"),
+            .objects = used_of(item, "objects"),
+            .text_bytes = used_of(item, "text_bytes"),
+            .open = number_of(descriptors, "open"),
+            .kept = number_of(descriptors, "kept"),
+            .in_flight = number_of(descriptors, "in_flight"),
+        };
+        GB_CJSON_EACH(bytes, cJSON_GetObjectItemCaseSensitive(item, "bytes")) {
+            user->used += number_of(bytes, "used");
+            user->nameless += number_of(bytes, "nameless");
+            user->held += number_of(bytes, "held");
+        }
+    }
+    if (memory->users_told > 0)
+        qsort(memory->users, memory->users_told, sizeof(*memory->users), by_bytes);
+    return true;
+}
+
 bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
 {
     const cJSON *devices = cJSON_GetObjectItemCaseSensitive(stats, "devices");
@@ -67,23 +134,9 @@ bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
     read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
+    if (!read_users(memory, cJSON_GetObjectItemCaseSensitive(stats, "users")))
+        memory->failed = true;
     return true;
-}
-
-/* ---- growing ---- */
-
-/* An array with room for one more; NULL if memory is out, and then the former one stays. */
-static void *with_room(void *array, size_t count, size_t *room, size_t size)
-{
-    size_t wanted = *room * 2 + 16;
-    void *grown;
-
-    if (count < *room)
-        return array;
-    grown = realloc(array, wanted * size);
-    if (grown)
-        *room = wanted;
-    return grown;
 }
 
 /* ---- sessions ---- */
@@ -290,6 +343,7 @@ void gb_memory_end(struct gb_memory *memory)
         free(memory->sessions[i].client);
     for (size_t i = 0; i < memory->objects_told; i++)
         free(memory->objects[i].name);
+    free(memory->users);
     free(memory->sessions);
     free(memory->objects);
     *memory = (struct gb_memory){.place_count = 0};

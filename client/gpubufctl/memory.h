@@ -1,6 +1,7 @@
 /*
  * What is in memory, as the daemon's answers to `stats`, `leases` and `list` tell it: devices, the
- * tiers below them, sessions with what they hold, objects in an order. Pure.
+ * tiers below them, users with what counts for them, sessions with what they hold, objects in an
+ * order. Pure.
  */
 #ifndef GB_MEMORY_H
 #define GB_MEMORY_H
@@ -36,6 +37,15 @@ struct gb_memory_session {
     uint64_t pins;         /* of mapped: what is to go but for that */
 };
 
+/* A user, and what counts for him. */
+struct gb_memory_user {
+    int64_t uid;
+    uint64_t sessions, objects;
+    uint64_t used, nameless, held;  /* bytes on all devices */
+    uint64_t text_bytes;            /* of names and layouts */
+    uint64_t open, kept, in_flight; /* descriptors */
+};
+
 struct gb_memory_object {
     char *name;
     char device[24], tier[8];
@@ -57,7 +67,9 @@ struct gb_memory {
     uint64_t session_count, object_count, lease_count;
     size_t place_count, more_places;
     struct gb_memory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
-    struct gb_memory_session *sessions;              /* who holds most first */
+    struct gb_memory_user *users;                    /* who has most first */
+    size_t user_room, users_told;
+    struct gb_memory_session *sessions; /* who holds most first */
     size_t session_room, sessions_told;
     bool truncated; /* there are more leases than one answer tells */
     struct gb_memory_object *objects;
@@ -79,7 +91,7 @@ bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_me
 /* To be called after the last page: they are in that order then. */
 void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep);
 
-/* As JSON for programs, of objects and sessions at most so many; to be deleted with cJSON_Delete. */
+/* As JSON for programs, of each list at most so many; to be deleted with cJSON_Delete. */
 cJSON *gb_memory_json(const struct gb_memory *memory, size_t most);
 cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most);
 

@@ -31,6 +31,23 @@ static cJSON *place_json(const struct gb_memory_place *place)
     return item;
 }
 
+static cJSON *user_json(const struct gb_memory_user *user)
+{
+    cJSON *item = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(item, "uid", (double)user->uid);
+    cJSON_AddNumberToObject(item, "sessions", (double)user->sessions);
+    cJSON_AddNumberToObject(item, "objects", (double)user->objects);
+    cJSON_AddNumberToObject(item, "used", (double)user->used);
+    cJSON_AddNumberToObject(item, "nameless", (double)user->nameless);
+    cJSON_AddNumberToObject(item, "held", (double)user->held);
+    cJSON_AddNumberToObject(item, "text_bytes", (double)user->text_bytes);
+    cJSON_AddNumberToObject(item, "open", (double)user->open);
+    cJSON_AddNumberToObject(item, "kept", (double)user->kept);
+    cJSON_AddNumberToObject(item, "in_flight", (double)user->in_flight);
+    return item;
+}
+
 static cJSON *session_json(const struct gb_memory_session *session)
 {
     cJSON *item = cJSON_CreateObject();
@@ -85,5 +102,8 @@ cJSON *gb_memory_json(const struct gb_memory *memory, size_t most)
     for (size_t i = 0; i < memory->objects_told && i < most; i++)
         cJSON_AddItemToArray(lists[0], object_json(&memory->objects[i]));
     cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(memory, most));
+    lists[0] = cJSON_AddArrayToObject(answer, "users");
+    for (size_t i = 0; i < memory->users_told && i < most; i++)
+        cJSON_AddItemToArray(lists[0], user_json(&memory->users[i]));
     return answer;
 }

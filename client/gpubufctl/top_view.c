@@ -200,6 +200,11 @@ static void add_size(struct gb_grid *grid, uint64_t bytes, enum gb_style style)
     gb_grid_text(grid, text, bytes ? style : GB_STYLE_DIM);
 }
 
+static void add_count(struct gb_grid *grid, uint64_t count)
+{
+    gb_grid_format(grid, count ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64, count);
+}
+
 static void add_age(struct gb_grid *grid, int64_t ms)
 {
     char text[32];
@@ -254,7 +259,7 @@ static void add_object(struct gb_grid *grid, const struct gb_memory_object *obje
     else
         add_age(grid, object->idle_ms);
     gb_grid_text(grid, object->tier, away ? GB_STYLE_YELLOW : GB_STYLE_NONE);
-    gb_grid_format(grid, object->leases ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64, object->leases);
+    add_count(grid, object->leases);
     gb_grid_text(grid, object->when_short, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
     if (width >= WIDE) {
         gb_grid_text(grid, object->device, GB_STYLE_NONE);
@@ -303,12 +308,44 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
         gb_grid_format(&grid, GB_STYLE_NONE, "%" PRIu64, session->id);
         gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, session->pid);
         add_user(&grid, session->uid);
-        gb_grid_format(&grid, session->leases ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64,
-                       session->leases);
+        add_count(&grid, session->leases);
         add_size(&grid, session->held, GB_STYLE_NONE);
         add_size(&grid, session->mapped, GB_STYLE_NONE);
         add_size(&grid, session->pins, GB_STYLE_RED);
         gb_grid_text(&grid, session->client, GB_STYLE_BOLD);
+    }
+    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+static bool draw_users(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
+{
+    static const struct column columns[] = {
+        {"user", 0, false, true},        {"objects", 0, true, false}, {"used", 0, true, false},
+        {"nameless", 0, true, false},    {"held", 0, true, false},    {"text", 0, true, false},
+        {"sessions", WIDE, true, false}, {"open", 0, true, false},    {"kept", 0, true, false},
+        {"flying", 0, true, false},
+    };
+    const struct gb_memory *memory = view->memory;
+    struct gb_grid grid;
+    unsigned width = view->width ? view->width : WIDER;
+
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), width);
+    for (size_t i = view->first; i < memory->users_told && i - view->first < rows; i++) {
+        const struct gb_memory_user *user = &memory->users[i];
+
+        add_user(&grid, user->uid);
+        add_count(&grid, user->objects);
+        add_size(&grid, user->used, GB_STYLE_BOLD);
+        add_size(&grid, user->nameless, GB_STYLE_YELLOW);
+        add_size(&grid, user->held, GB_STYLE_NONE);
+        add_size(&grid, user->text_bytes, GB_STYLE_NONE);
+        if (width >= WIDE)
+            add_count(&grid, user->sessions);
+        add_count(&grid, user->open);
+        add_count(&grid, user->kept);
+        add_count(&grid, user->in_flight);
     }
     bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
     gb_grid_end(&grid);
@@ -327,6 +364,8 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
         (void)snprintf(out, size, "Objects %s, %s%s%s%s", count, orders[view->order],
                        view->reverse ? ", reversed" : "", view->filter[0] ? ", with " : "",
                        view->filter);
+    } else if (list == GB_TOP_USERS) {
+        (void)snprintf(out, size, "Users %zu", memory->users_told);
     } else {
         count_text(memory->sessions_told, count, sizeof(count));
         (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
@@ -353,12 +392,16 @@ static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
 static bool draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
                       size_t rows)
 {
-    return list == GB_TOP_OBJECTS ? draw_objects(view, out, rows) : draw_sessions(view, out, rows);
+    return list == GB_TOP_OBJECTS    ? draw_objects(view, out, rows)
+           : list == GB_TOP_SESSIONS ? draw_sessions(view, out, rows)
+                                     : draw_users(view, out, rows);
 }
 
 static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
 {
-    return list == GB_TOP_OBJECTS ? view->memory->objects_told : view->memory->sessions_told;
+    return list == GB_TOP_OBJECTS    ? view->memory->objects_told
+           : list == GB_TOP_SESSIONS ? view->memory->sessions_told
+                                     : view->memory->users_told;
 }
 
 /* ---- the whole ---- */
@@ -434,7 +477,7 @@ static void draw_help(const struct gb_top_view *view, struct gb_writer *out, siz
 {
     static const char *const keys[][2] = {
         {"q", "end"},
-        {"tab, left, right", "objects or sessions"},
+        {"tab, left, right", "objects, sessions or users"},
         {"s", "objects by size, by last use, by how long they are idle"},
         {"r", "that order reversed"},
         {"/", "only objects with this text in their names, or that match a pattern such as a*"},

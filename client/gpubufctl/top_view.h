@@ -5,7 +5,7 @@
 #include "memory.h"
 #include "term.h"
 
-enum gb_top_list { GB_TOP_OBJECTS, GB_TOP_SESSIONS, GB_TOP_LISTS };
+enum gb_top_list { GB_TOP_OBJECTS, GB_TOP_SESSIONS, GB_TOP_USERS, GB_TOP_LISTS };
 
 struct gb_top_view {
     const struct gb_memory *memory;

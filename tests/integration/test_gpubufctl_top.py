@@ -184,7 +184,7 @@ def listed(lines):
 
 
 def tab(lines):
-    (line,) = [line for line in lines if re.search(r"\[(Objects|Sessions)", line)]
+    (line,) = [line for line in lines if re.search(r"\[(Objects|Sessions|Users)", line)]
     return re.search(r"\[(.*?)\]", line).group(1)
 
 
@@ -213,6 +213,41 @@ def test_what_is_there(ctl, top):
     assert lines[-1].startswith("q quit") and lines[-1].endswith("of 40")
     one.type("q")
     one.end()
+
+
+def test_users_and_what_counts_for_them(ctl, top):
+    one = top(100, 30)
+    one.shows("o/39")
+    one.type("\x1b[Z")
+    lines = one.until(lambda lines: "Users 1" in tab(lines))
+    (at,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["user", "objects"]]
+    shown = dict(zip(lines[at].split(), re.sub(r" (B|KiB|MiB)", r"\1", lines[at + 1]).split()))
+    (told,) = ctl.json("stats")["users"]
+    assert shown["objects"] == str(told["objects"]["used"]) == "40"
+    assert shown["nameless"] == "0B" and shown["flying"] == "0"
+    text = told["text_bytes"]["used"]
+    assert abs(float(shown["text"].removesuffix("KiB")) * 1024 - text) <= 0.06 * text
+    (user,) = ctl.json("top", "--once")["users"]
+    (bytes_,) = told["bytes"]
+    assert {key: user[key] for key in ("uid", "objects", "used", "nameless", "held", "text_bytes")} == {
+        "uid": os.getuid(), "objects": 40, "used": bytes_["used"], "nameless": bytes_["nameless"],
+        "held": bytes_["held"], "text_bytes": told["text_bytes"]["used"]}
+    assert (user["kept"], user["in_flight"]) == (told["descriptors"]["kept"], 0)
+    one.type("q")
+    one.end()
+
+
+@pytest.mark.root
+def test_each_user_is_told_of_himself(ctl, as_user):
+    """Root is told of everybody, who has most first."""
+    def publish(peer):
+        made = peer.create("theirs", bytes_layout(8_000_000))
+        peer.call("seal", lease=made["lease"], release=True)
+        return [user["uid"] for user in peer.call("stats")["users"]]
+
+    os.chmod(ctl.daemon.path, 0o666)
+    assert as_user(ctl.daemon, 12345, 12345, publish) == [12345]
+    assert [user["uid"] for user in ctl.json("top", "--once")["users"]] == [12345, os.getuid()]
 
 
 def test_it_goes_on_showing(ctl, top):
@@ -287,12 +322,16 @@ def test_lists_and_orders(ctl, top):
         readers[-1].open_object(f"o/{i:02}")
     one = top(100, 30)
     one.shows("o/39")
-    for key in ("\t", "\x1b[C", "\x1b[D", "\x1b[Z", "\x1bOC"):
-        one.type(key)
+    for forth, back in (("\t", "\x1b[Z"), ("\x1b[C", "\x1b[D"), ("\x1bOC", "\x1bOD")):
+        one.type(forth)
         lines = one.until(lambda lines: "Sessions 3" in tab(lines))
         assert [line.split()[-2:] for line in lines if "reader" in line] == [
             ["reader", "2"], ["reader", "1"], ["reader", "0"]], "who holds most is first"
-        one.type("\t")
+        one.type(forth)
+        one.until(lambda lines: "Users 1" in tab(lines))
+        one.type(back)
+        one.until(lambda lines: "Sessions 3" in tab(lines))
+        one.type(forth + forth)
         one.until(lambda lines: "Objects" in tab(lines))
     one.type("s")
     lines = one.until(lambda lines: "last used first" in tab(lines))
