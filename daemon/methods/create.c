@@ -16,6 +16,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+    GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
 
 /* Where a buffer of the object is to be found: its offset so far counts from the storage's start.
@@ -48,10 +49,11 @@ static void place_layout(struct gb_layout *layout, struct gb_storage *storage)
 
 static int answer_create(struct gb_call *call, const struct gb_lease *lease)
 {
+    const struct gb_create_params *params = call->message->params;
     struct gb_segments segments = {0};
     int r = gb_segments_add(call, &segments, lease->object->storage, GB_ACCESS_WRITE, false);
 
-    return r < 0 ? r : gb_call_grant(call, lease, &segments);
+    return r < 0 ? r : gb_call_grant(call, lease, params->brief, &segments);
 }
 
 static int check_unsealed(struct gb_call *call)

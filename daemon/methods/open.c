@@ -13,6 +13,7 @@ struct open_params {
     struct gb_string name, segments;
     struct gb_json names;
     uint64_t version, wait_ms;
+    bool brief;
 };
 
 static const struct gb_field open_fields[] = {
@@ -21,6 +22,7 @@ static const struct gb_field open_fields[] = {
     GB_FIELD(struct open_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
     GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct open_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
 
 /* Besides 0 and negative codes. */
@@ -93,7 +95,7 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
     }
     if (r < 0)
         return r;
-    return gb_call_grant(call, lease, &segments);
+    return gb_call_grant(call, lease, params->brief, &segments);
 }
 
 /* Kept free in a message: for each name that is still to come, an entry that says that it did not
@@ -140,7 +142,7 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
         return;
     }
     gb_write_char(list, '{');
-    gb_lease_write(list, *lease);
+    gb_lease_write(list, *lease, params->brief);
     gb_write_char(list, '}');
 }
 

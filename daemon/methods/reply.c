@@ -145,20 +145,23 @@ void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segme
     gb_write_char(writer, ']');
 }
 
-void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease)
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool brief)
 {
     GB_WRITE_LITERAL(writer, "\"lease\":");
     gb_write_uint(writer, lease->id);
     GB_WRITE_LITERAL(writer, ",\"object\":");
-    gb_object_write(writer, lease->object, true);
+    if (brief)
+        gb_object_write_essence(writer, lease->object);
+    else
+        gb_object_write(writer, lease->object, true);
 }
 
-int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease, bool brief,
                   const struct gb_segments *segments)
 {
     gb_call_begin_result(call);
     gb_write_char(call->writer, '{');
-    gb_lease_write(call->writer, lease);
+    gb_lease_write(call->writer, lease, brief);
     gb_write_char(call->writer, ',');
     gb_segments_write(call->writer, segments);
     gb_write_char(call->writer, '}');

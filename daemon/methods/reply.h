@@ -28,10 +28,10 @@ void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsi
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
 /* "lease":…,"session":…, …: a lease as it is told to others. */
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now);
-/* "lease":…,"object":{…} */
-void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease);
+/* "lease":…,"object":{…}: the whole object, or `brief`, what a client needs to map it. */
+void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool brief);
 /* The whole result that grants one lease. */
-int gb_call_grant(struct gb_call *call, const struct gb_lease *lease,
+int gb_call_grant(struct gb_call *call, const struct gb_lease *lease, bool brief,
                   const struct gb_segments *segments);
 
 #endif

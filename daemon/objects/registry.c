@@ -164,14 +164,21 @@ static int render(const struct gb_object *object, const char *layout, size_t len
                          "names, dtypes and metadata of the columns do not fit one message");
 }
 
+/* The member after name, version and device, which write_fixed() writes first. */
+#define HEAD_END ",\"share\":"
+
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
 {
+    const char *head;
+
     object->owner->text_bytes += length - object->text_length;
     object->storage->text += length - object->text_length;
     free(object->text);
     object->text = text;
     object->text_length = length;
-    object->brief_length = brief;
+    object->brief_length = (uint32_t)brief;
+    head = memmem(text, brief, HEAD_END, strlen(HEAD_END)); /* its quotes are in no string */
+    object->head_length = (uint32_t)(head ? (size_t)(head - text) : brief);
 }
 
 static void set_text(struct gb_object *object, const struct text *text)
@@ -292,6 +299,22 @@ uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms)
     return storage->leases > 0 || now_ms < storage->used_ms ? 0 : now_ms - storage->used_ms;
 }
 
+static void write_ready(struct gb_writer *writer, const struct gb_object *object)
+{
+    if (object->ready)
+        gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+}
+
+void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, object->text, object->head_length);
+    gb_write(writer, object->text + object->brief_length,
+             object->text_length - object->brief_length);
+    write_ready(writer, object);
+    gb_write_char(writer, '}');
+}
+
 /* All but the closing brace. */
 static void write_members(struct gb_writer *writer, const struct gb_object *object, bool layout)
 {
@@ -307,8 +330,7 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
-    if (object->ready)
-        gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+    write_ready(writer, object);
 }
 
 void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)

@@ -55,11 +55,12 @@ struct gb_object {
 
     uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
 
-    /* What replies say of it and never changes, rendered once: members without braces, up to
-       `brief_length` without the layout (lists, events), then `,"layout":{…}`. NULL while unsealed.
-     */
+    /* What replies say of it and never changes, rendered once: members without braces. Up to
+       `head_length` name, version and device; up to `brief_length` all but the layout (lists, events);
+       then `,"layout":{…}`. NULL while unsealed. */
     char *text;
-    size_t brief_length, text_length;
+    uint32_t head_length, brief_length;
+    size_t text_length;
 
     size_t name_length;
     char name[];
@@ -138,7 +139,9 @@ void gb_object_write(struct gb_writer *writer, const struct gb_object *object, b
 /* That, and how long it has been since it was used. */
 void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
                           uint64_t now_ms);
-/* The same without its layout, and where it lies. */
+/* Only what a client needs to read or write it: name, version, device, layout, `ready`. */
+void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object);
+/* All of it without its layout, and where it lies. */
 void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
                             uint64_t now_ms);
 /* [[segment,offset,bytes],…]: where the object lies. Empty where its content is in a tier only. */

@@ -49,7 +49,7 @@ static const char *const templates[] = {
     SAY("settle", "'objects':[" VERSION "]"),
     SAY("abort", "'lease':#"),
     SAY("open", "'name':'@'"),
-    SAY("open", "'name':'@','wait_ms':!,'segments':'all'"),
+    SAY("open", "'name':'@','wait_ms':!,'segments':'all','brief':true"),
     SAY("open", "'name':'@','version':#"),
     SAY("open", "'names':['@','@','@/@'],'wait_ms':!"),
     SAY("release", "'lease':#"),

@@ -21,6 +21,7 @@ def test_the_object_shows_it_until_it_is_settled(daemon, peer):
     assert watcher.events(2)[1][2]["object"]["ready"] == EVENT
     opened = reader.open_object("a")
     assert opened.object["ready"] == EVENT and opened.read() == b"on its way"
+    assert reader.call("open", name="a", brief=True)["object"]["ready"] == EVENT
     assert reader.call("stat", name="a")["object"]["ready"] == EVENT
     assert reader.call("list")["objects"][0]["ready"] == EVENT
     assert peer.call("settle", objects=[{"name": "a", "version": version}]) == {}

@@ -29,6 +29,22 @@ def test_reply(daemon, peer):
     assert result["object"]["layout"]["data"]["segment"] == segment["id"]
 
 
+def test_brief(daemon, peer):
+    """The same members as ever, but for those that it takes nothing of to map the object."""
+    essence = ("name", "version", "device", "layout")
+    created = peer.call("create", name='b",\"share\":"', layout=bytes_layout(5), brief=True)
+    assert set(created) == {"lease", "object", "segments"}
+    assert tuple(created["object"]) == essence and created["object"]["version"] == 0
+    peer.call("seal", lease=created["lease"])
+    reader = daemon.connect()
+    whole = reader.call("open", name='b",\"share\":"')["object"]
+    expected = {member: whole[member] for member in essence}
+    assert reader.call("open", name='b",\"share\":"', brief=True)["object"] == expected
+    many = reader.call("open", names=['b",\"share\":"', "none"], brief=True)["objects"]
+    assert many[0]["object"] == expected and many[1]["error"]["data"]["kind"] == "not_found"
+    assert "uid" in reader.call("open", name='b",\"share\":"', brief=False)["object"]
+
+
 def test_missing(peer):
     error = peer.error("not_found", "open", name="no/such")
     assert error.data["name"] == "no/such"

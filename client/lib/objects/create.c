@@ -449,7 +449,7 @@ static int write_params(struct create *create, const char *name,
     if (r < 0)
         return r;
     gb_write_create_options(writer, options);
-    gb_write_char(writer, '}');
+    GB_WRITE_LITERAL(writer, ",\"brief\":true}");
     create->digest = writing.digest.value;
     return writer->failed ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory") : 0;
 }

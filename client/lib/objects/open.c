@@ -43,7 +43,7 @@ static void write_options(struct gb_writer *writer, const struct gpubuf_open_opt
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);
     }
-    gb_write_char(writer, '}');
+    GB_WRITE_LITERAL(writer, ",\"brief\":true}");
 }
 
 static int malformed(struct gb_error *error)
