@@ -60,10 +60,11 @@ struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned coun
 
 /* ---- sizes ---- */
 
-/* A 64th of the capacity, but 64 MiB at least, 1 GiB at most, and never more than there is. */
+/* A 64th of the capacity, and a 32nd where each segment costs a driver's time, but 64 MiB at least,
+   1 GiB at most, and never more than there is. */
 uint64_t gb_store_largest_shared(const struct gb_device *device)
 {
-    uint64_t largest = device->capacity / 64;
+    uint64_t largest = device->capacity / (device->can_block ? 32 : 64);
 
     if (largest < 64 * MIB)
         largest = 64 * MIB;

@@ -18,6 +18,7 @@ struct gb_making_job {
     uint64_t bytes;            /* charged while it is under way; 0: adopting */
     struct gb_making *waiting; /* who waits for it; NULL: nobody */
     bool finished;             /* adopting: the memory waits to be taken */
+    bool unwanted;             /* a segment to be given back when it is made */
     int result;
     struct gb_error error;
     unsigned count; /* memories */
@@ -139,6 +140,10 @@ static void made(struct gb_job *base)
     device->moving -= job->bytes;
     job->user->held[device->index] -= job->bytes;
     device->space_changed = true;
+    if (job->unwanted) {
+        device->freeing -= job->bytes;
+        job->user->freeing[device->index] -= job->bytes;
+    }
     if (job->result == 0)
         segment = gb_segment_new(job->store, job->kind, &job->key, job->user, job->bytes,
                                  &job->memories[0]);
@@ -148,6 +153,8 @@ static void made(struct gb_job *base)
     }
     if (job->result < 0) {
         tell_failure(job);
+    } else if (job->unwanted) {
+        gb_segment_retire(job->store, segment);
     } else if (job->waiting) {
         gb_making_tried(job->waiting);
         job->waiting->made = segment;
@@ -185,6 +192,95 @@ bool gb_making_comes(const struct gb_store *store, const struct gb_domain_key *k
             return true;
     }
     return false;
+}
+
+/* ---- how large, and when ---- */
+
+#define FIRST_SHARED ((uint64_t)2 << 20)
+
+static uint64_t largest_of(const struct gb_domain *domain)
+{
+    uint64_t largest = 0;
+
+    GB_LIST_EACH(&domain->shared, link) {
+        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
+
+        if (segment->bytes > largest)
+            largest = segment->bytes;
+    }
+    return largest;
+}
+
+/* They double from 2 MiB up to the largest there may be, as far as the budget goes, and to no more than
+   an eighth of the user's quota, so that what is free in one does not keep the user from much; but to
+   what it is for. */
+uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage)
+{
+    const struct gb_device *device = storage->key.device;
+    const struct gb_user *user = storage->maker.user;
+    uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
+    uint64_t unit = device->granularity, need = (storage->size + unit - 1) / unit * unit;
+    uint64_t next = largest_of(domain) * 2;
+    const uint64_t most[] = {gb_store_largest_shared(device), quota / 8,
+                             held <= quota ? quota - held : UINT64_MAX,
+                             gb_device_free_bytes(device)};
+
+    if (next < FIRST_SHARED)
+        next = FIRST_SHARED;
+    for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++)
+        if (next > most[i])
+            next = most[i];
+    next = next / unit * unit;
+    return next > need ? next : need;
+}
+
+/* One for each domain, and only of what the device and the user have plenty of: a quarter of what is
+   left to them at most. It is a segment like others from the start: charged, kept for a time while it
+   is empty, and given back as soon as anybody lacks room. */
+void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
+                     const struct gb_storage *storage)
+{
+    struct gb_device *device = domain->key.device;
+    struct gb_user *user = storage->maker.user;
+    uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index], bytes;
+    struct gb_making_job *job;
+    struct gb_arena_stats stats;
+    struct gb_error ignored;
+
+    if (!device->mover || held > quota)
+        return;
+    gb_arena_stats(domain->arena, &stats);
+    if (stats.bytes - stats.used >= gb_store_largest_shared(device) / 2 ||
+        stats.bytes - stats.used >= largest_of(domain) / 2)
+        return;
+    bytes = gb_making_bytes(domain, storage);
+    if (bytes > gb_device_free_bytes(device) / 4 || bytes > (quota - held) / 4 ||
+        gb_making_comes(store, &domain->key, 0) ||
+        gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1,
+                         &ignored) < 0)
+        return;
+    (void)gb_making_begin(store, &domain->key, GB_SEGMENT_SHARED, user, bytes, &job, &ignored);
+}
+
+uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
+                        const struct gb_user *user, uint64_t bytes)
+{
+    uint64_t going = 0;
+
+    GB_LIST_EACH(&store->making, link) {
+        struct gb_making_job *job = GB_CONTAINER(link, struct gb_making_job, of_store);
+
+        if (going >= bytes)
+            break;
+        if (job->kind == GB_SEGMENT_ADOPTED || job->key.device != device || job->waiting ||
+            job->unwanted || (user && job->user != user))
+            continue;
+        job->unwanted = true;
+        going += job->bytes;
+        device->freeing += job->bytes;
+        job->user->freeing[device->index] += job->bytes;
+    }
+    return going;
 }
 
 /* ---- adopting ---- */

@@ -10,7 +10,6 @@
 #include "proto/limits.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define FIRST_SHARED (2 * MIB)
 #define FINAL_UNIT 4096
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
@@ -254,9 +253,7 @@ void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment)
         segment_destroy(store, segment);
 }
 
-/* Gives an empty segment back, at once if nobody maps it, else as soon as nobody does. Returns the
-   bytes freed at once: none if the mover does it. */
-static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segment)
+uint64_t gb_segment_retire(struct gb_store *store, struct gb_segment *segment)
 {
     uint64_t bytes = segment->device->mover ? 0 : segment->charged;
 
@@ -288,7 +285,7 @@ static uint64_t segment_retire(struct gb_store *store, struct gb_segment *segmen
 static uint64_t trim(struct gb_store *store, struct gb_device *device, const struct gb_user *user,
                      uint64_t bytes)
 {
-    uint64_t freed = 0, going = 0;
+    uint64_t freed = 0, going = gb_making_trim(store, device, user, bytes);
 
     for (int mapped = 0; mapped < 2; mapped++)
         GB_LIST_EACH(&store->empties, link) {
@@ -300,7 +297,7 @@ static uint64_t trim(struct gb_store *store, struct gb_device *device, const str
                 gb_list_empty(&segment->mappings) == (mapped != 0))
                 continue;
             going += segment->charged;
-            freed += segment_retire(store, segment);
+            freed += gb_segment_retire(store, segment);
         }
     return freed;
 }
@@ -327,7 +324,7 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
 
         if (now_ms - segment->empty_since_ms < store->retire_after_ms)
             return segment->empty_since_ms + store->retire_after_ms;
-        segment_retire(store, segment);
+        gb_segment_retire(store, segment);
     }
     return UINT64_MAX;
 }
@@ -340,7 +337,7 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
 
     segment->empty = true;
     if (segment->kind == GB_SEGMENT_ADOPTED) {
-        segment_retire(store, segment);
+        gb_segment_retire(store, segment);
         return;
     }
     segment->empty_since_ms = 0;
@@ -577,20 +574,6 @@ static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
     return r;
 }
 
-/* Twice the domain's largest shared segment, from 2 MiB up to the largest there may be. */
-static uint64_t next_shared(const struct gb_domain *domain)
-{
-    uint64_t largest = gb_store_largest_shared(domain->key.device), next = FIRST_SHARED;
-
-    GB_LIST_EACH(&domain->shared, link) {
-        const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
-
-        if (segment->bytes * 2 > next)
-            next = segment->bytes * 2;
-    }
-    return next < largest ? next : largest;
-}
-
 static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error)
 {
@@ -615,29 +598,8 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
     return r;
 }
 
-/* How large the next shared segment is: `next`, as far as the budget goes, and no more than an
-   eighth of its user's quota, so that what is free in it does not keep the user from much; but what
-   it is for. */
-static uint64_t shared_bytes(const struct gb_storage *storage, uint64_t next)
-{
-    const struct gb_device *device = storage->key.device;
-    const struct gb_user *user = storage->maker.user;
-    uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
-    uint64_t room = gb_device_free_bytes(device),
-             need = round_up(storage->size, device->granularity);
-
-    if (next > quota / 8)
-        next = quota / 8;
-    if (next > quota - held && held <= quota)
-        next = quota - held;
-    if (next > room)
-        next = room;
-    next = next / device->granularity * device->granularity;
-    return next > need ? next : need;
-}
-
-/* Shared segments double from 2 MiB to the largest. */
-static int grow_shared(struct gb_store *store, const struct gb_storage *storage, uint64_t next,
+/* `bytes`: how large another shared segment would be. */
+static int grow_shared(struct gb_store *store, const struct gb_storage *storage, uint64_t bytes,
                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_segment *segment;
@@ -646,8 +608,7 @@ static int grow_shared(struct gb_store *store, const struct gb_storage *storage,
         *job = NULL;
         return GB_PLACE_MAKING;
     }
-    return make_segment(store, storage, GB_SEGMENT_SHARED, shared_bytes(storage, next), &segment,
-                        shortfall, job, error);
+    return make_segment(store, storage, GB_SEGMENT_SHARED, bytes, &segment, shortfall, job, error);
 }
 
 static int place_shared(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
@@ -656,7 +617,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
     for (int attempt = 0; attempt < 2; attempt++) {
         struct gb_domain *domain = domain_get(store, &storage->key);
         struct gb_range *range;
-        uint64_t next;
+        uint64_t bytes;
         int r;
 
         if (!domain)
@@ -664,13 +625,14 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
         r = gb_arena_alloc(domain->arena, storage->size, &range);
         if (r == 0) {
             gb_storage_place_in(storage, gb_range_owner(range), range);
+            gb_making_ahead(store, domain, storage);
             return 0;
         }
-        next = next_shared(domain);
+        bytes = gb_making_bytes(domain, storage);
         domain_release(store, domain);
         if (r < 0)
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-        r = grow_shared(store, storage, next, shortfall, job, error);
+        r = grow_shared(store, storage, bytes, shortfall, job, error);
         if (r != 0)
             return r;
     }

@@ -288,6 +288,9 @@ bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_ke
 struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
                                   const struct gb_domain_key *key, struct gb_user *user,
                                   uint64_t bytes, const struct gb_memory *memory);
+/* Gives an empty segment back, at once if nobody maps it, else as soon as nobody does. Returns the
+   bytes freed at once: none if the mover does it. */
+uint64_t gb_segment_retire(struct gb_store *store, struct gb_segment *segment);
 /* It has got its first mapper, or is not counted as mapped any more. */
 void gb_segment_mapped(struct gb_segment *segment, bool mapped);
 /* A mapper less; a segment that was only waiting for that goes. */
@@ -297,6 +300,16 @@ void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
 int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
                     enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
                     struct gb_making_job **job, struct gb_error *error);
+/* How large the shared segment is that a domain gets for a storage which its others have no room for. */
+uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage);
+/* Begins to make another one ahead of need, after a storage got a place in one: where making takes its
+   time, and less than half of the domain's largest is free in all of them together. */
+void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
+                     const struct gb_storage *storage);
+/* Has what is on its way without anybody waiting for it given back when it is made, up to so many bytes,
+   of one user (NULL: of all). Returns how many. */
+uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
+                        const struct gb_user *user, uint64_t bytes);
 /* Begins to adopt. */
 int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
                     const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **job,

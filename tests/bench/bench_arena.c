@@ -7,7 +7,8 @@
  * The mix is a million operations: half a million objects of 1 KiB to 256 MiB, log-uniform, whose
  * lifetimes follow Zipf's law (the chance to live for more than n further objects is proportional
  * to 1/n, from LIFE_MIN on), on a device of 80 GiB, where all of it fits, and on one of 16 GiB,
- * where it does not: then the least recently used objects go until there is room, as in the daemon.
+ * where it does not: then the least recently used objects go until there is room, as in the daemon. The
+ * latter once more with the larger segments that a GPU has.
  * A trace (record_trace.py) is replayed on a device that holds a good part of it.
  *
  * Prints a line of JSON for each:
@@ -17,6 +18,7 @@
  *                  in use, or, where something had to go, whenever it had to (mean)
  *   ns_per_op      processor time of one creation or deletion, with evictions (best of RUNS)
  *   evicted        objects that had to go
+ *   made           segments that were made
  */
 #include <inttypes.h>
 #include <math.h>
@@ -47,6 +49,7 @@ struct operation {
 struct workload {
     const char *name;
     uint64_t capacity; /* of the device */
+    bool gpu;
     struct operation *operations;
     size_t count, room, objects;
 };
@@ -164,23 +167,26 @@ static void bench(const struct workload *workload)
     struct waste waste = {0};
     struct cache cache;
     double best = INFINITY, fragmentation = 0;
+    uint64_t made = 0;
 
     for (int run = 0; run <= RUNS; run++) {
         double start, taken;
 
         cache_begin(&cache, workload->capacity, workload->objects);
+        cache.device.can_block = workload->gpu;
         start = seconds();
         replay(workload, &cache, run ? NULL : &waste);
         taken = (seconds() - start) / (double)cache.changes;
         if (run && taken < best)
             best = taken;
         fragmentation = cache.full ? cache.unused_when_full / (double)cache.full : cache.at_peak;
+        made = cache.device.segments_created;
         cache_end(&cache);
     }
     printf("{\"workload\":\"%s\",\"waste\":%.6f,\"fragmentation\":%.4f,\"ns_per_op\":%.1f,"
-           "\"evicted\":%" PRIu64 "}\n",
+           "\"evicted\":%" PRIu64 ",\"made\":%" PRIu64 "}\n",
            workload->name, waste.sum / (double)waste.creations, fragmentation, best * 1e9,
-           cache.evicted);
+           cache.evicted, made);
 }
 
 int main(int argc, char **argv)
@@ -192,6 +198,9 @@ int main(int argc, char **argv)
     bench(&mix);
     mix.name = "mix_full";
     mix.capacity = 16 * GIB;
+    bench(&mix);
+    mix.name = "mix_gpu";
+    mix.gpu = true;
     bench(&mix);
     free(mix.operations);
     if (argc > 1) {

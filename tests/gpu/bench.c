@@ -3,7 +3,7 @@
  * each in a process of its own, which says where the daemon is, reads the lines of JSON that come
  * out, and holds them against each other:
  *
- *   bench make SOCKET PREFIX COUNT BYTES       publishes PREFIX/0 …, then ends
+ *   bench make SOCKET PREFIX COUNT BYTES       publishes PREFIX/0 …, then ends; create + seal, each
  *   bench open SOCKET PREFIX COUNT             opens them in one call, cold and again
  *   bench lend COUNT BYTES                     own memory; its legacy handles; until input ends
  *   bench borrow                               opens the handles that it reads
@@ -128,15 +128,22 @@ static void make(char **arguments)
     struct gpubuf_client *client = start(arguments[0]);
     uint64_t count = number(arguments[2]), bytes = number(arguments[3]);
     char name[NAME_BYTES];
+    double taken = 0;
 
     for (uint64_t i = 0; i < count; i++) {
         struct gpubuf_object *object;
+        double begun = microseconds();
+
         snprintf(name, sizeof(name), "%s/%" PRIu64, arguments[1], i);
         object = create(client, name, bytes, false);
+        taken += microseconds() - begun;
         fill(address(object), (unsigned char)(i + 1), bytes);
+        begun = microseconds();
         check(client, gpubuf_seal(object, NULL), "seal");
+        taken += microseconds() - begun;
         gpubuf_release(object);
     }
+    printf("{\"each\":%.3f}\n", taken / (double)count);
     gpubuf_disconnect(client);
 }
 

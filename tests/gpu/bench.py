@@ -37,6 +37,8 @@ ROWS = {
     "torch.100": ("torch.multiprocessing, 100, each", None, None, None, None),
     "torch.1000": ("torch.multiprocessing, 1000, each", None, None, None, None),
     "create_seal": ("create + seal of 1 MiB", "measured", 40, "<=", None),
+    "large.make": ("create + seal of 50 of 64 MiB in new memory, each", "measured", 120, "<=", None),
+    "large.open": ("open these in one call, cold, each", "measured", 40, "<=", None),
     "put.1mib": ("put 1 MiB from the GPU", None, None, None, "plain copy"),
     "put.16mib": ("put 16 MiB", None, None, None, "plain copy"),
     "put.256mib": ("put 256 MiB", "ratio", 0.8, ">=", "plain copy"),
@@ -180,6 +182,17 @@ class Bench:
         rows = self.run("create", daemon.path, MIB, 20 if self.quick else 300)
         daemon.stop()
         return rows
+
+    def large(self):
+        """On a device that is not large, and none of it has been used."""
+        made, cold = [], []
+        for _ in range(min(self.rounds, 3)):
+            daemon = self.case.daemon(f"cuda:0:{self.size(8192, 256) // MIB}M")
+            size = self.size(64, 1)
+            made.append(self.run("make", daemon.path, "large", 50, size)[0]["each"])
+            cold += [self.run("open", daemon.path, "large", 50)[0]["cold"] for _ in range(3)]
+            daemon.stop()
+        return [row("large.make", "us", made), row("large.open", "us", cold)]
 
     def puts(self):
         daemon, rows = self.daemon(), []
@@ -444,7 +457,7 @@ def measure(place, options):
     try:
         bench = Bench(place, case, options.quick)
         case.free()  # the observer is there from the start, and keeps the driver awake
-        for name in ("opens", "create", "puts", "kernel", "handover", "spill", "crowd",
+        for name in ("opens", "create", "large", "puts", "kernel", "handover", "spill", "crowd",
                      "vram", "torch"):
             if options.only not in name:
                 continue

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <uv.h>
 
 #include <cmocka.h>
 
@@ -301,9 +302,11 @@ static struct gb_segment *segment_of(unsigned storage)
 
 static void test_sizes(void **state)
 {
-    static const uint64_t largest[][2] = {
-        /* capacity, largest shared segment, in MiB */
-        {2, 2}, {5, 4}, {63, 62}, {64, 64}, {4096, 64}, {8192, 128}, {65536, 1024}, {1 << 20, 1024},
+    static const uint64_t largest[][3] = {
+        /* capacity, largest shared segment, and where the driver is slow, in MiB */
+        {2, 2, 2},         {5, 4, 4},           {63, 62, 62},
+        {64, 64, 64},      {4096, 64, 128},     {8192, 128, 256},
+        {16384, 256, 512}, {65536, 1024, 1024}, {1 << 20, 1024, 1024},
     };
 
     (void)state;
@@ -311,6 +314,8 @@ static void test_sizes(void **state)
         struct gb_device device = {.capacity = largest[i][0] * MIB, .granularity = 2 * MIB};
 
         assert_int_equal(gb_store_largest_shared(&device), largest[i][1] * MIB);
+        device.can_block = true;
+        assert_int_equal(gb_store_largest_shared(&device), largest[i][2] * MIB);
     }
 }
 
@@ -338,6 +343,155 @@ static void test_shared(void **state)
     assert_int_equal(world.storages[6]->placement_count, 0);
     check();
     end();
+}
+
+/* ---- a device whose driver is slow ---- */
+
+static uv_loop_t slow_loop;
+
+static void begin_slow(uint64_t capacity)
+{
+    begin(capacity);
+    world.device.can_block = true;
+    assert_int_equal(uv_loop_init(&slow_loop), 0);
+    assert_int_equal(gb_mover_new(&slow_loop, &world.device.mover), 0);
+}
+
+/* Until the mover has done all. */
+static void settle(void)
+{
+    while (world.device.moving > 0)
+        uv_run(&slow_loop, UV_RUN_ONCE);
+    check();
+}
+
+static void end_slow(void)
+{
+    while (world.count > 0)
+        give_up(0);
+    for (unsigned i = 0; i < MAPPERS; i++)
+        unmap_all(i);
+    gb_store_trim(&world.store, &world.device, UINT64_MAX);
+    settle();
+    gb_mover_end(world.device.mover);
+    world.device.mover = NULL;
+    uv_run(&slow_loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&slow_loop), 0);
+    end();
+}
+
+/* Returns what is on its way, after a place was found at once. */
+static uint64_t place_now(unsigned key, uint64_t bytes)
+{
+    struct gb_making_job *job;
+    struct gb_error error;
+    uint64_t shortfall, moving;
+    int r = gb_store_place(&world.store, &world.keys[key], world.users[world.keys[key].uid - 1000],
+                           bytes, &world.storages[world.count], &shortfall, &job, &error);
+
+    assert_int_equal(r, 0);
+    world.count++;
+    moving = world.device.moving;
+    assert_int_equal(world.users[world.keys[key].uid - 1000]->segments + (moving > 0),
+                     world.device.segments + (moving > 0));
+    settle();
+    return moving;
+}
+
+/* One that has to wait for memory. */
+static void place_slowly(unsigned key, uint64_t bytes)
+{
+    struct gb_making_job *job;
+    struct gb_error error;
+    uint64_t shortfall;
+
+    assert_int_equal(gb_store_place(&world.store, &world.keys[key],
+                                    world.users[world.keys[key].uid - 1000], bytes,
+                                    &world.storages[world.count], &shortfall, &job, &error),
+                     GB_PLACE_MAKING);
+    settle();
+    assert_int_equal(place_now(key, bytes), 0);
+}
+
+/* Another segment is made as soon as less than half of the largest is free, so that nobody waits for it.
+   It counts like any other from the start. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    begin_slow(1024 * MIB);
+    place_slowly(0, 1);
+    assert_int_equal(world.device.allocated, 2 * MIB);
+    assert_int_equal(place_now(0, MIB), 4 * MIB);
+    assert_int_equal(world.device.allocated, 6 * MIB);
+    assert_int_equal(world.users[0]->held[0], 6 * MIB);
+    assert_int_equal(gb_device_retained(&world.device), 5 * MIB - GB_ARENA_GRANULE);
+    assert_int_equal(place_now(0, MIB / 2), 0); /* there is enough */
+    assert_int_equal(place_now(0, 3 * MIB), 8 * MIB);
+    assert_int_equal(segment_of(3)->bytes, 4 * MIB);
+    end_slow();
+}
+
+/* One that is on its way when memory is wanted is given back as soon as it is there. */
+static void test_ahead_is_not_wanted(void **state)
+{
+    struct gb_making_job *job;
+    struct gb_error error;
+    uint64_t shortfall;
+
+    (void)state;
+    begin_slow(1024 * MIB);
+    place_slowly(0, 1);
+    assert_int_equal(gb_store_place(&world.store, &world.keys[0], world.users[0], MIB,
+                                    &world.storages[world.count], &shortfall, &job, &error),
+                     0);
+    world.count++;
+    assert_int_equal(world.device.moving, 4 * MIB);
+    gb_store_trim(&world.store, &world.device, MIB);
+    gb_store_trim(&world.store, &world.device, MIB);
+    assert_int_equal(world.device.freeing, 4 * MIB);
+    settle();
+    assert_int_equal(world.device.freeing, 0);
+    assert_int_equal(world.device.allocated, 2 * MIB);
+    end_slow();
+}
+
+/* Not of what a device or a user is short of, and once only. */
+static void test_not_ahead(void **state)
+{
+    (void)state;
+    begin_slow(17 * MIB); /* 15 left: 4 are more than a quarter */
+    place_slowly(0, 2 * MIB);
+    assert_int_equal(world.device.allocated, 2 * MIB);
+    end_slow();
+
+    begin_slow(1024 * MIB);
+    world.store.users.quotas.standard.bytes[0] = 8 * MIB; /* 6 left */
+    place_slowly(0, 2 * MIB);
+    assert_int_equal(world.device.allocated, 2 * MIB);
+    end_slow();
+}
+
+/* What lies beside an object that somebody maps is its domain's at once, without a question, and nobody
+   else's: a segment goes as a whole. */
+static void test_beside_mapped(void **state)
+{
+    (void)state;
+    begin_slow(64 * MIB);
+    place_slowly(0, 16 * MIB);
+    assert_int_equal(segment_of(0)->bytes, 16 * MIB);
+    place_slowly(0, 16 * MIB);
+    assert_int_equal(segment_of(1)->bytes, 32 * MIB);
+    assert_int_equal(place_now(0, 16 * MIB), 0);
+    place_slowly(0, 16 * MIB);
+    map(0, 2, GB_ACCESS_READ);
+    give_up(1); /* beside it */
+    assert_int_equal(world.device.pinned_by_clients, 0);
+    assert_int_equal(gb_device_retained(&world.device), 16 * MIB);
+    assert_int_equal(place(2, 1), GB_PLACE_FULL);
+    assert_int_equal(world.retired, 0);
+    assert_int_equal(place_now(0, 16 * MIB), 0);
+    assert_int_equal(world.retired, 0);
+    end_slow();
 }
 
 /* Large ones have a segment of their own, which serves the domain's next one of about that size. */
@@ -733,6 +887,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_ahead_is_not_wanted),
+        cmocka_unit_test(test_not_ahead),
+        cmocka_unit_test(test_beside_mapped),
         cmocka_unit_test(test_own),
         cmocka_unit_test(test_own_small_device),
         cmocka_unit_test(test_large_spares),
