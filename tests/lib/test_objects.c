@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "harness.h"
 
@@ -714,6 +715,66 @@ static void test_bad_layouts(void **state)
     assert_null(object);
 }
 
+static void check_all(const char *name, size_t bytes, unsigned char value)
+{
+    struct gpubuf_object *object;
+    ok(client, gpubuf_open(client, name, NULL, &object));
+    const unsigned char *data = memory_of(object, GPUBUF_DATA, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(data[i], value);
+    gpubuf_release(object);
+}
+
+/* Side by side, about the sizes from which on a copy goes another way, and again into memory that was
+   written before: each time only what was put changes. */
+static void test_puts_side_by_side(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {65535, 1, 65536, 65537, 200001, 131072, 700, 300000};
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    unsigned char values[COUNT(sizes)], *data = malloc(300000);
+    char name[32];
+    assert_non_null(data);
+    for (unsigned pass = 0; pass < 6; pass++) {
+        for (unsigned i = 0; i < COUNT(sizes); i++) {
+            unsigned at = (i * 5 + pass) % COUNT(sizes);
+            snprintf(name, sizeof(name), "side/%u", at);
+            values[at] = (unsigned char)(pass * COUNT(sizes) + i + 1);
+            memset(data, values[at], sizes[at]);
+            ok(client, gpubuf_put_bytes(client, name, data, sizes[at], &options));
+        }
+        for (unsigned i = 0; i < COUNT(sizes); i++) {
+            snprintf(name, sizeof(name), "side/%u", i);
+            check_all(name, sizes[i], values[i]);
+        }
+    }
+    for (unsigned i = 0; i < COUNT(sizes); i++) {
+        snprintf(name, sizeof(name), "side/%u", i);
+        ok(client, gpubuf_delete(client, name));
+    }
+    free(data);
+}
+
+/* A limit on the files that a program may write is none on the memory that it shares. */
+static void test_puts_and_file_sizes(void **state)
+{
+    (void)state;
+    struct rlimit before, limit;
+    unsigned char *data = malloc(3000000);
+    assert_non_null(data);
+    memset(data, 9, 3000000);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 4096;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int r = gpubuf_put_bytes(client, "limited", data, 3000000, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ok(client, r);
+    check_all("limited", 3000000, 9);
+    ok(client, gpubuf_delete(client, "limited"));
+    free(data);
+}
+
 /* Large enough for the copy to go by granules, twice, so that both ways of copying are taken. */
 static void test_large_puts(void **state)
 {
@@ -751,6 +812,8 @@ int main(void)
         cmocka_unit_test(test_versions_and_replacing),
         cmocka_unit_test(test_unsealed_is_aborted),
         cmocka_unit_test(test_bad_layouts),
+        cmocka_unit_test(test_puts_side_by_side),
+        cmocka_unit_test(test_puts_and_file_sizes),
         cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests_name("objects", tests, connect_group, disconnect_group);

@@ -7,15 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/memory/import_cuda.h"
 
-/* What is at least so large is copied by granules (see memfd_write). */
-#define LARGE_BYTES (UINT64_C(8) << 20)
-#define GRANULE_BYTES (UINT64_C(2) << 20)
+/* What is at least so large is copied by granules of as much (see memfd_write). */
+#define GRANULE_BYTES (UINT64_C(64) << 10)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 static int memfd_identify(const struct gb_segment_info *segment, int fd,
                           struct gb_memory_identity *identity, struct gb_error *error)
@@ -48,10 +52,9 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
    costs time, and these. */
 static void memfd_prepare_writing(struct gb_imported *imported, int fd)
 {
-    size_t granules = (size_t)(imported->bytes / GRANULE_BYTES + 1);
     imported->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (imported->fd >= 0 && imported->bytes >= LARGE_BYTES)
-        imported->filled = calloc((granules + 7) / 8, 1);
+    if (imported->fd >= 0)
+        imported->written = calloc((size_t)(imported->bytes / GRANULE_BYTES + 1), 1);
 }
 
 static int memfd_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
@@ -89,7 +92,7 @@ static void memfd_unmap(const struct gb_imported *imported)
     (void)munmap(imported->address, (size_t)imported->bytes);
     if (imported->fd >= 0)
         close(imported->fd);
-    free(imported->filled);
+    free(imported->written);
 }
 
 static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
@@ -111,53 +114,73 @@ static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
     return 0;
 }
 
-/* Notes that a granule is written, and says whether it was before. */
-static bool mark_filled(const struct gb_imported *imported, uint64_t granule)
+/* Past RLIMIT_FSIZE, which is not meant for memory, it would end the program with SIGXFSZ. */
+static bool may_write_file(uint64_t end)
 {
-    uint8_t mask = (uint8_t)(1u << (granule % 8));
-    uint8_t before =
-        atomic_fetch_or_explicit(&imported->filled[granule / 8], mask, memory_order_relaxed);
-    return before & mask;
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && end <= limit.rlim_cur;
+}
+
+/* Notes that a granule is written, and says how often it was before: never, once, or more. */
+static unsigned note_written(const struct gb_imported *imported, uint64_t granule)
+{
+    _Atomic uint8_t *written = &imported->written[granule];
+    uint8_t before = atomic_load_explicit(written, memory_order_relaxed);
+    if (before < 2)
+        atomic_store_explicit(written, (uint8_t)(before + 1), memory_order_relaxed);
+    return before;
+}
+
+/* Maps the whole pages of a range, all at once. Where the kernel does not, each faults by itself. */
+static void map_pages(char *from, char *end)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)from + page - 1) / page * page,
+              last = (uintptr_t)end / page * page;
+    if (first < last)
+        (void)madvise(from + (first - (uintptr_t)from), last - first, MADV_POPULATE_WRITE);
 }
 
 /*
  * Storing into pages that do not exist yet costs a fault each, and clearing them first: pwrite does
- * neither, and takes half the time. It leaves the pages unmapped though, so that from the second
- * time on a granule, which is likely to be used again, is stored into, at the full speed of memcpy
- * once its pages are mapped.
+ * neither, and takes a third of the time. It leaves the pages unmapped though, so that from the
+ * second time on a granule, which is likely to be used again, is stored into, at the full speed of
+ * memcpy once its pages are mapped: then all at once, for a quarter of what the faults would cost.
  */
 static int memfd_write(const struct gb_imported *imported, uint64_t offset, const char *from,
                        uint64_t bytes, struct gb_error *error)
 {
     char *to = imported->address;
-    if (bytes < LARGE_BYTES || !imported->filled) {
+    if (bytes < GRANULE_BYTES || !imported->written) {
         memcpy(to + offset, from, (size_t)bytes);
         return 0;
     }
 
     uint64_t end = offset + bytes;
-    bool filled = mark_filled(imported, offset / GRANULE_BYTES);
+    unsigned before = note_written(imported, offset / GRANULE_BYTES);
     while (offset < end) {
         /* A run of granules alike, since memcpy is at its best with long ones. */
         uint64_t stop = offset;
-        bool next = filled;
-        while (stop < end && next == filled) {
+        unsigned next = before;
+        while (stop < end && next == before) {
             stop = (stop / GRANULE_BYTES + 1) * GRANULE_BYTES;
             if (stop < end)
-                next = mark_filled(imported, stop / GRANULE_BYTES);
+                next = note_written(imported, stop / GRANULE_BYTES);
             else
                 stop = end;
         }
-        if (filled) {
-            memcpy(to + offset, from, (size_t)(stop - offset));
-        } else {
+        if (before == 0 && may_write_file(stop)) {
             int r = write_file(imported->fd, offset, from, stop - offset, error);
             if (r < 0)
                 return r;
+        } else {
+            if (before < 2)
+                map_pages(to + offset, to + stop);
+            memcpy(to + offset, from, (size_t)(stop - offset));
         }
         from += stop - offset;
         offset = stop;
-        filled = next;
+        before = next;
     }
     return 0;
 }

@@ -21,11 +21,11 @@ struct gb_imported {
     void *address;
     uint64_t bytes;
     bool writable;
-    int fd;                  /* of a memfd that is written here; else -1 */
-    _Atomic uint8_t *filled; /* of which granules have been written once; NULL: not noted */
-    struct gb_gpu *gpu;      /* NULL: host memory */
-    uint64_t allocation;     /* cuda_fd: the driver's handle */
-    bool own;                /* cuda_ipc: registered by this very process, so never opened */
+    int fd;                   /* of a memfd that is written here; else -1 */
+    _Atomic uint8_t *written; /* how often each granule has been, up to 2; NULL: not noted */
+    struct gb_gpu *gpu;       /* NULL: host memory */
+    uint64_t allocation;      /* cuda_fd: the driver's handle */
+    bool own;                 /* cuda_ipc: registered by this very process, so never opened */
 };
 
 #endif
