@@ -1,8 +1,8 @@
 /*
- * What one blocking call costs above the floor: open + release of one object, and create + seal +
- * release of one, through libgpubuf, against a bare echo of as many bytes as the open's request and
- * its reply have. Each with the processes wherever the scheduler puts them, on one core, and on
- * two.
+ * What one blocking call costs above the floor: open + release of one object, create + seal +
+ * release of one, and a put of 4 KiB, through libgpubuf, against a bare echo of as many bytes as the
+ * open's request and its reply have. Each with the processes wherever the scheduler puts them, on one
+ * core, and on two.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,15 @@ static void create_seal_release(struct bench *bench)
           "create");
     check(bench->client, gpubuf_seal(object, NULL), "seal");
     gpubuf_release(object);
+}
+
+static void put_small(struct bench *bench)
+{
+    static const struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    static const char data[4096];
+
+    check(bench->client,
+          gpubuf_put_bytes(bench->client, "roundtrip/put", data, sizeof(data), &options), "put");
 }
 
 static void open_with_release(struct bench *bench)
@@ -136,10 +145,12 @@ int main(int argc, char **argv)
     for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
         measure(&bench, "open_release", placement, open_release);
         measure(&bench, "create_seal_release", placement, create_seal_release);
+        measure(&bench, "put_small", placement, put_small);
         measure(&bench, "combined", placement, open_with_release);
     }
     place(PLACE_FREE, bench.others, 2);
-    raw_call(&bench.raw, "delete", "{\"names\":[\"" NAME "\",\"roundtrip/made\"]}");
+    raw_call(&bench.raw, "delete",
+             "{\"names\":[\"" NAME "\",\"roundtrip/made\",\"roundtrip/put\"]}");
     gpubuf_disconnect(bench.client);
     echo_stop(&bench.echo);
     raw_close(&bench.raw);
