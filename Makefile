@@ -62,8 +62,8 @@ endif
 WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wtype-limits -Wconversion -Wmissing-prototypes \
 	-Wstrict-prototypes -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 
+MACHINE := $(shell $(CC) -dumpmachine)
 ifeq ($(SANITIZE),)
-  MACHINE := $(shell $(CC) -dumpmachine)
   HARDEN := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong \
 	-fstack-clash-protection -fno-plt \
 	$(if $(filter x86_64-%,$(MACHINE)),-fcf-protection) \
@@ -163,10 +163,10 @@ NODE_INCLUDE ?= $(firstword $(dir $(wildcard \
 NODE_SOURCES := $(wildcard client/node/src/*.c) tests/node/no_external.c
 NODE_HEADERS := $(wildcard client/node/src/*.h)
 NODE_OBJECTS := $(call objects,$(NODE_SOURCES))
-NODE_PLATFORM := linux-$(patsubst x86_64,x64,$(patsubst aarch64,arm64,$(shell uname -m)))
+NODE_PLATFORM := linux-$(patsubst x86_64,x64,$(patsubst aarch64,arm64,$(firstword $(subst -, ,$(MACHINE)))))
 NODE_PACKAGE := $(BUILD)/node/gpubufd
 NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
-NODE_FILES := $(wildcard client/node/package.json client/node/lib/* client/node/bin/*) LICENSE
+NODE_FILES := $(addprefix client/node/,package.json README.md) $(wildcard client/node/lib/* client/node/bin/*) LICENSE
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
 .PHONY: all library daemon gpubufctl gateway examples objects tests benches fuzzers python wheel help FORCE
@@ -394,8 +394,8 @@ endif
 $(NODE_PACKAGE)/.copied: $(NODE_FILES)
 	$(call say,COPY,$(NODE_PACKAGE))
 	@mkdir -p $(@D)
-	$(Q)rm -rf $(@D)/lib $(@D)/bin && cp -R client/node/package.json client/node/lib \
-		$(wildcard client/node/bin) $(wildcard client/node/README.md) LICENSE $(@D)/ && touch $@
+	$(Q)rm -rf $(@D)/lib $(@D)/bin && cp -R $(addprefix client/node/,package.json README.md lib bin) LICENSE $(@D)/ && \
+		touch $@
 # What its tests want from npm, if that can be reached: they say so and skip where it cannot.
 NODE_LOCK := tests/node/package-lock.json
 .PHONY: node-modules
@@ -410,8 +410,13 @@ node-modules:
 .PHONY: node-smoke
 node-smoke: node node-modules ## pack Node, its package and a check for a machine with a GPU: build/node-smoke.tar.xz
 	@GPUBUF_BUILD=$(abspath $(BUILD)) scripts/node-smoke pack $(BUILD)/node-smoke.tar.xz
-node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler
-	@cd $(NODE_PACKAGE) && npm pack --silent --offline --pack-destination ..
+# PREBUILDS: directories of addons for other machines. npm installs it where there is an addon.
+NODE_PACK = const fs = require("fs"), name = "package.json", package = JSON.parse(fs.readFileSync(name)); \
+	package.cpu = fs.readdirSync("prebuilds").map(platform => platform.split("-")[1]); \
+	fs.writeFileSync(name, JSON.stringify(package, null, 2))
+node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler; PREBUILDS=DIR
+	@$(if $(PREBUILDS),cp -R $(addsuffix /.,$(PREBUILDS)) $(NODE_PACKAGE)/prebuilds)
+	@cd $(NODE_PACKAGE) && $(NODE) -e '$(NODE_PACK)' && npm pack --silent --offline --pack-destination ..
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.

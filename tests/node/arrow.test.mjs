@@ -207,18 +207,78 @@ test('what the command line published, and the other way round', withArrow, asyn
   movies.release()
 })
 
-test('arrays and bytes are vectors, unless they have more axes', withArrow, async () => {
+test('arrays and bytes are vectors; further axes are lists of fixed size', withArrow, async () => {
   await c.put('array', Float64Array.of(1, 2, 3))
-  await c.put('matrix', Float64Array.of(1, 2, 3, 4), { shape: [2, 2] })
+  await c.put('matrix', Float64Array.of(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), { shape: [3, 2, 2] })
+  await c.put('scalar', Float64Array.of(7), { shape: [] })
+  await c.put('no rows of three', Float64Array.of(), { shape: [0, 3] })
   await c.put('bytes', Buffer.from([1, 2]))
   await c.put('complex', Float32Array.of(1, 2), { dtype: 'complex64', shape: [1] })
-  const [array, matrix, bytes, complex] = await c.openMany(['array', 'matrix', 'bytes', 'complex'])
+  const objects = await c.openMany(['array', 'matrix', 'bytes', 'complex', 'scalar', 'no rows of three'])
+  const [array, matrix, bytes, complex, scalar, none] = objects
   assert.deepEqual(plain(array.slice(1).toArrow()), [2, 3])
   assert.deepEqual(plain(bytes.toArrow()), [1, 2])
-  assert.throws(() => matrix.toArrow(), { kind: 'unsupported' })
+  const lists = matrix.toArrow()
+  assert.equal(String(lists.type), 'FixedSizeList[2]<FixedSizeList[2]<Float64>>')
+  assert.deepEqual(plain(lists), [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10], [11, 12]]])
+  assert.deepEqual(plain(matrix.slice(1, 2).toArrow()), [[[5, 6], [7, 8]]])
+  assert.deepEqual([plain(scalar.toArrow()), plain(none.toArrow())], [[7], []])
   assert.throws(() => complex.toArrow(), { kind: 'unsupported' })
   assert.deepEqual(plain(await array.toHost()), [1, 2, 3]) // of host memory: a copy
-  for (const object of [array, matrix, bytes, complex]) object.release()
+  const made = await c.create('masked', { kind: 'array', dtype: 'int8', shape: [3, 3], mask: true })
+  made.values.set([1, 2, 3, 4, 5, 6, 7, 8, 9])
+  await made.write(Uint8Array.of(0b11011011, 1), { buffer: 'mask' })
+  await made.seal()
+  objects.push(made, await c.open('masked'))
+  assert.deepEqual(plain(objects.at(-1).toArrow()), [[1, 2, null], [4, 5, null], [7, 8, 9]])
+  assert.deepEqual(plain(objects.at(-1).slice(1).toArrow()), [[4, 5, null], [7, 8, 9]])
+  for (const object of objects) object.release()
+})
+
+test('record batches, one by one and as streams', withArrow, async () => {
+  const batches = [[1, null], [3], [], [4, 5, 6]].map(values => new arrow.Table({
+    n: arrow.vectorFromArray(values, new arrow.Int32()), s: arrow.vectorFromArray(values.map(String), new arrow.Utf8())
+  }).batches[0])
+  const rows = batches.flatMap(batch => batch.toArray().map(row => row.toJSON()))
+  const shown = async name => {
+    using.push(await c.open(name))
+    return using.at(-1).toArrow().toArray().map(row => row.toJSON())
+  }
+  const using = []
+  await c.put('stream/batch', batches[3])
+  assert.deepEqual(await shown('stream/batch'), rows.slice(3))
+  await c.put('stream/batches', (async function * () { yield * batches })())
+  assert.deepEqual(await shown('stream/batches'), rows)
+  await c.put('stream/read', await arrow.RecordBatchReader.from(arrow.RecordBatchStreamWriter.writeAll(batches).toUint8Array()))
+  assert.deepEqual(await shown('stream/read'), rows)
+  const file = arrow.tableToIPC(new arrow.Table(batches), 'file')
+  const { Readable } = await import('node:stream')
+  await c.put('stream/file', Readable.from([file.subarray(0, 20), file.subarray(20)].map(part => Buffer.from(part))))
+  assert.deepEqual(await shown('stream/file'), rows)
+  await c.put('stream/bytes of a stream', Readable.from([Buffer.from('ab'), Buffer.from('c')]))
+  using.push(await c.open('stream/bytes of a stream'))
+  assert.equal(Buffer.from(using.at(-1).bytes).toString(), 'abc')
+  for (const wrong of [[], [1], ['text'], [batches[0], Buffer.from('x')]]) {
+    await assert.rejects(c.put('no', (async function * () { yield * wrong })()), TypeError, String(wrong))
+  }
+  await assert.rejects(c.put('no', (async function * () { throw new Error('its own') })()), { message: 'its own' })
+
+  const table = await c.open('stream/batches')
+  using.push(table)
+  const parts = []
+  for await (const batch of table.batches(4)) parts.push(batch)
+  assert.deepEqual(parts.map(batch => batch.numRows), [4, 2])
+  assert.deepEqual(parts.flatMap(batch => batch.toArray().map(row => row.toJSON())), rows)
+  assert.equal(parts[1].data.children[0].values.buffer, table.column('n').values.buffer) // no copy
+  const written = []
+  for await (const part of Readable.from(table.batches(1)).pipe(arrow.RecordBatchStreamWriter.throughNode())) written.push(part)
+  assert.deepEqual(arrow.tableFromIPC(Buffer.concat(written)).toArray().map(row => row.toJSON()), rows)
+  const none = []
+  for await (const batch of table.slice(0, 0).batches()) none.push(batch.numRows)
+  assert.deepEqual(none, [0])
+  for (const wrong of [0, 1.5, '4', -1]) await assert.rejects(table.batches(wrong).next(), RangeError)
+  await assert.rejects(table.batches(1, { signal: AbortSignal.abort() }).next(), { name: 'AbortError' })
+  for (const one of using) one.release()
 })
 
 test('types that cannot be shared are named', withArrow, async () => {

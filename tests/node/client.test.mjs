@@ -35,6 +35,21 @@ test('import and require give the same module', () => {
   assert.match(gpubufd.version, /^\d+\.\d+\.\d+$/)
 })
 
+test('many are put in one call', async () => {
+  const values = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`many/${i}`, Int32Array.of(i)]))
+  const versions = await c.putMany(values)
+  assert.equal(new Set(versions).size, 2000)
+  const opened = await c.openMany(Object.keys(values))
+  assert.deepEqual(opened.map(object => object.values[0]), Array.from({ length: 2000 }, (_, i) => i))
+  for (const object of opened) object.release()
+  await assert.rejects(c.putMany({ 'many/0': Int32Array.of(1), 'more/1': Int32Array.of(2) }), gpubufd.ExistsError)
+  const some = await c.putMany(new Map([['many/0', Int32Array.of(1)], ['more/2', 7], ['more/3', Int32Array.of(2)]]), { partial: true })
+  assert.ok(some[0] instanceof gpubufd.ExistsError && some[1] instanceof TypeError && some[2] > 0)
+  assert.deepEqual((await c.list('more/')).map(object => object.name), ['more/1', 'more/3'])
+  await c.putMany({ 'more/1': Int32Array.of(5) }, { replace: true })
+  await c.delete([...Object.keys(values), 'more/1', 'more/3'])
+})
+
 test('what is put can be listed, described and deleted', async () => {
   assert.ok(await c.put('names/a', Float64Array.of(1, 2, 3)) > 0)
   await c.put('names/b', Buffer.from('text'))
@@ -287,18 +302,23 @@ test('wrong arguments are refused by a sentence', async () => {
     () => c.open(), () => c.open(7), () => c.open(null), () => c.open('a', 7),
     () => c.open('a', { timeout: '1' }), () => c.open('a', { signal: {} }),
     () => c.open('a\0b'), () => c.openMany('a'), () => c.stat(Symbol.iterator), () => c.list(7),
-    () => c.put('a'), () => c.put('a', 7), () => c.put('a', Symbol.iterator), () => c.put('a', [1, 2]),
+    () => c.put('a'), () => c.put('a', 7), () => c.put('a', Symbol.iterator), () => c.put('a', [1, '2']),
     () => c.put('a', new Map()), () => c.put('a', Int8Array.of(1), { as: 'nothing' }),
     () => c.put('a', Int8Array.of(1), { replace: 'yes' }), () => c.put('a', Int8Array.of(1), { mode: 'x' }),
     () => c.put('a', Int8Array.of(1), { evict: 'never' }), () => c.put('a', Int8Array.of(1), { shape: 1 }),
     () => c.put(7, Int8Array.of(1)), () => c.create('a'), () => c.create('a', {}),
     () => c.create('a', { kind: 'array', dtype: 'int8' }), () => c.create('a', { kind: 'bytes', bytes: 'x' }),
     () => c.create('a', { kind: 'bytes', bytes: -1 }), () => c.create('a', { kind: 'bytes', bytes: 1.5 }),
-    () => c.delete(7), () => c.delete([7]), () => c.pin(), () => c.alias('a'), () => c.call()
+    () => c.delete(7), () => c.delete([7]), () => c.pin(), () => c.alias('a'), () => c.call(),
+    () => c.putMany(), () => c.putMany([]), () => c.putMany({ a: Int8Array.of(1) }, { all: true }),
+    () => c.open('a', { timeoutMs: 5 }), () => c.openMany(['a'], { version: 1 }), () => c.stat('a', { timeout: 5 }),
+    () => c.put('a', Int8Array.of(1), { type: 'int8' }), () => c.create('a', { kind: 'bytes', bytes: 1 }, { shape: [1] }),
+    () => c.spill('a', { to: 'disk' }), () => c.restore('a', { wait: 5 }), () => c.alias('a', 'b', { mod: '0600' }),
+    () => connect({ path: daemon.socket })
   ]
   for (const one of bad) await assert.rejects(one, TypeError, String(one))
   const outside = [
-    () => c.open('a', { timeout: -1 }), () => c.open('a', { timeout: NaN }), () => c.open('a', { version: 2 ** 60 }),
+    () => c.open('a', { timeout: -1 }), () => c.open('a', { timeout: Infinity }), () => c.open('a', { timeout: 86_400_001 }), () => c.open('a', { timeout: NaN }), () => c.open('a', { version: 2 ** 60 }),
     () => c.put('a', Int8Array.of(1), { shape: [2] }), () => c.put('a', Int8Array.of(1), { shape: [-1] }),
     () => c.put('a', Int8Array.of(1), { ttl: -1 }), () => c.put('a', { x: Int8Array.of(1), y: Int8Array.of(1, 2) })
   ]
@@ -307,6 +327,7 @@ test('wrong arguments are refused by a sentence', async () => {
     await assert.rejects(c.open(name), { kind: 'invalid' }, name.slice(0, 10))
     await assert.rejects(c.put(name, Int8Array.of(1)), { kind: 'invalid' })
   }
+  assert.throws(() => c.watch('', { signals: 1 }), /there is no option "signals", but signal, limit/)
   await assert.rejects(c.create('a', { kind: 'array', dtype: 'int33', shape: [1] }), { kind: 'invalid' })
   await assert.rejects(c.put('a', Int8Array.of(1), { mode: 0o1000 }), { kind: 'invalid' })
   await assert.rejects(c.call('list', { limit: -1 }), { kind: 'invalid' })
@@ -315,6 +336,9 @@ test('wrong arguments are refused by a sentence', async () => {
 test('a daemon that dies is found again', async () => {
   const mortal = await Daemon.start()
   const other = await connect({ socket: mortal.socket, timeout: 20_000 })
+  const told = []
+  for (const event of ['reconnect', 'disconnect', 'close']) other.on(event, why => told.push([event, why?.kind]))
+  const first = other.instance
   try {
     await other.put('kept', Int32Array.of(1, 2, 3))
     const kept = await other.open('kept')
@@ -328,6 +352,9 @@ test('a daemon that dies is found again', async () => {
     await mortal.run()
     assert.deepEqual(await listing, [])
     await waiting
+    await until(() => told.length)
+    assert.deepEqual(told, [['reconnect', undefined]])
+    assert.notEqual(other.instance, first)
     assert.equal((await watch.next()).value.kind, 'reconnected')
     assert.equal((await watch.next()).value.kind, 'synced')
     await other.put('anew', Int32Array.of(4))
@@ -340,13 +367,45 @@ test('a daemon that dies is found again', async () => {
     anew.release()
 
     const once = await connect({ socket: mortal.socket, reconnect: false })
+    const lost = new Promise(resolve => once.once('disconnect', resolve))
     await mortal.kill()
     await assert.rejects(async () => { for (;;) await once.list() }, { kind: 'closed' })
+    assert.equal((await lost).kind, 'closed')
     once.close()
+    other.close()
+    await until(() => told.length > 1)
+    assert.deepEqual(told.slice(1), [['close', undefined]])
   } finally {
     other.close()
     await mortal.stop()
   }
+})
+
+test('a connection that nobody took up again is made anew by the next call', async () => {
+  const mortal = await Daemon.start()
+  const other = await connect({ socket: mortal.socket, timeout: 50 })
+  const told = []
+  for (const event of ['reconnect', 'disconnect']) other.on(event, why => told.push([event, why?.kind]))
+  await mortal.kill()
+  await assert.rejects(async () => { for (;;) await other.list() }, { kind: /closed|connect/ })
+  await until(() => told.length)
+  await mortal.run()
+  await other.list()
+  await until(() => told.length > 1)
+  assert.deepEqual(told, [['disconnect', 'closed'], ['reconnect', undefined]])
+  other.close()
+  await mortal.stop()
+})
+
+test('what a listener throws ends nothing but what Node says', async () => {
+  const { code, stdout } = await run(`
+    const c = await connect(process.env.S)
+    process.once('uncaughtException', error => console.log(error.message))
+    c.on('close', () => { throw new Error('by a listener') })
+    const under = c.open('never', { timeout: 60_000 }).catch(error => error.kind)
+    c.close()
+    console.log(await under)`, { S: daemon.socket })
+  assert.deepEqual([code, stdout.split('\n').sort()], [0, ['', 'by a listener', 'closed']])
 })
 
 test('an idle client does not keep the process alive, a request does', async () => {

@@ -1,4 +1,4 @@
-// docs/NODE.md: its examples run, one after the other, in one program.
+// docs/NODE.md, README.md of the package: their examples run, one after the other, in one program.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -10,10 +10,10 @@ import { PACKAGE, ROOT, fixture, withArrow } from './harness.mjs'
 
 const { daemon } = await fixture()
 
-test('the examples of the manual', withArrow, async () => {
-  const text = await readFile(path.join(ROOT, 'docs', 'NODE.md'), 'utf8')
+for (const [file, least] of [['docs/NODE.md', 6], ['client/node/README.md', 1]]) test(`the examples of ${file}`, withArrow, async () => {
+  const text = await readFile(path.join(ROOT, file), 'utf8')
   const blocks = [...text.matchAll(/^```js\n(.*?)^```/gms)].map(match => match[1])
-  assert.ok(blocks.length >= 5)
+  assert.ok(blocks.length >= least)
   const place = path.join(PACKAGE, '..', `docs-${process.pid}`)
   try {
     await mkdir(path.join(place, 'node_modules'), { recursive: true })

@@ -127,6 +127,29 @@ test('tables of plain columns', async () => {
   table.release()
 })
 
+test('plain arrays of numbers, bigints, booleans, dates', async () => {
+  const days = [new Date(0), null, new Date(-1)]
+  await c.put('plain', { n: [1, null, -0.5], i: [2n ** 62n, undefined, -1n], b: [true, null, false], d: days })
+  const table = await c.open('plain')
+  assert.deepEqual(table.columns.map(column => [column.dtype, column.nullCount]),
+    [['float64', 1], ['int64', 1], ['bool', 1], ['timestamp[ms]', 1]])
+  assert.deepEqual(table.columns.map(column => [0, 1, 2].map(i => column.isValid(i))), Array(4).fill([true, false, true]))
+  assert.deepEqual([...table.column('n').values], [1, 0, -0.5])
+  assert.deepEqual([...table.column('i').values], [2n ** 62n, 0n, -1n])
+  assert.equal(table.column('b').values[0], 1)
+  assert.deepEqual([...table.column('d').values], [0n, 0n, -1n])
+  table.release()
+  await c.put('plain', [1, 2], { replace: true })
+  const column = await c.open('plain')
+  assert.deepEqual([column.kind, column.nullCount, column.mask, [...column.values]], ['column', 0, undefined, [1, 2]])
+  column.release()
+  await assert.rejects(c.put('no', { a: [1, 'x'] }), { name: 'TypeError', message: /column "a": element 1 is no number/ })
+  await assert.rejects(c.put('no', [1n, 2]), TypeError)
+  await assert.rejects(c.put('no', [new Date(NaN)]), TypeError)
+  await assert.rejects(c.put('no', { a: [[1]] }), { message: /Arrow vector/ })
+  await assert.rejects(c.put('no', [2n ** 63n]), RangeError)
+})
+
 test('slices outside of what there is are refused', async () => {
   await c.put('five', Int32Array.of(1, 2, 3, 4, 5), { as: 'column' })
   const five = await c.open('five')
@@ -241,7 +264,9 @@ test('detached and foreign buffers', async () => {
   const fake = Object.create(gpubufd.NDArray.prototype)
   assert.throws(() => fake.values, TypeError)
   assert.throws(() => fake.slice(0), TypeError)
-  await assert.rejects(c.put('x', await c.open('shared')), TypeError)
+  const shared = await c.open('shared')
+  await assert.rejects(c.put('x', shared), TypeError)
+  shared.release()
 })
 
 const WAYS = {

@@ -72,6 +72,7 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
     if (strcmp(client->instance, welcome.instance.text) != 0)
         memcpy(client->instance, welcome.instance.text, welcome.instance.length + 1);
     atomic_store(&client->session, welcome.session);
+    (void)atomic_fetch_add(&client->connections, 1);
     if (limits.names < client->names_max)
         client->names_max = limits.names;
     if (limits.line_bytes < client->line_bytes_max)

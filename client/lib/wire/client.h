@@ -99,7 +99,7 @@ struct gpubuf_client {
     bool loop_output; /* the set looks for room to send as well */
 
     char instance[GB_INSTANCE_BYTES];
-    _Atomic uint64_t session;
+    _Atomic uint64_t session, connections;
     uint64_t names_max, line_bytes_max, request_bytes_max;
     int answer_timeout_ms;
 

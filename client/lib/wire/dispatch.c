@@ -15,6 +15,11 @@ void gb_gather_requests(struct gpubuf_client *client)
     pthread_mutex_unlock(&client->lock);
 }
 
+uint64_t gb_connections(const struct gpubuf_client *client)
+{
+    return atomic_load(&client->connections);
+}
+
 void gb_send_gathered(struct gpubuf_client *client)
 {
     pthread_mutex_lock(&client->lock);

@@ -15,4 +15,7 @@ void gb_gather_requests(struct gpubuf_client *client);
 /* Sends what waits, as far as the socket takes it. */
 void gb_send_gathered(struct gpubuf_client *client);
 
+/* How many connections the client has had: one more each time that one was made anew. */
+uint64_t gb_connections(const struct gpubuf_client *client);
+
 #endif

@@ -1,9 +1,10 @@
 'use strict'
 // A connection to the daemon, which is made again where it was lost.
 
+const EventEmitter = require('node:events')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
-const { submit, nextId, pending, checkSignal } = require('./requests.cjs')
+const { submit, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
 const { makeObject, fill, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
@@ -16,6 +17,10 @@ const EVICT = { spill: 1, drop: 2, keep: 3 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
+const DAY_MS = 86_400_000
+const REQUEST = ['signal']
+const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'timeout', 'signal']
+const PUT = [...CREATE, 'as', 'shape', 'dtype']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
@@ -35,10 +40,10 @@ function text (value, what) {
   return value
 }
 
-function optionsOf (value) {
-  if (value === undefined) return {}
-  if (typeof value !== 'object' || value === null) throw new TypeError('the options are not an object')
-  return value
+/** Milliseconds to wait: at most what the protocol has. */
+function wait (value) {
+  if (number(value === Infinity ? DAY_MS + 1 : value, 'timeout') <= DAY_MS) return value ?? 0
+  throw new RangeError(`timeout is at most ${DAY_MS} ms, a day: wait again when that is over, or watch()`)
 }
 
 /** An octal string or a number. */
@@ -58,11 +63,15 @@ function createOptions (options) {
   return {
     device, share, replace, final, mode: modeOf(options.mode),
     evict: evict === undefined ? 0 : EVICT[evict],
-    ttl: number(options.ttl, 'ttl'), timeout: number(options.timeout, 'timeout')
+    ttl: number(options.ttl, 'ttl'), timeout: wait(options.timeout)
   }
 }
 
-class Client {
+/**
+ * Emits `reconnect` when a connection that broke has been made anew, `disconnect` (with the error) when it
+ * broke and nobody answered in time, `close` when close() was called.
+ */
+class Client extends EventEmitter {
   #slot = -1
   #under = 0
   #closed = false
@@ -73,6 +82,7 @@ class Client {
   instance
 
   constructor (key, options) {
+    super()
     if (key !== KEY) throw new TypeError('use connect()')
     this.#options = options
   }
@@ -124,11 +134,24 @@ class Client {
     }
     this.#slot = slot
     this.#lost = undefined
-    this.instance = instance
     if (this.#under > 0) native.reference(slot, true)
-    // Whatever comes under this id from now on tells that the connection is lost.
-    pending.set(id, { done: (status, _, __, extra) => this.#lose(id, fromStatus(status, extra)) })
+    // Whatever comes under this id from now on tells that the connection is lost, or was made anew.
+    pending.set(id, {
+      done: (status, _, __, extra) => status < 0 ? this.#lose(id, fromStatus(status, extra)) : this.#anew(extra)
+    })
     this.#lostId = id
+    if (this.instance === undefined) this.instance = instance
+    else this.#anew(instance)
+  }
+
+  #anew (instance) {
+    this.instance = instance
+    this.#tell('reconnect')
+  }
+
+  /** Not now: others wait for what came together with it, which an exception must not hold up. */
+  #tell (...event) {
+    process.nextTick(() => this.emit(...event))
   }
 
   #lostId
@@ -140,6 +163,7 @@ class Client {
     this.#lost = why
     this.#slot = -1
     native.close(slot)
+    this.#tell('disconnect', why)
     for (const watch of [...this.#watches]) watch._lost(why)
   }
 
@@ -192,6 +216,7 @@ class Client {
     this.#slot = -1
     pending.delete(this.#lostId)
     if (slot >= 0) native.close(slot)
+    this.#tell('close')
     for (const watch of [...this.#watches]) watch._lost(undefined)
   }
 
@@ -203,10 +228,11 @@ class Client {
   /** Opens an object; `timeout`: milliseconds to wait until it exists. */
   async open (name, options) {
     text(name, 'the name')
-    const { timeout, version, signal, copy = this.#options.copy } = optionsOf(options)
-    const wait = number(timeout, 'timeout')
+    const { timeout, version, signal, copy = this.#options.copy } =
+      optionsOf(options, ['timeout', 'version', 'signal', 'copy'])
+    const waits = wait(timeout)
     const wanted = number(version, 'version')
-    return this._ask(id => native.open(this._slot, id, name, wanted, wait), {
+    return this._ask(id => native.open(this._slot, id, name, wanted, waits), {
       signal,
       settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
     })
@@ -220,13 +246,14 @@ class Client {
   async openMany (names, options) {
     if (!Array.isArray(names)) throw new TypeError('the names are not an array')
     const list = Array.from(names, (name, i) => text(name, `name ${i}`)) // holes, too, are refused
-    const { timeout, signal, partial = false, copy = this.#options.copy } = optionsOf(options)
-    const wait = number(timeout, 'timeout')
+    const { timeout, signal, partial = false, copy = this.#options.copy } =
+      optionsOf(options, ['timeout', 'signal', 'partial', 'copy'])
+    const waits = wait(timeout)
     if (list.length === 0) return []
     const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
       ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
       : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
-    const objects = await this._ask(id => native.openMany(this._slot, id, list, wait), { signal, settle })
+    const objects = await this._ask(id => native.openMany(this._slot, id, list, waits), { signal, settle })
     const failed = objects.find(object => object instanceof Error)
     if (!failed || partial) return objects
     for (const object of objects) if (!(object instanceof Error)) object.release()
@@ -240,7 +267,7 @@ class Client {
   }
 
   async #call (way, method, params, options) {
-    const { signal } = optionsOf(options)
+    const { signal } = optionsOf(options, REQUEST)
     const message = JSON.stringify(params)
     return this[way](id => native.call(this._slot, id, method, message), {
       signal, settle: (_, __, result) => JSON.parse(result)
@@ -297,21 +324,22 @@ class Client {
 
   /** Moves an object off its device now; `tier`: "host" or "disk", by default the first there is. */
   async spill (name, options) {
-    const { tier, signal } = optionsOf(options)
+    const { tier, signal } = optionsOf(options, ['tier', 'signal'])
     if (tier !== undefined) text(tier, 'the tier')
     await this.#call('_ask', 'spill', { name: text(name, 'the name'), tier }, { signal })
   }
 
   /** Brings an object back to its device; `timeout`: milliseconds to wait for room there. */
   async restore (name, options) {
-    const { timeout, signal } = optionsOf(options)
-    const params = { name: text(name, 'the name'), wait_ms: number(timeout, 'timeout') }
+    const { timeout, signal } = optionsOf(options, ['timeout', 'signal'])
+    const params = { name: text(name, 'the name'), wait_ms: wait(timeout) }
     await this.#call('_ask', 'restore', params, { signal })
   }
 
   /** Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. */
   async alias (name, of, options) {
-    const { slice, columns, replace, mode, signal } = optionsOf(options)
+    const { slice, columns, replace, mode, signal } =
+      optionsOf(options, ['slice', 'columns', 'replace', 'mode', 'signal'])
     const params = { name: text(name, 'the name'), of: text(of, 'the source'), slice, columns, replace }
     if (mode !== undefined) params.mode = modeOf(mode).toString(8).padStart(4, '0')
     return (await this.#call('_request', 'alias', params, { signal })).version
@@ -342,7 +370,7 @@ class Client {
         children: layout.columns.map(column => columnSpec({ length: layout.length, ...column }))
       }
     }
-    return this.#create(name, spec, optionsOf(options))
+    return this.#create(name, spec, optionsOf(options, CREATE))
   }
 
   async #create (name, spec, options) {
@@ -361,8 +389,9 @@ class Client {
    */
   async put (name, value, options) {
     text(name, 'the name')
-    const given = optionsOf(options)
+    const given = optionsOf(options, PUT)
     checkSignal(given.signal)
+    if (typeof value?.[Symbol.asyncIterator] === 'function') value = await gather(value)
     const { layout, writes, children } = content(value, given)
     noteSizes(writes, children) // now, while the value is what it was when this was called
     if (this.#puts < PUTS) this.#puts++
@@ -377,6 +406,23 @@ class Client {
       object?.release()
       if (!this.#waiting.next()) this.#puts--
     }
+  }
+
+  /**
+   * Publishes a Map, or an object, of values by name, and resolves with their versions in that order. If
+   * one cannot be, the others are all the same, and the error is the first one's, unless `partial`: then
+   * its place has the error.
+   */
+  async putMany (values, options) {
+    if (typeof values !== 'object' || values === null || Array.isArray(values)) {
+      throw new TypeError('the values are neither a Map nor an object')
+    }
+    const { partial = false, ...rest } = optionsOf(options, [...PUT, 'partial'])
+    const entries = values instanceof Map ? [...values] : Object.entries(values)
+    const settled = await Promise.allSettled(entries.map(([name, value]) => this.put(name, value, rest)))
+    const failed = settled.find(one => one.status === 'rejected')
+    if (failed && !partial) throw failed.reason
+    return settled.map(one => one.status === 'rejected' ? one.reason : one.value)
   }
 
   #puts = 0 // under way
@@ -422,7 +468,7 @@ class Client {
    */
   watch (prefix = '', options) {
     text(prefix, 'the prefix')
-    const { signal, limit } = optionsOf(options)
+    const { signal, limit } = optionsOf(options, ['signal', 'limit'])
     checkSignal(signal)
     return new Watch(this, prefix, {
       signal,
@@ -459,6 +505,23 @@ function columnSpec ({ name, dtype, length, mask, nullCount, dataBytes, metadata
   return {
     name, dtype, length, mask: mask ?? false, nullCount, dataBytes, metadata: pairs(metadata),
     children: children?.map(columnSpec)
+  }
+}
+
+/** All that a stream brings, since a layout says how much there is: Arrow record batches, or bytes. */
+async function gather (stream) {
+  const parts = []
+  for await (const part of stream) parts.push(part)
+  if (parts.length > 0 && parts.every(part => part instanceof Uint8Array)) return Buffer.concat(parts)
+  const schema = parts[0]?.schema ?? stream.schema
+  if (!schema || !parts.every(isTable)) {
+    throw new TypeError('the stream brings neither Arrow record batches nor buffers')
+  }
+  return {
+    schema,
+    batches: parts,
+    numRows: parts.reduce((sum, batch) => sum + batch.numRows, 0),
+    getChildAt: i => ({ data: parts.flatMap(batch => batch.getChildAt(i).data) })
   }
 }
 
@@ -525,7 +588,8 @@ function content (value, { as, shape, dtype }) {
   if (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
     return asTable(ofMembers(value))
   }
-  throw new TypeError('put() takes typed arrays, buffers, Arrow vectors and tables, and objects of columns')
+  throw new TypeError('put() takes typed arrays, buffers, arrays, Arrow vectors, tables and batches, streams of ' +
+    'these or of bytes, and objects of columns')
 }
 
 function asTable ({ spec, children }) {
@@ -551,7 +615,9 @@ function asArray (value, shape, dtype) {
 }
 
 async function connect (options) {
-  const given = typeof options === 'string' ? { socket: options } : optionsOf(options)
+  const given = typeof options === 'string'
+    ? { socket: options }
+    : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy', 'signal'])
   const { socket, name, reconnect = true, copy = false, signal } = given
   if (socket !== undefined) text(socket, 'socket')
   if (name !== undefined) text(name, 'name')

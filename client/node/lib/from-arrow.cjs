@@ -34,9 +34,10 @@ function isVector (value) {
     typeof value.type?.typeId === 'number' && typeof value.length === 'number'
 }
 
+/** Tables, and record batches. */
 function isTable (value) {
-  return typeof value === 'object' && value !== null && Array.isArray(value.batches) &&
-    Array.isArray(value.schema?.fields) && typeof value.getChildAt === 'function'
+  return typeof value === 'object' && value !== null && Array.isArray(value.schema?.fields) &&
+    typeof value.getChildAt === 'function' && typeof value.numRows === 'number'
 }
 
 function dtypeName (type) {
@@ -295,17 +296,53 @@ function ofStrings (strings, name) {
   texts.forEach((text, i) => { offsets[i + 1] = offsets[i] + text.length })
   const data = new Uint8Array(offsets[strings.length])
   texts.forEach((text, i) => data.set(text, offsets[i]))
-  const mask = new Uint8Array((strings.length + 7) >>> 3)
-  let nulls = 0
-  strings.forEach((text, i) => {
-    if (text === null || text === undefined) nulls++
-    else mask[i >>> 3] |= 1 << (i & 7)
-  })
+  const nulls = strings.reduce((sum, text) => sum + (text == null), 0)
   const spec = {
     name, dtype: 'utf8', length: strings.length, nullCount: nulls, mask: nulls > 0, dataBytes: data.length
   }
   const writes = [[OFFSETS, 0, offsets], [DATA, 0, data]]
-  if (nulls) writes.push([MASK, 0, mask])
+  if (nulls) writes.push([MASK, 0, bitsOf(strings, text => text != null)])
+  return { spec, writes, children: [] }
+}
+
+/** The dtype of each kind of value that an array may have, and how such an array is made typed. */
+const PLAIN = {
+  number: ['float64', values => Float64Array.from(values, value => value ?? 0)],
+  bigint: ['int64', values => BigInt64Array.from(values, value => value ?? 0n)],
+  date: ['timestamp[ms]', values => BigInt64Array.from(values, value => BigInt(value?.getTime() ?? 0))],
+  boolean: ['bool', values => bitsOf(values, value => value === true)]
+}
+
+function kindOf (value) {
+  return value instanceof Date && !Number.isNaN(value.getTime()) ? 'date' : typeof value
+}
+
+function bitsOf (values, test) {
+  const bits = new Uint8Array((values.length + 7) >>> 3)
+  values.forEach((value, i) => { if (test(value)) bits[i >>> 3] |= 1 << (i & 7) })
+  return bits
+}
+
+/** An array of strings, numbers, bigints, booleans or dates, and nulls. */
+function ofValues (values, name) {
+  const what = name === undefined ? 'the column' : `column "${name}"`
+  const kind = kindOf(values.find(value => value != null) ?? '')
+  if (kind !== 'string' && !PLAIN[kind]) {
+    throw new TypeError(`${what}: of an array of ${kind === 'object' ? 'such objects' : `a ${kind}`} make an Arrow vector`)
+  }
+  const odd = values.findIndex(value => value != null && kindOf(value) !== kind)
+  if (odd >= 0) throw new TypeError(`${what}: element ${odd} is no ${kind}, as those before it are`)
+  if (kind === 'string') return ofStrings(values, name)
+  if (kind === 'bigint' && values.some(value => value != null && BigInt.asIntN(64, value) !== value)) {
+    throw new RangeError(`${what}: a number of more than 64 bits; take a BigUint64Array, or strings`)
+  }
+  const [dtype, make] = PLAIN[kind]
+  const spec = { name, dtype, length: values.length, nullCount: values.reduce((sum, value) => sum + (value == null), 0) }
+  const writes = [[DATA, 0, make(values)]]
+  if (spec.nullCount) {
+    spec.mask = true
+    writes.push([MASK, 0, bitsOf(values, value => value != null)])
+  }
   return { spec, writes, children: [] }
 }
 
@@ -313,11 +350,9 @@ function ofStrings (strings, name) {
 function columnFrom (value, name) {
   if (isVector(value)) return ofVector(value, { name })
   if (dtypeOf(value)) return ofTypedArray(value, name)
-  if (Array.isArray(value) && value.every(text => typeof text === 'string' || text == null)) {
-    return ofStrings(value, name)
-  }
+  if (Array.isArray(value)) return ofValues(Array.from(value), name) // without holes
   throw new TypeError(`${name === undefined ? 'the column' : `column "${name}"`} is neither a typed ` +
-    'array, nor an Arrow vector, nor an array of strings')
+    'array, nor an Arrow vector, nor an array')
 }
 
 function tableOf (columns, length, metadata) {

@@ -7,13 +7,14 @@ const { translate, classes } = require('./errors.cjs')
 const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 const arrowExport = require('./to-arrow.cjs')
 const { constants } = require('node:buffer')
-const { submit, external, checkSignal } = require('./requests.cjs')
+const { submit, external, checkSignal, optionsOf } = require('./requests.cjs')
 const { ipcHandle } = require('./raw.cjs')
 
 const KINDS = ['bytes', 'array', 'column', 'table']
 
 const COPY_NOW = 1 << 20 // bytes that are copied at once rather than by another thread
 const BUFFERS = { __proto__: null, data: DATA, mask: MASK, offsets: OFFSETS }
+const BATCH_ROWS = 65_536
 const PINNED_MIN = 1 << 18 // bytes whose copy from a GPU is worth pinned memory
 
 /** Only this module makes objects. */
@@ -179,13 +180,13 @@ class SharedObject {
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.release() }
 
   /** Publishes what create() gave; resolves with the version. */
-  seal (options = {}) {
+  seal (options) {
     let request
     try {
-      const counts = sealCounts(this, options.nullCounts)
+      const { nullCounts, signal } = optionsOf(options, ['nullCounts', 'signal'])
+      const counts = sealCounts(this, nullCounts)
       const { client } = this.#lease
-      request = submit(client, id => native.seal(client._slot, id, this._index, counts),
-        { signal: options.signal })
+      request = submit(client, id => native.seal(client._slot, id, this._index, counts), { signal })
     } catch (error) {
       return Promise.reject(translate(error))
     }
@@ -236,7 +237,8 @@ class SharedObject {
    * Copies a typed array into an object that is being written, on the host or a GPU: into `buffer`
    * ("data", "mask" or "offsets") from its byte `at` on.
    */
-  async write (view, { buffer = 'data', at = 0, signal } = {}) {
+  async write (view, options) {
+    const { buffer = 'data', at = 0, signal } = optionsOf(options, ['buffer', 'at', 'signal'])
     const which = BUFFERS[buffer]
     if (which === undefined) throw new TypeError('buffer is not "data", "mask" or "offsets"')
     if (!ArrayBuffer.isView(view)) throw new TypeError('what is to be written is not a typed array')
@@ -248,7 +250,8 @@ class SharedObject {
    * Resolves once the content is there. Only an object on a GPU may be opened before it is, where its
    * producer has sealed it with work still queued; toHost() waits by itself.
    */
-  async ready ({ signal } = {}) {
+  async ready (options) {
+    const { signal } = optionsOf(options, ['signal'])
     await submit(this.#lease.client, id => native.ready(this._index, id), { signal })
   }
 
@@ -275,7 +278,8 @@ class SharedObject {
    * cuIpcOpenMemHandle gives for the 64 octets. Of what was created with share: "ipc". Keep the object
    * while the handle is in use.
    */
-  async ipcHandle ({ signal } = {}) {
+  async ipcHandle (options) {
+    const { signal } = optionsOf(options, ['signal'])
     checkSignal(signal)
     signal?.throwIfAborted()
     const { name, version, device, ordinal, offset, length, dtype } = this.#info
@@ -314,7 +318,8 @@ class SharedObject {
   }
 
   /** Copies it to the host, away from this thread, and resolves with what toArrow() would give. */
-  async toHost ({ signal } = {}) {
+  async toHost (options) {
+    const { signal } = optionsOf(options, ['signal'])
     return await arrowExport.toHost(this, signal)
   }
 
@@ -496,6 +501,24 @@ class Table extends SharedObject {
   }
 
   get columns () { return Array.from({ length: this.numColumns }, (_, i) => this.columnAt(i)) }
+
+  /**
+   * Arrow record batches of at most so many rows, one after the other: over the shared memory, or, of a
+   * table on a GPU, copied when their turn comes. One of no rows if the table has none.
+   */
+  async * batches (rows = BATCH_ROWS, options) {
+    const { signal } = optionsOf(options, ['signal'])
+    if (!Number.isSafeInteger(rows) || rows < 1) throw new RangeError(`the rows are ${rows}, not 1 or more`)
+    for (let at = 0; at === 0 || at < this.length; at += rows) {
+      signal?.throwIfAborted()
+      const part = this.slice(at, Math.min(at + rows, this.length))
+      try {
+        yield (this.device === 'host' ? part.toArrow() : await part.toHost({ signal })).batches[0]
+      } finally {
+        part.release()
+      }
+    }
+  }
 }
 
 const TYPES = [Bytes, NDArray, Column, Table]

@@ -72,6 +72,16 @@ function checkSignal (signal) {
   }
 }
 
+/** The options of a call, which are an object, or absent, and are among `known`. */
+function optionsOf (value, known) {
+  if (value === undefined) return {}
+  if (typeof value !== 'object' || value === null) throw new TypeError('the options are not an object')
+  for (const name in value) {
+    if (!known.includes(name)) throw new TypeError(`there is no option "${name}", but ${known.join(', ')}`)
+  }
+  return value
+}
+
 /**
  * Begins a request: `begin(id)` calls the addon and returns its number for cancel(), or nothing where it
  * is a work of libuv's pool. `settle(value, kind, extra)` makes of the outcome what the promise resolves
@@ -108,4 +118,4 @@ function submit (client, begin, { signal, settle } = {}) {
   })
 }
 
-module.exports = { submit, nextId, pending, checkSignal, external }
+module.exports = { submit, nextId, pending, checkSignal, optionsOf, external }

@@ -77,18 +77,31 @@ function plan (column) {
 }
 
 function planArray (array) {
-  if (array.ndim !== 1 || !array.isContiguous) {
-    throw new classes.UnsupportedError(
-      'Arrow has columns only: an array needs one axis, without gaps', 'unsupported', -32010)
+  if (!array.isContiguous) {
+    throw new classes.UnsupportedError('Arrow has no arrays with gaps between their elements', 'unsupported', -32010)
   }
   const dtype = parseDtype(array.dtype)
   const { offset } = array._info
-  const node = { column: array, dtype, length: array.length, bit: offset % 8, needs: {}, children: [] }
-  node.needs.data = [DATA, dtype.array, 0, array.length * dtype.stride]
+  const length = array.size
+  const node = { column: array, dtype, length, bit: offset % 8, needs: {}, children: [] }
+  node.needs.data = [DATA, dtype.array, 0, array._bytes(DATA) / dtype.array.BYTES_PER_ELEMENT]
   if (array._bytes(MASK) > 0) {
-    node.needs.mask = [MASK, Uint8Array, Math.floor(offset / 8), bitBytes(offset, array.length)]
+    node.needs.mask = [MASK, Uint8Array, Math.floor(offset / 8), bitBytes(offset, length)]
   }
   return node
+}
+
+/** Elements in C order as lists of lists: each axis but the first is a list of fixed size. */
+function makeAxes (arrow, node, shape) {
+  let data = makeData(arrow, node)
+  for (let i = shape.length - 1; i > 0; i--) {
+    const item = arrow.Field.new({ name: 'item', type: data.type, nullable: data.nullCount !== 0 })
+    data = arrow.makeData({
+      type: new arrow.FixedSizeList(shape[i], item), nullCount: 0, child: data,
+      length: shape.slice(0, i).reduce((product, extent) => product * extent, 1)
+    })
+  }
+  return data
 }
 
 function planBytes (bytes) {
@@ -201,7 +214,7 @@ function planOf (object) {
 function build (object, nodes) {
   const arrow = getArrow()
   if (object.kind === 'table') return makeTable(arrow, object, nodes)
-  return arrow.makeVector(makeData(arrow, nodes[0]))
+  return arrow.makeVector(makeAxes(arrow, nodes[0], object.kind === 'array' ? object.shape : []))
 }
 
 function end (object, nodes) {

@@ -33,7 +33,8 @@ struct gb_window;
 struct gb_node_client {
     struct gb_addon *addon;
     struct gpubuf_client *client; /* NULL once closed */
-    double id;                    /* what JavaScript knows it by when it is lost */
+    double id;                    /* what JavaScript knows it by when it is lost, or made anew */
+    uint64_t connections;         /* how many it has had */
     size_t index;
     struct gb_watching *watches; /* under the addon's lock */
     uv_poll_t poll;

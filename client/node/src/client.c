@@ -75,6 +75,14 @@ bool gb_client_receive(struct gb_node_client *client)
 {
     struct gb_addon *addon = client->addon;
     int r = gpubuf_dispatch(client->client);
+    uint64_t connections = gb_connections(client->client);
+    if (connections != client->connections)
+        gb_complete(addon, &(struct gb_completion){
+                               .type = GB_DONE_CLIENT,
+                               .id = client->id,
+                               .text = gb_copy(gpubuf_instance(client->client)),
+                           });
+    client->connections = connections;
     if (r == 0 && !gb_has_completions(addon))
         return false;
     if (r < 0) {
@@ -180,6 +188,7 @@ static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client
     addon->handles++;
     addon->references++;
     addon->clients[i] = client;
+    client->connections = gb_connections(inner);
     gb_gather_requests(inner);
     client->events = uv_events(gpubuf_events(inner));
     (void)uv_poll_start(&client->poll, client->events, on_poll);

@@ -1,4 +1,5 @@
 /// <reference types="node" />
+import { EventEmitter } from 'node:events'
 import type * as arrow from 'apache-arrow'
 
 export const version: string
@@ -24,7 +25,7 @@ export interface RequestOptions {
 }
 
 export interface OpenOptions extends RequestOptions {
-  /** Milliseconds to wait until the object exists. Default 0. */
+  /** Milliseconds to wait until the object exists, a day at most. Default 0. */
   timeout?: number
   /** Only this version. */
   version?: number
@@ -49,7 +50,7 @@ export interface CreateOptions extends RequestOptions {
   evict?: 'spill' | 'drop' | 'keep'
   /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
   final?: boolean
-  /** Milliseconds to wait for memory. */
+  /** Milliseconds to wait for memory, a day at most. */
   timeout?: number
 }
 
@@ -158,11 +159,18 @@ export type Values =
   | Uint8Array | Uint16Array | Uint32Array | BigUint64Array
   | Float32Array | Float64Array
 
+/** Of one kind, but for nulls: strings, numbers (float64), bigints (int64), booleans or dates (timestamp[ms]). */
+export type PlainColumn =
+  | readonly (string | null | undefined)[] | readonly (number | null | undefined)[] | readonly (bigint | null | undefined)[]
+  | readonly (boolean | null | undefined)[] | readonly (Date | null | undefined)[]
+
 export type Publishable =
   | Values | Uint8ClampedArray | ArrayBuffer | SharedArrayBuffer | DataView
-  | arrow.Vector | arrow.Table
-  | readonly (string | null)[]
-  | { readonly [column: string]: Values | arrow.Vector | readonly (string | null)[] }
+  | arrow.Vector | arrow.Table | arrow.RecordBatch
+  | AsyncIterable<arrow.RecordBatch> | AsyncIterable<Uint8Array>
+  | NodeJS.ReadableStream
+  | PlainColumn
+  | { readonly [column: string]: Values | arrow.Vector | PlainColumn }
 
 export type AnyObject = Bytes | NDArray | Column | Table
 
@@ -252,6 +260,8 @@ export class Table extends SharedObject {
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column
+  /** Arrow record batches of at most so many rows (65 536), for a stream. */
+  batches (rows?: number, options?: RequestOptions): AsyncGenerator<arrow.RecordBatch, void, undefined>
   toArrow (): arrow.Table
   toHost (options?: RequestOptions): Promise<arrow.Table>
 }
@@ -261,8 +271,20 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
   [Symbol.asyncDispose] (): Promise<void>
 }
 
-export class Client {
+export interface ClientEvents {
+  /** A connection that broke was made anew: watches tell everything again. */
+  reconnect: []
+  /** It broke, and nobody answered within the timeout. The next call connects anew, unless that is turned off. */
+  disconnect: [error: GpubufError]
+  /** close() was called. */
+  close: []
+}
+
+export class Client extends EventEmitter {
   private constructor ()
+  on<K extends keyof ClientEvents> (event: K, listener: (...values: ClientEvents[K]) => void): this
+  once<K extends keyof ClientEvents> (event: K, listener: (...values: ClientEvents[K]) => void): this
+  off<K extends keyof ClientEvents> (event: K, listener: (...values: ClientEvents[K]) => void): this
   readonly connected: boolean
   readonly closed: boolean
   readonly instance: string
@@ -279,6 +301,9 @@ export class Client {
   create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: CreateOptions): Promise<Column>
   create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: CreateOptions): Promise<Table>
   put (name: string, value: Publishable, options?: PutOptions): Promise<number>
+  /** Values by name; resolves with their versions. */
+  putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options?: PutOptions & { partial?: false }): Promise<number[]>
+  putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options: PutOptions & { partial: true }): Promise<(number | Error)[]>
 
   stat (name: string, options?: RequestOptions): Promise<ObjectInfo>
   list (prefix?: string, options?: RequestOptions): Promise<ObjectInfo[]>

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Client } from './index'
+import type { Client } from './index.cjs'
 
 export interface HandlerOptions {
   /** The address that the server listens on. On loopback it answers to loopback's names only. */
