@@ -341,7 +341,8 @@ GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
 enum gpubuf_which {
     GPUBUF_DATA = 0,    /* values; of strings, the characters */
     GPUBUF_MASK = 1,    /* validity bitmap: LSB first, 1 = valid, bit offset + i */
-    GPUBUF_OFFSETS = 2, /* of strings and lists: offset + length + 1 integers */
+    GPUBUF_OFFSETS = 2, /* of strings and lists: offset + length + 1 integers, int64_t where the
+                            dtype begins with "large_", else int32_t */
 };
 
 /* A stretch of memory that is mapped here. `pointer` is a device pointer for objects on a GPU. */
@@ -364,6 +365,15 @@ GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_whi
 /* Whether element i (of a column, or in C order of an array) is not null. Host objects only: false
    for an index past the end, and for objects on a GPU. */
 GPUBUF_API bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i);
+
+/*
+ * The text of element i of a column of strings or binaries: *length bytes, which no NUL ends, and which
+ * stay there as long as the object is held. NULL for an element that is null, which has *length 0, and
+ * where there is no such text: past the end, of other dtypes, on a GPU, or where the column's offsets are
+ * not within its data. `length` may be NULL.
+ */
+GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i,
+                                        uint64_t *length);
 
 /* ---- parts of an object -------------------------------------------------------------------- */
 
@@ -399,6 +409,29 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
                                   const char **value);
 
 /* ---- publishing ---------------------------------------------------------------------------- */
+
+/*
+ * Dtypes, and what lies in the data of each element; all is little-endian.
+ *
+ *     bool                         a bit, the least significant first
+ *     bool8                        a byte, 0 or 1
+ *     int8 … int64, uint8 … uint64
+ *     float16 bfloat16 float32 float64, complex64 complex128 (real, imaginary)
+ *     float8_e4m3fn, float8_e5m2 and six more of one byte: docs/PROTOCOL.md
+ *     utf8 binary                  all texts in a row; offsets are int32_t
+ *     large_utf8 large_binary      the same; offsets are int64_t
+ *     fixed_binary(N)              N bytes
+ *     date32 date64                int32_t days, int64_t milliseconds since 1970
+ *     time32[s|ms] time64[us|ns]   int32_t, int64_t since midnight
+ *     timestamp[s|ms|us|ns], timestamp[UNIT,ZONE], duration[UNIT]   int64_t
+ *     decimal128(PRECISION,SCALE)  16 bytes
+ *     list large_list              none: offsets, int32_t or int64_t, and one child, the items
+ *     fixed_list(N)                none: one child with N items for each element
+ *     struct                       none: a child for each field
+ *     dictionary                   none: two children, the indices (which have the mask) and the values
+ *     null                         none
+ *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed, and of arrays alone
+ */
 
 /* What a column is to be. Zero-initialise. Everything is the caller's and is only read. */
 struct gpubuf_column_spec {
@@ -502,6 +535,36 @@ GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, 
 GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char *dtype,
                                 unsigned ndim, const uint64_t *shape, const int64_t *strides,
                                 const void *data, const struct gpubuf_create_options *options);
+
+/* A column in plain arrays of the host's. Zero-initialise. Everything is the caller's and is only read. */
+struct gpubuf_values {
+    const char *name;  /* in a table */
+    const char *dtype; /* of a fixed width, "bool", "utf8" or "large_utf8" */
+    const void
+        *values; /* the elements; of `bool` a bool each; of text a `const char *` each, of UTF-8,
+                           NULL for a null */
+    const bool *valid; /* false for an element that is null, whatever its value; NULL: none is */
+};
+
+/*
+ * create + copy + seal + release of a table of `count` columns, or of one column, of `length` elements
+ * each, on the host or a GPU:
+ *
+ *     const char *city[] = {"Linz", NULL, "Graz"};
+ *     const double degrees[] = {21.5, 19, 23.25};
+ *     const struct gpubuf_values columns[] = {{"city", "utf8", city, NULL},
+ *                                             {"degrees", "float64", degrees, NULL}};
+ *     int r = gpubuf_put_table(client, "weather", columns, 2, 3, NULL);
+ *
+ * Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure. GPUBUF_E_UNSUPPORTED:
+ * a nested dtype, or binary, for which there is gpubuf_put_arrow.
+ */
+GPUBUF_API int gpubuf_put_table(struct gpubuf_client *client, const char *name,
+                                const struct gpubuf_values *columns, size_t count, uint64_t length,
+                                const struct gpubuf_create_options *options);
+GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
+                                 const struct gpubuf_values *column, uint64_t length,
+                                 const struct gpubuf_create_options *options);
 
 /* ---- Arrow --------------------------------------------------------------------------------- */
 

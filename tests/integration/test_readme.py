@@ -60,6 +60,16 @@ def test_program(daemon, tmp_path):
     run(daemon, [str(BUILD / "bin/gpubufctl"), "rm", "movies"])
 
 
+@pytest.mark.host_only("it looks at the memory by its pointer")
+def test_example_that_publishes(daemon):
+    done = run(daemon, [str(BUILD / "bin/examples/publish"), "weather"])
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "Linz: 21.50\nunknown: 19.00\nGraz: not measured\n"
+    seen = run(daemon, [str(BUILD / "bin/gpubufctl"), "get", "weather", "--format", "csv"])
+    assert seen.stdout == "city,degrees\nLinz,21.5\n,19.0\nGraz,\n"
+    run(daemon, [str(BUILD / "bin/gpubufctl"), "rm", "weather"])
+
+
 @pytest.mark.parametrize("path", sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
 def test_links(path):

@@ -49,6 +49,30 @@ static void put_everything(int socket)
         CHECK(!memcmp(got, host_data, sizeof(got)));
         gpubuf_release(object);
     }
+    const char *texts[] = {"of", NULL, "a column"};
+    const bool bits[] = {false, true, true};
+    const struct gpubuf_values plain[] = {{"text", "utf8", texts, NULL},
+                                          {"bit", "bool", bits, bits}};
+    options.device = "cuda:0";
+    WORKS(client, gpubuf_put_table(client, "plain", plain, 2, 3, &options));
+    struct gpubuf_object *table = open_object(client, "plain");
+    char characters[10];
+    int32_t offsets[4];
+    unsigned char bit[2];
+    WORKS(client, gpubuf_column(table, "text", &object));
+    WORKS(client, gpubuf_read(object, GPUBUF_DATA, 0, characters, 10, NULL));
+    WORKS(client, gpubuf_read(object, GPUBUF_OFFSETS, 0, offsets, sizeof(offsets), NULL));
+    WORKS(client, gpubuf_read(object, GPUBUF_MASK, 0, bit, 1, NULL));
+    CHECK(!memcmp(characters, "ofa column", 10) && offsets[1] == 2 && offsets[2] == 2 &&
+          offsets[3] == 10);
+    CHECK(bit[0] == 5 && gpubuf_null_count(object) == 1 && !gpubuf_string_at(object, 0, NULL));
+    gpubuf_release(object);
+    WORKS(client, gpubuf_column(table, "bit", &object));
+    WORKS(client, gpubuf_read(object, GPUBUF_DATA, 0, bit, 1, NULL));
+    WORKS(client, gpubuf_read(object, GPUBUF_MASK, 0, bit + 1, 1, NULL));
+    CHECK(bit[0] == 6 && bit[1] == 6);
+    gpubuf_release(object);
+    gpubuf_release(table);
     gpubuf_disconnect(client);
 }
 

@@ -300,6 +300,19 @@ static uint64_t element_count(const struct gpubuf_object *object)
     return count;
 }
 
+/* An integer of 4 or 8 bytes. */
+static uint64_t offset_at(const char *offsets, size_t width, uint64_t i)
+{
+    int32_t narrow;
+    int64_t wide;
+    if (width == sizeof(wide)) {
+        memcpy(&wide, offsets + i * width, width);
+        return (uint64_t)wide;
+    }
+    memcpy(&narrow, offsets + i * width, width);
+    return (uint64_t)(int64_t)narrow;
+}
+
 bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 {
     const struct gb_lease *lease = object->lease;
@@ -317,6 +330,29 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
         at += column->offset;
     }
     return !column->mask.present || bit(gb_buffer_address(lease, &column->mask), at);
+}
+
+const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uint64_t *length)
+{
+    static const char empty[1];
+    const struct gb_lease *lease = column->lease;
+    const struct gb_column *made = column->column;
+    uint64_t at = column->offset + i, begin, end, ignored;
+    length = length ? length : &ignored;
+    *length = 0;
+    if (column->kind != GPUBUF_KIND_COLUMN || !gpubuf_is_valid(column, i))
+        return NULL;
+    const struct gb_type_info *info = gb_type_info(made->dtype.type);
+    if (!info->has_data || !info->offset_bytes)
+        return NULL;
+    const char *offsets = gb_buffer_address(lease, &made->offsets);
+    const char *data = gb_buffer_address(lease, &made->data);
+    begin = offset_at(offsets, info->offset_bytes, at);
+    end = offset_at(offsets, info->offset_bytes, at + 1);
+    if (begin > end || end > made->data.bytes) /* whoever wrote them: a negative one is large */
+        return NULL;
+    *length = end - begin;
+    return data ? data + begin : empty;
 }
 
 /* ---- views ---- */
@@ -526,9 +562,9 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
         return gb_report_text(client, GPUBUF_E_INVALID, "an array of 0 axes cannot be sliced");
     if (offset > object->length || length > object->length - offset)
         return gb_report_text(client, GPUBUF_E_INVALID,
-                              "elements %" PRIu64 " to %" PRIu64 " + %" PRIu64
-                              " go past the end: there are %" PRIu64,
-                              offset, offset, length, object->length);
+                              "%" PRIu64 " elements from %" PRIu64
+                              " on go past the end: there are %" PRIu64,
+                              length, offset, object->length);
     if (object->kind == GPUBUF_KIND_ARRAY && object->ndim == 1 &&
         !(gb_dtype_fills(&object->column->dtype, offset) &&
           gb_dtype_fills(&object->column->dtype, length)))

@@ -1,0 +1,201 @@
+/* Columns and tables of plain C arrays, and the texts of columns. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+static struct gpubuf_client *client;
+
+static int connect_group(void **state)
+{
+    if (start_daemon(state) < 0)
+        return -1;
+    client = connect_client();
+    return 0;
+}
+
+static int disconnect_group(void **state)
+{
+    gpubuf_disconnect(client);
+    return stop_daemon(state);
+}
+
+static const struct gpubuf_create_options again = {.size = sizeof(again), .replace = true};
+
+static struct gpubuf_object *open_column(const char *name, const char *column_name)
+{
+    struct gpubuf_object *table, *column;
+    ok(client, gpubuf_open(client, name, NULL, &table));
+    ok(client, gpubuf_column(table, column_name, &column));
+    gpubuf_release(table);
+    return column;
+}
+
+static const void *data_of(const struct gpubuf_object *object)
+{
+    struct gpubuf_memory memory;
+    ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
+    return memory.pointer;
+}
+
+static void assert_text(const struct gpubuf_object *column, uint64_t i, const char *expected)
+{
+    uint64_t length = 99;
+    const char *text = gpubuf_string_at(column, i, &length);
+    assert_int_equal(length, expected ? strlen(expected) : 0);
+    if (expected)
+        assert_memory_equal(text, expected, length);
+    else
+        assert_null(text);
+}
+
+/* What the header shows. */
+static void test_table(void **state)
+{
+    (void)state;
+    const char *city[] = {"Linz", NULL, "Größ", ""};
+    const double degrees[] = {21.5, 19, 23.25, -1};
+    const bool known[] = {true, false, true, true}, wet[] = {true, true, false, true};
+    const int64_t seen[] = {1, 2, 3, 4};
+    const struct gpubuf_values columns[] = {{"city", "utf8", city, NULL},
+                                            {"degrees", "float64", degrees, known},
+                                            {"wet", "bool", wet, NULL},
+                                            {"seen", "timestamp[s,UTC]", seen, NULL},
+                                            {"long", "large_utf8", city, known}};
+    ok(client, gpubuf_put_table(client, "weather", columns, COUNT(columns), 4, &again));
+
+    struct gpubuf_object *column = open_column("weather", "city");
+    assert_int_equal(gpubuf_null_count(column), 1);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_text(column, i, city[i]);
+    assert_text(column, 4, NULL);
+    assert_text(column, UINT64_MAX, NULL);
+    assert_non_null(gpubuf_string_at(column, 3, NULL)); /* empty, not null */
+    struct gpubuf_object *slice;
+    ok(client, gpubuf_slice(column, 2, 2, &slice));
+    assert_text(slice, 0, "Größ");
+    assert_text(slice, 2, NULL);
+    gpubuf_release(slice);
+    gpubuf_release(column);
+
+    column = open_column("weather", "degrees");
+    assert_memory_equal(data_of(column), degrees, sizeof(degrees));
+    assert_true(gpubuf_is_valid(column, 0) && !gpubuf_is_valid(column, 1));
+    assert_int_equal(gpubuf_null_count(column), 1);
+    assert_text(column, 0, NULL);
+    gpubuf_release(column);
+
+    column = open_column("weather", "wet");
+    assert_int_equal(*(const unsigned char *)data_of(column), 0x0b);
+    assert_int_equal(gpubuf_null_count(column), 0);
+    gpubuf_release(column);
+
+    column = open_column("weather", "seen");
+    assert_string_equal(gpubuf_dtype(column), "timestamp[s,UTC]");
+    gpubuf_release(column);
+
+    column = open_column("weather", "long");
+    assert_text(column, 0, "Linz");
+    assert_text(column, 1, NULL);
+    gpubuf_release(column);
+}
+
+/* Texts that are longer than what is copied at a time, and more of them than go into it. */
+static void test_many_texts(void **state)
+{
+    (void)state;
+    enum { ROWS = 3000 };
+    static char texts[ROWS][9], large[10000];
+    const char *values[ROWS + 1];
+    bool valid[ROWS + 1];
+    for (int i = 0; i < ROWS; i++) {
+        (void)snprintf(texts[i], sizeof(texts[i]), "%d", i * i);
+        values[i] = i % 7 == 3 ? large : texts[i];
+        valid[i] = i % 5 != 0;
+    }
+    memset(large, 'x', sizeof(large) - 1);
+    values[ROWS] = NULL;
+    valid[ROWS] = true;
+    const struct gpubuf_values column = {.dtype = "utf8", .values = values, .valid = valid};
+    ok(client, gpubuf_put_column(client, "many", &column, ROWS + 1, &again));
+    struct gpubuf_object *object;
+    ok(client, gpubuf_open(client, "many", NULL, &object));
+    assert_int_equal(gpubuf_null_count(object), ROWS / 5 + 1);
+    for (uint64_t i = 0; i <= ROWS; i++)
+        assert_text(object, i, valid[i] ? values[i] : NULL);
+    gpubuf_release(object);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    struct gpubuf_object *object;
+    ok(client, gpubuf_put_table(client, "none", NULL, 0, 5, &again));
+    ok(client, gpubuf_open(client, "none", NULL, &object));
+    assert_int_equal(gpubuf_length(object), 5);
+    assert_int_equal(gpubuf_child_count(object), 0);
+    gpubuf_release(object);
+    const struct gpubuf_values column = {.dtype = "utf8"};
+    ok(client, gpubuf_put_column(client, "none", &column, 0, &again));
+    ok(client, gpubuf_open(client, "none", NULL, &object));
+    assert_text(object, 0, NULL);
+    gpubuf_release(object);
+}
+
+/* Another process may have written any offsets. */
+static void test_bad_offsets(void **state)
+{
+    (void)state;
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_COLUMN, .column = {.dtype = "utf8", .length = 4, .data_bytes = 8}};
+    const int32_t offsets[] = {-1, 3, 2, 9, 8};
+    struct gpubuf_object *column;
+    struct gpubuf_memory memory;
+    ok(client, gpubuf_create(client, "bad", &layout, &again, &column));
+    ok(client, gpubuf_memory(column, GPUBUF_OFFSETS, &memory));
+    memcpy(memory.pointer, offsets, sizeof(offsets));
+    ok(client, gpubuf_seal(column, NULL));
+    for (uint64_t i = 0; i < 4; i++)
+        assert_text(column, i, NULL);
+    gpubuf_release(column);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const int8_t data[2] = {1, 2};
+    const char *texts[2] = {"a", "b"};
+    const struct gpubuf_values nested[] = {{"a", "int8", data, NULL}, {"b", "list", data, NULL}};
+    const struct gpubuf_values unknown = {"a", "int9", data, NULL}, none = {.name = "a"},
+                               null = {"a", "int8", NULL, NULL},
+                               packed = {"a", "float4_e2m1fn", data, NULL},
+                               binary = {"a", "binary", texts, NULL},
+                               nameless = {.dtype = "int8", .values = data};
+    const struct gpubuf_values twice[] = {nested[0], nested[0]};
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_put_table(client, "no", nested, 2, 2, NULL));
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_put_column(client, "no", &binary, 2, NULL));
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_put_column(client, "no", &packed, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_column(client, "no", &unknown, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_column(client, "no", &none, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_column(client, "no", &null, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_column(client, "no", NULL, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_table(client, "no", NULL, 1, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_table(client, "no", nested, SIZE_MAX, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_table(client, "no", &nameless, 1, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_table(client, "no", twice, 2, 2, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_put_column(client, "no", nested, UINT64_MAX, NULL));
+    ok(client, gpubuf_put_column(client, "there", nested, 2, NULL));
+    fails(client, GPUBUF_E_EXISTS, gpubuf_put_column(client, "there", nested, 2, NULL));
+    assert_int_equal(leases_of(client, "no"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),   cmocka_unit_test(test_many_texts),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_bad_offsets),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests_name("put_table", tests, connect_group, disconnect_group);
+}
