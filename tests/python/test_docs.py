@@ -25,7 +25,7 @@ def run(env, *arguments):
     return done.stdout
 
 
-def test_guide(client, env, np):
+def test_guide(client, env, np, pd):
     text = (ROOT / "docs" / "PYTHON.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     assert len(blocks) >= 7

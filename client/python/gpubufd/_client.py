@@ -428,7 +428,7 @@ class Client(_core.Client):
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
-        final: bool = False,
+        final: bool = False, nan_as_null: bool = False,
     ) -> None:
         """Publishes a copy of a value under a name.
 
@@ -445,13 +445,16 @@ class Client(_core.Client):
         an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
         waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
-        it, this program too; on the host only.
+        it, this program too; on the host only. `nan_as_null`: NaN in columns of floats on the host is null.
+
+        A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
+        takes for the index again. Dtypes that a column alone would not say come back likewise.
 
         TypeError, ValueError: the value cannot be published; the sentence names the column and says what
         to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
         """
         on = None if stream is None else cuda.handle_of(stream)
-        plan = _convert.plan(value, on)
+        plan = _convert.plan(value, on, nan_as_null)
         opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout, final)
         if plan.kind == "bytes":
             self._put_bytes(name, plan.buffer, opts)

@@ -10,7 +10,7 @@ import itertools
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _floats, _gpu, _nodes, cuda
+from . import _core, _floats, _frames, _gpu, _nodes, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -52,6 +52,7 @@ class Plan:
         self.columns: Columns = []
         self.pieces: List[_nodes.Piece] = []  # structs that the columns are to be taken out of
         self.rows = 0
+        self.metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
         self.streams: List[int] = []  # on which it may still be being made
         self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
@@ -67,7 +68,7 @@ class Plan:
     def into_columns(self) -> None:
         """From "arrow": the same, taken apart. _nodes.Joined if that cannot be."""
         source = self.source
-        if self.table and len(source) == 6:
+        if self.table and len(source) != 2:
             self.columns = [(name, _nodes.pieces_of(child)) for name, child in source[4]]
             self.rows = source[1]
         else:
@@ -80,6 +81,7 @@ class Plan:
         """Makes a table of the only column. Its columns are taken out when what makes it is waited for."""
         self.pieces = self.columns.pop()[1]
         self.rows = sum(piece.rows for piece in self.pieces)
+        self.metadata = self.pieces[0].node.metadata
 
     def settled(self) -> Columns:
         """The columns, once what they are made on has been waited for."""
@@ -91,7 +93,7 @@ class Plan:
         """Of "columns": what is to be created, and what is to be copied into it."""
         building = _nodes.Building(stream)
         if self.table:
-            layout = building.table(self.settled(), self.rows)
+            layout = building.table(self.settled(), self.rows, self.metadata)
         else:
             layout = building.column(self.columns[0][1])
         return layout, building.copies
@@ -100,14 +102,32 @@ class Plan:
         """Of "columns": the layout of `register`, and the parts of memory that it is about."""
         sharing = _nodes.Sharing()
         if self.table:
-            layout = sharing.table(self.settled(), self.rows)
+            layout = sharing.table(self.settled(), self.rows, self.metadata)
         else:
             layout = sharing.column(self.columns[0][1])
         return layout, sharing.parts
 
 
-def plan(value: Any, stream: Optional[int] = None) -> Plan:
+def _without_nan(value: Any) -> Any:
+    """The same with NaN masked, where it is floats of one axis on the host, or a dict of such."""
+    if isinstance(value, Mapping):
+        return {name: _without_nan(column) for name, column in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [None if isinstance(item, float) and item != item else item for item in value]
+    array = value.to_numpy() if hasattr(value, "iloc") and hasattr(value, "dtype") else value
+    if not _is_numpy(array) or array.dtype.kind != "f" or array.ndim != 1:
+        return value
+    numpy = _numpy()
+    return numpy.ma.MaskedArray(array, numpy.ma.getmaskarray(array) | numpy.isnan(numpy.ma.getdata(array)))
+
+
+def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) -> Plan:
     """What a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
+    if nan_as_null:
+        if hasattr(value, "columns") and hasattr(value, "iloc") and not hasattr(value, "to_pylibcudf"):
+            columns, metadata = _frames.with_metadata(value)
+            return _plan_dict(_without_nan(columns), metadata, len(value))
+        value = _without_nan(value)
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, _core.Object):
         return _plan_held(value)
@@ -467,23 +487,30 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
         raise TypeError(f"{at_column(where)}{type(value).__name__} cannot be a column: {error}") from None
 
 
-def _plan_dict(value: Mapping[Any, Any]) -> Plan:
+def _plan_dict(
+    value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None
+) -> Plan:
+    """`rows`: how many there are, where it may be that no column says so."""
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
-    found = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
-    if any(found.values()):
-        return _plan_mixed(value, found)
-    children, length = [], None
+    there = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
+    if any(there.values()):
+        return _plan_mixed(value, there)
+    children = []
     for name, column in value.items():
         source = column_source(column, name)
-        rows = source[1] if len(source) == 6 else len(column)
-        if length is not None and rows != length:
-            raise ValueError(f"{at_column(name)}it has {rows} rows, the columns before it {length}")
-        length = rows
+        found = source[1] if len(source) != 2 else len(column)
+        if rows is not None and found != rows:
+            raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
+        rows = found
         children.append((name, source))
-    source = ("+s", length or 0, 0, (None,), tuple(children), None)
-    return Plan("arrow", value, source=source, table=True)
+    source = ("+s", rows or 0, 0, (None,), tuple(children), None)
+    if metadata:
+        source += (_nodes.encoded(metadata),)
+    made = Plan("arrow", value, source=source, table=True)
+    made.metadata = metadata
+    return made
 
 
 def _plan_mixed(value: Mapping[Any, Any], found: Mapping[Any, Any]) -> Plan:
@@ -523,29 +550,27 @@ def _plan_batches(value: Any) -> Plan:
 
 
 def _check_index(value: Any) -> None:
-    index = value.index
-    if type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1:
-        return
-    if index.nlevels == 1 and index.dtype.kind in "iu" and index.name is None:
-        if (index.to_numpy() == _numpy().arange(len(index))).all():
-            return
-    raise ValueError(
-        "the index is not 0, 1, 2, … and would be lost: reset_index() makes it a column, "
-        "reset_index(drop=True) drops it"
-    )
+    if not _frames.is_plain_index(value.index):
+        raise ValueError(
+            "the index is not 0, 1, 2, … and would be lost: reset_index() makes it a column, "
+            "reset_index(drop=True) drops it"
+        )
 
 
 def _plan_pandas(value: Any) -> Plan:
-    kind = type(value).__name__
     if hasattr(value, "columns") and hasattr(value, "iloc"):
-        _check_index(value)
-        if not value.columns.is_unique:
-            raise ValueError("several columns have the same name")
-        return _plan_dict({name: value[name] for name in value.columns})
+        columns, metadata = _frames.with_metadata(value)
+        made = _plan_dict(columns, metadata, len(value))
+        made.keep = (value, made.keep)
+        return made
     if hasattr(value, "iloc"):
-        _check_index(value)
+        if not _frames.is_plain_index(value.index):
+            raise ValueError(
+                "a Series becomes a column, which has no index, and this one is not 0, 1, 2, …: put "
+                "series.to_frame(), which keeps it, or series.reset_index(drop=True)"
+            )
     elif not hasattr(value, "isna"):
-        raise TypeError(f"pandas' {kind} cannot be put. {ADVICE}")
+        raise TypeError(f"pandas' {type(value).__name__} cannot be put. {ADVICE}")
     return Plan("arrow", value, source=_pandas_source(value, ""), table=False)
 
 

@@ -8,6 +8,7 @@ created for them, and which bytes go where. share() describes a Node as it lies,
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core, _floats, cuda
@@ -160,6 +161,11 @@ def check_types(schema: Any, where: str = "") -> None:
     check(told, where or told[1])
 
 
+def encoded(pairs: Tuple[bytes, ...]) -> bytes:
+    """Metadata, (key, value, …), as Arrow's C interface has them."""
+    return struct.pack("=i", len(pairs) // 2) + b"".join(struct.pack("=i", len(text)) + text for text in pairs)
+
+
 def _text_pairs(pairs: Optional[Tuple[bytes, ...]]) -> Optional[Tuple[bytes, ...]]:
     """The metadata that a layout has room for: UTF-8 without NUL."""
     if not pairs:
@@ -180,13 +186,13 @@ class Joined(Exception):
 
 def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
     """A source that Python put together: see _convert."""
-    if len(source) != 6:
+    if len(source) == 2:
         pieces = pieces_of(source)
         if len(pieces) != 1:
             raise Joined
         pieces[0].node.name = name
         return pieces[0].node
-    format_, length, null_count, buffers, children, dictionary = source
+    format_, length, null_count, buffers, children, dictionary = source[:6]
     addresses = [0 if b is None else _core.address(b)[0] for b in buffers]
     told = (format_, name, length, 0, null_count, addresses, (), None, None)
     node = of_arrow(told, HOST, source)
@@ -200,7 +206,7 @@ def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
 
 def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
     """A source as pieces of one type; there is at least one."""
-    if len(source) == 6:
+    if len(source) != 2:
         return [whole(of_parts(source))]
     schema, arrays = source
     nodes = []
@@ -252,7 +258,9 @@ class Building:
         self.stream = stream
         self.copies: List[Copy] = []
 
-    def table(self, columns: List[Tuple[str, List[Piece]]], rows: int) -> Tuple[Any, ...]:
+    def table(
+        self, columns: List[Tuple[str, List[Piece]]], rows: int, metadata: Optional[Tuple[bytes, ...]] = None
+    ) -> Tuple[Any, ...]:
         """The layout of a table; as `_core` takes it."""
         specs = []
         for i, (name, pieces) in enumerate(columns):
@@ -260,7 +268,7 @@ class Building:
             if found != rows:
                 raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
             specs.append(self._column(pieces, name, (i,)))
-        top = (None, "struct", rows, 0, 0, False, 0, tuple(specs), None)
+        top = (None, "struct", rows, 0, 0, False, 0, tuple(specs), metadata)
         return (TABLE, 0, None, (), False, top)
 
     def column(self, pieces: List[Piece]) -> Tuple[Any, ...]:
@@ -473,7 +481,9 @@ class Sharing:
     def __init__(self) -> None:
         self.parts: List[Tuple[int, int]] = []
 
-    def table(self, columns: List[Tuple[str, List[Piece]]], rows: int) -> Dict[str, Any]:
+    def table(
+        self, columns: List[Tuple[str, List[Piece]]], rows: int, metadata: Optional[Tuple[bytes, ...]] = None
+    ) -> Dict[str, Any]:
         described = []
         for name, pieces in columns:
             if len(pieces) != 1:
@@ -481,7 +491,7 @@ class Sharing:
             if pieces[0].rows != rows:
                 raise ValueError(f"{at_column(name)}it has {pieces[0].rows} rows, the columns before it {rows}")
             described.append({"name": name, **self._column(pieces[0], name)})
-        return {"kind": "table", "length": rows, "columns": described}
+        return {"kind": "table", "length": rows, "columns": described, **_said_of(metadata)}
 
     def column(self, pieces: List[Piece]) -> Dict[str, Any]:
         if len(pieces) != 1:
@@ -525,7 +535,10 @@ class Sharing:
                 dict(self._column(whole(child), where), **({"name": child.name} if head == "struct" else {}))
                 for child in node.children
             ]
-        if node.metadata:
-            pairs = [text.decode() for text in node.metadata]
-            said["metadata"] = dict(zip(pairs[::2], pairs[1::2]))
-        return said
+        return {**said, **_said_of(node.metadata)}
+
+
+def _said_of(metadata: Optional[Tuple[bytes, ...]]) -> Dict[str, Any]:
+    """The member of a layout for metadata; without any there is none."""
+    pairs = [text.decode() for text in metadata or ()]
+    return {"metadata": dict(zip(pairs[::2], pairs[1::2]))} if pairs else {}

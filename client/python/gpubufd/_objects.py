@@ -8,7 +8,7 @@ from typing import (
     TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
 )
 
-from . import _convert, _core, _fetch, _floats, _repr, _values
+from . import _convert, _core, _fetch, _floats, _frames, _repr, _values
 from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
@@ -696,7 +696,7 @@ class Table(Held):
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame; numbers without nulls lie over the same memory until they are changed."""
-        return _values.to_frame(self)
+        return _frames.to_frame(self)
 
     def to_numpy(self) -> Dict[str, Any]:
         """A dict of NumPy arrays, one for each column: Column.to_numpy()."""

@@ -426,17 +426,3 @@ def _pandas_times(held: Any) -> Any:
 
 def _pandas_zone(name: str) -> Any:
     return _zone(name) if re.match(r"[+-]\d\d", name) else name
-
-
-def to_frame(table: Any) -> Any:
-    """A pandas DataFrame."""
-    import pandas
-
-    _host_table(table)
-    columns = {name: to_series(table[name]) for name in table.names}
-    return pandas.DataFrame(columns, index=pandas.RangeIndex(len(table)), copy=False)
-
-
-def _host_table(table: Any) -> None:
-    if table._ordinal >= 0:
-        raise TypeError(f"{table.name!r} is on a GPU: use to_cudf()")

@@ -189,11 +189,11 @@ class Client:
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
-        final: bool = False,
+        final: bool = False, nan_as_null: bool = False,
     ) -> None:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
-        plan = _convert.plan(value, on)
+        plan = _convert.plan(value, on, nan_as_null)
         await self._settle(plan, on)
         opts = _client.options(
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final

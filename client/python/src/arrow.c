@@ -347,9 +347,10 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
 
 /*
  * A source is either (schema capsule, [array capsules]), or what Python has put together:
- * (format, length, null_count, buffers, children, dictionary), of which buffers are exporters of the
- * buffer protocol or None, children are (name, source), and dictionary is a source or None. All of it
- * is borrowed, and stays as it is until the call returns.
+ * (format, length, null_count, buffers, children, dictionary, metadata), of which buffers are exporters
+ * of the buffer protocol or None, children are (name, source), dictionary is a source or None, and
+ * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and stays as
+ * it is until the call returns.
  */
 struct block {
     struct block *next;
@@ -524,8 +525,10 @@ static int build_parts(struct sources *sources, PyObject *source, struct ArrowSc
     long long length, null_count;
     *schema = (struct ArrowSchema){.flags = ARROW_FLAG_NULLABLE, .release = no_release_schema};
     *array = (struct ArrowArray){.release = no_release_array};
-    if (!PyArg_ParseTuple(source, "sLLO!O!O:parts", &schema->format, &length, &null_count,
-                          &PyTuple_Type, &buffers, &PyTuple_Type, &children, &dictionary))
+    Py_ssize_t metadata_bytes;
+    if (!PyArg_ParseTuple(source, "sLLO!O!O|y#:parts", &schema->format, &length, &null_count,
+                          &PyTuple_Type, &buffers, &PyTuple_Type, &children, &dictionary,
+                          &schema->metadata, &metadata_bytes))
         return -1;
     array->length = length;
     array->null_count = null_count;
@@ -550,7 +553,7 @@ static int build(struct sources *sources, PyObject *source, struct ArrowSchema *
     }
     if (Py_EnterRecursiveCall(" in a column"))
         return -1;
-    bool parts = PyTuple_Size(source) == 6;
+    bool parts = PyTuple_Size(source) != 2;
     int r = parts ? build_parts(sources, source, schema, array)
                   : build_capsules(sources, source, schema, array);
     Py_LeaveRecursiveCall();

@@ -1,0 +1,157 @@
+"""DataFrames come back as they went: index, labels, dtypes."""
+
+import asyncio
+import datetime
+import json
+
+import pytest
+
+import gpubufd.aio
+
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+
+
+def some(index):
+    return pd.DataFrame({"a": np.arange(len(index)), "s": [f"row {i}" for i in range(len(index))]}, index=index)
+
+
+FRAMES = {
+    "rows picked by a condition": lambda: some(range(10)).query("a % 2 == 0"),
+    "texts": lambda: some(["x", "y"]),
+    "a name": lambda: some(pd.Index([5, 7], name="key")),
+    "a column's name": lambda: some(pd.Index([5, 7], name="a")),
+    "the same twice": lambda: some([1, 1, 2]),
+    "a range": lambda: some(pd.RangeIndex(5, 15, 2, name="r")),
+    "a range from 0 with a name": lambda: some(pd.RangeIndex(3, name="r")),
+    "floats": lambda: some([0.5, 1.5]),
+    "dates with a frequency": lambda: some(pd.date_range("2020-01-01", periods=4, freq="D", name="day")),
+    "times with a zone": lambda: some(pd.date_range("2020-03-28", periods=4, freq="12H", tz="Europe/Berlin")),
+    "durations": lambda: some(pd.to_timedelta(range(3), "s")),
+    "categories": lambda: some(pd.CategoricalIndex(["q", "r", "q"], ["r", "q"], ordered=True)),
+    "levels": lambda: some(pd.MultiIndex.from_product([["x", "y"], [1, 2, 3]], names=["letter", None])),
+    "levels of other kinds": lambda: some(pd.MultiIndex.from_arrays([
+        pd.Categorical(["x", "y"]), pd.to_datetime(["2020", "2021"]), [1.5, 2.5]], names=["c", "when", "c"])),
+    "numbers for names": lambda: pd.DataFrame(np.arange(6).reshape(3, 2)),
+    "a name for the columns": lambda: some(range(2)).rename_axis("what", axis=1),
+    "groups": lambda: some(range(6)).assign(g=list("xyzxyz")).groupby("g")[["a"]].sum(),
+    "a pivot": lambda: pd.DataFrame({"k": list("xxyy"), "n": [1, 2, 1, 2], "v": [1.0, 2, 3, 4]}).pivot(
+        index="k", columns="n", values="v"),
+    "nothing": pd.DataFrame,
+    "rows without columns": lambda: pd.DataFrame(index=pd.RangeIndex(7)),
+    "an index alone": lambda: pd.DataFrame(index=["a", "b"]),
+    "columns without rows": lambda: some([]),
+    "string": lambda: pd.DataFrame({"s": pd.array(["a", None], dtype="string")}),
+    "nullable": lambda: pd.DataFrame({
+        "I": pd.array([1, None], dtype="Int64"), "u": pd.array([1, 2], dtype="UInt8"),
+        "F": pd.array([1.5, None], dtype="Float64"), "f": pd.array([1.5, 2], dtype="Float32"),
+        "b": pd.array([True, None], dtype="boolean"), "B": pd.array([True, False], dtype="boolean")}),
+    "ordered categories": lambda: pd.DataFrame({"c": pd.Categorical(["x", "y", None], ["y", "x"], ordered=True)}),
+    "days": lambda: pd.DataFrame({"d": [datetime.date(2020, 1, 1), None]}),
+    "objects": lambda: pd.DataFrame({
+        "b": pd.Series([True, None], dtype=object), "i": pd.Series([1, None], dtype=object),
+        "s": ["a", None], "x": [b"a", None], "l": [[1], [2, 3]]}),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_back_as_it_was(client, name):
+    frame = FRAMES[name]()
+    client.put("f", frame)
+    back = client["f"].to_pandas()
+    pd.testing.assert_frame_equal(back, frame)
+    assert getattr(back.index, "freq", None) == getattr(frame.index, "freq", None)
+    client.put("again", back)
+    pd.testing.assert_frame_equal(client["again"].to_pandas(), frame)
+
+
+def test_what_needs_no_telling_is_not_told(client):
+    client.put("f", pd.DataFrame({"i": [1, 2], "x": [1.5, 2], "s": ["a", None], "c": pd.Categorical(["x", "y"])}))
+    assert client["f"].metadata == {}
+    client.put("g", some([7, 8]))
+    told = json.loads(client["g"].metadata["pandas"])
+    assert told["index_columns"] == ["__index_level_0__"] and len(told["columns"]) == 1
+    assert client["g"].names == ["a", "s", "__index_level_0__"]
+
+
+def test_parts_of_a_frame(client):
+    frame = some(pd.Index(list("pqrst"), name="key"))
+    client.put("f", frame)
+    table = client["f"]
+    pd.testing.assert_frame_equal(table[1:3].to_pandas(), frame[1:3])
+    pd.testing.assert_frame_equal(table[["a"]].to_pandas(), frame[["a"]].reset_index(drop=True))
+    pd.testing.assert_frame_equal(table[["key", "a"]].to_pandas(), frame[["a"]])
+    client.alias("part", "f", rows=(2, 4), columns=["s", "key"])
+    pd.testing.assert_frame_equal(client["part"].to_pandas(), frame[["s"]][2:4])
+
+
+def test_with_an_index_it_still_shares_memory(client):
+    client.put("f", some(list("ab")))
+    table = client["f"]
+    address = table["a"].values.pointer
+    assert table.to_pandas()["a"].to_numpy().ctypes.data == address
+
+
+ODD = ["", "{", "[]", "null", '{"columns": 5}', '{"columns": [{}]}', '{"index_columns": ["a", "nothing"], "columns": []}',
+       '{"columns": [{"name": "a", "field_name": "a", "pandas_type": "x", "numpy_type": "Made[up]"}]}',
+       '{"columns": [{"name": "a", "field_name": "a", "pandas_type": "date", "numpy_type": "Int128"}]}',
+       '{"index_columns": [{"kind": "range"}]}', '{"index_columns": [{"kind": "range", "start": 0, "stop": 9, "step": 1, '
+       '"name": null}]}', '{"column_indexes": [{"numpy_type": "int64", "name": null}]}']
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_metadata_do_no_harm(client, text):
+    """A table is anybody's: what its metadata say need not make sense."""
+    column = ("a", "int64", 2, 0, 0, False, 0, (), None)
+    layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, (column,), (b"pandas", text.encode())))
+    with client._create("odd", layout, (None, None, 0, True, 0, 0, 0, False)) as made:
+        made["a"].write(np.array([3, 4]))
+        made.seal()
+    assert client["odd"].metadata == {"pandas": text}
+    assert client["odd"].to_pandas()["a"].tolist() == [3, 4]
+
+
+def test_a_series_has_no_place_for_an_index(client):
+    series = pd.Series([1, 2], index=["x", "y"], name="v")
+    with pytest.raises(ValueError, match="to_frame"):
+        client.put("s", series)
+    client.put("s", series.to_frame())
+    pd.testing.assert_series_equal(client["s"].to_pandas()["v"], series)
+
+
+def test_nan_as_null(client):
+    frame = pd.DataFrame({"x": [1.5, np.nan, np.inf], "s": ["a", None, "c"], "i": [1, 2, 3]}, index=[7, 8, 9])
+    client.put("nan", frame)
+    client.put("null", frame, nan_as_null=True)
+    assert (client["nan"]["x"].null_count, client["null"]["x"].null_count) == (0, 1)
+    assert client["null"]["x"].tolist() == [1.5, None, float("inf")]
+    pd.testing.assert_frame_equal(client["null"].to_pandas(), frame)
+    for value in ({"x": [1.5, float("nan")]}, {"x": np.array([1.5, np.nan])}, {"x": pd.Series([1.5, np.nan])}):
+        client.put("d", value, nan_as_null=True, replace=True)
+        assert client["d"]["x"].tolist() == [1.5, None]
+    client.put("c", np.ma.masked_array([1.0, np.nan, 3], [True, False, False]), nan_as_null=True)
+    assert client["c"].tolist() == [None, None, 3.0]
+
+
+def test_with_asyncio(daemon, client):
+    async def put():
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            await other.put("f", some(list("xy")))
+            await other.put("n", pd.DataFrame({"x": [np.nan]}), nan_as_null=True)
+
+    asyncio.run(put())
+    pd.testing.assert_frame_equal(client["f"].to_pandas(), some(list("xy")))
+    assert client["n"]["x"].null_count == 1
+
+
+def test_pyarrow_understands_it(client):
+    pa = pytest.importorskip("pyarrow")
+    for name, make in FRAMES.items():
+        frame = make()
+        if name in ("objects", "a range from 0 with a name"):
+            continue  # pyarrow makes its own choices
+        client.put("f", frame, replace=True)
+        pd.testing.assert_frame_equal(client["f"].to_pyarrow().to_pandas(), frame, check_freq=False)
+        if name not in ("rows without columns", "nothing"):
+            client.put("g", pa.Table.from_pandas(frame), replace=True)
+            pd.testing.assert_frame_equal(client["g"].to_pandas(), frame, check_freq=False)
