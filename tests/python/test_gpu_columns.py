@@ -570,3 +570,92 @@ def test_cancelled_and_broken_off(gpu_run):
         """,
         FAKECUDA_STREAM_DELAY="10",
     )
+
+
+@needs_numpy
+def test_to_host(gpu_run):
+    """The same kind, by each of its ways out, nulls and nesting kept; slices, columns, and back to the daemon."""
+    pytest.importorskip("pandas")
+    gpu_run(
+        """
+        import arrowc, pandas as pd
+        values = {
+            "i": [1, None, 3, 4, 5] * 5, "f": [1.5, float("inf"), None, 2.0, -1.0] * 5, "b": [True, None, False, True, True] * 5,
+            "s": ["a", None, "größer", "", "x" * 50] * 5, "l": [[1, 2], None, [], [3], [None]] * 5,
+            "r": [{"a": 1, "b": ["x"]}, None, {"a": None, "b": []}, {"a": 2, "b": None}, {"a": 3, "b": ["y", "z"]}] * 5,
+        }
+        rows = [dict(zip(values, row)) for row in zip(*values.values())]
+        client.put("t", values, device="cuda:0")
+        t = client["t"]
+        assert t.ordinal >= 0
+        h = t.to_host()
+        assert isinstance(h, gpubufd.Table) and type(h).__name__ == "Table" and h.device == "host" and h.ordinal == -1
+        assert (h.name, h.shape, h.names, h.dtypes, h.version) == ("t", t.shape, t.names, t.dtypes, t.version)
+        t.release()
+        assert client.leases("t") == []
+        assert h.tolist() == rows and h.to_host() is h
+        assert arrowc.read_array(h) == rows
+        for start, stop in ((0, 25), (3, 9), (8, 24), (5, 5), (24, 25)):
+            part = h[start:stop]
+            assert part.tolist() == rows[start:stop] and arrowc.read_array(part) == rows[start:stop]
+            assert part[1:].tolist() == rows[start + 1 : stop]
+            for name in values:
+                assert h[name][start:stop].tolist() == values[name][start:stop], name
+                assert arrowc.read_array(h[name][start:stop]) == values[name][start:stop], name
+        assert h[["s", "i"]].head(2).tolist() == [{"s": "a", "i": 1}, {"s": None, "i": None}]
+        assert "no column 'z'" in raises(KeyError, lambda: h["z"]) and "no column 'z'" in raises(KeyError, lambda: h[["z"]])
+        assert h["i"].null_count == 5 and h["r"].null_count == 5 and h["s"][2] == "größer" and h["l"][0] == [1, 2]
+        assert h["i"].to_numpy(fill=0).sum() == 65 and h["f"][h["f"].validity.to_numpy()].sum() == float("inf")
+        assert (h["s"] == "").sum() == 5 and not h["i"].to_numpy(masked=True).data.flags.writeable
+        assert "5 null" in repr(h["i"]) and "25 rows × 6 columns, on host" in repr(h) and "<table" in h._repr_html_()
+        client.put("again", h, device="cuda:0")
+        assert client["again"].to_host().tolist() == rows
+        client.put("again", h["r"][3:], device="host", replace=True)
+        assert client["again"].tolist() == values["r"][3:]
+        h.release(), h.close()
+
+        frame = pd.DataFrame({"c": pd.Categorical(["x", None, "y"]), "n": pd.array([1, None, 3], dtype="Int64"),
+                              "d": pd.date_range("2020", periods=3, tz="UTC")}, index=list("pqr"))
+        client.put("f", frame, device="cuda:0")
+        pd.testing.assert_frame_equal(client["f"].to_host().to_pandas(), frame)
+        c = client["f"]["c"].to_host()
+        assert c.tolist() == ["x", None, "y"] and c[1:].tolist() == [None, "y"] and c.null_count == 1
+        assert arrowc.read_array(c) == ["x", None, "y"]
+        """
+    )
+
+
+@needs_numpy
+def test_arrays_to_host(gpu_run):
+    gpu_run(
+        """
+        cube = np.arange(24, dtype="i4").reshape(2, 3, 4)
+        client.put("cube", cube, device="cuda:0")
+        h = client["cube"].to_host()
+        assert isinstance(h, gpubufd.Array) and h.shape == (2, 3, 4) and h.dtype == np.dtype("i4") and h.strides == (48, 16, 4)
+        assert (h.to_numpy() == cube).all() and (h[1:].to_numpy() == cube[1:]).all() and h[1, 2, 3] == 23
+        assert (np.from_dlpack(h) == cube).all() and (np.asarray(h) + h == cube * 2).all() and h.nbytes == 96
+        client.put("again", h[1:], device="host")
+        assert (client["again"].to_numpy() == cube[1:]).all()
+        with client.create("m", "f8", (3, 5), nulls=True, device="cuda:0") as made:
+            made.write(np.arange(15.0))
+            bits = np.packbits(np.arange(15) % 4 != 0, bitorder="little")
+            made._write(1, 0, bits.__array_interface__["data"][0], 2, 0)
+        h = client["m"].to_host()
+        expected = np.ma.masked_array(np.arange(15.0).reshape(3, 5), np.arange(15).reshape(3, 5) % 4 == 0)
+        assert h.null_count == 4 and h.to_numpy(masked=True).tolist() == expected.tolist()
+        assert h[1:].to_numpy(masked=True).tolist() == expected[1:].tolist() and h[1:][1:].null_count == 1
+        client.put("again", h[1:], device="host", replace=True)
+        assert client["again"].to_numpy(masked=True).tolist() == expected[1:].tolist()
+        assert "one axis" in raises(TypeError, h.__arrow_c_array__)
+        for value in (np.zeros((0, 3)), np.array(5), np.array("2020-01-01", "M8[s]")):
+            client.put("a", value, device="cuda:0", replace=True)
+            h = client["a"].to_host()
+            assert h.shape == value.shape and h.dtype == value.dtype and (h.to_numpy() == value).all()
+        client.put("bytes", b"xyz", device="cuda:0")
+        assert "copy_to_host" in raises(gpubufd.Unsupported, lambda: client["bytes"].to_host())
+        client.put("here", [1, None], device="host")
+        here = client["here"]
+        assert here.to_host() is here
+        """
+    )

@@ -135,3 +135,11 @@ def test_copies_are_refused_with_the_way(table):
     with pytest.raises(TypeError, match="cannot be pickled"):
         copy.deepcopy(table)
     assert isinstance(table, gpubufd.Table)
+
+
+def test_dtypes_by_numpys_short_names(client):
+    for short, dtype in {"f8": "float64", "<i4": "int32", "?": "bool8", "u1": "uint8", "M8[us]": "timestamp[us]"}.items():
+        with client.create("made", short, 2, replace=True) as made:
+            assert made._dtype == dtype, short
+    with pytest.raises(gpubufd.Invalid, match="float65"):
+        client.create("made", "float65", 2, replace=True)

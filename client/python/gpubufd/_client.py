@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import json
 import os
+import re
 import select
 import time
 import weakref
@@ -138,7 +139,7 @@ def options(
 
 def dtype_name(dtype: Any) -> str:
     """A dtype in the protocol's spelling, from that or from one of NumPy's."""
-    if isinstance(dtype, str):
+    if isinstance(dtype, str) and not re.fullmatch(r"[<=|]?([?]|[biufc]\d{1,2}|[mM]8\[\w+\])", dtype):
         return {"bool": "bool8"}.get(dtype, dtype)
     if isinstance(dtype, type) and dtype in (bool, int, float, complex):
         return {bool: "bool8", int: "int64", float: "float64", complex: "complex128"}[dtype]
@@ -485,7 +486,7 @@ class Client(_core.Client):
         """Allocates an object to be filled in place, and published by its seal().
 
         An Array of `shape`, in elements; or, where `dtype` is a dict of dtypes by column name, a Table
-        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's, of a fixed
+        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a fixed
         width. On the host `a.to_numpy()` (a column's `values`) can be written to; on a GPU `a.values`
         has a `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
         elements, all to be written: `a.validity.bits`.

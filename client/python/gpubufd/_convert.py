@@ -10,7 +10,7 @@ import itertools
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _floats, _frames, _gpu, _nodes, cuda
+from . import _core, _fetch, _floats, _frames, _gpu, _nodes, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -131,6 +131,8 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, _core.Object):
         return _plan_held(value)
+    if isinstance(value, _fetch.HostArray):
+        return _plan_array(value)
     if module == "pandas":
         return _plan_pandas(value)
     if isinstance(value, Mapping):
@@ -197,10 +199,14 @@ def _plan_held(value: Any) -> Plan:
         return _plan_source(value, (schema, [array]))
     if value.kind == COLUMN:
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
+    value._wait_ready(0)
+    return _plan_array(value)
+
+
+def _plan_array(value: Any) -> Plan:
     made = _plan_view(value._view(), value)
     if value._has_mask and value._null_count != 0:
         made.mask = value._buffer(MASK).pointer, value._offset
-    value._wait_ready(0)
     return made
 
 

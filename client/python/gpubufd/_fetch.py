@@ -3,58 +3,92 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, List, Optional, Tuple
+import math
+from typing import Any, Dict, List, Sequence, Tuple
 
 from . import _core, _floats, _gpu, _nodes, _values, cuda
-from ._buffers import Validity
-from ._layout import COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
+from ._layout import ARRAY, COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
 
-Buffers = Dict[Tuple[Tuple[int, ...], int], bytearray]
+Path = Tuple[int, ...]  # numbers of children, from the top
+Buffers = Dict[Tuple[Path, int], bytearray]
 
 
-class Fetched:
-    """What a Column on the host has for _values, over a copy: elements from 0 on."""
+class HostCopy:
+    """What `_core.Object` has, over a copy in the process' own memory, from element 0 on.
 
-    def __init__(self, spec: Tuple[Any, ...], path: Tuple[int, ...], buffers: Buffers):
-        self._column_name, self._dtype, self._length, _, self._null_count, self._has_mask = spec[:6]
-        self.kind = COLUMN
-        self._spec, self._path, self._buffers = spec, path, buffers
-        self.name = self._column_name or ""
-        self._offset, self._ordinal = 0, -1
-        self._shape = self.shape = (self._length,)
-        self.ndim = 1
+    `spec` is a column's specification as `_core` takes it; of a table the one that has its columns.
+    """
+
+    kind, released = COLUMN, False
+    _device, _ordinal, _offset = "host", HOST, 0
+
+    def __init__(self, spec: Tuple[Any, ...], buffers: Buffers, paths: Sequence[Path], like: Any):
+        self._column_name, self._dtype, self._length, _, _, self._has_mask = spec[:6]
+        self._spec, self._buffers = spec, buffers
+        self._path, self._paths = paths[0], paths[1:]  # of itself, and of its children
+        self.name, self.version = like.name, like.version
+        self._shape: Tuple[int, ...] = (self._length,)
         self._child_names = [child[0] for child in spec[7]]
+        self._child_count = len(spec[7])
+        pairs = [text.decode() for text in spec[8] or ()]
+        self.metadata = dict(zip(pairs[::2], pairs[1::2]))
+
+    def release(self) -> None:
+        """Nothing: the memory goes with the last reference."""
 
     def _buffer(self, which: int) -> Any:
         data = self._buffers.get((self._path, which))
         if data is None:
             return None
-        return _core.from_memory(data, "uint8", (len(data),))
+        return _core.from_memory(memoryview(data).toreadonly(), "uint8", (len(data),))
 
     def _view(self) -> Any:
         size = _core.itemsize(self._dtype)
         if not size:
             raise BufferError(f"{self._dtype} is not so many bytes for each element")
-        data = self._buffers.get((self._path, DATA), bytearray())
-        return _core.from_memory(data, self._dtype, (self._length,))
-
-    values = property(_view)
+        data = memoryview(self._buffers.get((self._path, DATA), b"")).toreadonly()
+        return _core.from_memory(data, self._dtype, self._shape)
 
     @property
-    def validity(self) -> Optional[Validity]:
-        bits = self._buffer(MASK)
-        return None if bits is None else Validity(bits, 0, self._length, self._shape)
+    def _null_count(self) -> int:
+        count: int = self._spec[4]
+        if count >= 0:
+            return count
+        if self._dtype == "dictionary":
+            count = self._child(0)._null_count
+            return count
+        return _core.count_nulls(_core.address(self._buffers[self._path, MASK])[0], 0, self._length)
 
     def _is_valid(self, i: int) -> bool:
-        validity = self.validity
-        return validity is None or validity[i]
+        bits = self._buffers.get((self._path, MASK))
+        return bits is None or bool(bits[i >> 3] >> (i & 7) & 1)
 
-    def _child(self, i: int) -> "Fetched":
-        return Fetched(self._spec[7][i], self._path + (i,), self._buffers)
+    def _child(self, i: int) -> Any:
+        path = self._paths[i]
+        inner = [path + (k,) for k in range(len(self._spec[7][i][7]))]
+        return _kinds[COLUMN](self._spec[7][i], self._buffers, [path, *inner], self)
 
-    def _slice(self, start: int, length: int) -> "Fetched":
-        """Of the few rows that are fetched a part is fetched anew."""
-        return _gather([_nodes.Piece(self.node(), start, length)])
+    def _column(self, name: str) -> Any:
+        if name not in self._child_names:
+            raise KeyError(name)
+        return self._child(self._child_names.index(name))
+
+    def _select(self, names: Sequence[str]) -> Any:
+        numbers = [self._child_names.index(name) if name in self._child_names else -1 for name in names]
+        if -1 in numbers:
+            raise KeyError(names[numbers.index(-1)])
+        spec = (*self._spec[:7], tuple(self._spec[7][i] for i in numbers), self._spec[8])
+        return type(self)(spec, self._buffers, [self._path, *(self._paths[i] for i in numbers)], self)
+
+    def _slice(self, start: int, length: int) -> Any:
+        """A part is copied once more: what lies in bits and offsets begins at 0 again."""
+        building = _nodes.Building()
+        if self.kind == TABLE:
+            parts = [(self._child_names[i], [_nodes.Piece(self._child(i).node(), start, length)])
+                     for i in range(self._child_count)]
+            return _made(building, building.table(parts, length, self._spec[8])[5], TABLE, self)
+        spec = building.column([_nodes.Piece(self.node(), start, length)])[5]
+        return _made(building, (self._column_name, *spec[1:8], self._spec[8]), COLUMN, self)
 
     def node(self) -> _nodes.Node:
         """The copy, as something to be copied."""
@@ -62,13 +96,86 @@ class Fetched:
             _core.address(self._buffers[self._path, which])[0] if (self._path, which) in self._buffers else 0
             for which in (DATA, MASK, OFFSETS)
         ]
-        children = [self._child(i).node() for i in range(len(self._spec[7]))]
-        return _nodes.Node(self._dtype, self._length, name=self.name, null_count=-1 if self._has_mask else 0,
-                           data=addresses[0], mask=addresses[1], offsets=addresses[2],
-                           children=children, keep=self)
+        children = [self._child(i).node() for i in range(self._child_count)]
+        return _nodes.Node(self._dtype, self._length, name=self._column_name or "",
+                           null_count=-1 if self._has_mask else 0, data=addresses[0], mask=addresses[1],
+                           offsets=addresses[2], children=children, metadata=self._spec[8], keep=self)
+
+    def _source(self) -> Tuple[Any, ...]:
+        """As Arrow has it, for `_core.capsules`."""
+        children = [self._child(i) for i in range(self._child_count)]
+        more = (_nodes.encoded(self._spec[8]),) if self._spec[8] else ()
+        if self._dtype == "dictionary":
+            return (*children[0]._source()[:5], children[1]._source(), *more)
+        found = [self._buffers.get((self._path, which)) for which in (MASK, OFFSETS, DATA)]
+        wanted = [True, self._dtype in _nodes.OFFSET_WIDTHS, not children and self._dtype != "struct"]
+        buffers = () if self._dtype == "null" else tuple(
+            b"" if data is None and i else data for i, (data, want) in enumerate(zip(found, wanted)) if want)
+        named = tuple((child._column_name or "item", child._source()) for child in children)
+        return (_nodes.format_of(self._dtype), self._length, self._null_count, buffers, named, None, *more)
+
+    def _arrow_schema(self) -> Any:
+        return _core.capsules(self._source())[0]
+
+    def _arrow_array(self) -> Any:
+        return _core.capsules(self._source())[1]
+
+    def _read(self, which: int, offset: int, address: int, count: int, stream: int) -> None:
+        data = self._buffers[self._path, which]
+        ctypes.memmove(address, bytes(memoryview(data)[offset : offset + count]), count)
+
+    def _wait_ready(self, stream: int) -> None:
+        """There is nothing to wait for."""
+
+    _release_on = _wait_ready
 
     def tolist(self) -> List[Any]:
         return _values.to_list(self)
+
+
+class HostArray(HostCopy):
+    """The same of an array. `rows`: the extents in items, which packed elements share."""
+
+    def __init__(self, dtype: str, shape: Tuple[int, ...], items: Tuple[int, ...], buffers: Buffers, like: Any):
+        length = shape[0] if shape else 1
+        masked = ((), MASK) in buffers
+        super().__init__((None, dtype, length, 0, -1 if masked else 0, masked, 0, (), None), buffers, [()], like)
+        self._shape, self._items = shape, items
+        self._strides = self._view().strides
+
+    def _view(self) -> Any:
+        data = memoryview(self._buffers.get(((), DATA), b"")).toreadonly()
+        return _core.from_memory(data, self._dtype, self._items)
+
+    @property
+    def _null_count(self) -> int:
+        if not self._has_mask:
+            return 0
+        return _core.count_nulls(_core.address(self._buffers[(), MASK])[0], 0, math.prod(self._shape))
+
+    def _source(self) -> Tuple[Any, ...]:
+        if len(self._shape) != 1:
+            raise TypeError("only arrays of one axis are Arrow arrays")
+        return super()._source()
+
+    def _slice(self, start: int, length: int) -> Any:
+        row = self._view().nbytes // max(self._shape[0], 1)
+        buffers: Buffers = {((), DATA): self._buffers[(), DATA][start * row : (start + length) * row]}
+        if self._has_mask:
+            count = math.prod(self._shape[1:])
+            bits = bytearray((length * count + 7) // 8)
+            _core.copy_bits(bits, 0, bytes(self._buffers[(), MASK]), start * count, length * count)
+            buffers[(), MASK] = bits
+        shapes = ((length, *self._shape[1:]), (length, *self._items[1:]))
+        return type(self)(self._dtype, *shapes, buffers, self)
+
+
+_kinds: Dict[int, Any] = {COLUMN: HostCopy, TABLE: HostCopy, ARRAY: HostArray}
+
+
+def set_kinds(array: Any, column: Any, table: Any) -> None:
+    """The classes that copies are made of."""
+    _kinds.update({ARRAY: array, COLUMN: column, TABLE: table})
 
 
 def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
@@ -87,12 +194,11 @@ def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
     return found
 
 
-def _gather(pieces: List[_nodes.Piece]) -> Fetched:
-    building = _nodes.Building()
-    spec = building.column(pieces)[5]
+def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any) -> Any:
+    """A column or table, with the copies made."""
     buffers: Buffers = {}
 
-    def allocate(part: Tuple[Any, ...], path: Tuple[int, ...]) -> None:
+    def allocate(part: Tuple[Any, ...], path: Path) -> None:
         for which, count in _sizes(part):
             buffers[path, which] = bytearray(count)
         for i, child in enumerate(part[7]):
@@ -106,18 +212,48 @@ def _gather(pieces: List[_nodes.Piece]) -> Fetched:
             target[at : at + count] = ctypes.string_at(address, count)
         else:
             target[at : at + count] = cuda.read_bytes(address, count, device)
-    return Fetched(spec, (), buffers)
+    return _kinds[kind](spec, buffers, [(), *((i,) for i in range(len(spec[7])))], like)
 
 
-def fetch(column: Any) -> Fetched:
-    """A copy of a Column, or of an Array of one axis, that is on a GPU."""
+def _pieces(column: Any) -> List[_nodes.Piece]:
+    """Of a Column, or an Array of one axis, on a GPU, once it is there."""
     found = _gpu.column_on_gpu(column, "")
     assert found is not None
     for event, ordinal in found.events:
         cuda.wait_for_event(event, ordinal)
-    fetched = _gather(found.pieces)
-    fetched.name, fetched._column_name = column.name, column._column_name
-    return fetched
+    return found.pieces
+
+
+def fetch(column: Any) -> Any:
+    """A copy of a Column, or of an Array of one axis, that is on a GPU."""
+    building = _nodes.Building()
+    spec = building.column(_pieces(column))[5]
+    return _made(building, (column._column_name, *spec[1:]), COLUMN, column)
+
+
+def to_host(held: Any) -> Any:
+    """The same kind on the host: itself if it is there, else a copy."""
+    if held._ordinal < 0:
+        return held
+    if held.kind == COLUMN:
+        return fetch(held)
+    if held.kind == TABLE:
+        building = _nodes.Building()
+        columns = [(name, _pieces(column)) for name, column in held.items()]
+        pairs = tuple(word.encode() for pair in held.metadata.items() for word in pair)
+        return _made(building, building.table(columns, len(held), pairs or None)[5], TABLE, held)
+    view, count = held._view(), held.size
+    buffers: Buffers = {((), DATA): bytearray(view.nbytes)}
+    held._wait_ready(0)
+    if view.nbytes:
+        held._read(DATA, 0, _core.address(buffers[(), DATA])[0], view.nbytes, 0)
+    if held._has_mask and held._null_count:
+        bits = _nodes.Node("bool", count, offset=held._offset, device=held._ordinal,
+                           data=held._buffer(MASK).pointer, keep=held)
+        building = _nodes.Building()
+        spec = building.column([_nodes.whole(bits)])[5]
+        buffers[(), MASK] = _made(building, spec, COLUMN, held)._buffers[(), DATA]
+    return _kinds[ARRAY](held._dtype, held._shape, view.shape, buffers, held)
 
 
 def copy_to_host(held: Any, stream: Any) -> Any:

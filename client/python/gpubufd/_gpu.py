@@ -120,7 +120,8 @@ def _of_held(value: Any) -> Found:
     at = value._offset
     if value.kind == ARRAY:  # whose data begin at its first element
         data -= at * value._view().itemsize
-    node = Node(value._dtype, value._length, offset=at, null_count=value._null_count,
+    pairs = tuple(word.encode() for pair in value.metadata.items() for word in pair)
+    node = Node(value._dtype, value._length, offset=at, null_count=value._null_count, metadata=pairs or None,
                 device=value._ordinal, data=data, mask=mask, offsets=offsets, keep=value)
     return Found([whole(node)])
 

@@ -54,6 +54,21 @@ def dtype_of(format_: str) -> Optional[str]:
     return None
 
 
+def format_of(dtype: str) -> str:
+    """Arrow's format for one of the protocol's dtypes, of a dictionary that of its indices. TypeError: none."""
+    for format_, name in FORMATS.items():
+        if name == dtype:
+            return format_
+    head, parameters = _head(dtype), dtype.rstrip("])").replace("(", "[").partition("[")[2]
+    unit, _, zone = parameters.partition(",")
+    letters = {"timestamp": "ts", "duration": "tD"}
+    if head in letters:
+        return f"{letters[head]}{unit[0] if unit != 's' else 's'}" + (f":{zone}" if head == "timestamp" else "")
+    if head in ("fixed_binary", "fixed_list", "decimal128"):
+        return {"fixed_binary": "w:", "fixed_list": "+w:", "decimal128": "d:"}[head] + parameters
+    raise TypeError(f"Arrow has no {dtype}")
+
+
 def _head(dtype: str) -> str:
     return dtype.partition("[")[0].partition("(")[0]
 

@@ -8,7 +8,7 @@ from typing import (
     TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
 )
 
-from . import _convert, _core, _fetch, _floats, _frames, _repr, _values
+from . import _convert, _core, _errors, _fetch, _floats, _frames, _repr, _values
 from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
@@ -37,15 +37,25 @@ def _refuse_keywords(keywords: Dict[str, Any]) -> None:
             raise NotImplementedError(f"{key}={value!r} is not supported")
 
 
-class Held(_core.Object):
+if TYPE_CHECKING:
+    _Parts = _core.Object
+else:
+
+    class _Parts:
+        """Below, this is joined with a lease on what the daemon has, or with a copy on the host."""
+
+        __slots__ = ()
+
+
+class Held(_Parts):
     """What Array, Column, Table and Bytes have in common: they hold a lease.
 
     The lease ends when the last of these goes: the object itself, its slices and columns, and whatever
-    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same.
+    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same. What to_host() made of one
+    on a GPU holds a copy instead, and needs neither the daemon nor the client.
     """
 
-    # Whether the end of a `with` publishes it; arrays over its memory while it is written.
-    __slots__ = ("__weakref__", "_commits", "_written")
+    __slots__ = ()
 
     @property
     def device(self) -> str:
@@ -112,6 +122,18 @@ class Held(_core.Object):
 
     def _repr_html_(self) -> str:
         return _repr.html(self)
+
+    def to_host(self: _Self) -> _Self:
+        """The same on the host, nulls and nesting kept: itself if it is there, else a copy.
+
+        A copy of an Array, Column or Table is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
+        slices and columns. It lies in this process' own memory, which nothing else sees, and holds no lease.
+        Waits for what the producer has queued. Of Bytes on a GPU: Unsupported; copy_to_host() makes an array.
+        """
+        if isinstance(self, Bytes) and self._ordinal >= 0:
+            raise _errors.make(-32010, "unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")
+        made: _Self = _fetch.to_host(self)
+        return made
 
     # ---- slicing ----
 
@@ -751,4 +773,33 @@ def _bytes_of(column: Any) -> int:
     return sum(b.nbytes for b in own if b is not None) + sum(_bytes_of(c) for c in column.children)
 
 
-_core.set_kinds(Bytes, Array, Column, Table)
+# ---- what they lie over ----
+
+
+class _Lease(_core.Object):
+    """A lease on what the daemon has."""
+
+    # Whether the end of a `with` publishes it; arrays over its memory while it is written.
+    __slots__ = ("__weakref__", "_commits", "_written")
+
+
+class _Copy(_fetch.HostCopy):
+    """A copy on the host, which Arrow takes by its plain form alone."""
+
+    @property
+    def __arrow_c_stream__(self) -> Any:
+        raise AttributeError("__arrow_c_stream__: see __arrow_c_array__")
+
+    __arrow_c_device_array__ = __arrow_c_device_stream__ = __arrow_c_stream__
+
+
+def _over(what: type, kind: type, *more: type) -> Any:
+    """A class with a kind's methods, over a lease or a copy; to its users it is the kind itself."""
+    slots: Dict[str, Any] = {"__slots__": ()} if what is _Lease else {"kind": _KINDS.index(kind)}
+    slots.update({name: what.__dict__[name] for name in what.__dict__ if name.startswith("__arrow")})
+    return type(kind.__name__, (kind, *more, what), {**slots, "__module__": "gpubufd", "__doc__": kind.__doc__})
+
+
+_KINDS = (Bytes, Array, Column, Table)
+_core.set_kinds(*(_over(_Lease, kind) for kind in _KINDS))
+_fetch.set_kinds(_over(_Copy, Array, _fetch.HostArray), _over(_Copy, Column), _over(_Copy, Table))

@@ -29,7 +29,7 @@ def arguments(dtype: str) -> List[Any]:
 
 def _host(held: Any) -> None:
     if held._ordinal >= 0:
-        raise TypeError(f"{called(held)} is on a GPU: use copy_to_host()")
+        raise TypeError(f"{called(held)} is on a GPU: to_host() copies it here, copy_to_host() as a NumPy array")
 
 
 # ---- NumPy ----

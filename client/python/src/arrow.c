@@ -587,3 +587,95 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     link_put(link);
     return result;
 }
+
+/* ---- sources as capsules ---- */
+
+/* What a source's structs point to. Each node has a reference, since a consumer may move a child out. */
+struct shared_sources {
+    atomic_size_t references;
+    struct sources sources;
+    PyObject *source;
+};
+
+static void shared_put(struct shared_sources *shared)
+{
+    if (atomic_fetch_sub(&shared->references, 1) > 1 || !Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure(); /* whoever releases may be in any thread */
+    sources_end(&shared->sources);
+    Py_DECREF(shared->source);
+    PyGILState_Release(state);
+    free(shared);
+}
+
+static void shared_release_schema(struct ArrowSchema *schema)
+{
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        if (schema->children[i]->release)
+            schema->children[i]->release(schema->children[i]);
+    }
+    if (schema->dictionary && schema->dictionary->release)
+        schema->dictionary->release(schema->dictionary);
+    schema->release = NULL;
+    shared_put(schema->private_data);
+}
+
+static void shared_release_array(struct ArrowArray *array)
+{
+    for (int64_t i = 0; i < array->n_children; i++) {
+        if (array->children[i]->release)
+            array->children[i]->release(array->children[i]);
+    }
+    if (array->dictionary && array->dictionary->release)
+        array->dictionary->release(array->dictionary);
+    array->release = NULL;
+    shared_put(array->private_data);
+}
+
+static void share_nodes(struct shared_sources *shared, struct ArrowSchema *schema,
+                        struct ArrowArray *array)
+{
+    (void)atomic_fetch_add(&shared->references, 2);
+    schema->private_data = array->private_data = shared;
+    schema->release = shared_release_schema;
+    array->release = shared_release_array;
+    for (int64_t i = 0; i < array->n_children; i++)
+        share_nodes(shared, schema->children[i], array->children[i]);
+    if (array->dictionary)
+        share_nodes(shared, schema->dictionary, array->dictionary);
+}
+
+/* capsules(source): (schema capsule, array capsule) of what Python has put together; they hold it. */
+PyObject *core_capsules(PyObject *module, PyObject *source)
+{
+    (void)module;
+    struct shared_sources *shared = calloc(1, sizeof(*shared));
+    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+    struct ArrowArray *array = calloc(1, sizeof(*array));
+    if (!shared || !schema || !array || build(&shared->sources, source, schema, array) < 0) {
+        if (shared)
+            sources_end(&shared->sources);
+        free(shared);
+        free(schema);
+        free(array);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    atomic_init(&shared->references, 1);
+    shared->source = new_ref(source);
+    share_nodes(shared, schema, array);
+    PyObject *head = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
+    PyObject *body = head ? PyCapsule_New(array, "arrow_array", arrow_end_array) : NULL;
+    if (!head) {
+        schema->release(schema);
+        free(schema);
+    }
+    if (!body) {
+        array->release(array);
+        free(array);
+    }
+    shared_put(shared);
+    if (body)
+        return Py_BuildValue("(NN)", head, body);
+    Py_XDECREF(head);
+    return NULL;
+}

@@ -16,6 +16,7 @@ void arrow_end_array(PyObject *capsule);
 void arrow_end_device_array(PyObject *capsule);
 /* Client.put_arrow(name, source, as_table, options). */
 PyObject *client_put_arrow(PyObject *self, PyObject *args);
+PyObject *core_capsules(PyObject *module, PyObject *source);
 PyObject *core_nodes(PyObject *module, PyObject *args);
 PyObject *core_array_device(PyObject *module, PyObject *capsule);
 PyObject *core_schema_format(PyObject *module, PyObject *capsule);

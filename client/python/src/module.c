@@ -36,6 +36,7 @@ static PyMethodDef functions[] = {
     {"itemsize", core_itemsize, METH_O, NULL},
     {"read_stream", core_read_stream, METH_O, NULL},
     {"nodes", core_nodes, METH_VARARGS, NULL},
+    {"capsules", core_capsules, METH_O, NULL},
     {"array_device", core_array_device, METH_O, NULL},
     {"schema_format", core_schema_format, METH_O, NULL},
     {"schema_text", core_schema_text, METH_O, NULL},

@@ -33,6 +33,9 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
         held.wait_ready(None)
     with table as same:
         rows: int = len(same)
+    on_host: gpubufd.Table = table.to_host()
+    whole: gpubufd.Column = column.to_host()[2:]
+    assert on_host and whole
     array: gpubufd.Array = client.get("a")
     strides: Tuple[int, ...] = array.strides
     pointer: int = buffer.pointer
