@@ -514,6 +514,47 @@ def pyarrow_nested(client, device):
     equal(client["n"].to_pyarrow().column("i").chunk(0).buffers()[1].address.__class__.__name__, "int")
 
 
+@check("pyarrow: files of each of its kinds, and a copy of what is on a GPU")
+def pyarrow_files(client, device):
+    need("pyarrow")
+    given = {**NESTED, "when": [None if i % 5 else i / 3 for i in range(60)]}
+    client.put("n", given, device=device)
+    client.put("c", given["s"], device=device)
+    expected = client["n"].to_host().to_pyarrow()
+    expected.validate(full=True)
+    equal(expected.to_pylist(), [dict(zip(given, row)) for row in zip(*given.values())])
+    with tempfile.TemporaryDirectory() as directory:
+        for suffix in ("arrow", "feather", "arrows", "parquet"):
+            for compression in (None, "zstd"):
+                path = f"{directory}/n.{suffix}"
+                client.save("n", path, compression=compression)
+                client.load(path, "m", replace=True, device="host")
+                equal(client["m"].tolist(), expected.to_pylist())
+            client.save("c", path)
+            client.load(path, "m", replace=True, device="host")
+            assert client["m"].dtype == "utf8"
+            equal(client["m"].tolist(), given["s"])
+
+
+@check("pyarrow and pandas have a frame's index alike, in memory and in files", on="host")
+def pyarrow_frames(client, device):
+    pa, pandas = need("pyarrow"), need("pandas")
+    levels = pandas.MultiIndex.from_product([["x", "y"], [1, 2]], names=["letter", None])
+    for index in (levels, pandas.Index(list("pqrs"), name="key"), pandas.RangeIndex(3, 11, 2), range(4)):
+        frame = pandas.DataFrame({
+            "a": range(4), "n": pandas.array([1, None, 3, 4], dtype="Int64"),
+            "c": pandas.Categorical(["u", "v", None, "u"], ["v", "u"], ordered=True)}, index=index)
+        client.put("f", frame, replace=True)
+        client.put("g", pa.Table.from_pandas(frame), replace=True)
+        with tempfile.TemporaryDirectory() as directory:
+            client.save("f", f"{directory}/f.parquet")
+            read = pandas.read_parquet(f"{directory}/f.parquet")
+        backs = (client["f"].to_pandas(), client["g"].to_pandas(), client["f"].to_pyarrow().to_pandas(), read)
+        for i, back in enumerate(backs):
+            assert back.index.equals(frame.index) and back.index.names == frame.index.names, (i, back.index, frame.index)
+            assert list(back["a"]) == [0, 1, 2, 3] and str(back["n"].dtype) == "Int64", (i, back.dtypes)
+
+
 @check("polars takes a table", on="host")
 def polars_reads(client, device):
     polars = need("polars")

@@ -6,13 +6,15 @@ import collections
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import select
 import time
 import weakref
 from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _convert, _core, _errors, _nodes, cuda
+from . import _convert, _core, _errors, _files, _nodes, cuda
+from ._files import FilePath
 from ._layout import DATA, HOST, MASK
 from ._objects import Array, Bytes, Column, Table
 
@@ -523,6 +525,39 @@ class Client(_core.Client):
         opts = options(None, None, mode, ttl, "spill", replace, None)
         self._register(name, parts, json.dumps(layout), opts)
         self._mine[name] = plan  # which holds the value
+
+    # ---- files ----
+
+    def save(
+        self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
+    ) -> None:
+        """Writes what is published under a name into a file, in the format that the file's name says.
+
+        Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
+        stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers
+        without nulls: .npy. `format` says so for other names: "arrow", "arrows", "parquet", "jsonl", "npy".
+        `compression`: "lz4" or "zstd" of Arrow's files (not compressed unless it is said); of Parquet what
+        pyarrow has ("snappy").
+
+        The file appears when all of it is written, and takes the place of one that is there. In lines of JSON dates,
+        times and decimals become text, NaN null. ModuleNotFoundError: the library of the format is not installed
+        (pyarrow, for Arrow's and Parquet files). TypeError: the format has no place for this. OSError.
+        """
+        with self.get(name) as held:
+            _files.write(held, path, format, compression)
+
+    def load(
+        self, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
+    ) -> str:
+        """Publishes what is in a file; returns the name: by default the file's own, without its suffix.
+
+        Formats as of save(), and all columns as pyarrow, NumPy or json read them; `options` are those of put().
+        Arrow's files are mapped and copied once. What save() made of a column or an array is one again.
+        ValueError: the file is not what its name says. Errors as of save() and put().
+        """
+        found = pathlib.Path(path).stem if name is None else name
+        self.put(found, _files.read(path, format), **options)
+        return found
 
     # ---- names ----
 

@@ -1,6 +1,7 @@
 """What type checkers must agree with; it is never run."""
 
 import asyncio
+import pathlib
 from typing import Any, Dict, List, Optional, Tuple
 
 import gpubufd
@@ -41,6 +42,12 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
     pointer: int = buffer.pointer
     assert names and validity is not None and shape and interface and strides and some and pointer
     return rows, table.device
+
+
+def files(client: gpubufd.Client, path: pathlib.Path) -> str:
+    client.save("t", path / "t.parquet", compression="zstd")
+    client.save("t", "t.data", format="arrow")
+    return client.load(path / "t.parquet", "u", replace=True, ttl=60)
 
 
 def look(client: gpubufd.Client) -> None:

@@ -1,0 +1,202 @@
+"""What is published as files, and files as what can be published: by the libraries that own the formats.
+
+Arrow's and Parquet files are pyarrow's, arrays NumPy's; lines of JSON need nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import importlib
+import json
+import os
+import pathlib
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+
+from ._layout import ARRAY, BYTES, COLUMN, TABLE
+
+FilePath = Union[str, "os.PathLike[str]"]
+
+SUFFIXES = {
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrows", ".parquet": "parquet",
+    ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy",
+}
+KIND = b"gpubufd.kind"  # in the metadata of a file's schema: what its only column was
+ROWS = 8192  # of a table that are made into lines at once
+
+
+def _format_of(path: pathlib.Path, format: Optional[str]) -> str:
+    if format is not None:
+        if format not in SUFFIXES.values():
+            raise ValueError(f"format is {format!r}: expected one of {', '.join(sorted(set(SUFFIXES.values())))}")
+        return format
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise ValueError(
+            f"{str(path)!r} does not say what it is: expected a name that ends in {' '.join(SUFFIXES)}, or format=. "
+            "Anything else is put() as what its own library reads, pandas.read_csv(path) for example"
+        )
+    return found
+
+
+def _library(name: str, what: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ModuleNotFoundError(
+            f"{what} need the package {package}, which is not installed: pip install {package}", name=package
+        ) from error
+
+
+# ---- Arrow and Parquet ----
+
+
+def _arrow_table(held: Any, pyarrow: Any) -> Any:
+    if held.kind == TABLE:
+        return pyarrow.table(held)
+    made = pyarrow.table({held.name.rpartition("/")[2]: pyarrow.array(held)})
+    return made.replace_schema_metadata({KIND: b"array" if held.kind == ARRAY else b"column"})
+
+
+def _write_arrow(held: Any, path: str, format: str, compression: Optional[str]) -> None:
+    pyarrow = _library("pyarrow", "Arrow's files")
+    ipc = _library("pyarrow.ipc", "Arrow's files")
+    table = _arrow_table(held, pyarrow)
+    options = ipc.IpcWriteOptions(compression=compression)
+    make = ipc.new_file if format == "arrow" else ipc.new_stream
+    with pyarrow.OSFile(path, "wb") as sink, make(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+
+
+def _write_parquet(held: Any, path: str, format: str, compression: Optional[str]) -> None:
+    parquet = _library("pyarrow.parquet", "Parquet files")
+    table = _arrow_table(held, _library("pyarrow", "Parquet files"))
+    parquet.write_table(table, path, compression=compression or "snappy")
+
+
+def _of_arrow_table(table: Any, pyarrow: Any) -> Any:
+    """What is to be put: the table, or the only column of one that was made of that."""
+    kind = (table.schema.metadata or {}).get(KIND)
+    if any(pyarrow.types.is_dictionary(field.type) for field in table.schema):
+        table = table.unify_dictionaries()
+    if kind is None or table.num_columns != 1:
+        return table
+    if kind == b"array" and not table.column(0).null_count:
+        return table.column(0).to_numpy()
+    return table.column(0)
+
+
+def _read_arrow(path: str, format: str) -> Any:
+    pyarrow = _library("pyarrow", "Arrow's files")
+    ipc = _library("pyarrow.ipc", "Arrow's files")
+    source = pyarrow.memory_map(path)
+    reader = ipc.open_file(source) if format == "arrow" else ipc.open_stream(source)
+    return _of_arrow_table(reader.read_all(), pyarrow)
+
+
+def _read_parquet(path: str, format: str) -> Any:
+    parquet = _library("pyarrow.parquet", "Parquet files")
+    return _of_arrow_table(parquet.read_table(path), _library("pyarrow", "Parquet files"))
+
+
+# ---- lines of JSON ----
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no type for, as text."""
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, (decimal.Decimal, datetime.timedelta)) or type(value).__module__ in ("numpy", "pandas"):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON: leave the column out, or save() as .arrow")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    return [_without_nan(item) for item in value] if isinstance(value, list) else value
+
+
+def _lines(held: Any) -> Iterator[str]:
+    if held.kind != TABLE:
+        raise TypeError(f"{held.name!r} is no table, whose rows lines of JSON are")
+    for start in range(0, len(held), ROWS):
+        for row in held[start : start + ROWS].tolist():
+            try:
+                yield json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+            except ValueError:  # NaN, for which JSON has null
+                yield json.dumps(_without_nan(row), ensure_ascii=False, default=_plain)
+
+
+def _write_lines(held: Any, path: str, format: str, compression: Optional[str]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in _lines(held))
+
+
+def _read_lines(path: str, format: str) -> Dict[str, List[Any]]:
+    rows = []
+    with open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: expected an object, one for each row")
+            rows.append(row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+# ---- NumPy ----
+
+
+def _write_npy(held: Any, path: str, format: str, compression: Optional[str]) -> None:
+    numpy = _library("numpy", "NumPy's files")
+    if held.kind == TABLE:
+        raise TypeError(f"{held.name!r} is a table, and a .npy file an array: save() it as .arrow or .parquet")
+    with open(path, "wb") as file:
+        numpy.save(file, held.to_numpy(), allow_pickle=False)
+
+
+def _read_npy(path: str, format: str) -> Any:
+    return _library("numpy", "NumPy's files").load(path, mmap_mode="r", allow_pickle=False)
+
+
+# ---- all of them ----
+
+WRITERS: Dict[str, Callable[[Any, str, str, Optional[str]], None]] = {
+    "arrow": _write_arrow, "arrows": _write_arrow, "parquet": _write_parquet, "jsonl": _write_lines, "npy": _write_npy,
+}
+READERS: Dict[str, Callable[[str, str], Any]] = {
+    "arrow": _read_arrow, "arrows": _read_arrow, "parquet": _read_parquet, "jsonl": _read_lines, "npy": _read_npy,
+}
+
+
+def write(held: Any, path: FilePath, format: Optional[str], compression: Optional[str]) -> None:
+    """Writes a file, which is there when all of it is: under another name until then."""
+    target = pathlib.Path(path)
+    found = _format_of(target, format)
+    if compression is not None and found in ("jsonl", "npy"):
+        raise ValueError(f"compression is for Arrow's and Parquet files, not for {found}")
+    if held.kind == BYTES:
+        raise TypeError(f"{held.name!r} is bytes, and no table: pathlib.Path(…).write_bytes(client[…].tobytes())")
+    if held.kind == COLUMN and found == "npy" and held.null_count:
+        raise TypeError(f"{held.name!r} has nulls, for which a .npy file has no place: save() it as .arrow")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        WRITERS[found](held.to_host(), str(part), found, compression)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: FilePath, format: Optional[str]) -> Any:
+    """What a file holds, to be put."""
+    found = _format_of(pathlib.Path(path), format)
+    return READERS[found](os.fspath(path), found)
