@@ -403,7 +403,7 @@ static PyGetSetDef getters[] = {
     {"_strides", get_strides, NULL, NULL, NULL},
     {"_null_count", get_null_count, NULL, NULL, NULL},
     {"_has_mask", get_has_mask, NULL, NULL, NULL},
-    {"metadata", get_metadata, NULL, "A column's metadata, a new dict.", NULL},
+    {"metadata", get_metadata, NULL, "The metadata of a column or a table, a new dict.", NULL},
     {"released", get_released, NULL, "Whether it has been given back.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
