@@ -33,7 +33,7 @@ export class Browser {
     const browser = new Browser()
     browser.#directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-chromium-'))
     browser.#process = spawn(findBrowser(), ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
-      '--hide-scrollbars', '--force-device-scale-factor=1', '--remote-debugging-pipe', `--user-data-dir=${browser.#directory}`, 'about:blank'],
+      '--hide-scrollbars', '--force-device-scale-factor=1', '--remote-debugging-pipe', '--allow-pre-commit-input', `--user-data-dir=${browser.#directory}`, 'about:blank'],
     { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
     const [, , , input, output] = browser.#process.stdio
     input.on('error', () => {})
@@ -89,9 +89,13 @@ export class Browser {
     await event('mouseReleased', to, 0)
   }
 
-  /** A PNG, once what was drawn is shown. */
+  /** Until what has happened so far is drawn and shown. */
+  drawn () {
+    return this.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+  }
+
   async screenshot () {
-    await this.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+    await this.drawn()
     const { data } = await this.call('Page.captureScreenshot', { format: 'png' })
     return Buffer.from(data, 'base64')
   }

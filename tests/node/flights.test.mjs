@@ -58,13 +58,13 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   const status = () => browser.evaluate('document.getElementById("status").textContent')
   const rectangle = id => browser.evaluate(`(({ left, top, width, height }) => ({ left, top, width, height }))(document.getElementById('${id}').getBoundingClientRect())`)
   /** How many points of a canvas are of a color that is no grey. */
-  const colored = id => browser.evaluate(`(() => {
+  const colored = id => browser.drawn().then(() => browser.evaluate(`(() => {
     const canvas = document.getElementById('${id}')
     const { data } = canvas.getContext('2d').getImageData(74, 14, canvas.width - 90, canvas.height - 60)
     let sum = 0
     for (let i = 0; i < data.length; i += 4) sum += data[i + 3] > 128 && data[i + 2] - data[i] > 60
     return sum
-  })()`)
+  })()`))
   const take = async name => writeFile(path.join(pictures, `${name}.png`), await browser.screenshot())
   assert.equal(await status(), '200,000 of 200,000 flights')
   await take('light')
