@@ -207,10 +207,10 @@ static inline bool object_has_pattern(struct gpubuf_client *client,
     return has;
 }
 
-/* Dispatches until the condition holds, at most ten seconds. */
+/* Dispatches until the condition holds, at most a minute. */
 #define UNTIL(client, condition)                                                                   \
     do {                                                                                           \
-        double until_ = now() + 10;                                                                \
+        double until_ = now() + 60;                                                                \
         while (!(condition)) {                                                                     \
             CHECK(now() < until_);                                                                 \
             CHECK(gpubuf_dispatch(client) >= 0);                                                   \
@@ -223,7 +223,7 @@ static inline char *stat_text(struct gpubuf_client *client, const char *name)
 {
     char params[300], *text = NULL;
     snprintf(params, sizeof(params), "{\"name\":\"%s\"}", name);
-    return gpubuf_call(client, "stat", params, 10000, &text) == 0 ? text : NULL;
+    return gpubuf_call(client, "stat", params, 60000, &text) == 0 ? text : NULL;
 }
 
 static inline bool is_settled(struct gpubuf_client *client, const char *name)

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 60000
 
 static char directory[64];
 static char socket_path[108];
@@ -202,7 +202,7 @@ void kill_daemon(void)
     kill(daemon_pid, SIGKILL);
     waitpid(daemon_pid, NULL, 0);
     daemon_pid = 0;
-    assert_int_equal(poll(&last, 1, 10000), 1);
+    assert_int_equal(poll(&last, 1, PATIENCE_MS), 1);
     close(last.fd);
 }
 
@@ -472,7 +472,7 @@ struct gpubuf_client *fake_connect(const struct fake *fake)
     struct gpubuf_connect_options options = {
         .size = sizeof(options),
         .path = fake->path,
-        .answer_timeout_ms = 5000,
+        .answer_timeout_ms = PATIENCE_MS,
         .resume_ms = GPUBUF_NO_RESUME, /* it accepts once */
     };
     struct gpubuf_client *client = NULL;

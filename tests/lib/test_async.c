@@ -109,7 +109,7 @@ static void test_canceling(void **state)
     ok(client, gpubuf_cancel(client, request));
     assert_int_equal(call.status, GPUBUF_E_CANCELED);
     assert_int_equal(create.calls + open.calls + call.calls, 3);
-    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL)); /* the answers have come */
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL)); /* the answers have come */
     assert_int_equal(stat_value(client, "leases"), 0);
     assert_int_equal(create.calls + open.calls + call.calls, 3);
     ok(client, gpubuf_delete(client, "late"));
@@ -290,7 +290,7 @@ static void note_crowd(struct gpubuf_client *client, int status,
 static void test_open_many_in_parts(void **state)
 {
     (void)state;
-    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 1000};
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 3000};
     static struct crowd crowd, blocking;
     const char *names[MANY];
     struct gpubuf_client *client = connect_client();
@@ -303,7 +303,7 @@ static void test_open_many_in_parts(void **state)
     dispatch_until(client, &crowd.done);
     int64_t took = milliseconds() - begun;
     assert_int_equal(crowd.status, MANY - 3);
-    assert_true(took >= 990 && took < 1900);
+    assert_true(took >= 2990 && took < 5900);
     for (int i = 0; i < MANY; i++) {
         int error = i == 10 || i == 900 ? GPUBUF_E_TIMEOUT : i == 300 ? GPUBUF_E_INVALID : 0;
         assert_int_equal(crowd.errors[i], error);
@@ -315,7 +315,7 @@ static void test_open_many_in_parts(void **state)
     assert_int_equal(
         gpubuf_open_many(client, names, MANY, &wait, blocking.objects, blocking.errors), MANY - 3);
     took = milliseconds() - begun;
-    assert_true(took >= 990 && took < 1900);
+    assert_true(took >= 2990 && took < 5900);
     assert_memory_equal(blocking.errors, crowd.errors, sizeof(crowd.errors));
     gpubuf_release_many(blocking.objects, MANY);
     ok(client, gpubuf_delete(client, "async/a"));

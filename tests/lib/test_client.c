@@ -55,37 +55,37 @@ static void test_calls(void **state)
     (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     char *text = NULL;
-    ok(client, gpubuf_call(client, "list", "{\n\"prefix\"\r\n:\"none\"}", 5000, &text));
+    ok(client, gpubuf_call(client, "list", "{\n\"prefix\"\r\n:\"none\"}", 60000, &text));
     assert_non_null(strstr(text, "\"objects\":[]"));
     gpubuf_free(text);
     ok(client, gpubuf_call(client, "stats", NULL, -1, NULL));
     text = NULL;
-    fails(client, GPUBUF_E_METHOD, gpubuf_call(client, "no_such", NULL, 5000, &text));
+    fails(client, GPUBUF_E_METHOD, gpubuf_call(client, "no_such", NULL, 60000, &text));
     assert_null(text);
     assert_true(strlen(gpubuf_errmsg(client)) > 0);
     assert_string_equal(gpubuf_errmsg(other), "");
-    fails(other, GPUBUF_E_INVALID, gpubuf_call(other, "stat", "{\"name\":1}", 5000, &text));
+    fails(other, GPUBUF_E_INVALID, gpubuf_call(other, "stat", "{\"name\":1}", 60000, &text));
     assert_non_null(strstr(gpubuf_errmsg(other), "params.name"));
     assert_null(strstr(gpubuf_errmsg(client), "params.name"));
     static const char *const bad[] = {
         "", "[", "[]", "1", "{\"a\":1} x", "{\"a\":\"\xff\"}", "{\"a\":1,}"};
     for (size_t i = 0; i < COUNT(bad); i++)
-        fails(client, GPUBUF_E_INVALID, gpubuf_call(client, "stats", bad[i], 5000, &text));
-    fails(client, GPUBUF_E_INVALID, gpubuf_call(client, NULL, NULL, 5000, &text));
-    fails(client, GPUBUF_E_INVALID, gpubuf_call(client, "\xff", NULL, 5000, &text));
+        fails(client, GPUBUF_E_INVALID, gpubuf_call(client, "stats", bad[i], 60000, &text));
+    fails(client, GPUBUF_E_INVALID, gpubuf_call(client, NULL, NULL, 60000, &text));
+    fails(client, GPUBUF_E_INVALID, gpubuf_call(client, "\xff", NULL, 60000, &text));
     static const char *const own[] = {"open", "create", "register"};
     for (size_t i = 0; i < COUNT(own); i++)
-        fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_call(client, own[i], NULL, 5000, &text));
-    fails(NULL, GPUBUF_E_INVALID, gpubuf_call(NULL, "stats", NULL, 5000, &text));
+        fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_call(client, own[i], NULL, 60000, &text));
+    fails(NULL, GPUBUF_E_INVALID, gpubuf_call(NULL, "stats", NULL, 60000, &text));
     /* Longer than a message may be. */
     char *large = malloc(2u << 20);
     memset(large, ' ', (2u << 20) - 1);
     large[0] = '{';
     large[(2u << 20) - 2] = '}';
     large[(2u << 20) - 1] = '\0';
-    fails(client, GPUBUF_E_LIMIT, gpubuf_call(client, "stats", large, 5000, &text));
+    fails(client, GPUBUF_E_LIMIT, gpubuf_call(client, "stats", large, 60000, &text));
     free(large);
-    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
 }
@@ -353,7 +353,7 @@ static void test_idle_mappings_are_bounded(void **state)
         assert_int_equal(count_mappings(), before);
         /* The daemon knows: `mapped` has the writer's only. */
         char *text = NULL, session[64];
-        ok(client, gpubuf_call(client, "leases", "{}", 5000, &text));
+        ok(client, gpubuf_call(client, "leases", "{}", 60000, &text));
         snprintf(session, sizeof(session), "{\"session\":%" PRIu64 ",\"segment\"",
                  gpubuf_session(client));
         assert_null(strstr(text, session));
@@ -395,7 +395,7 @@ static void test_retiring(void **state)
     gpubuf_release(object);
     assert_int_equal(count_mappings(), before + 1);
     ok(writer, gpubuf_delete(writer, "retired"));
-    ok(writer, gpubuf_call(writer, "trim", "{}", 5000, NULL));
+    ok(writer, gpubuf_call(writer, "trim", "{}", 60000, NULL));
     retired.mappings = before;
     wait_until(is_unmapped, &retired);
     gpubuf_disconnect(retired.client);
@@ -427,7 +427,7 @@ static void test_retiring_while_busy(void **state)
     gpubuf_release(object);
     assert_int_equal(count_mappings(), before + 1);
     ok(writer, gpubuf_delete(writer, "retired"));
-    ok(writer, gpubuf_call(writer, "trim", "{}", 5000, NULL));
+    ok(writer, gpubuf_call(writer, "trim", "{}", 60000, NULL));
     wait_until(has_mappings, &before);
     gpubuf_release(held);
     ok(writer, gpubuf_delete(writer, "held"));

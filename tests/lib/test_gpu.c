@@ -478,7 +478,7 @@ static void open_and_let_go(int socket)
         WORKS(client, gpubuf_delete(client, "big"));
     }
     char *text = NULL;
-    WORKS(client, gpubuf_call(client, "trim", NULL, 10000, &text));
+    WORKS(client, gpubuf_call(client, "trim", NULL, 60000, &text));
     gpubuf_free(text);
     UNTIL(client, free_memory() == before);
     gpubuf_disconnect(client);
@@ -504,7 +504,7 @@ static void keep_then_delete(int socket)
     await(socket);
     WORKS(client, gpubuf_delete(client, "kept"));
     char *text = NULL;
-    WORKS(client, gpubuf_call(client, "trim", NULL, 10000, &text));
+    WORKS(client, gpubuf_call(client, "trim", NULL, 60000, &text));
     gpubuf_free(text);
     await(socket);
     begin(0);

@@ -199,7 +199,7 @@ static void await_answer(struct gpubuf_client *client, const int *status)
 {
     while (*status == NO_ANSWER) {
         struct pollfd fd = {.fd = gpubuf_fd(client), .events = gpubuf_events(client)};
-        CHECK(poll(&fd, 1, 20000) == 1);
+        CHECK(poll(&fd, 1, 60000) == 1);
         CHECK(gpubuf_dispatch(client) >= 0);
     }
 }

@@ -25,7 +25,7 @@ static void wait_for_synced(struct gpubuf_client *client, struct told *told)
 {
     while (!told->synced) {
         struct pollfd entry = {gpubuf_fd(client), (short)gpubuf_events(client), 0};
-        CHECK(poll(&entry, 1, 20000) == 1);
+        CHECK(poll(&entry, 1, 60000) == 1);
         CHECK(gpubuf_dispatch(client) >= 0);
     }
 }

@@ -391,8 +391,8 @@ static void test_late_grants(void **state)
     struct gpubuf_object *object = NULL;
     assert_int_equal(gpubuf_connect(&client, &options), 0);
     fails(client, GPUBUF_E_TIMEOUT, gpubuf_open(client, "x", NULL, &object));
-    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL));
-    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
     assert_true(record->count >= 2);
     assert_string_equal(record->lines[0],
                         "{\"jsonrpc\":\"2.0\",\"method\":\"release\",\"params\":{\"leases\":[1]}}");

@@ -317,11 +317,11 @@ static int do_async(void)
         assert_int_equal(async_calls, 0);
         return r;
     }
-    r = gpubuf_call(client, "stats", NULL, 10000, NULL);
+    r = gpubuf_call(client, "stats", NULL, 60000, NULL);
     bool was = armed;
     armed = false;
     if (r < 0) /* the answer to the first has come all the same, or the connection is lost */
-        (void)gpubuf_call(client, "stats", NULL, 10000, NULL);
+        (void)gpubuf_call(client, "stats", NULL, 60000, NULL);
     armed = was;
     assert_int_equal(async_calls, 1);
     return r < 0 ? r : async_status;
@@ -347,7 +347,7 @@ static void after_each(int r)
 {
     if (r < 0 && r != GPUBUF_E_NO_MEMORY && r != GPUBUF_E_CLOSED)
         fail_msg("failed with %s: %s", gpubuf_errkind(r), gpubuf_errmsg(client));
-    if (gpubuf_call(client, "stats", NULL, 10000, NULL) < 0) {
+    if (gpubuf_call(client, "stats", NULL, 60000, NULL) < 0) {
         /* Lost for want of memory, and it says so. */
         assert_int_equal(gpubuf_dispatch(client), GPUBUF_E_NO_MEMORY);
         renew_client();
@@ -432,7 +432,7 @@ static bool has_one_lease(void *arg)
 static void check_resumed(const struct gpubuf_object *object)
 {
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
-    ok(client, gpubuf_call(client, "stats", NULL, 10000, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
     assert_false(gpubuf_is_stale(object));
     wait_until(has_one_lease, NULL); /* the daemon's own has ended with the grace period */
     events = 0;
@@ -506,7 +506,7 @@ static void test_resume_fails_always(void **state)
         check_readable(object);
         gpubuf_release(object);
         gpubuf_disconnect(client);
-        gpubuf_call(observer, "stats", NULL, 10000, NULL);
+        gpubuf_call(observer, "stats", NULL, 60000, NULL);
     }
     assert_true(lost > 0 && n > 4);
     print_message("    %zu allocations, %zu times lost\n", n - 1, lost);

@@ -93,7 +93,7 @@ static void test_no_room_to_restore_to(void **state)
     fails(client, GPUBUF_E_TIMEOUT, gpubuf_restore(client, "moves/cold", 30));
     assert_string_equal(tier_of(client, "moves/cold"), "disk");
     ok(client, gpubuf_delete(client, "moves/more"));
-    ok(client, gpubuf_restore(client, "moves/cold", 5000));
+    ok(client, gpubuf_restore(client, "moves/cold", 60000));
     ok(client, gpubuf_delete(client, "moves/kept"));
     ok(client, gpubuf_delete(client, "moves/cold"));
     gpubuf_disconnect(client);

@@ -209,7 +209,7 @@ static void test_requests_under_way(void **state)
     ok(client, gpubuf_create(client, "unsealed", &layout, NULL, &unsealed));
     ok(client, gpubuf_create(client, "other", &layout, NULL, &other));
     ok(client, gpubuf_open_async(client, "later", &wait, note, &waiting, NULL));
-    ok(client, gpubuf_call(client, "stats", NULL, 5000, NULL));
+    ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
     assert_int_equal(kill(daemon_process(), SIGSTOP), 0);
     ok(client, gpubuf_open_async(client, "here", NULL, note, &open, NULL));
     ok(client, gpubuf_create_async(client, "made", &layout, NULL, note, &create, NULL));
@@ -327,7 +327,7 @@ static void test_many_leases(void **state)
     assert_int_equal(gpubuf_open_many(pair.client, names, LEASES, NULL, objects, NULL), LEASES);
     uint64_t session = gpubuf_session(pair.client);
     cut_above(pair.spared);
-    ok(pair.client, gpubuf_call(pair.client, "stats", NULL, 5000, NULL));
+    ok(pair.client, gpubuf_call(pair.client, "stats", NULL, 60000, NULL));
     assert_true(gpubuf_session(pair.client) != session);
     assert_int_equal(leases_of(pair.observer, name), LEASES);
     for (size_t i = 0; i < LEASES; i++)
@@ -358,7 +358,7 @@ static void test_event_loop(void **state)
         while (!open.done) {
             assert_int_equal(gpubuf_fd(pair.client), fd);
             assert_int_equal(gpubuf_events(pair.client) & POLLIN, POLLIN);
-            assert_int_equal(epoll_wait(set, &event, 1, 10000), 1);
+            assert_int_equal(epoll_wait(set, &event, 1, 60000), 1);
             assert_true(gpubuf_dispatch(pair.client) >= 0);
         }
         assert_int_equal(open.status, 0);

@@ -94,7 +94,7 @@ static bool has_calls(void *arg)
 {
     struct waiting *waiting = arg;
     char *text = NULL;
-    ok(waiting->observer, gpubuf_call(waiting->observer, "stats", NULL, 5000, &text));
+    ok(waiting->observer, gpubuf_call(waiting->observer, "stats", NULL, 60000, &text));
     const char *open = strstr(text, "\"open\":{\"calls\":");
     assert_non_null(open);
     bool has = strtoull(open + strlen("\"open\":{\"calls\":"), NULL, 10) >= waiting->count;
