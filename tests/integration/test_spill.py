@@ -270,7 +270,7 @@ def test_replacing_one_that_is_away(tiered):
 
 
 def test_one_that_expires_while_it_is_away(tiered):
-    tiered.put("a", ttl_ms=2000)
+    tiered.put("a", ttl_ms=4000)
     tiered.peer.call("spill", name="a")
     tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))

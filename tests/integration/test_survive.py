@@ -235,7 +235,7 @@ def test_leases_are_resumed(supervised):
 # RELIABILITY.md: The daemon ends
 def test_what_is_kept_for_those_who_may_come(supervised):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
-    daemon = supervised("--grace", "3000")
+    daemon = supervised("--grace", "6000")
     daemon.connect().put("a", evict="drop")
     daemon.crash()
     peer = daemon.connect()
@@ -476,7 +476,7 @@ def test_only_who_could_see_it_is_told(supervised, as_user):
 # RELIABILITY.md: Time
 def test_one_that_hangs(supervised):
     """A daemon whose loop stands still is killed, and nothing is lost."""
-    daemon = supervised("--watchdog", "500")
+    daemon = supervised("--watchdog", "3000")
     daemon.connect().put("a", b"hello")
     before = daemon.child
     os.kill(before, signal.SIGSTOP)
@@ -490,7 +490,7 @@ def test_one_that_hangs(supervised):
 def test_a_driver_that_hangs(supervised, directory):
     """The loop turns, but the GPU's thread does not come back: that is no sign of life."""
     gate = f"{directory}/hang"
-    daemon = supervised("--watchdog", "500", env={"FAKECUDA_DELAY": f"cuMemCreate:60000@{gate}"})
+    daemon = supervised("--watchdog", "3000", env={"FAKECUDA_DELAY": f"cuMemCreate:60000@{gate}"})
     peer, reader = daemon.connect(), daemon.connect()
     peer.put("a", b"hello")
     opened = reader.open_object("a")
@@ -513,7 +513,7 @@ def test_after_the_grace_period(daemon_factory, directory):
     """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
     place = os.path.join(directory, "grace")
     os.mkdir(place)
-    daemon = Supervised(place, ["--grace", "2000"])
+    daemon = Supervised(place, ["--grace", "5000"])
     try:
         peer = daemon.connect()
         instance = peer.call("hello", protocol=1)["instance"]
