@@ -8,7 +8,7 @@ import time
 import pytest
 
 from device import ID, MIB
-from peer import RpcError, bytes_layout
+from peer import DEADLINE, RpcError, bytes_layout
 
 
 def answered(peer):
@@ -33,12 +33,33 @@ def slow(daemon_factory):
     return start
 
 
+class Gate:
+    """A call of the driver that finds it shut goes on when it is opened."""
+
+    def __init__(self, directory):
+        self.path = os.path.join(directory, "gate")
+        self.rule = f"{int(DEADLINE * 3000)}@{self.path}"
+
+    def shut(self):
+        with open(self.path, "w", encoding="ascii"):
+            pass
+
+    def open(self):
+        os.unlink(self.path)
+
+
+@pytest.fixture
+def gate(directory):
+    return Gate(directory)
+
+
 @pytest.mark.parametrize("share,function", [("fd", "cuMemCreate"), ("ipc", "cuMemAlloc")])
 # RELIABILITY.md: Devices
-def test_the_loop_does_not_wait(slow, share, function):
-    daemon = slow(function, 1000)
+def test_the_loop_does_not_wait(slow, gate, share, function):
+    daemon = slow(function, gate.rule)
     writer, reader = daemon.connect(), daemon.connect()
     writer.put("a", b"x", share="ipc" if share == "fd" else "fd")
+    gate.shut()
     ident = writer.request("create", name="b", layout=bytes_layout(20 * MIB), share=share)
     writer.wait_until_read()
     for _ in range(10):
@@ -48,36 +69,41 @@ def test_the_loop_does_not_wait(slow, share, function):
     assert ident not in writer.replies and not answered(writer)
     told = account(reader)
     assert told["used"] + told["retained"] == 22 * MIB, "under way, and charged"
+    gate.open()
     assert writer.reply(ident)["lease"]
 
 
 # RELIABILITY.md: Devices
-def test_giving_back_does_not_hold_up_either(slow):
-    daemon = slow("cuMemFree", 1000)
+def test_giving_back_does_not_hold_up_either(slow, gate):
+    daemon = slow("cuMemFree", gate.rule)
     peer = daemon.connect()
     for i in range(2):
         made = peer.create(f"a/{i}", bytes_layout(20 * MIB), share="ipc")
         peer.call("abort", lease=made["lease"])
         peer.unmap()
+    gate.shut()
     assert peer.call("trim") == {"freed": 20 * MIB}
     assert account(peer)["retained"] == 20 * MIB
     assert peer.call("trim") == {"freed": 0}, "each is given back once"
+    gate.open()
     peer.wait_until_given_back()
     assert account(peer)["free"] == 64 * MIB
 
 
-def test_registering_does_not_hold_up_either(slow, gpu):
-    daemon = slow("cuMemImportFromShareableHandle", 700)
+def test_registering_does_not_hold_up_either(slow, gate, gpu):
+    daemon = slow("cuMemImportFromShareableHandle", gate.rule)
     peer, other = daemon.connect(), daemon.connect()
     other.put("a", b"x")
     fd = gpu.create(2 * MIB, b"r")
     layout = {**bytes_layout(1), "data": {"handle": 0, "offset": 0, "bytes": 1}}
     handle = {"kind": "cuda_fd", "fd": 0, "bytes": 2 * MIB, "device": ID}
+    gate.shut()
     ident = peer.request("register", fds=[fd], name="r", layout=layout, handles=[handle])
     peer.wait_until_read()
     os.close(fd)
     assert other.open_object("a").read() == b"x"
     assert not answered(peer) and other.names() == ["a"]
+    gate.open()
     assert peer.reply(ident)["version"]
     assert other.open_object("r").read() == b"r"
 
@@ -152,16 +178,18 @@ def test_nobody_stands_behind_one_who_waits_for_others(slow):
     assert waiter.reply(ident)["lease"]
 
 
-def test_what_is_being_made_for_another_is_no_space_to_come(slow):
+def test_what_is_being_made_for_another_is_no_space_to_come(slow, gate):
     """Eviction makes room at once; it does not look to a segment that another will have."""
-    daemon = slow("cuMemAlloc", 1000)
+    daemon = slow("cuMemAlloc", gate.rule)
     peer = daemon.connect()
     peer.create_object("old", bytes_layout(20 * MIB), evict="drop")
     peer.unmap()
+    gate.shut()
     slow_one = peer.request("create", name="slow", layout=bytes_layout(30 * MIB), share="ipc")
     made = peer.create("new", bytes_layout(19 * MIB))
     assert made["lease"] and slow_one not in peer.replies and not answered(peer)
     assert peer.names() == []
+    gate.open()
     assert peer.reply(slow_one)["lease"]
 
 

@@ -46,12 +46,12 @@ def test_ready_means_that_it_serves(daemon_factory, manager, directory):
 
 
 def test_signs_of_life(daemon_factory, manager):
+    begun = time.monotonic()
     daemon = daemon_factory(env=manager.environment(watchdog_ms=300))
     manager.wait_for("READY")
-    begun = time.monotonic()
-    for _ in range(6):
-        manager.wait_for("WATCHDOG", 5)
-    assert time.monotonic() - begun > 0.3, "they are not sent for each turn of the loop"
+    for _ in range(12):
+        manager.wait_for("WATCHDOG")
+    assert time.monotonic() - begun > 0.6, "they are not sent for each turn of the loop"
     peer = daemon.connect()
     peer.put("a", b"x" * MIB)
     while not manager.wait_for("STATUS").startswith("1 objects, 1 sessions, 1 of 64 MiB"):
@@ -75,7 +75,7 @@ def test_no_sign_of_life_from_a_stopped_daemon(daemon_factory, manager):
 def test_no_sign_of_life_while_the_driver_hangs(daemon_factory, manager, directory):
     """The loop turns, but the GPU's thread does not come back."""
     gate = f"{directory}/slow"
-    env = manager.environment(watchdog_ms=300) | {"FAKECUDA_DELAY": f"cuMemCreate:2000@{gate}"}
+    env = manager.environment(watchdog_ms=300) | {"FAKECUDA_DELAY": f"cuMemCreate:60000@{gate}"}
     daemon = daemon_factory(env=env)
     writer, other = daemon.connect(), daemon.connect()
     with open(gate, "w", encoding="ascii"):
