@@ -33,7 +33,9 @@ export class Browser {
     const browser = new Browser()
     browser.#directory = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-chromium-'))
     browser.#process = spawn(findBrowser(), ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
-      '--hide-scrollbars', '--force-device-scale-factor=1', '--remote-debugging-pipe', '--allow-pre-commit-input', `--user-data-dir=${browser.#directory}`, 'about:blank'],
+      '--hide-scrollbars', '--force-device-scale-factor=1', '--remote-debugging-pipe',
+      '--allow-pre-commit-input', // else what comes before the first frame is dropped
+      `--user-data-dir=${browser.#directory}`, 'about:blank'],
     { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
     const [, , , input, output] = browser.#process.stdio
     input.on('error', () => {})
