@@ -49,12 +49,13 @@ static inline void gb_list_remove(struct gb_link *link)
 /* Moves all of `from` to the end of `to`. */
 static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
 {
-    while (!gb_list_empty(from)) {
-        struct gb_link *link = from->next;
-
-        gb_list_remove(link);
-        gb_list_append(to, link);
-    }
+    if (gb_list_empty(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    gb_list_init(from);
 }
 
 /* Walks a list whose current element may be removed meanwhile, but not the next one. */

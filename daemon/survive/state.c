@@ -13,6 +13,12 @@
 
 #define JOURNAL_PREFIX "journal-"
 #define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */
+#ifdef GB_FAILPOINTS
+#define SLICE_US                                                                                   \
+    0 /* of a turn, for writing the journal anew: a record, to see much happen meanwhile */
+#else
+#define SLICE_US 50
+#endif
 
 /* ---- what the manager keeps ---- */
 
@@ -59,6 +65,14 @@ void gb_state_forget(struct gb_state *state, const char *name)
             break;
 }
 
+/* The journal that is written anew is done with, or given up. */
+static void drop_next(struct gb_state *state)
+{
+    gb_journal_end(&state->next);
+    gb_walk_end(&state->segments);
+    gb_list_move(&state->written, &state->storages);
+}
+
 /* A successor must not take a journal that lacks something for the truth. */
 void gb_state_give_up(struct gb_state *state, const char *why)
 {
@@ -70,6 +84,7 @@ void gb_state_give_up(struct gb_state *state, const char *why)
     journal_name(state->journal.generation, name);
     gb_state_forget(state, name);
     gb_journal_end(&state->journal);
+    drop_next(state);
 }
 
 /* ---- records ---- */
@@ -118,7 +133,10 @@ static void append(struct gb_state *state, struct gb_journal *journal, uint32_t 
     if (state->failed)
         return;
     if (state->writer.failed ||
-        gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0)
+        gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0 ||
+        (journal != &state->next && state->next.fd >= 0 &&
+         gb_journal_append(&state->next, type, state->writer.data, state->writer.length, &error) <
+             0))
         gb_state_give_up(state, error.message);
 }
 
@@ -340,51 +358,98 @@ void gb_state_attach(struct gb_state *state)
 
 /* ---- a new journal ---- */
 
-static void write_all(struct gb_state *state, struct gb_journal *journal)
+/* Begins to write a journal of what there is. */
+static void begin_anew(struct gb_state *state, const char *instance, uint64_t generation)
 {
-    write_counters(state, journal);
-    for (unsigned i = 0; i < state->device_count; i++)
-        GB_LIST_EACH(&state->devices[i]->segment_list, link) {
-            const struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, of_device);
-
-            if (is_kept_memory(&segment->memory))
-                write_segment(state, journal, segment);
-        }
-    GB_LIST_EACH(&state->storages, link)
-        write_storage(state, journal, GB_CONTAINER(link, struct gb_storage, of_state));
-}
-
-/* Writes a journal of what there is, and has it take the place of the present one (if there is one) once
-   it is kept. */
-static void write_anew(struct gb_state *state, const char *instance, uint64_t generation)
-{
-    struct gb_journal journal, former = state->journal;
     struct gb_error error;
-    char name[48];
 
     GB_FAILPOINT(COMPACT_BEGIN);
-    if (gb_journal_new(&journal, instance, generation, &error) < 0) {
+    if (gb_journal_new(&state->next, instance, generation, &error) < 0) {
+        state->next = GB_JOURNAL_NONE;
         gb_state_give_up(state, error.message);
         return;
     }
-    write_all(state, &journal);
-    journal_name(generation, name);
+    state->walked = 0;
+    state->segments = (struct gb_walk){0};
+    write_counters(state, &state->next);
+}
+
+/* The next segment that it does not have; NULL: none. One that is made meanwhile it has twice. */
+static struct gb_segment *next_segment(struct gb_state *state)
+{
+    struct gb_walk *walk = &state->segments;
+
+    for (; state->walked < state->device_count; state->walked++) {
+        struct gb_link *head = &state->devices[state->walked]->segment_list;
+
+        if (!walk->at)
+            gb_walk_begin(&state->registry->store->walks, walk, head);
+        if (walk->at != head) {
+            struct gb_segment *segment = GB_CONTAINER(walk->at, struct gb_segment, of_device);
+
+            walk->at = walk->at->next;
+            return segment;
+        }
+        gb_walk_end(walk);
+        walk->at = NULL;
+    }
+    return NULL;
+}
+
+/* Writes one record of what there is; false: there is nothing left. */
+static bool write_one(struct gb_state *state)
+{
+    const struct gb_segment *segment = next_segment(state);
+    struct gb_storage *storage;
+
+    if (segment && is_kept_memory(&segment->memory))
+        write_segment(state, &state->next, segment);
+    if (segment)
+        return true;
+    if (gb_list_empty(&state->storages))
+        return false;
+    storage = GB_CONTAINER(state->storages.next, struct gb_storage, of_state);
+    gb_list_remove(&storage->of_state);
+    gb_list_append(&state->written, &storage->of_state);
+    write_storage(state, &state->next, storage);
+    return true;
+}
+
+/* It takes the place of the present one (if there is one) once it is kept. */
+static void end_anew(struct gb_state *state)
+{
+    struct gb_journal former = state->journal;
+    char name[48];
+
+    journal_name(state->next.generation, name);
     GB_FAILPOINT(COMPACT_WRITTEN);
-    if (!state->failed && keep(state, name, journal.fd) < 0)
+    if (keep(state, name, state->next.fd) < 0) {
         gb_state_give_up(state, "the service manager does not take the journal");
-    if (state->failed) {
-        gb_journal_end(&journal);
         return;
     }
     GB_FAILPOINT(COMPACT_KEPT);
-    gb_journal_mark_whole(&journal);
-    state->journal = journal;
+    state->journal = state->next;
+    state->next = GB_JOURNAL_NONE;
+    gb_journal_mark_whole(&state->journal);
+    drop_next(state);
     if (former.fd >= 0) {
         journal_name(former.generation, name);
+        gb_journal_end(
+            &former); /* first: whoever closes it last frees its pages, which takes time */
         gb_state_forget(state, name);
-        gb_journal_end(&former);
     }
     GB_FAILPOINT(COMPACT_DONE);
+}
+
+/* Goes on with it, until then. */
+static void go_on_anew(struct gb_state *state, uint64_t until_us)
+{
+    bool more = true;
+
+    while (state->next.fd >= 0 && (more = write_one(state)) && gb_now_us() < until_us)
+        ;
+    if (state->next.fd >= 0 && !more)
+        end_anew(state);
 }
 
 /* ---- beginning ---- */
@@ -476,9 +541,11 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .device_count = device_count,
                                .grace_ms = grace_ms,
                                .journal = GB_JOURNAL_NONE,
+                               .next = GB_JOURNAL_NONE,
                                .next_number = 1};
     registry->now_ms = now_ms; /* no turn has been yet, and records count from it */
     gb_list_init(&state->storages);
+    gb_list_init(&state->written);
     gb_holder_init(&state->grace);
     state->grace.keeps = true;
     gb_writer_init(&state->writer, GB_JOURNAL_RECORD_MAX);
@@ -509,7 +576,8 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     }
     gb_notify_drop(notify); /* before others take their names */
     keep_tier(state, false);
-    write_anew(state, instance, generation);
+    begin_anew(state, instance, generation);
+    go_on_anew(state, UINT64_MAX);
     gb_state_attach(state);
     return 0;
 }
@@ -557,16 +625,19 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         end_grace(state);
     }
     /* What was withdrawn is in the present journal only. */
-    if (state->notify && !state->failed && state->withdrawn_count == 0 &&
+    if (state->next.fd < 0 && gb_state_is_kept(state) && state->withdrawn_count == 0 &&
         (state->disbelieved || gb_journal_is_large(&state->journal))) {
-        write_anew(state, state->journal.instance, state->journal.generation + 1);
+        begin_anew(state, state->journal.instance, state->journal.generation + 1);
         state->disbelieved = false;
     }
+    go_on_anew(state, gb_now_us() + SLICE_US);
     return over;
 }
 
 uint64_t gb_state_due(const struct gb_state *state)
 {
+    if (state->next.fd >= 0)
+        return 0;
     return state->grace_until ? state->grace_until : UINT64_MAX;
 }
 
@@ -637,6 +708,7 @@ void gb_state_end(struct gb_state *state)
         return;
     gb_state_hand_over(state);
     end_grace(state);
+    drop_next(state);
     gb_journal_end(&state->journal);
     gb_writer_end(&state->writer);
 }

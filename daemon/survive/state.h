@@ -44,6 +44,11 @@ struct gb_state {
     unsigned device_count;
     struct gb_journal journal;
     struct gb_link storages; /* that have a record */
+    /* The one that is written anew: what changes is noted there as well. fd -1: there is none. */
+    struct gb_journal next;
+    struct gb_link written; /* those of `storages` that it has, in a list of their own until then */
+    struct gb_walk segments; /* in the next of these devices; it has those before */
+    unsigned walked;
     uint64_t next_number;
     struct gb_writer writer; /* of the record at hand */
     bool failed;             /* the journal is given up */
@@ -71,8 +76,8 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                    uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
                    struct gb_error *error);
 
-/* Once in a turn: ends the grace period when it is over (returns true then), and writes the journal anew
-   when it has become large. */
+/* Once in a turn: ends the grace period when it is over (returns true then), and writes the journal
+   anew, a piece in a turn, when it has become large. */
 bool gb_state_tend(struct gb_state *state, uint64_t now_ms);
 /* When to be called again at the latest; UINT64_MAX: not for its own sake. */
 uint64_t gb_state_due(const struct gb_state *state);

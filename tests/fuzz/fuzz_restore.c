@@ -374,7 +374,9 @@ static void write_anew(struct gb_state *state)
 
     state->journal.bytes = UINT64_MAX / 2; /* it will be closed, and nothing else */
     state->journal.base_bytes = 0;
-    DEMAND(!gb_state_tend(state, hand_clock_ms));
+    do
+        DEMAND(!gb_state_tend(state, hand_clock_ms));
+    while (state->next.fd >= 0);
     DEMAND(!state->failed && state->journal.generation == generation + 1);
 }
 

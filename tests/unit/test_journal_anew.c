@@ -1,0 +1,209 @@
+/*
+ * The journal is written anew a piece in a turn, and what changes meanwhile is in it. A whole
+ * server in this process, and a manager that takes descriptors and does nothing with them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+#include "daemon/survive/replay.h"
+
+#ifdef GB_FAILPOINTS
+#define MANY 1000 /* one in a turn */
+#else
+#define MANY 20000
+#endif
+#define MOST_US 1000 /* of a turn: as in test_bounds.c */
+
+static struct inside inside;
+static struct peer peer;
+static struct gb_notify notify;
+static int manager = -1, kept[64];
+static unsigned kept_count;
+static uint64_t shortest; /* the longest turn of the time with the least, in ns */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Takes what is sent to the manager, and keeps all of it: a manager is the last who closes. */
+static void take_all(void)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    char text[256];
+    struct iovec vector = {text, sizeof(text)};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof(control)};
+
+    for (; recvmsg(manager, &message, MSG_DONTWAIT) > 0; message.msg_controllen = sizeof(control))
+        if (message.msg_controllen > 0) {
+            assert_true(kept_count < sizeof(kept) / sizeof(kept[0]));
+            memcpy(&kept[kept_count++], CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+        }
+}
+
+/* Asks, and returns the longest turn that it took. */
+static uint64_t ask(const char *request, const char *part)
+{
+    uint64_t longest = 0, ns;
+    char *answer = NULL;
+
+    peer_send(&peer, request);
+    while (!answer) {
+        ns = cpu_ns();
+        inside_turn(&inside);
+        ns = cpu_ns() - ns;
+        longest = ns > longest ? ns : longest;
+        answer = peer_line(&peer);
+    }
+    if (!strstr(answer, part))
+        fail_msg("%s: %s", request, answer);
+    free(answer);
+    take_all();
+    return longest;
+}
+
+static uint64_t the_lease(void)
+{
+    const struct gb_link *link = peer_session(&inside, &peer)->holder.leases.next;
+
+    return GB_CONTAINER(link, const struct gb_lease, of_holder)->id;
+}
+
+static void put(const char *name, int number)
+{
+    char request[256];
+
+    snprintf(request, sizeof(request),
+             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"create\",\"params\":{\"name\":\"%s/%05d\","
+             "\"layout\":{\"kind\":\"bytes\",\"bytes\":1}}}\n",
+             name, number);
+    ask(request, "\"lease\":");
+    snprintf(request, sizeof(request),
+             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"seal\",\"params\":{\"lease\":%llu,"
+             "\"release\":true}}\n",
+             (unsigned long long)the_lease());
+    ask(request, "\"version\":");
+}
+
+static uint64_t of_name(const char *method, const char *name, int number)
+{
+    char request[256];
+
+    snprintf(request, sizeof(request),
+             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"name\":\"%s/%05d\"}}\n",
+             method, name, number);
+    return ask(request, "\"result\":");
+}
+
+/* Changes one object until it is begun. */
+static uint64_t until_begun(void)
+{
+    uint64_t longest = 0;
+
+    for (int i = 0; inside.server.state.next.fd < 0; i++) {
+        uint64_t ns = of_name(i % 2 ? "unpin" : "pin", "kept", 0);
+
+        longest = ns > longest ? ns : longest;
+    }
+    return longest;
+}
+
+/* The journal says what there is: each object with its version, and no other. */
+static void check(void)
+{
+    struct gb_registry *registry = &inside.server.registry;
+    struct gb_journal journal;
+    struct gb_replay replay;
+    struct gb_error error;
+    uint64_t objects = 0;
+    int fd = dup(inside.server.state.journal.fd);
+
+    assert_int_equal(gb_replay_read(&replay, &journal, fd, inside.server.devices,
+                                    inside.server.device_count, &error),
+                     0);
+    for (size_t i = 0; i < replay.storage_count; i++)
+        for (size_t j = 0; j < replay.storages[i].object_count; j++) {
+            const struct gb_replayed_object *found = &replay.storages[i].objects[j];
+            const struct gb_object *object =
+                gb_registry_find(registry, found->name, found->name_length);
+
+            assert_non_null(object);
+            assert_int_equal(object->version, found->version);
+            assert_int_equal(object->pinned, found->pinned);
+            objects++;
+        }
+    assert_int_equal(objects, inside.server.devices[0]->objects);
+    assert_int_equal(replay.disbelieved, 0);
+    gb_replay_end(&replay);
+    gb_journal_end(&journal);
+}
+
+/* RELIABILITY.md: Hostile clients */
+static void test_pieces(void **state)
+{
+    uint64_t generation = inside.server.state.journal.generation;
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        uint64_t longest = until_begun(), ns;
+        int turns = 0;
+
+        for (; inside.server.state.next.fd >= 0; turns++) {
+            /* One that it has, or has not yet. */
+            ns = of_name("pin", "kept", (round * 1000 + turns * 7) % (MANY - 200));
+            longest = ns > longest ? ns : longest;
+            if (turns < 50) {
+                of_name("delete", "kept", MANY - 1 - round * 50 - turns);
+                put("new", round * 50 + turns);
+            }
+        }
+        assert_true(turns > 50);
+        check();
+        shortest = round == 0 || longest < shortest ? longest : shortest;
+    }
+    assert_true(inside.server.state.journal.generation >= generation + 3);
+    print_message("longest turn: %.1f us\n", (double)shortest / 1e3);
+#ifndef GB_FAILPOINTS
+    assert_true(shortest <= MOST_US * UINT64_C(1000));
+#endif
+}
+
+int main(void)
+{
+    static const char *const options[] = {"--device", "host:64M", NULL};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces)};
+    int pair[2], failed;
+
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return 1;
+    manager = pair[1];
+    notify = (struct gb_notify){.socket = pair[0]};
+    inside_make(&inside, options);
+    inside.server.notify = &notify;
+    inside_listen(&inside);
+    DEMAND(peer_connect(&inside, &peer));
+    for (int i = 0; i < MANY; i++)
+        put("kept", i);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    peer_close(&peer);
+    inside_end(&inside);
+    close(pair[0]);
+    close(manager);
+    while (kept_count > 0)
+        close(kept[--kept_count]);
+    return failed;
+}
