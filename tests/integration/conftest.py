@@ -203,11 +203,15 @@ class Daemon:
             assert peer.names() == []
             leases = peer.call("leases")
             assert leases["leases"] == [] and leases["mapped"] == [], leases
-            # What is being copied to a tier stays until that is done.
-            peer.wait_for_stats(lambda stats: all(d["used"] == 0 for d in stats["devices"]))
-            peer.call("trim")
-            peer.wait_until_given_back()
+            peer.wait_for_stats(lambda _: self._is_empty_after_trim(peer))
+            assert [d["used"] for d in peer.call("stats")["devices"] if d["used"]] == []
             self._wait_for_descriptors()
+
+    @staticmethod
+    def _is_empty_after_trim(peer):
+        """What a mover still works on is empty only afterwards, so this is asked again."""
+        peer.call("trim")
+        return all(d["segments"] == 0 for d in peer.call("stats")["devices"])
 
     def _served_again(self):
         """A session. While those of a flood end, their user has no room for one more."""
