@@ -181,9 +181,9 @@ class Daemon:
     def settled_fds(self):
         """fds() with one session, when those before it have ended: their ends are seen a little later."""
         end = time.monotonic() + DEADLINE
-        while self.fds()["socket"] != self.baseline["socket"] and time.monotonic() < end:
+        while (fds := self.fds())["socket"] != self.baseline["socket"] and time.monotonic() < end:
             time.sleep(0.005)
-        return self.fds()
+        return fds  # and no later ones: the present session may not have been accepted yet
 
     def _baseline(self):
         with Peer(self.path) as peer:
