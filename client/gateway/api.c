@@ -4,90 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "client/gateway/answer.h"
+#include "client/gateway/clock.h"
 
 #define SLICE_ROWS 64 /* which cost the daemon some 50 µs */
 
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Reads a table's members from an answer, whose tape lies in the pool. */
-static int read_whole(const char *text, const struct gb_field *fields, size_t count,
-                      const char *what, struct gb_pool *pool, void *out, struct gb_error *error)
-{
-    struct gb_path path = {.key = what};
-    struct gb_json value;
-    int r = gb_json_check(text, strlen(text), pool, &value, error);
-
-    return r < 0 ? r
-                 : gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL,
-                                error);
-}
-
-static void copy(struct gb_writer *writer, struct gb_json value)
-{
-    gb_write(writer, value.text, gb_json_length(value));
-}
-
 /* ---- what stats says ---- */
-
-struct stats {
-    uint64_t seq, sessions, leases, names, private_names;
-    struct gb_string server, instance;
-    struct gb_json devices, tiers;
-};
-
-static int read_stats(const char *text, struct gb_pool *pool, struct stats *stats,
-                      struct gb_error *error)
-{
-    static const struct gb_field fields[] = {
-        GB_FIELD(struct stats, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, sessions, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, leases, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, private_names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, server, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, devices, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, tiers, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
-    };
-    return read_whole(text, fields, sizeof(fields) / sizeof(fields[0]), "stats", pool, stats,
-                      error);
-}
-
-static void write_heading(struct gb_writer *writer, const struct stats *stats)
-{
-    const char *version = strchr(stats->server.text, ' ');
-
-    gb_write_format(writer,
-                    "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64
-                    ",\"instance\":\"%s\",\"version\":\"%s\"",
-                    stats->seq, wall_ms(), stats->instance.text, version ? version + 1 : "");
-}
 
 int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
 {
     struct gb_pool pool = {0};
-    struct stats stats = {0};
+    struct gb_stats stats = {0};
     char *text = NULL;
     int r = gb_ask(ask, "stats", NULL, &text, error);
 
     if (r == 0)
-        r = read_stats(text, &pool, &stats, error);
+        r = gb_stats_read(text, strlen(text), &pool, &stats, error);
     if (r == 0) {
-        write_heading(writer, &stats);
-        GB_WRITE_LITERAL(writer, ",\"kind\":\"stats\",\"devices\":");
-        copy(writer, stats.devices);
-        GB_WRITE_LITERAL(writer, ",\"tiers\":");
-        copy(writer, stats.tiers);
-        gb_write_format(
-            writer, ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%" PRIu64 "}\n",
-            stats.sessions, stats.leases, stats.names);
+        gb_stats_write(writer, &stats);
+        gb_write_char(writer, '\n');
     }
     gb_pool_end(&pool);
     gpubuf_free(text);
@@ -124,7 +60,7 @@ static int read_part(const char *text, struct gb_pool *pool, struct part *part,
         GB_FIELD(struct part, cursor, GB_FIELD_UINT, 0, 0, 0),
     };
     *part = (struct part){0};
-    return read_whole(text, fields, 3, "result", pool, part, error);
+    return gb_answer_read(text, strlen(text), fields, 3, "result", pool, part, error);
 }
 
 /* All parts; a cursor that has become stale in between begins anew, a few times. */
@@ -191,7 +127,7 @@ static int write_segments(struct gb_writer *writer, const struct parts *parts,
             if (strcmp(segment.device.text, device->text) != 0)
                 continue;
             gb_write_text(writer, separator);
-            copy(writer, item);
+            gb_write_copy(writer, item);
             separator = ",\n";
         }
     }
@@ -220,9 +156,9 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
     while (gb_json_next(&walk, &key, &item)) {
         if (gb_json_is(key, "segments"))
             continue;
-        copy(writer, key);
+        gb_write_copy(writer, key);
         gb_write_char(writer, ':');
-        copy(writer, item);
+        gb_write_copy(writer, item);
         gb_write_char(writer, ',');
     }
     GB_WRITE_LITERAL(writer, "\"segments\":[");
@@ -232,7 +168,7 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
     return 0;
 }
 
-static int write_devices(struct gb_writer *writer, const struct stats *stats,
+static int write_devices(struct gb_writer *writer, const struct gb_stats *stats,
                          const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
 {
     struct gb_json_walk walk = gb_json_walk(stats->devices);
@@ -266,7 +202,7 @@ static int write_sessions(struct gb_writer *writer, const struct parts *sessions
         walk = gb_json_walk(part.sessions);
         while (gb_json_next(&walk, NULL, &item)) {
             gb_write_text(writer, separator);
-            copy(writer, item);
+            gb_write_copy(writer, item);
             separator = ",\n";
         }
     }
@@ -278,25 +214,25 @@ int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_erro
 {
     struct parts segments = {0}, sessions = {0};
     struct gb_pool pool = {0};
-    struct stats stats = {0};
+    struct gb_stats stats = {0};
     char *text = NULL;
     int r = gb_ask(ask, "stats", NULL, &text, error);
 
     if (r == 0)
-        r = read_stats(text, &pool, &stats, error);
+        r = gb_stats_read(text, strlen(text), &pool, &stats, error);
     if (r == 0)
         r = ask_parts(ask, "segments", &pool, &segments, error);
     if (r == 0)
         r = ask_parts(ask, "sessions", &pool, &sessions, error);
     if (r == 0) {
-        write_heading(writer, &stats);
+        gb_stats_write_heading(writer, &stats);
         r = write_devices(writer, &stats, &segments, &pool, error);
     }
     if (r == 0)
         r = write_sessions(writer, &sessions, &pool, error);
     if (r == 0) {
         GB_WRITE_LITERAL(writer, ",\n\"tiers\":");
-        copy(writer, stats.tiers);
+        gb_write_copy(writer, stats.tiers);
         gb_write_format(writer,
                         ",\n\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
                         ",\"private_objects\":%" PRIu64 "}\n",
@@ -318,8 +254,8 @@ struct listed {
 };
 
 struct row {
-    struct gb_json name, version, bytes, tier, device, uid, leases, pinned, evict, idle_ms,
-        placements;
+    struct gb_json name, version, bytes, tier, device, uid, leases, pinned, evict, when_short,
+        idle_ms, placements;
     struct gb_string mode;
     int64_t created_ms;
 };
@@ -338,6 +274,7 @@ static int read_row(struct gb_json item, struct gb_pool *pool, struct row *row,
         ROW_FIELD(leases),
         ROW_FIELD(pinned),
         ROW_FIELD(evict),
+        ROW_FIELD(when_short),
         ROW_FIELD(idle_ms),
         ROW_FIELD(placements),
         GB_FIELD(struct row, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -355,29 +292,28 @@ static void write_row(struct gb_writer *writer, const struct row *row, int64_t n
 {
     const struct gb_json before[] = {row->name, row->version, row->bytes,
                                      row->tier, row->device,  row->uid};
-    const struct gb_json after[] = {row->leases, row->pinned, row->evict};
+    const struct gb_json after[] = {row->leases, row->pinned, row->evict, row->when_short};
 
     gb_write_char(writer, '[');
     for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
-        copy(writer, before[i]);
+        gb_write_copy(writer, before[i]);
         gb_write_char(writer, ',');
     }
     gb_write_format(writer, "\"%s\"", row->mode.text);
     for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
         gb_write_char(writer, ',');
-        copy(writer, after[i]);
+        gb_write_copy(writer, after[i]);
     }
     gb_write_format(writer, ",%" PRIi64 ",", now > row->created_ms ? now - row->created_ms : 0);
-    copy(writer, row->idle_ms);
+    gb_write_copy(writer, row->idle_ms);
     gb_write_char(writer, ',');
-    copy(writer, row->placements);
+    gb_write_copy(writer, row->placements);
     gb_write_char(writer, ']');
 }
 
 static bool may_show(const struct gb_objects *objects, const struct row *row)
 {
-    return objects->audience == GB_AUDIENCE_ALL ||
-           (row->mode.length > 0 && ((row->mode.text[row->mode.length - 1] - '0') & 4));
+    return objects->audience == GB_AUDIENCE_ALL || gb_is_public(&row->mode);
 }
 
 static void end_objects(struct gb_objects *objects, struct gb_writer *writer, bool more)
@@ -396,7 +332,7 @@ static int write_rows(struct gb_objects *objects, struct gb_writer *writer, stru
 {
     struct gb_json_walk walk = gb_json_walk(array);
     struct gb_path path = {.key = "objects"};
-    int64_t now = wall_ms();
+    int64_t now = gb_wall_ms();
     struct gb_json item;
 
     while (gb_json_next(&walk, NULL, &item)) {
@@ -443,10 +379,10 @@ static void begin_objects(struct gb_objects *objects, struct gb_writer *writer, 
     if (objects->begun)
         return;
     objects->begun = true;
-    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64, seq, wall_ms());
+    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64, seq, gb_wall_ms());
     GB_WRITE_LITERAL(writer, ",\"fields\":[\"name\",\"version\",\"bytes\",\"tier\",\"device\","
-                             "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"age_ms\","
-                             "\"idle_ms\",\"placements\"],\n\"objects\":[");
+                             "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"when_short\","
+                             "\"age_ms\",\"idle_ms\",\"placements\"],\n\"objects\":[");
 }
 
 int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct gb_error *error)
@@ -462,7 +398,7 @@ int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct 
 
     gb_pool_reset(&objects->pool);
     if (r == 0)
-        r = read_whole(text, fields, 3, "result", &objects->pool, &listed, error);
+        r = gb_answer_read(text, strlen(text), fields, 3, "result", &objects->pool, &listed, error);
     if (r == 0) {
         begin_objects(objects, writer, listed.seq);
         r = write_rows(objects, writer, listed.objects, error);
@@ -500,7 +436,7 @@ static void write_labels(struct gb_writer *writer, struct gb_json labels, const 
         gb_write_text(writer, separator);
         gb_write(writer, key.text + 1, gb_json_length(key) - 2); /* without its quotes */
         gb_write_char(writer, '=');
-        copy(writer, item);
+        gb_write_copy(writer, item);
         separator = ",";
     }
     if (bound) {
@@ -516,7 +452,7 @@ static void write_line(struct gb_writer *writer, const char *name, const char *s
 {
     gb_write_format(writer, "%s%s", name, suffix);
     write_labels(writer, labels, NULL, 0);
-    copy(writer, value);
+    gb_write_copy(writer, value);
     gb_write_char(writer, '\n');
 }
 
@@ -533,7 +469,7 @@ static void write_sample(struct gb_writer *writer, const char *name, const struc
     while (gb_json_next(&walk, &key, &item)) {
         gb_write_format(writer, "%s_bucket", name);
         write_labels(writer, sample->labels, key.text + 1, gb_json_length(key) - 2);
-        copy(writer, item);
+        gb_write_copy(writer, item);
         gb_write_char(writer, '\n');
     }
     write_line(writer, name, "_sum", sample->labels, sample->sum);
@@ -594,7 +530,7 @@ int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error
     int r = gb_ask(ask, "metrics", NULL, &text, error);
 
     if (r == 0)
-        r = read_whole(text, fields, 1, "result", &pool, &told, error);
+        r = gb_answer_read(text, strlen(text), fields, 1, "result", &pool, &told, error);
     if (r == 0)
         walk = gb_json_walk(told.families);
     while (r == 0 && gb_json_next(&walk, NULL, &item))

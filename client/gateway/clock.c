@@ -3,12 +3,22 @@
 #include <stdlib.h>
 #include <time.h>
 
-int64_t gb_clock_ms(void)
+static int64_t ms_of(clockid_t clock)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t gb_clock_ms(void)
+{
+    return ms_of(CLOCK_MONOTONIC);
+}
+
+int64_t gb_wall_ms(void)
+{
+    return ms_of(CLOCK_REALTIME);
 }
 
 int64_t gb_deadline_ms(int64_t ms)

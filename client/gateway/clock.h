@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 int64_t gb_clock_ms(void); /* monotonic */
+int64_t gb_wall_ms(void);  /* since 1970 */
 
 /*
  * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 1 to 100, where the

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "client/gateway/answer.h"
 #include "client/gateway/ask.h"
 #include "client/gateway/clock.h"
 #include "client/gateway/say.h"
@@ -16,14 +16,6 @@
 #define TICK_MS 1000
 #define AGAIN_MS 300   /* until the next try to connect */
 #define ANSWER_MS 5000 /* then the daemon is said not to answer */
-
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- telling ---- */
 
@@ -63,7 +55,7 @@ static void tell_hidden(struct gb_feed *feed, uint64_t seq)
     gb_write_format(&writer,
                     "{\"seq\":%" PRIu64 ",\"count\":%" PRIu64 ",\"time_ms\":%" PRIi64
                     ",\"kind\":\"private\",\"private\":true}",
-                    seq, seq - feed->seq, wall_ms());
+                    seq, seq - feed->seq, gb_wall_ms());
     tell_all(feed, &writer, &told, "private ");
     feed->seq = seq;
 }
@@ -82,7 +74,7 @@ static void write_head(struct gb_writer *writer, const struct event *event)
 {
     gb_writer_init(writer, 0);
     gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"time_ms\":%" PRIi64 ",\"kind\":\"%s\"",
-                    event->seq, wall_ms(), event->kind.text);
+                    event->seq, gb_wall_ms(), event->kind.text);
 }
 
 static char *whole(const struct event *event, size_t *length)
@@ -91,10 +83,10 @@ static char *whole(const struct event *event, size_t *length)
 
     write_head(&writer, event);
     GB_WRITE_LITERAL(&writer, ",\"object\":");
-    gb_write(&writer, event->object.text, gb_json_length(event->object));
+    gb_write_copy(&writer, event->object);
     if (event->placements.text) {
         GB_WRITE_LITERAL(&writer, ",\"placements\":");
-        gb_write(&writer, event->placements.text, gb_json_length(event->placements));
+        gb_write_copy(&writer, event->placements);
     }
     if (event->lost.text)
         GB_WRITE_LITERAL(&writer, ",\"lost\":true");
@@ -114,19 +106,13 @@ static char *nameless(const struct event *event, const struct object *object, si
     return gb_writer_take(&writer, length);
 }
 
-/* Whether everybody may open an object with that mode, such as "0604". */
-static bool is_public(const struct gb_string *mode)
-{
-    return mode->length > 0 && ((mode->text[mode->length - 1] - '0') & 4);
-}
-
 static void tell_event(struct gb_feed *feed, const struct event *event, const struct object *object)
 {
     struct gb_told told = {.seq = event->seq,
                            .before = feed->counting ? feed->seq : event->seq - 1};
     struct gb_writer topic;
     char kind[32];
-    bool same = is_public(&object->mode);
+    bool same = gb_is_public(&object->mode);
 
     told.text[GB_AUDIENCE_ALL] = whole(event, &told.length[GB_AUDIENCE_ALL]);
     if (same) {
@@ -184,58 +170,28 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
 
 /* ---- figures ---- */
 
-struct stats {
-    uint64_t seq, sessions, leases, names;
-    struct gb_string server, instance;
-    struct gb_json devices, tiers;
-};
-
-static void tell_stats(struct gb_feed *feed, const struct stats *stats)
+static void tell_stats(struct gb_feed *feed, const struct gb_stats *stats)
 {
     struct gb_told told = {.seq = stats->seq, .before = stats->seq, .stats = true};
-    const char *version = strchr(stats->server.text, ' ');
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    gb_write_format(&writer,
-                    "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64
-                    ",\"instance\":\"%s\",\"version\":\"%s\",\"kind\":\"stats\",\"devices\":",
-                    stats->seq, wall_ms(), stats->instance.text, version ? version + 1 : "");
-    gb_write(&writer, stats->devices.text, gb_json_length(stats->devices));
-    GB_WRITE_LITERAL(&writer, ",\"tiers\":");
-    gb_write(&writer, stats->tiers.text, gb_json_length(stats->tiers));
-    gb_write_format(&writer,
-                    ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%" PRIu64 "}",
-                    stats->sessions, stats->leases, stats->names);
+    gb_stats_write(&writer, stats);
     tell_all(feed, &writer, &told, "stats ");
 }
 
 static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
                      void *arg)
 {
-    static const struct gb_field fields[] = {
-        GB_FIELD(struct stats, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, sessions, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, leases, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, server, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 63),
-        GB_FIELD(struct stats, devices, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct stats, tiers, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
-    };
     struct gb_feed *feed = arg;
-    struct gb_path path = {.key = "result"};
-    struct stats stats = {0};
+    struct gb_stats stats;
     struct gb_error error;
-    struct gb_json value;
 
     (void)client;
     feed->asked = false;
     atomic_store(&feed->up, true);
     gb_pool_reset(&feed->pool);
-    if (status < 0 || gb_json_check(result, length, &feed->pool, &value, &error) < 0 ||
-        gb_json_read(value, fields, 8, GB_UNKNOWN_IGNORE, &path, &feed->pool, &stats, NULL,
-                     &error) < 0)
+    if (status < 0 || gb_stats_read(result, length, &feed->pool, &stats, &error) < 0)
         return;
     if (strcmp(feed->instance, stats.instance.text) != 0) {
         gb_ring_clear(feed->ring);

@@ -159,11 +159,13 @@ def test_objects(guarded):
     assert [row["name"] for row in rows] == ["sales/price", "sales/ünit \"x\""]
     price, unit = rows
     known = peer.call("stat", name="sales/price")["object"]
-    for name in ("version", "bytes", "tier", "device", "uid", "mode", "leases", "pinned", "evict"):
+    for name in ("version", "bytes", "tier", "device", "uid", "mode", "leases", "pinned", "evict", "when_short"):
         assert price[name] == known[name], name
     assert price["leases"] == 1 and price["pinned"] and price["idle_ms"] == 0
     assert 0 <= price["age_ms"] < 60_000
     assert unit["evict"] == "keep" and unit["mode"] == "0600"
+    peer.put("will/go", evict="drop")
+    assert [row["when_short"] for row in objects(guarded.port, headers=BEARER)[0]] == ["stays", "stays", "drops"]
     data = known["layout"]["data"]
     ((segment, offset, length),) = price["placements"]
     assert (segment, offset) == (data["segment"], data["offset"]) and length >= 800

@@ -35,7 +35,7 @@ PARTS = {
     ],
     "client/gateway": [
         ("ground", "say clock access options"),
-        ("sides", "ring connections ask"),
+        ("sides", "ring connections ask answer"),
         ("events", "publish feed"),
         ("answers", "api"),
         ("http", "page server http respond"),

@@ -11,7 +11,8 @@ import { fileURLToPath } from 'node:url'
 
 export const PAGE = fileURLToPath(new URL('../../client/gateway/page/', import.meta.url))
 const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
-const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'age_ms', 'idle_ms', 'placements']
+const PROSPECTS = { spill: 'spills', drop: 'drops', keep: 'stays' }
+const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
 const MIB = 1 << 20
 const TABLES = ['sales', 'weather', 'embeddings', 'flights', 'model/weights', 'features', 'tmp']
 const COLUMNS = ['price', 'quantity', 'temperature', 'delay', 'origin', 'layer', 'vector', 'mask', 'key']
@@ -123,7 +124,7 @@ export class FakeDaemon {
   /** An event, as the daemon tells it. */
   tell (kind, object) {
     const { placements, born, used, ...told } = object
-    this.send({ seq: ++this.seq, time_ms: Date.now(), kind, object: { ...told, created_ms: born, state: 'sealed' }, placements: placements })
+    this.send({ seq: ++this.seq, time_ms: Date.now(), kind, object: { ...told, when_short: PROSPECTS[told.evict], created_ms: born, state: 'sealed' }, placements: placements })
   }
 
   seal (name, bytes, more) {
@@ -272,7 +273,7 @@ export class FakeDaemon {
         cursor = String(objects.at(-1)[1])
         break
       }
-      objects.push([object.name, object.version, object.bytes, object.tier, object.device, object.uid, object.mode, object.leases, object.pinned, object.evict, now - object.born, now - object.used, object.placements])
+      objects.push([object.name, object.version, object.bytes, object.tier, object.device, object.uid, object.mode, object.leases, object.pinned, object.evict, PROSPECTS[object.evict], now - object.born, now - object.used, object.placements])
     }
     return { fields: FIELDS, objects, cursor, seq: this.seq }
   }

@@ -92,16 +92,16 @@ test('a few objects: figures, rows, details', withChromium, async () => {
   // The last column is a time of day; what was used just now may be some seconds old on a busy machine.
   const shown = (await rows(page)).map(row => row.slice(0, -1).map(cell => cell.replace(/^\d+ s ago$/, 'now')))
   assert.deepEqual(shown, [
-    ['sales/price', '16.0 MiB', 'NVIDIA H200', 'device', '2', '', 'in use', '1000', '0600', 'spill'],
-    ['sales/quantity', '8.0 MiB', 'NVIDIA H200', 'device', '–', '', '10 min ago', '1000', '0600', 'spill'],
-    ['weather', '24.0 MiB', 'NVIDIA H200', 'device', '–', 'pinned', 'now', '1001', '0644', 'keep']
+    ['sales/price', '16.0 MiB', 'NVIDIA H200', 'device', '2', '', 'in use', '1000', '0600', 'spills'],
+    ['sales/quantity', '8.0 MiB', 'NVIDIA H200', 'device', '–', '', '10 min ago', '1000', '0600', 'spills'],
+    ['weather', '24.0 MiB', 'NVIDIA H200', 'device', '–', 'pinned', 'now', '1001', '0644', 'pinned']
   ])
   assert.deepEqual(await Promise.all(['objects', 'bytes', 'leases', 'pinned', 'sessions'].map(name => text(page, `#sum-${name}`))),
     ['3', '48.0 MiB', '2', '1', '3'])
   assert.equal(await text(page, '.device .figure'), '64.0 MiB of 8.0 GiB taken')
   assert.match(await page.value("document.querySelector('.device .bar').ariaLabel"), /48.0.MiB in objects, 16.0.MiB retained, 0.B pinned by clients, 7.9.GiB free/)
   await page.click('#table .body .row:nth-child(3)')
-  await says(page, '#details', /weather[\s\S]*Pinned\s+yes[\s\S]*For room\s+stays[\s\S]*segment 1 at 24.0 MiB: 24.0 MiB/)
+  await says(page, '#details', /weather[\s\S]*Pinned\s+yes[\s\S]*When memory is short\s+stays, as it is pinned \(evict=keep\)[\s\S]*segment 1 at 24.0 MiB: 24.0 MiB/)
   await page.click('.device summary')
   await says(page, '.device .segments', /1\s+64.0 MiB\s+48.0 MiB\s+3\s+used\s+fd\s+1000\s+1000\s+0600/)
   fine(page)

@@ -8,9 +8,9 @@ import { LINE, GAP, MemoryMap, markPrivate, warmth } from '../../client/gateway/
 import { Store } from '../../client/gateway/page/store.js'
 import { FakeDaemon, random } from './fake.mjs'
 
-const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'age_ms', 'idle_ms', 'placements']
+const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
 const row = (name, version, more = {}) => ({
-  name, version, bytes: 100, tier: 'device', device: 'host', uid: 0, mode: '0600', leases: 0, pinned: false, evict: 'spill', age_ms: 5000, idle_ms: 5000, placements: [[1, 0, 100]], ...more
+  name, version, bytes: 100, tier: 'device', device: 'host', uid: 0, mode: '0600', leases: 0, pinned: false, evict: 'spill', when_short: 'stays', age_ms: 5000, idle_ms: 5000, placements: [[1, 0, 100]], ...more
 })
 const page = (store, rows, seq, now = 1e6) => store.addPage(FIELDS, rows.map(each => FIELDS.map(field => each[field])), seq, now)
 const names = store => store.ordered().map(each => `${each.name}#${each.version}`)

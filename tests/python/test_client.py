@@ -62,6 +62,10 @@ def test_names(client, np):
     assert [i.name for i in client.list()] == ["s/a", "s/b", "t"]
     info = client.stat("s/b")
     assert (info.bytes, info.mode, info.ttl, info.evict) == (3, 0o640, 600, "keep")
+    assert info.when_short == "stays"
+    client.put("s/c", b"xyz", evict="drop")
+    assert client.stat("s/c").when_short == "drops"
+    client.delete("s/c")
     assert info.layout["kind"] == "bytes" and info.state == "sealed" and info.device == "host"
     assert abs(info.created - time.time()) < 60
     client.pin("s/a")

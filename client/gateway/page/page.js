@@ -132,7 +132,9 @@ function showDetails ({ selected, now }) {
     ['Tier', selected.tier],
     ['Leases', count(selected.leases)],
     ['Pinned', selected.pinned ? 'yes' : 'no'],
-    ['For room', { spill: 'may be spilled', drop: 'may be removed', keep: 'stays' }[selected.evict] ?? selected.evict],
+    ['When memory is short', `${{
+      spills: 'spills to a tier', drops: 'is removed', stays: 'stays where it is', pinned: 'stays, as it is pinned'
+    }[selected.short] ?? selected.short} (evict=${selected.evict})`],
     ['Owner', `uid ${selected.uid}, mode ${selected.mode}`],
     ['Sealed', `${new Date(selected.born).toISOString().slice(0, 10)} ${clock(selected.born)} (${ago(now - selected.born)})`],
     ['Last use', selected.leases ? 'in use now' : ago(now - selected.used)],

@@ -13,7 +13,7 @@ const KEYS = {
   pinned: row => (row.pinned ? 1 : 0),
   uid: row => row.uid,
   mode: row => row.mode,
-  evict: row => row.evict,
+  short: row => row.short,
   used: row => -row.used,
   born: row => -row.born
 }
@@ -82,6 +82,7 @@ export class Store {
         leases: values[at.leases],
         pinned: Boolean(values[at.pinned]),
         evict: values[at.evict],
+        short: values[at.pinned] ? 'pinned' : values[at.when_short],
         born: now - values[at.age_ms],
         used: now - values[at.idle_ms],
         extents: values[at.placements] ?? [],
@@ -126,6 +127,7 @@ export class Store {
       leases: object.leases ?? known?.leases ?? 0,
       pinned: Boolean(object.pinned ?? known?.pinned),
       evict: object.evict ?? known?.evict,
+      short: object.pinned ? 'pinned' : object.when_short ?? known?.short,
       born: known?.born ?? now,
       used: kind === 'spilled' ? known?.used ?? now : now,
       extents: placements ?? [],
@@ -266,7 +268,7 @@ function merge (order, fresh, compare) {
 function same (a, b) {
   return a.bytes === b.bytes && a.tier === b.tier && a.device === b.device && a.leases === b.leases &&
     a.pinned === b.pinned && a.name === b.name && a.mode === b.mode && a.uid === b.uid &&
-    a.evict === b.evict && a.extents.length === b.extents.length &&
+    a.evict === b.evict && a.short === b.short && a.extents.length === b.extents.length &&
     a.extents.every((extent, i) => extent[0] === b.extents[i][0] && extent[1] === b.extents[i][1])
 }
 

@@ -19,7 +19,7 @@ const COLUMNS = [
   { key: 'used', label: 'Last use', kind: 'number', show: (row, now) => (row.leases ? 'in use' : ago(now - row.used)) },
   { key: 'uid', label: 'Uid', kind: 'number wide', show: row => String(row.uid) },
   { key: 'mode', label: 'Mode', kind: 'wide', show: row => row.mode },
-  { key: 'evict', label: 'Evict', kind: 'wide', show: row => row.evict },
+  { key: 'short', label: 'If short', kind: 'wide', show: row => row.short },
   { key: 'born', label: 'Sealed', kind: 'number wide', show: row => clock(row.born) }
 ]
 

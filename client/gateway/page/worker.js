@@ -227,8 +227,8 @@ function send (moment) {
 }
 
 function shown (row) {
-  const { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, born, used } = row
-  return { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, born, used }
+  const { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, short, born, used } = row
+  return { version, name, bytes, tier, device, uid, mode, leases, pinned, evict, short, born, used }
 }
 
 function devices () {

@@ -95,6 +95,9 @@ export interface ObjectInfo {
   /** The kernel lets nobody write its memory any more. */
   final?: true
   ttl_ms: number
+  evict: 'spill' | 'drop' | 'keep'
+  /** What becomes of it when memory is short and nobody holds it. */
+  when_short: 'spills' | 'stays' | 'drops'
   /** Since it was last opened or given back; 0 while somebody holds it. In answers to stat and list. */
   idle_ms?: number
   layout?: Record<string, unknown>

@@ -47,6 +47,7 @@ class Info:
     final: bool = False  # the kernel lets nobody write its memory any more
     share: str = ""
     evict: str = ""
+    when_short: str = ""  # when memory is short and nobody holds it: it "spills", "stays" or "drops"
     producer: str = ""
     layout: Optional[Dict[str, Any]] = None
     idle: Optional[float] = None
@@ -70,6 +71,7 @@ class Info:
             final=record.get("final", False),
             share=record.get("share", ""),
             evict=record.get("evict", ""),
+            when_short=record.get("when_short", ""),
             producer=record.get("producer", ""),
             layout=record.get("layout"),
             idle=record["idle_ms"] / 1000 if "idle_ms" in record else None,

@@ -1,0 +1,70 @@
+#include "client/gateway/answer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/gateway/clock.h"
+
+int gb_answer_read(const char *text, size_t length, const struct gb_field *fields, size_t count,
+                   const char *what, struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct gb_path path = {.key = what};
+    struct gb_json value;
+    int r = gb_json_check(text, length, pool, &value, error);
+
+    return r < 0 ? r
+                 : gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL,
+                                error);
+}
+
+void gb_write_copy(struct gb_writer *writer, struct gb_json value)
+{
+    gb_write(writer, value.text, gb_json_length(value));
+}
+
+bool gb_is_public(const struct gb_string *mode)
+{
+    return mode->length > 0 && ((mode->text[mode->length - 1] - '0') & 4);
+}
+
+int gb_stats_read(const char *text, size_t length, struct gb_pool *pool, struct gb_stats *stats,
+                  struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct gb_stats, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, sessions, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, leases, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, private_names, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, server, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 63),
+        GB_FIELD(struct gb_stats, devices, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_stats, tiers, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    };
+
+    *stats = (struct gb_stats){0};
+    return gb_answer_read(text, length, fields, sizeof(fields) / sizeof(fields[0]), "stats", pool,
+                          stats, error);
+}
+
+void gb_stats_write_heading(struct gb_writer *writer, const struct gb_stats *stats)
+{
+    const char *version = strchr(stats->server.text, ' ');
+
+    gb_write_format(writer,
+                    "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64
+                    ",\"instance\":\"%s\",\"version\":\"%s\"",
+                    stats->seq, gb_wall_ms(), stats->instance.text, version ? version + 1 : "");
+}
+
+void gb_stats_write(struct gb_writer *writer, const struct gb_stats *stats)
+{
+    gb_stats_write_heading(writer, stats);
+    GB_WRITE_LITERAL(writer, ",\"kind\":\"stats\",\"devices\":");
+    gb_write_copy(writer, stats->devices);
+    GB_WRITE_LITERAL(writer, ",\"tiers\":");
+    gb_write_copy(writer, stats->tiers);
+    gb_write_format(writer,
+                    ",\"sessions\":%" PRIu64 ",\"leases\":%" PRIu64 ",\"objects\":%" PRIu64 "}",
+                    stats->sessions, stats->leases, stats->names);
+}
