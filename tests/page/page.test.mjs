@@ -101,7 +101,7 @@ test('a few objects: figures, rows, details', withChromium, async () => {
   assert.equal(await text(page, '.device .figure'), '64.0 MiB of 8.0 GiB taken')
   assert.match(await page.value("document.querySelector('.device .bar').ariaLabel"), /48.0.MiB in objects, 16.0.MiB retained, 0.B pinned by clients, 7.9.GiB free/)
   await page.click('#table .body .row:nth-child(3)')
-  await says(page, '#details', /weather[\s\S]*Pinned\s+yes[\s\S]*When memory is short\s+stays, as it is pinned \(evict=keep\)[\s\S]*segment 1 at 24.0 MiB: 24.0 MiB/)
+  await says(page, '#details', /weather[\s\S]*Pinned\s+yes[\s\S]*If short\s+stays, as it is pinned \(evict=keep\)[\s\S]*segment 1 at 24.0 MiB: 24.0 MiB/)
   await page.click('.device summary')
   await says(page, '.device .segments', /1\s+64.0 MiB\s+48.0 MiB\s+3\s+used\s+fd\s+1000\s+1000\s+0600/)
   fine(page)

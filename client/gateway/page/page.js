@@ -132,7 +132,7 @@ function showDetails ({ selected, now }) {
     ['Tier', selected.tier],
     ['Leases', count(selected.leases)],
     ['Pinned', selected.pinned ? 'yes' : 'no'],
-    ['When memory is short', `${{
+    ['If short', `${{
       spills: 'spills to a tier', drops: 'is removed', stays: 'stays where it is', pinned: 'stays, as it is pinned'
     }[selected.short] ?? selected.short} (evict=${selected.evict})`],
     ['Owner', `uid ${selected.uid}, mode ${selected.mode}`],
