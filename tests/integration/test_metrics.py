@@ -284,6 +284,31 @@ def test_the_dashboard_uses_what_there_is(served):
     assert len(used) > 20 and used <= known(served), used - known(served)
 
 
+def test_the_dashboard_can_be_imported():
+    """As Grafana documents a dashboard's JSON: what it is told apart by, panels in a grid of 24 columns where none lies
+    on another, and a variable for the data source, which every panel uses."""
+    dashboard = json.loads((MONITORING / "grafana.json").read_text())
+    assert dashboard["title"] and dashboard["uid"] and len(dashboard["uid"]) <= 40
+    assert dashboard["schemaVersion"] >= 36 and "id" not in dashboard
+    (source,) = [each for each in dashboard["templating"]["list"] if each["type"] == "datasource"]
+    assert source["query"] == "prometheus"
+    wanted = {"type": "prometheus", "uid": "${%s}" % source["name"]}
+    assert all(each["datasource"] == wanted for each in dashboard["templating"]["list"] if each["type"] == "query")
+    panels, taken = dashboard["panels"], set()
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert cells and max(x for x, _ in cells) < 24 and not cells & taken, panel["title"]
+        taken |= cells
+        if panel["type"] == "row":
+            assert panel["collapsed"] is False and panel["panels"] == []
+            continue
+        assert panel["datasource"] == wanted and panel["title"]
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters and len(set(letters)) == len(letters)
+
+
 def test_the_dashboard_leaves_no_device_or_label_unknown(served):
     """Labels in braces exist on the metric that they are asked of."""
     served.connect().put("a")  # so that its user has something
