@@ -29,7 +29,7 @@ static bool send_copies(int socket_fd, int fd, unsigned count)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(COPIES * sizeof(int))];
     } control = {.bytes = {0}};
-    int fds[COPIES];
+    int fds[COPIES] = {0};
     struct iovec vector = {.iov_base = "", .iov_len = 1};
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,

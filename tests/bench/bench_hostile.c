@@ -365,11 +365,11 @@ static void lingers(void)
         if (to >= 0) {
             fcntl(to, F_SETFL, 0);
             send_fd(to, line, 1, fd);
+            if (i % 2 && send(to, line + 1, sizeof(line) - 2, MSG_NOSIGNAL) > 0)
+                recv(to, answer, sizeof(answer), 0);
+            close(to);
         }
         close(fd);
-        if (to >= 0 && i % 2 && send(to, line + 1, sizeof(line) - 2, MSG_NOSIGNAL) > 0)
-            recv(to, answer, sizeof(answer), 0);
-        close(to);
         close(peer);
     }
 }

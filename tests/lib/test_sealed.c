@@ -20,7 +20,9 @@ static bool faults(char *address)
     assert_true(pid >= 0);
     if (pid == 0) {
         signal(SIGSEGV, SIG_DFL); /* a sanitizer would tell of it */
-        *(volatile char *)address = *(volatile char *)address;
+        volatile char *byte = address;
+        char value = *byte;
+        *byte = value;
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -203,6 +203,7 @@ int gb_import_finish(const struct gb_imported *imported, struct gb_error *error)
     size_t bytes = (size_t)imported->bytes;
     if (imported->fd < 0)
         return gb_fail(error, GPUBUF_E_SYSTEM, "there was no descriptor left to keep it by");
+    /* cppcheck-suppress leakReturnValNotUsed ; it is mapped where it was */
     if (mmap(address, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, imported->fd, 0) == MAP_FAILED)
         return gb_fail_errno(error, "mapping it for reading");
     if (fcntl(imported->fd, F_ADD_SEALS, F_SEAL_WRITE) == 0)
@@ -214,6 +215,7 @@ int gb_import_finish(const struct gb_imported *imported, struct gb_error *error)
             error, GPUBUF_E_BUSY,
             "its memory is still mapped for writing: by another process (a child of this one?), "
             "by this one itself, or for a device");
+    /* cppcheck-suppress leakReturnValNotUsed */
     if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, imported->fd, 0) ==
         MAP_FAILED)
         return gb_fail_errno(error, "mapping it for writing again");
