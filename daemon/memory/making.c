@@ -211,9 +211,9 @@ static uint64_t largest_of(const struct gb_domain *domain)
     return largest;
 }
 
-/* They double from 2 MiB up to the largest there may be, as far as the budget goes, and to no more than
-   an eighth of the user's quota, so that what is free in one does not keep the user from much; but to
-   what it is for. */
+/* They double from 2 MiB up to the largest there may be, as far as the budget goes, and to no more
+   than an eighth of the user's quota, so that what is free in one does not keep the user from much;
+   but to what it is for. */
 uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage)
 {
     const struct gb_device *device = storage->key.device;
@@ -234,9 +234,9 @@ uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage
     return next > need ? next : need;
 }
 
-/* One for each domain, and only of what the device and the user have plenty of: a quarter of what is
-   left to them at most. It is a segment like others from the start: charged, kept for a time while it
-   is empty, and given back as soon as anybody lacks room. */
+/* One for each domain, and only of what the device and the user have plenty of: a quarter of what
+   is left to them at most. It is a segment like others from the start: charged, kept for a time
+   while it is empty, and given back as soon as anybody lacks room. */
 void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
                      const struct gb_storage *storage)
 {

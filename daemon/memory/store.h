@@ -300,14 +300,14 @@ void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
 int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
                     enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
                     struct gb_making_job **job, struct gb_error *error);
-/* How large the shared segment is that a domain gets for a storage which its others have no room for. */
+/* How large a shared segment the domain gets for a storage that its others have no room for. */
 uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage);
-/* Begins to make another one ahead of need, after a storage got a place in one: where making takes its
-   time, and less than half of the domain's largest is free in all of them together. */
+/* Begins to make another one ahead of need, after a storage got a place in one: where making takes
+   its time, and less than half of the domain's largest is free in all of them together. */
 void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
                      const struct gb_storage *storage);
-/* Has what is on its way without anybody waiting for it given back when it is made, up to so many bytes,
-   of one user (NULL: of all). Returns how many. */
+/* Has what is on its way without anybody waiting for it given back when it is made, up to so many
+   bytes, of one user (NULL: of all). Returns how many. */
 uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
                         const struct gb_user *user, uint64_t bytes);
 /* Begins to adopt. */

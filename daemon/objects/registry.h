@@ -56,8 +56,8 @@ struct gb_object {
     uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
 
     /* What replies say of it and never changes, rendered once: members without braces. Up to
-       `head_length` name, version and device; up to `brief_length` all but the layout (lists, events);
-       then `,"layout":{…}`. NULL while unsealed. */
+       `head_length` name, version and device; up to `brief_length` all but the layout (lists,
+       events); then `,"layout":{…}`. NULL while unsealed. */
     char *text;
     uint32_t head_length, brief_length;
     size_t text_length;

@@ -7,8 +7,8 @@
  * The mix is a million operations: half a million objects of 1 KiB to 256 MiB, log-uniform, whose
  * lifetimes follow Zipf's law (the chance to live for more than n further objects is proportional
  * to 1/n, from LIFE_MIN on), on a device of 80 GiB, where all of it fits, and on one of 16 GiB,
- * where it does not: then the least recently used objects go until there is room, as in the daemon. The
- * latter once more with the larger segments that a GPU has.
+ * where it does not: then the least recently used objects go until there is room, as in the daemon.
+ * The latter once more with the larger segments that a GPU has.
  * A trace (record_trace.py) is replayed on a device that holds a good part of it.
  *
  * Prints a line of JSON for each:

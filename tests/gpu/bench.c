@@ -3,7 +3,7 @@
  * each in a process of its own, which says where the daemon is, reads the lines of JSON that come
  * out, and holds them against each other:
  *
- *   bench make SOCKET PREFIX COUNT BYTES       publishes PREFIX/0 …, then ends; create + seal, each
+ *   bench make SOCKET PREFIX COUNT BYTES       publishes PREFIX/0 …: create + seal, each
  *   bench open SOCKET PREFIX COUNT             opens them in one call, cold and again
  *   bench lend COUNT BYTES                     own memory; its legacy handles; until input ends
  *   bench borrow                               opens the handles that it reads

@@ -725,8 +725,8 @@ static void check_all(const char *name, size_t bytes, unsigned char value)
     gpubuf_release(object);
 }
 
-/* Side by side, about the sizes from which on a copy goes another way, and again into memory that was
-   written before: each time only what was put changes. */
+/* Side by side, about the sizes from which on a copy goes another way, and again into memory that
+   was written before: each time only what was put changes. */
 static void test_puts_side_by_side(void **state)
 {
     (void)state;

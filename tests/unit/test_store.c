@@ -413,8 +413,8 @@ static void place_slowly(unsigned key, uint64_t bytes)
     assert_int_equal(place_now(key, bytes), 0);
 }
 
-/* Another segment is made as soon as less than half of the largest is free, so that nobody waits for it.
-   It counts like any other from the start. */
+/* Another segment is made as soon as less than half of the largest is free, so that nobody waits for
+   it. It counts like any other from the start. */
 static void test_ahead(void **state)
 {
     (void)state;
@@ -471,8 +471,8 @@ static void test_not_ahead(void **state)
     end_slow();
 }
 
-/* What lies beside an object that somebody maps is its domain's at once, without a question, and nobody
-   else's: a segment goes as a whole. */
+/* What lies beside an object that somebody maps is its domain's at once, without a question, and
+   nobody else's: a segment goes as a whole. */
 static void test_beside_mapped(void **state)
 {
     (void)state;

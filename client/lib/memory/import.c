@@ -131,7 +131,7 @@ static unsigned note_written(const struct gb_imported *imported, uint64_t granul
     return before;
 }
 
-/* Maps the whole pages of a range, all at once. Where the kernel does not, each faults by itself. */
+/* Maps the whole pages of a range at once. Where the kernel does not, each faults by itself. */
 static void map_pages(char *from, char *end)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
