@@ -652,7 +652,7 @@ struct gpubuf_info {
     int64_t created_ms; /* since 1970 */
     uint64_t leases;
     bool pinned;
-    int64_t ttl_ms;  /* as at create; 0: none */
+    int64_t ttl_ms;  /* as at create, or by gpubuf_expire; 0: none */
     int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
     bool final;      /* the kernel lets nobody write its memory any more */
 };
@@ -673,6 +673,9 @@ GPUBUF_API int gpubuf_delete(struct gpubuf_client *client, const char *name);
 /* A pinned object is never evicted. */
 GPUBUF_API int gpubuf_pin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
+
+/* The object is deleted so long from now, whatever was said before; 0: not by itself any more. */
+GPUBUF_API int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms);
 
 /*
  * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is), for

@@ -1,4 +1,4 @@
-/* gpubufctl rm, pin, unpin, spill, restore NAME…: one request for each name. */
+/* gpubufctl rm, pin, unpin, spill, restore NAME…, expire NAME… TIME: one request for each name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +38,8 @@ struct act {
     int (*plain)(struct gpubuf_client *client,
                  const char *name); /* or NULL: one of the following */
     const char *tier;
-    int64_t wait_ms;
-    bool restores, may_be_missing, recursive;
+    int64_t wait_ms, ttl_ms;
+    bool restores, expires, may_be_missing, recursive;
     cJSON *names; /* those that it was done to */
     int worst;    /* the first failure's status */
 };
@@ -48,6 +48,8 @@ static int act_on(struct gpubuf_client *client, const struct act *act, const cha
 {
     if (act->plain)
         return act->plain(client, name);
+    if (act->expires)
+        return gpubuf_expire(client, name, act->ttl_ms);
     return act->restores ? gpubuf_restore(client, name, act->wait_ms)
                          : gpubuf_spill(client, name, act->tier);
 }
@@ -172,4 +174,20 @@ int gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
     if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &act.wait_ms, &error) != 0)
         return gb_cli_usage(cli, "%s", error.message);
     return for_each(cli, args, &act);
+}
+
+int gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct act act = {.verb = "set the time of", .done = "expiring", .expires = true};
+    struct gb_cli_args names = {.count = args->count - 1, .value = args->value};
+    const char *time = args->value[names.count];
+    struct gb_error error;
+
+    if (strcmp(time, "never") != 0) {
+        if (gb_parse_duration(time, &act.ttl_ms, &error) != 0)
+            return gb_cli_usage(cli, "%s; or never", error.message);
+        if (act.ttl_ms == 0)
+            return gb_cli_usage(cli, "a time of 0 is no time: rm removes at once, never keeps");
+    }
+    return for_each(cli, &names, &act);
 }

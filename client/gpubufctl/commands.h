@@ -33,6 +33,7 @@ int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);
+int gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);

@@ -1,4 +1,4 @@
-/* delete, list, stat, pin, unpin: what is done with names. */
+/* delete, list, stat, pin, unpin, expire: what is done with names. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -219,3 +219,31 @@ const struct gb_method gb_method_pin = {
     GB_METHOD_ROW("pin", 0, name_fields, handle_pin, struct name_params)};
 const struct gb_method gb_method_unpin = {
     GB_METHOD_ROW("unpin", 0, name_fields, handle_unpin, struct name_params)};
+
+/* ---- expire ---- */
+
+struct expire_params {
+    struct gb_string name;
+    uint64_t ttl_ms;
+};
+
+static const struct gb_field expire_fields[] = {
+    GB_FIELD(struct expire_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+             GB_LIMIT(name_bytes)),
+    GB_FIELD(struct expire_params, ttl_ms, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+};
+
+static int handle_expire(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct expire_params *params = p;
+    struct gb_object *object;
+    int r = gb_call_find_changeable(call, &params->name, &object);
+
+    (void)present;
+    if (r == 0)
+        r = gb_object_expire(&call->server->registry, object, params->ttl_ms, &call->error);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_expire = {
+    GB_METHOD_ROW("expire", 0, expire_fields, handle_expire, struct expire_params)};

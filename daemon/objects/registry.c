@@ -128,8 +128,6 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     gb_write_uint(writer, object->gid);
     GB_WRITE_LITERAL(writer, ",\"created_ms\":");
     gb_write_int(writer, object->created_ms);
-    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
-    gb_write_int(writer, object->ttl_ms);
     GB_WRITE_LITERAL(writer, ",\"evict\":\"");
     gb_write_text(writer, gb_evict_name(object->evict));
     gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
@@ -328,6 +326,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, gb_object_lease_count(object));
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+    gb_write_int(writer, object->ttl_ms);
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     write_ready(writer, object);
@@ -653,6 +653,18 @@ void gb_object_pin(struct gb_object *object, bool pin)
     else
         drop_pin(object->storage);
     gb_storage_changed(object->storage);
+}
+
+int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uint64_t ttl_ms,
+                     struct gb_error *error)
+{
+    if (ttl_ms == 0)
+        gb_deadlines_remove(&registry->deadlines, &object->deadline);
+    else if (!gb_deadlines_add(&registry->deadlines, &object->deadline, registry->now_ms + ttl_ms))
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    object->ttl_ms = (int64_t)ttl_ms;
+    gb_storage_changed(object->storage);
+    return 0;
 }
 
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)

@@ -179,6 +179,10 @@ void gb_object_settle(struct gb_object *object);
 
 void gb_object_pin(struct gb_object *object, bool pin);
 
+/* Its name goes so long from now; 0: not by itself any more. GPUBUF_E_NO_MEMORY. */
+int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uint64_t ttl_ms,
+                     struct gb_error *error);
+
 /* Unnames every object of a storage, saying why. */
 void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage,
                       enum gb_event event);

@@ -679,7 +679,7 @@ void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *wit
     gb_write_char(writer, '{');
     gb_write(writer, withdrawn->name + withdrawn->name_length, withdrawn->text_length);
     GB_WRITE_LITERAL(writer, ",\"state\":\"sealed\",\"tier\":\"device\",\"leases\":0,"
-                             "\"pinned\":false}");
+                             "\"pinned\":false,\"ttl_ms\":0}");
 }
 
 void gb_state_hand_over(struct gb_state *state)

@@ -68,6 +68,8 @@ static const char *const templates[] = {
     SAY("stat", "'name':'@'"),
     SAY("pin", "'name':'@'"),
     SAY("unpin", "'name':'@'"),
+    SAY("expire", "'name':'@','ttl_ms':!"),
+    SAY("expire", "'name':'@','ttl_ms':0"),
     SAY("spill", "'name':'@'"),
     SAY("spill", "'name':'@','tier':'host'"),
     SAY("spill", "'name':'@','tier':'disk'"),

@@ -309,3 +309,18 @@ def test_types(ctl):
 def test_text_that_is_none(ctl):
     assert "UTF-16" in ctl.fails(FAILED, "put", "x", ctl.file("f.csv", "a,b\n".encode("utf-16")))
     assert "NUL byte" in ctl.fails(FAILED, "put", "x", ctl.file("f.csv", b"a\nx\0y\n"))
+
+
+def test_expire(ctl):
+    fill(ctl, "a", "d/1", "d/2", "e")
+    assert ctl("expire", "a", "d/*", "2h") == ""
+    assert [ctl.json("stat", name)["ttl_ms"] for name in ("a", "d/1", "d/2", "e")] == [7200000] * 3 + [0]
+    assert ctl.json("expire", "a", "never") == {"expiring": ["a"]}
+    assert ctl.json("stat", "a")["ttl_ms"] == 0
+    ctl("expire", "e", "1ms")
+    while "e" in ctl.names():
+        pass
+    for time in ("soon", "0", "-1", "1e99"):
+        ctl.fails(USAGE, "expire", "a", time)
+    ctl.fails(USAGE, "expire", "a")
+    assert "cannot set the time of none" in ctl.fails(FAILED, "expire", "none", "5m")

@@ -39,6 +39,7 @@ CALLS = {
     "delete names": ("names[0]", lambda n: ("delete", {"names": [n, "none"]})),
     "pin": ("name", lambda n: ("pin", {"name": n})),
     "unpin": ("name", lambda n: ("unpin", {"name": n})),
+    "expire": ("name", lambda n: ("expire", {"name": n, "ttl_ms": 1})),
     "spill": ("name", lambda n: ("spill", {"name": n})),
     "restore": ("name", lambda n: ("restore", {"name": n, "wait_ms": 600000})),
     "settle": ("objects[0].name", lambda n: ("settle", {"objects": [{"name": n, "version": 1}]})),

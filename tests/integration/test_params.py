@@ -44,6 +44,7 @@ GOOD = {
     "stat": {"name": "there"},
     "pin": {"name": "there"},
     "unpin": {"name": "there"},
+    "expire": {"name": "there", "ttl_ms": 3600000},
     "spill": {"name": "there", "tier": "disk"},
     "restore": {"name": "there", "wait_ms": 0},
     "why": {"name": "there"},

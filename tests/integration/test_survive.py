@@ -170,6 +170,27 @@ def test_everything_that_is_sealed(supervised):
         before = {name: described(peer, name) for name in names}
 
 
+# RELIABILITY.md: The daemon ends
+def test_a_time_to_live(supervised):
+    """What is left of it goes on, also of one that was given, or taken away, later."""
+    daemon = supervised()
+    peer = daemon.connect()
+    for name in ("given", "kept", "longer"):
+        peer.put(name, ttl_ms=0 if name == "given" else 3600000)
+    peer.call("expire", name="given", ttl_ms=1500)
+    peer.call("expire", name="kept", ttl_ms=0)
+    peer.call("expire", name="longer", ttl_ms=7200000)
+    daemon.crash()
+    peer = daemon.connect()
+    assert "expires_ms" not in peer.call("why", name="kept")
+    assert 3600000 < peer.call("why", name="longer")["expires_ms"] <= 7200000
+    assert [peer.call("stat", name=n)["object"]["ttl_ms"] for n in ("kept", "longer")] == [0, 7200000]
+    end = time.monotonic() + DEADLINE
+    while "given" in peer.names():
+        assert time.monotonic() < end
+    assert peer.names() == ["kept", "longer"]
+
+
 def register(peer, name, data):
     """Memory of the caller's own, which is adopted and so outlives both."""
     memory, count = device.own_memory(data)

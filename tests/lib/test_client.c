@@ -118,6 +118,12 @@ static void test_names(void **state)
     assert_int_equal(info.mode, 0640);
     assert_int_equal(info.uid, getuid());
     assert_int_equal(info.ttl_ms, 3600000);
+    ok(client, gpubuf_expire(client, info.name, 0));
+    ok(client, gpubuf_stat(client, info.name, &info));
+    assert_int_equal(info.ttl_ms, 0);
+    fails(client, GPUBUF_E_INVALID, gpubuf_expire(client, info.name, -1));
+    fails(client, GPUBUF_E_INVALID, gpubuf_expire(client, NULL, 1));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_expire(client, "nobody's", 1));
     assert_false(info.pinned);
     assert_true(info.created_ms > 1500000000000);
     ok(client, gpubuf_pin(client, "info"));

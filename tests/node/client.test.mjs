@@ -50,6 +50,17 @@ test('many are put in one call', async () => {
   await c.delete([...Object.keys(values), 'more/1', 'more/3'])
 })
 
+test('an object is given a time, and another', async () => {
+  await c.put('passing', Int8Array.of(1), { ttl: 3_600_000 })
+  await c.expire('passing', 0)
+  assert.equal((await c.stat('passing')).ttl_ms, 0)
+  await c.expire('passing', 1)
+  await until(() => c.stat('passing').then(() => false, error => error.kind === 'not_found'))
+  for (const wrong of [undefined, '5', null]) await assert.rejects(c.expire('passing', wrong), TypeError)
+  await assert.rejects(c.expire('passing', -1), RangeError)
+  await assert.rejects(c.expire('passing', 1), gpubufd.NotFoundError)
+})
+
 test('what is put can be listed, described and deleted', async () => {
   assert.ok(await c.put('names/a', Float64Array.of(1, 2, 3)) > 0)
   await c.put('names/b', Buffer.from('text'))

@@ -163,6 +163,7 @@ static const struct scenario {
     {"stat", {PUBLISHED}, CALL("stat", "\"name\":\"p\""), 1, false},
     {"pin", {PUBLISHED}, CALL("pin", "\"name\":\"p\""), 1, false},
     {"unpin", {PUBLISHED}, CALL("unpin", "\"name\":\"p\""), 1, false},
+    {"expire", {PUBLISHED}, CALL("expire", "\"name\":\"p\",\"ttl_ms\":60000"), 1, false},
     {"why", {PUBLISHED}, CALL("why", "\"name\":\"p\""), 1, false},
     {"leases", {PUBLISHED}, CALL("leases", ""), 1, false},
     {"unmap", {PUBLISHED}, CALL("unmap", "\"segments\":[1]"), 1, false},

@@ -284,7 +284,7 @@ static void test_methods(void **state)
         "hello",    "create",  "seal",    "settle", "abort",    "open",     "release",
         "register", "alias",   "delete",  "list",   "stat",     "pin",      "unpin",
         "spill",    "restore", "why",     "leases", "segments", "sessions", "unmap",
-        "trim",     "watch",   "unwatch", "stats",  "metrics",  "describe",
+        "trim",     "watch",   "unwatch", "stats",  "metrics",  "describe", "expire",
     };
     const cJSON *list = array(root, "methods"), *method;
 

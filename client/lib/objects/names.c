@@ -167,6 +167,31 @@ int gpubuf_unpin(struct gpubuf_client *client, const char *name)
     return call_name(client, "unpin", name);
 }
 
+struct expiry {
+    const char *name;
+    int64_t ttl_ms;
+};
+
+static void write_expiry(struct gb_writer *writer, const void *arg)
+{
+    const struct expiry *expiry = arg;
+    GB_WRITE_LITERAL(writer, "{\"name\":");
+    gb_write_cstring(writer, expiry->name);
+    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+    gb_write_int(writer, expiry->ttl_ms);
+    gb_write_char(writer, '}');
+}
+
+int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms)
+{
+    const struct expiry expiry = {name, ttl_ms};
+    int r = check_name(client, "name", name);
+    if (r == 0 && (ttl_ms < 0 || ttl_ms > (int64_t)GB_LIMIT(integer)))
+        r = gb_report_text(client, GPUBUF_E_INVALID, "ttl_ms is not from 0 to 2^52 - 1");
+    return r < 0 ? r
+                 : gb_call(client, "expire", write_expiry, &expiry, answer_timeout(client), NULL);
+}
+
 /* ---- spill, restore ---- */
 
 /* The daemon gives its own work a minute before it says `timeout` itself. */

@@ -322,6 +322,13 @@ class Client extends EventEmitter {
     await this.#call('_request', 'unpin', { name: text(name, 'the name') }, options)
   }
 
+  /** The object is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
+  async expire (name, ttl, options) {
+    const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined) }
+    if (ttl === undefined) throw new TypeError('ttl is not a number')
+    await this.#call('_request', 'expire', params, options)
+  }
+
   /** Moves an object off its device now; `tier`: "host" or "disk", by default the first there is. */
   async spill (name, options) {
     const { tier, signal } = optionsOf(options, ['tier', 'signal'])

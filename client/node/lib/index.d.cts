@@ -313,6 +313,8 @@ export class Client extends EventEmitter {
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
+  /** It is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
+  expire (name: string, ttl: number, options?: RequestOptions): Promise<void>
   /** Moves an object off its device now. Default: to the first tier that there is. */
   spill (name: string, options?: RequestOptions & { tier?: 'host' | 'disk' }): Promise<void>
   /** Brings it back before it is opened; `timeout`: milliseconds to wait for room on its device. */
