@@ -172,13 +172,38 @@ int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 
 /* ---- help ---------------------------------------------------------------------------------- */
 
+/* The words of a text in lines of 80 columns, of which the first has `at` already and the others are
+   indented so far as `indent` says. */
+static void print_wrapped(const char *text, unsigned at, unsigned indent)
+{
+    const unsigned most = 80;
+    for (bool first = true; *text; first = false) {
+        size_t length = strcspn(text, " \n");
+        unsigned width = gb_text_width(text, length);
+        if (!first && at + 1 + width > most) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+        } else if (!first) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", (int)length, text);
+        at += width;
+        text += length;
+        text += strspn(text, " \n");
+    }
+    putchar('\n');
+}
+
 /* "  left      right", aligned by what `left` takes on a terminal. */
 static void print_pair(const char *left, const char *right)
 {
     enum { LEFT = 25 };
     unsigned width = gb_text_width(left, strlen(left));
+    unsigned gap = width < LEFT ? LEFT - width : 1;
 
-    printf("  %s%*s%s\n", left, width < LEFT ? (int)(LEFT - width) : 1, "", right);
+    printf("  %s%*s", left, (int)gap, "");
+    print_wrapped(right, 2 + width + gap, 2 + LEFT);
 }
 
 static void print_options(const struct gb_cli_option *options)
@@ -201,8 +226,10 @@ static void print_command_help(const struct gb_cli *cli)
 
     printf("usage: gpubufctl %s [OPTION]…%s%s\n\n%s.\n", command->name,
            command->arguments[0] ? " " : "", command->arguments, command->summary);
-    if (command->details)
-        printf("\n%s\n", command->details);
+    if (command->details) {
+        putchar('\n');
+        print_wrapped(command->details, 0, 0);
+    }
     if (command->options && command->options[0].name) {
         printf("\nOptions:\n");
         print_options(command->options);

@@ -27,8 +27,8 @@ static const struct gb_cli_command commands[] = {
      "NAME FILE",
      "Publish a file: .npy, .csv, .tsv, or raw bytes",
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
-     "table,\n"
-     "with types found from its fields, or said by --types; an .npy file becomes an array; any\n"
+     "table, "
+     "with types found from its fields, or said by --types; an .npy file becomes an array; any "
      "other file becomes bytes, or an array with --dtype and --shape.",
      gb_put_options,
      2,
@@ -39,7 +39,7 @@ static const struct gb_cli_command commands[] = {
      "NAME",
      "Write an object to a file: .npy, .csv, .json, or raw bytes",
      "cat is another word for it. Negative numbers in A:B count from the end. In .csv a null is "
-     "an\n"
+     "an "
      "empty field and an empty string is \"\"; in .npy a null is NaN or NaT.",
      gb_get_options,
      1,
@@ -58,7 +58,7 @@ static const struct gb_cli_command commands[] = {
     {"ls",
      "[PREFIX|PATTERN]",
      "List objects",
-     "Those whose names start with PREFIX, or match a PATTERN such as 'a*', 'd/?' or '[a-c]*'.\n"
+     "Those whose names start with PREFIX, or match a PATTERN such as 'a*', 'd/?' or '[a-c]*'. "
      "A * stands for any text, \"/\" included, and \\* for itself. No object matches: exit status "
      "1.",
      gb_ls_options,
@@ -79,7 +79,7 @@ static const struct gb_cli_command commands[] = {
      "NAME…",
      "Remove names; the memory goes with the last lease",
      "A NAME may be a pattern, as for ls: rm 'tmp/*'. One that is also an object's own name is "
-     "that\n"
+     "that "
      "object's. rm -r d/ removes d and all whose names start with d/.",
      gb_rm_options,
      1,
@@ -143,7 +143,7 @@ static const struct gb_cli_command commands[] = {
     {"mv",
      "FROM TO",
      "Rename an object",
-     "Gives it the new name and then removes the old one. Whatever ends it in between, the object\n"
+     "Gives it the new name and then removes the old one. Whatever ends it in between, the object "
      "has both names: remove FROM by rm. It is a new version, without the pins. One with --ttl is "
      "refused.",
      gb_copy_options,
@@ -155,7 +155,7 @@ static const struct gb_cli_command commands[] = {
      "FROM TO",
      "Give an object another name; no byte is copied",
      "What is published never changes, so that both names may share the memory: it counts once, "
-     "and\n"
+     "and "
      "goes with the last of them. The same as alias TO FROM.",
      gb_copy_options,
      2,
@@ -185,9 +185,9 @@ static const struct gb_cli_command commands[] = {
      "",
      "Show what is in memory, and go on showing it",
      "Keys: h tells all of them, q ends it, tab and the arrows to the sides change between "
-     "objects\n"
-     "and sessions, s sorts objects by size, by last use or by how long they are idle, r reverses\n"
-     "that, / shows those with a text in their names only, the other arrows, page up, page down,\n"
+     "objects "
+     "and sessions, s sorts objects by size, by last use or by how long they are idle, r reverses "
+     "that, / shows those with a text in their names only, the other arrows, page up, page down, "
      "home and end scroll. Where there is no terminal it prints once and ends.",
      gb_top_options,
      0,
@@ -207,7 +207,7 @@ static const struct gb_cli_command commands[] = {
      "[PREFIX]",
      "Print what happens, as the daemon publishes it to operators",
      "Unlike watch this is no session of the daemon's, and what we are too slow for is lost, "
-     "which\n"
+     "which "
      "is told. gpubufd-gateway publishes with --events URL.",
      gb_events_options,
      0,

@@ -418,7 +418,8 @@ def test_help(ctl):
         own = ctl(command, "--help")
         assert own.startswith(f"usage: gpubufctl {command}")
         assert ctl(command, "-h") == own
-        assert max(map(len, own.splitlines())) <= 100
+        assert max(map(len, own.splitlines())) <= 80
+    assert max(map(len, general.splitlines())) <= 80
     assert re.fullmatch(r"gpubufctl \d+\.\d+\.\d+\n", ctl("--version"))
 
 
