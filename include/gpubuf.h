@@ -168,8 +168,9 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
-/* Whether the object's lease went with a connection that broke. It can still be read where it is
-   mapped, but the daemon does not know that somebody does: what it holds is no longer promised. */
+/* Whether the object's lease went with a connection that broke, or is lost for good. It can still be
+   read where it is mapped, but the daemon does not know that somebody does: what it holds is no longer
+   promised. */
 GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
 
 /* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the session's

@@ -723,8 +723,10 @@ static void test_the_daemon_stops(void **state)
     struct gpubuf_info info;
     put_counting(pair.client, "end", 10, 1);
     ok(pair.client, gpubuf_open(pair.client, "end", NULL, &object));
+    assert_false(gpubuf_is_stale(object));
     assert_int_equal(stop_daemon(state), 0);
     fails(pair.client, GPUBUF_E_CLOSED, gpubuf_stat(pair.client, "end", &info));
+    assert_true(gpubuf_is_stale(object));
     check_counting(object, 10, 1);
     gpubuf_release(object);
     disconnect_pair(&pair);

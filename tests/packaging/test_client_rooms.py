@@ -60,6 +60,7 @@ PARTS = {
         ("connection", "link"),
         ("elements", "element bits concat text"),
         ("objects", "object options pending view"),
+        ("calls", "reconnect"),
         ("arrow", "arrow arrow_stream"),
         ("types", "async client object_type"),
         ("module", "module"),

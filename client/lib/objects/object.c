@@ -136,7 +136,8 @@ const char *gpubuf_object_errmsg(const struct gpubuf_object *object)
 
 bool gpubuf_is_stale(const struct gpubuf_object *object)
 {
-    return object && atomic_load(&object->lease->state) == GB_LEASE_STALE;
+    return object && (atomic_load(&object->lease->state) == GB_LEASE_STALE ||
+                      atomic_load(&object->lease->client->ended));
 }
 
 enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object)

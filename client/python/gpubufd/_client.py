@@ -271,11 +271,17 @@ class Watch(Iterator[Event]):
             except BlockingIOError:
                 pass  # it is awake already
 
-        watches: List[int] = []
+        watches: List[Tuple[int, int]] = []  # (its number, that of the client's connection)
+
+        def begin() -> None:
+            watch = client._watch(prefix, on_event)
+            watches[:] = [(watch, client._connections)]
+
+        self._watches, self._begin = watches, begin
         self._finalize = weakref.finalize(self, _end_watch, client, watches, read_end, write_end)
         self._finalize.atexit = False
         try:
-            watches.append(client._watch(prefix, on_event))
+            begin()
         except BaseException:
             self._finalize()
             raise
@@ -286,8 +292,24 @@ class Watch(Iterator[Event]):
     def poll(self) -> Optional[Event]:
         """The next event that has arrived; None if there is none."""
         if not self._events and self._finalize.alive:
-            self._client._dispatch()
+            self._receive()
         return self._events.popleft() if self._events else None
+
+    def _receive(self) -> None:
+        """Where the connection was lost, the client's next one is watched: made by this, or by another call."""
+        try:
+            self._client._dispatch()
+            if self._watches[0][1] == self._client._connections:
+                return
+        except _errors.Closed:
+            if self._client.closed or not self._client._resumes:
+                raise
+        self._events.append(Event("reconnected"))
+        try:
+            self._begin()
+        except BaseException:
+            self._events.pop()
+            raise
 
     def __next__(self) -> Event:
         end = None if self._timeout is None else time.monotonic() + self._timeout
@@ -319,8 +341,9 @@ class Watch(Iterator[Event]):
 
 
 def _end_watch(client: "Client", watches: List[Any], read_end: int, write_end: int) -> None:
-    for watch in watches:
-        client._unwatch(watch)
+    for watch, connection in watches:
+        if connection == client._connections:  # else it went with that
+            client._unwatch(watch)
     os.close(read_end)
     os.close(write_end)
 
@@ -337,6 +360,9 @@ class Client(_core.Client):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self._mine: Dict[str, Any] = {}  # what share_mine() shares, by name
+        resume_ms: int = keywords["resume_ms"]
+        self._resumes = resume_ms != _NO_RESUME
+        self._resume_seconds = 10.0 if not resume_ms else float("inf") if resume_ms < 0 else resume_ms / 1000
 
     def close(self) -> None:
         """Ends it, and releases what Python holds of it. More than once is fine."""
@@ -450,7 +476,8 @@ class Client(_core.Client):
         an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
         waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
-        it, this program too; on the host only. `nan_as_null`: NaN in columns of floats on the host is null.
+        it, this program too; on the host only. With `replace` a put that a crash of the daemon comes between is done
+        again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
         takes for the index again. Dtypes that a column alone would not say come back likewise.
@@ -461,6 +488,15 @@ class Client(_core.Client):
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
         opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout, final)
+        until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
+        while True:
+            try:
+                return self._put_plan(name, plan, on, opts)
+            except (_errors.Closed, _errors.Stale):  # the daemon went meanwhile: done again, it comes to the same
+                if self.closed or time.monotonic() >= until:
+                    raise
+
+    def _put_plan(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> None:
         if plan.kind == "bytes":
             self._put_bytes(name, plan.buffer, opts)
         elif plan.kind == "arrow":
@@ -676,14 +712,26 @@ def connect(
     $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
     `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in bytes; 0: 1 GiB.
     `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try to
-    make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed;
-    None: for ever; 0: not at all. Meanwhile what is open stays readable.
+    make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed or
+    ConnectFailed; None: for ever; 0: not at all. Meanwhile what is open stays readable.
+
+    A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
+    it comes, connects to the new one, and `client.instance` changes. What is held stays readable and is `stale`.
 
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
     version of the protocol.
     """
+    return open_client(path, timeout, name, cache_bytes, answer_timeout, resume_timeout, True)
+
+
+def open_client(
+    path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
+    answer_timeout: Optional[float], resume_timeout: Optional[float], patient: bool,
+) -> Client:
+    """connect(); `patient`: calls wait for a daemon that is being started anew."""
     return Client(
         path=None if path is None else os.fspath(path),
+        patient=patient,
         name=name,
         timeout_ms=-1 if timeout is None else max(_ms(timeout), 1),
         cache_bytes=cache_bytes,

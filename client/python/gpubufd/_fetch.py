@@ -19,7 +19,7 @@ class HostCopy:
     `spec` is a column's specification as `_core` takes it; of a table the one that has its columns.
     """
 
-    kind, released = COLUMN, False
+    kind, released, stale = COLUMN, False, False
     _device, _ordinal, _offset = "host", HOST, 0
 
     def __init__(self, spec: Tuple[Any, ...], buffers: Buffers, paths: Sequence[Path], like: Any):

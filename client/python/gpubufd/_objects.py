@@ -57,6 +57,11 @@ class Held(_Parts):
 
     __slots__ = ()
 
+    def __new__(cls, *arguments: Any) -> Any:
+        if cls in _KINDS:
+            raise TypeError(f"a {cls.__name__} is not made by hand: see Client.get and Client.create")
+        return super().__new__(cls)
+
     @property
     def device(self) -> str:
         """Where the memory is: "host", or the GPU's UUID ("GPU-…")."""
@@ -72,6 +77,12 @@ class Held(_Parts):
         if not self.version and array.flags.writeable and not array.flags.owndata:
             self._written = [*getattr(self, "_written", ()), weakref.ref(array)]
         return array
+
+    def _check_alive(self) -> None:
+        """Stale: it was being written when its connection was lost, and nobody will ever see it."""
+        if not self.version and self.stale:
+            raise _errors.make(-32007, "stale", f"{self.name!r} was not sealed and went with its connection, which "
+                               "was lost: create() it anew")
 
     def _sealed(self) -> None:
         for array in [reference() for reference in getattr(self, "_written", ())]:
@@ -234,6 +245,7 @@ class _Sequence(Held):
 
         What lies under a null is undefined. BufferError for strings, bits and nested types.
         """
+        self._check_alive()
         return self._view()
 
     @property
@@ -294,6 +306,7 @@ class _Sequence(Held):
         value to put for them, or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and
         nested columns become an array of Python objects, with None for nulls.
         """
+        self._check_alive()
         return self._note_written(_values.to_numpy(self, fill, masked))
 
     def tolist(self) -> List[Any]:

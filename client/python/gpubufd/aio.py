@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pathlib
 import select
 import weakref
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from typing import Union
 
-from . import _client, _convert, _core, _errors, _nodes, cuda
+from . import _client, _convert, _core, _errors, _files, _nodes, cuda
 from ._client import Event, Info
+from ._files import FilePath
 from ._layout import HOST
 
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
@@ -32,11 +34,12 @@ class Client:
     def __init__(self, client: _client.Client, loop: asyncio.AbstractEventLoop):
         self._client = client
         self._loop = loop
-        self._fd = client.fileno()
+        self._fd = -1
+        self._connection = 0  # the client's that the loop polls
         self._writing = False
         self._queues: "List[asyncio.Queue[Optional[Event]]]" = []
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
-        loop.add_reader(self._fd, self._ready)
+        self._arm()
 
     # ---- the loop ----
 
@@ -52,8 +55,14 @@ class Client:
         self._arm()
 
     def _arm(self) -> None:
-        """Waits for room in the socket while there is something to be sent."""
-        if self._client.closed or self._fd < 0:
+        """Polls the connection that there is; for room, too, while there is something to be sent."""
+        if self._client.closed:
+            return
+        if self._connection != self._client._connections:  # the first, or one in the place of one that was lost
+            self._detach()
+            self._fd, self._connection = self._client.fileno(), self._client._connections
+            self._loop.add_reader(self._fd, self._ready)
+        if self._fd < 0:
             return
         writing = bool(self._client._events() & select.POLLOUT)
         if writing and not self._writing:
@@ -66,7 +75,7 @@ class Client:
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
-            self._fd = -1
+            self._fd, self._writing = -1, False
 
     async def _request(self, begin: Any, *args: Any) -> Any:
         """What a request answers. If the waiting task is cancelled, so is the request."""
@@ -252,6 +261,21 @@ class Client:
             raise
         del keep
 
+    async def save(
+        self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
+    ) -> None:
+        """Writes what is published under a name into a file, in another thread; see gpubufd.Client.save."""
+        with await self.get(name) as held:
+            await asyncio.to_thread(_files.write, held, path, format, compression)
+
+    async def load(
+        self, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
+    ) -> str:
+        """Publishes what is in a file, which is read in another thread; see gpubufd.Client.load."""
+        found = pathlib.Path(path).stem if name is None else name
+        await self.put(found, await asyncio.to_thread(_files.read, path, format), **options)
+        return found
+
     async def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
@@ -329,8 +353,8 @@ class Client:
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """What happens to names that begin with `prefix`: what exists first, then "synced".
 
-        To be used with `async for`, in an `async with` if it is to end before it is collected. With a
-        `timeout` the iteration ends when nothing has happened for so long.
+        To be used with `async for`, in an `async with` if it is to end before it is collected. It ends when the
+        daemon is stopped; a new one sees the daemon that is started next. With a `timeout` the iteration ends when nothing has happened for so long.
         """
         return Watch(self, prefix or None, timeout)
 
@@ -343,7 +367,7 @@ class Watch(AsyncIterator[Event]):
         self._prefix = prefix
         self._timeout = timeout
         self._queue: "asyncio.Queue[Optional[Event]]" = asyncio.Queue()
-        self._watches: List[int] = []
+        self._watches: List[Tuple[int, int]] = []  # (its number, that of the client's connection)
         self._begun = False
         client._queues.append(self._queue)
         self._finalize = weakref.finalize(self, _end_watch, client, self._queue, self._watches)
@@ -362,7 +386,7 @@ class Watch(AsyncIterator[Event]):
 
         self._begun = True
         begin = client._client._watch_async
-        self._watches.append(await client._request(begin, self._prefix, on_event))
+        self._watches.append((await client._request(begin, self._prefix, on_event), client._connection))
 
     async def __anext__(self) -> Event:
         if not self._begun and self._finalize.alive:
@@ -393,11 +417,12 @@ class Watch(AsyncIterator[Event]):
         self._finalize()
 
 
-def _end_watch(client: Client, queue: "asyncio.Queue[Optional[Event]]", watches: List[int]) -> None:
+def _end_watch(client: Client, queue: "asyncio.Queue[Optional[Event]]", watches: List[Tuple[int, int]]) -> None:
     if queue in client._queues:
         client._queues.remove(queue)
-    for watch in watches:
-        client._client._unwatch(watch)
+    for watch, connection in watches:
+        if connection == client._client._connections:  # else it went with that
+            client._client._unwatch(watch)
     if not client._loop.is_closed():
         client._loop.call_soon_threadsafe(queue.put_nowait, None)
 
@@ -433,5 +458,5 @@ async def connect(
     resume_timeout: Optional[float] = 10.0,
 ) -> Client:
     """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks."""
-    client = _client.connect(path, timeout=timeout, name=name, resume_timeout=resume_timeout)
+    client = _client.open_client(path, timeout, name, 0, 60.0, resume_timeout, False)
     return Client(client, asyncio.get_running_loop())

@@ -7,6 +7,7 @@
 #include "client/python/src/concat.h"
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
+#include "client/python/src/reconnect.h"
 
 /* ---- exports that keep the connection ---- */
 
@@ -569,10 +570,9 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "sOpO:put_arrow", &name, &source, &as_table, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct link *link = ((struct client *)self)->link;
-    if (link_check(link) < 0)
+    struct link *link = client_enter(self);
+    if (!link)
         return NULL;
-    (void)link_get(link);
     struct sources sources = {.blocks = NULL};
     struct ArrowSchema schema;
     struct ArrowArray array;

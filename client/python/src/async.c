@@ -8,22 +8,28 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/pending.h"
+#include "client/python/src/reconnect.h"
 
 static void leave(struct link *link)
 {
     link_put(link);
 }
 
-/* What each begins with: a reference to the link, and what the answer will find. */
-static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
+/* What the answer will find; takes over the reference to the link, which may be NULL. */
+static struct pending *begin_on(struct link *link, PyObject *callable, struct link **out)
 {
-    struct link *link = client_enter(self);
     struct pending *pending = link ? pending_new(link, callable) : NULL;
     if (pending)
         *out = link;
     else if (link)
         leave(link);
     return pending;
+}
+
+/* What each begins with. */
+static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
+{
+    return begin_on(client_enter(self), callable, out);
 }
 
 /* The end of each …_async: `status` says whether the request has begun. */
@@ -113,10 +119,13 @@ PyObject *client_seal_async(PyObject *self, PyObject *args)
         return NULL;
     struct gpubuf_object *mine = object_use((struct object *)object);
     int64_t *null_counts;
-    if (!mine || parse_null_counts(counts, mine, &null_counts) < 0)
+    if (!mine || link_check(((struct client *)self)->link) < 0 ||
+        parse_null_counts(counts, mine, &null_counts) < 0)
         return NULL;
+    /* On the connection that made it, which need not be the Client's any more. */
     struct link *link;
-    struct pending *pending = begin(self, callable, &link);
+    struct pending *pending =
+        begin_on(link_enter(((struct object *)object)->link), callable, &link);
     if (!pending) {
         free(null_counts);
         return NULL;
@@ -191,7 +200,7 @@ PyObject *client_watch_async(PyObject *self, PyObject *args)
 PyObject *client_cancel(PyObject *self, PyObject *id)
 {
     unsigned long long request = PyLong_AsUnsignedLongLong(id);
-    struct link *link = PyErr_Occurred() ? NULL : client_enter(self);
+    struct link *link = PyErr_Occurred() ? NULL : client_look(self);
     if (!link)
         return NULL;
     int status;

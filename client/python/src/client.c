@@ -11,6 +11,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/pending.h"
+#include "client/python/src/reconnect.h"
 
 PyTypeObject *client_type;
 
@@ -23,26 +24,12 @@ static void client_end(struct client *self, bool release_objects)
     if (!link)
         return;
     self->link = NULL;
-    if (release_objects) {
-        link->closed = true;
-        while (link->objects)
-            object_drop(link->objects);
+    for (struct link *each = link; release_objects && each; each = each->before) {
+        each->closed = true;
+        while (each->objects)
+            object_drop(each->objects);
     }
-    while (link->pending) {
-        struct pending *pending = link->pending;
-        uint64_t id = pending->id;
-        int status;
-        bool watch = pending->watch;
-        WITHOUT_GIL(status =
-                        watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id));
-        /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
-           Where another thread is about to run the callback, that frees it. */
-        if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
-            pending_end(pending);
-        else if (link->pending == pending && status < 0) {
-            WITHOUT_GIL((void)poll(NULL, 0, 1));
-        }
-    }
+    pending_end_all(link);
     WITHOUT_GIL(link_put(link));
 }
 
@@ -52,34 +39,51 @@ static void client_dealloc(PyObject *object)
     PyObject *kind, *error, *traceback; /* callbacks run here, perhaps while one is being raised */
     PyErr_Fetch(&kind, &error, &traceback);
     client_end((struct client *)object, false);
+    free(((struct client *)object)->path);
+    free(((struct client *)object)->name);
     PyErr_Restore(kind, error, traceback);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
 }
 
+static char *copy_of(const char *text, bool *failed)
+{
+    char *copy = text ? strdup(text) : NULL;
+    *failed = *failed || (text && !copy);
+    return copy;
+}
+
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path",      "name", "timeout_ms", "cache_bytes", "answer_timeout_ms",
-                            "resume_ms", NULL};
+    static char *names[] = {"path",      "name",    "timeout_ms", "cache_bytes", "answer_timeout_ms",
+                            "resume_ms", "patient", NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii:Client", names, &options.path,
+    int patient = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|p:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.answer_timeout_ms, &options.resume_ms))
+                                     &options.answer_timeout_ms, &options.resume_ms, &patient))
         return NULL;
     options.cache_bytes = cache_bytes;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct client *self = (struct client *)allocate(type, 0);
     if (!self)
         return NULL;
+    bool failed = false;
+    self->options = options;
+    self->options.path = self->path = copy_of(options.path, &failed);
+    self->options.client_name = self->name = copy_of(options.client_name, &failed);
+    self->patience_ms = !patient ? 0 : options.resume_ms == 0 ? 10000 : options.resume_ms;
     struct gpubuf_client *client = NULL;
-    int status;
-    WITHOUT_GIL(status = gpubuf_connect(&client, &options));
+    int status = GPUBUF_E_NO_MEMORY;
+    if (!failed)
+        WITHOUT_GIL(status = gpubuf_connect(&client, &self->options));
     if (status < 0) {
         Py_DECREF(self);
         return raise_status(NULL, status);
     }
+    self->connections = 1;
     self->link = link_new(client);
     if (!self->link) {
         Py_DECREF(self);
@@ -409,7 +413,7 @@ static PyObject *client_events(PyObject *self, PyObject *unused)
 static PyObject *client_dispatch(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct link *link = client_enter(self);
+    struct link *link = client_look(self);
     if (!link)
         return NULL;
     int status;
@@ -439,7 +443,14 @@ static PyObject *get_session(PyObject *self, void *closure)
     return link_check(link) < 0 ? NULL : PyLong_FromUnsignedLongLong(gpubuf_session(link->client));
 }
 
+static PyObject *get_connections(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLong(((struct client *)self)->connections);
+}
+
 static PyGetSetDef getters[] = {
+    {"_connections", get_connections, NULL, NULL, NULL},
     {"closed", get_closed, NULL, "Whether the connection was closed here.", NULL},
     {"instance", get_instance, NULL, "The daemon's identity of this run, hexadecimal.", NULL},
     {"session", get_session, NULL, "The number of this connection, as `gpubufctl ps` shows it.",

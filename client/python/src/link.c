@@ -26,8 +26,10 @@ void link_put(struct link *link)
 {
     if (!link || atomic_fetch_sub_explicit(&link->references, 1, memory_order_acq_rel) > 1)
         return;
+    struct link *before = link->before;
     gpubuf_disconnect(link->client);
     free(link);
+    link_put(before);
 }
 
 PyObject *make_error(int status, const char *message)

@@ -14,6 +14,7 @@ struct link {
     bool closed;             /* by Client.close(): no new calls */
     struct object *objects;  /* those that close() is to release */
     struct pending *pending; /* requests under way and watches */
+    struct link *before;     /* an earlier connection, of which Objects were left; counted */
 };
 
 /* Takes over the client; NULL (and the client is disconnected) without memory. */
@@ -31,16 +32,5 @@ PyObject *make_error(int status, const char *message);
 /* Raises gpubufd.Closed if the link is closed. -1 if so. */
 int link_check(const struct link *link);
 extern PyObject *error_factory; /* callable(code, kind, message) */
-
-/* A Client, of Python. */
-struct client {
-    PyObject_HEAD struct link *link; /* NULL once it is closed */
-};
-
-/* A reference for the length of a call on a Client, or NULL with Closed raised. */
-static inline struct link *client_enter(PyObject *client)
-{
-    return link_enter(((struct client *)client)->link);
-}
 
 #endif

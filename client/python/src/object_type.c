@@ -62,6 +62,7 @@ GETTER(device, text_or_none(gpubuf_device(object)))
 GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
 GETTER(column_name, text_or_none(gpubuf_column_name(object)))
 GETTER(dtype, text_or_none(gpubuf_dtype(object)))
+GETTER(stale, PyBool_FromLong(gpubuf_is_stale(object)))
 GETTER(length, PyLong_FromUnsignedLongLong(gpubuf_length(object)))
 GETTER(offset, PyLong_FromUnsignedLongLong(gpubuf_offset(object)))
 GETTER(child_count, PyLong_FromSize_t(gpubuf_child_count(object)))
@@ -405,6 +406,8 @@ static PyGetSetDef getters[] = {
     {"_has_mask", get_has_mask, NULL, NULL, NULL},
     {"metadata", get_metadata, NULL, "The metadata of a column or a table, a new dict.", NULL},
     {"released", get_released, NULL, "Whether it has been given back.", NULL},
+    {"stale", get_stale, NULL,
+     "Whether its lease went with a connection that was lost. It can still be read, as it was.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,5 +1,6 @@
 #include "client/python/src/pending.h"
 
+#include <poll.h>
 #include <stdlib.h>
 
 #include "client/python/src/object.h"
@@ -31,6 +32,25 @@ void pending_end(struct pending *pending)
     Py_DECREF(pending->callable);
     Py_XDECREF(pending->done);
     free(pending);
+}
+
+void pending_end_all(struct link *link)
+{
+    while (link->pending) {
+        struct pending *pending = link->pending;
+        uint64_t id = pending->id;
+        int status;
+        bool watch = pending->watch;
+        WITHOUT_GIL(status =
+                        watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id));
+        /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
+           Where another thread is about to run the callback, that frees it. */
+        if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
+            pending_end(pending);
+        else if (link->pending == pending && status < 0) {
+            WITHOUT_GIL((void)poll(NULL, 0, 1));
+        }
+    }
 }
 
 /* Calls callable(error, result); steals `result`, which is NULL where `status` says why. */

@@ -1,0 +1,251 @@
+"""A client outlives its daemon: one that was stopped and started again, and one that was killed."""
+
+import asyncio
+import gc
+import threading
+
+import conftest
+import pytest
+
+import gpubufd
+import gpubufd.aio
+
+
+class Place:
+    """Where one daemon comes after the other."""
+
+    def __init__(self, directory):
+        self.directory = str(directory)
+        self.daemon = None
+        self.start()
+
+    @property
+    def path(self):
+        return self.daemon.path
+
+    def start(self):
+        self.daemon = conftest.Daemon(self.directory, device="host:64M")
+
+    def stop(self):
+        self.daemon.stop()
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def kill_and_start(self):
+        self.daemon.kill()
+        self.start()
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    yield place
+    gc.collect()
+    place.daemon.kill()
+
+
+def test_the_next_call_goes_on(place):
+    with gpubufd.connect(place.path, name="notebook") as client:
+        client.put("a", {"x": [1, None, 3]})
+        held, before = client["a"], client.instance
+        column = held["x"]
+        assert not held.stale
+        for round_number in range(3):
+            place.restart()
+            assert client.list() == [] and client.instance != before and not client.closed
+            assert [one["client"] for one in client.call("sessions")["sessions"]] == ["notebook"]
+            with pytest.raises(gpubufd.NotFound):
+                client["a"]
+            client.put("a", [round_number])
+            assert client["a"].tolist() == [round_number] and not client["a"].stale
+            before = client.instance
+        # What was held says that it is of another time, and is what it was.
+        assert held.stale and column.stale and not held.released
+        assert held.tolist() == [{"x": 1}, {"x": None}, {"x": 3}] and column[2:].tolist() == [3]
+        assert len(client.leases()) == 0
+    assert held.released and column.released
+    with pytest.raises(gpubufd.Closed):
+        held.tolist()
+    with pytest.raises(gpubufd.Closed):
+        client.stats()
+
+
+def test_calls_of_every_kind(place, np):
+    """Whichever is the first after a restart."""
+    calls = {
+        "put bytes": lambda c: c.put("b", b"xyz"), "put an array": lambda c: c.put("a", np.arange(3)),
+        "put a table": lambda c: c.put("t", {"s": ["x"]}), "create": lambda c: c.create("m", "f8", 3).release(),
+        "get": lambda c: pytest.raises(KeyError, c.get, "n"), "stat": lambda c: pytest.raises(KeyError, c.stat, "n"),
+        "get many": lambda c: c.get_many(["n"], errors="return"), "watch": lambda c: c.watch().close(),
+        "wait": lambda c: pytest.raises(TimeoutError, c.get, "n", timeout=0.001), "len": len,
+    }
+    client = gpubufd.connect(place.path)
+    for number, call in enumerate(calls.values(), 2):
+        place.restart()
+        call(client)
+        assert client._connections == number
+    client.close()
+
+
+def test_while_there_is_no_daemon(place):
+    quick, never = gpubufd.connect(place.path, resume_timeout=0.01), gpubufd.connect(place.path, resume_timeout=0)
+    place.stop()
+    for _ in range(3):
+        with pytest.raises(gpubufd.ConnectFailed, match="cannot connect.*" + place.path):
+            quick.stats()
+        with pytest.raises(gpubufd.Closed, match="the daemon stops"):
+            never.stats()
+    place.start()
+    assert quick.list() == []
+    with pytest.raises(gpubufd.Closed, match="the daemon stops"):
+        never.list()
+    never.close(), quick.close()
+
+
+def test_a_call_waits_for_the_next_daemon(place):
+    client = gpubufd.connect(place.path, resume_timeout=conftest._module.DEADLINE)
+    place.stop()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(client.put("a", [1, 2])))
+    thread.start()
+    place.start()
+    thread.join(60)
+    assert found == [None] and client["a"].tolist() == [1, 2]
+    client.close()
+
+
+def test_close_ends_a_wait_for_the_next_daemon(place):
+    client = gpubufd.connect(place.path, resume_timeout=None)
+    place.stop()
+    caught = []
+
+    def call():
+        try:
+            client.stats()
+        except gpubufd.Error as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    client.close()
+    thread.join(60)
+    assert isinstance(caught[0], gpubufd.Closed)
+
+
+def test_many_threads_connect_once(place):
+    client = gpubufd.connect(place.path)
+    held = [client.put(f"a/{i}", [i]) or client[f"a/{i}"] for i in range(8)]
+    for number in (2, 3, 4):
+        place.restart()
+        barrier, results = threading.Barrier(8), []
+
+        def call(i, barrier=barrier, results=results):
+            barrier.wait()
+            client.put(f"b/{i}", [i])
+            results.append(client[f"b/{i}"].tolist() == [i] and held[i].tolist() == [i])
+
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert results == [True] * 8 and client._connections == number
+        assert len(client.call("sessions")["sessions"]) == 1
+    client.close()
+
+
+def test_what_was_being_made_is_gone_and_says_so(place, np):
+    client = gpubufd.connect(place.path)
+    for end in (place.restart, place.kill_and_start):
+        made = client.create("m", "f8", 3)
+        table = client.create("t", {"x": "f8"}, 3)
+        made.to_numpy()[:] = 1
+        end()
+        client.stats()
+        for use in (made.to_numpy, lambda made=made: made.values, lambda table=table: table["x"].to_numpy()):
+            with pytest.raises(gpubufd.Stale, match="create.. it anew"):
+                use()
+        with pytest.raises((gpubufd.Stale, gpubufd.Closed)):
+            made.seal()
+        with pytest.raises((gpubufd.Stale, gpubufd.Closed)), table:
+            pass
+        assert client.list() == []
+    client.close()
+
+
+def test_watches_go_on(place):
+    with gpubufd.connect(place.path) as client, client.watch("w/", timeout=60) as watch:
+        client.put("w/a", b"1")
+        assert [next(watch).kind for _ in range(2)] == ["synced", "sealed"]
+        place.restart()
+        assert [next(watch).kind for _ in range(2)] == ["reconnected", "synced"]  # by the watch itself
+        client.put("w/b", b"2")
+        assert next(watch).name == "w/b"
+        place.restart()
+        client.put("w/c", b"3")  # by another call, before the watch looks
+        events = [next(watch) for _ in range(3)]
+        assert [(event.kind, event.name) for event in events] == [
+            ("reconnected", None), ("sealed", "w/c"), ("synced", None)]
+    with gpubufd.connect(place.path, resume_timeout=0.01) as client, client.watch() as watch:
+        while next(watch).kind != "synced":
+            pass
+        place.stop()
+        with pytest.raises(gpubufd.ConnectFailed):
+            next(watch)
+        place.start()
+        assert next(watch).kind == "reconnected"
+
+
+def test_put_with_replace_is_done_again(place):
+    """Daemons are killed while it is under way; a name that may be replaced is put once more."""
+    client, done, errors = gpubufd.connect(place.path, resume_timeout=60), threading.Event(), []
+    counts = [0]
+
+    def work():
+        while not done.is_set():
+            try:
+                client.put("a", {"x": list(range(100)), "s": ["y"] * 100}, replace=True)
+                counts[0] += 1
+            except Exception as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(5):
+        before = counts[0]
+        while counts[0] < before + 3 and not errors:
+            pass
+        place.kill_and_start()
+    done.set()
+    thread.join(60)
+    assert errors == []
+    client.put("a", [1], replace=True)
+    assert client["a"].tolist() == [1]
+    client.close()
+
+
+def test_with_asyncio(place):
+    async def work():
+        async with await gpubufd.aio.connect(place.path) as client:
+            await client.put("a", [1, 2])
+            held = await client.get("a")
+            events = client.watch("b")
+            assert (await events.__anext__()).kind == "synced"
+            await asyncio.to_thread(place.restart)
+            assert [event async for event in events] == []  # it has ended
+            await client.put("b", [3])
+            assert held.stale and held.tolist() == [1, 2]
+            async with client.watch("b") as events:
+                assert [(await events.__anext__()).kind for _ in range(2)] == ["sealed", "synced"]
+                waiting = asyncio.ensure_future(client.get("b/later", timeout=60))
+                await client.put("b/later", b"x")
+                assert (await events.__anext__()).name == "b/later" and bytes(await waiting) == b"x"
+            await asyncio.to_thread(place.stop)
+            with pytest.raises(gpubufd.ConnectFailed):
+                await client.stats()
+            await asyncio.to_thread(place.start)
+            assert await client.list() == []
+
+    asyncio.run(work())
