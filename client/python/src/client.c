@@ -56,8 +56,9 @@ static char *copy_of(const char *text, bool *failed)
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path",      "name",    "timeout_ms", "cache_bytes", "answer_timeout_ms",
-                            "resume_ms", "patient", NULL};
+    static char *names[] = {
+        "path",      "name",    "timeout_ms", "cache_bytes", "answer_timeout_ms",
+        "resume_ms", "patient", NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
     int patient = 1;

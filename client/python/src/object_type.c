@@ -407,7 +407,8 @@ static PyGetSetDef getters[] = {
     {"metadata", get_metadata, NULL, "The metadata of a column or a table, a new dict.", NULL},
     {"released", get_released, NULL, "Whether it has been given back.", NULL},
     {"stale", get_stale, NULL,
-     "Whether its lease went with a connection that was lost. It can still be read, as it was.", NULL},
+     "Whether its lease went with a connection that was lost. It can still be read, as it was.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -12,9 +12,9 @@
 struct client {
     PyObject_HEAD struct link *link; /* NULL once it is closed */
     struct gpubuf_connect_options options;
-    char *path, *name;        /* what `options` points to; owned */
-    int64_t patience_ms;      /* how long after a loss a call waits for a daemon; -1: for ever */
-    int64_t lost_at;          /* when the loss was noticed, in ms; 0: it is not lost */
+    char *path, *name;         /* what `options` points to; owned */
+    int64_t patience_ms;       /* how long after a loss a call waits for a daemon; -1: for ever */
+    int64_t lost_at;           /* when the loss was noticed, in ms; 0: it is not lost */
     unsigned long connections; /* how often it has connected */
 };
 
