@@ -348,10 +348,10 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
 
 /*
  * A source is either (schema capsule, [array capsules]), or what Python has put together:
- * (format, length, null_count, buffers, children, dictionary, metadata), of which buffers are exporters
- * of the buffer protocol or None, children are (name, source), dictionary is a source or None, and
- * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and stays as
- * it is until the call returns.
+ * (format, length, null_count, buffers, children, dictionary, metadata): buffers are exporters of the
+ * buffer protocol or None, children are (name, source), dictionary is a source or None, and metadata,
+ * which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and stays as it is
+ * until the call returns.
  */
 struct block {
     struct block *next;
@@ -590,7 +590,7 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
 
 /* ---- sources as capsules ---- */
 
-/* What a source's structs point to. Each node has a reference, since a consumer may move a child out. */
+/* What a source's structs point to. Each node has a reference: a consumer may move a child out. */
 struct shared_sources {
     atomic_size_t references;
     struct sources sources;
@@ -645,7 +645,7 @@ static void share_nodes(struct shared_sources *shared, struct ArrowSchema *schem
         share_nodes(shared, schema->dictionary, array->dictionary);
 }
 
-/* capsules(source): (schema capsule, array capsule) of what Python has put together; they hold it. */
+/* capsules(source): capsules of schema and array of what Python has put together; they hold it. */
 PyObject *core_capsules(PyObject *module, PyObject *source)
 {
     (void)module;
