@@ -55,6 +55,7 @@ static int replace(struct client *self, struct link *lost)
     }
     self->link = link;
     self->lost_at = 0;
+    self->seen_at = 0;
     self->connections++;
     pending_end_all(lost);
     if (lost->objects || lost->before)
@@ -75,6 +76,7 @@ static bool is_lost(struct gpubuf_client *client)
     return status == GPUBUF_E_CLOSED;
 }
 
+/* A look costs as much as half a call, so a client that is busy looks once in a millisecond. */
 struct link *client_enter(PyObject *object)
 {
     struct client *self = (struct client *)object;
@@ -82,10 +84,15 @@ struct link *client_enter(PyObject *object)
         struct link *link = client_look(object);
         if (!link || self->options.resume_ms == GPUBUF_NO_RESUME)
             return link;
+        int64_t now = now_ms();
+        if (self->seen_at == now)
+            return link;
         bool lost;
         WITHOUT_GIL(lost = is_lost(link->client));
-        if (!lost)
+        if (!lost) {
+            self->seen_at = now;
             return link;
+        }
         int r = self->link == link ? replace(self, link) : 0;
         WITHOUT_GIL(link_put(link));
         if (r < 0)

@@ -15,6 +15,7 @@ struct client {
     char *path, *name;         /* what `options` points to; owned */
     int64_t patience_ms;       /* how long after a loss a call waits for a daemon; -1: for ever */
     int64_t lost_at;           /* when the loss was noticed, in ms; 0: it is not lost */
+    int64_t seen_at;           /* in which ms the connection was last seen to be there */
     unsigned long connections; /* how often it has connected */
 };
 
