@@ -120,8 +120,9 @@ struct gb_device {
     uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
     uint64_t moving;            /* of retained: segments being made or given back */
     uint64_t freeing;           /* of moving: segments being given back */
-    uint64_t retired_ms;        /* when a session was last asked to unmap a segment */
-    uint64_t needed_ms;         /* when a request last lacked room */
+    uint64_t recalled_ms;    /* when a lease was last recalled for its sake; 0: none is awaited */
+    uint64_t retired_ms;     /* when a session was last asked to unmap a segment */
+    uint64_t needed_ms;      /* when a request last lacked room */
     uint64_t asked_ms;       /* when sessions were last asked for what could be emptied; 0: not */
     uint64_t mapped;         /* of allocated: segments that a session maps, but for retiring ones */
     struct gb_link retiring; /* segments that sessions were asked to unmap, oldest first */

@@ -98,7 +98,8 @@ struct gb_storage {
     struct gb_recent recent;
     struct gb_link objects; /* of the registry's */
     uint64_t text;          /* bytes of what is told of them */
-    uint64_t leases, pins;  /* of all its objects; pins: `keep` too */
+    uint64_t leases, pins;  /* of all its objects; leases that are in use; pins: `keep` too */
+    uint64_t idle;          /* leases that are not, and have to be recalled before it leaves */
     uint64_t needs;         /* named objects that are not to be dropped */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of whoever made it: the user that its segments are made for */

@@ -1,8 +1,10 @@
 /* spill, restore: moving an object by hand, before memory is short or before it is needed. */
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/methods/call.h"
 #include "daemon/methods/space.h"
+#include "daemon/objects/lease.h"
 
 /* ---- spill ---- */
 
@@ -63,12 +65,15 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
     if (r == 0)
         r = read_tier(call, &params->tier, object->storage->device, &tier);
     if (r == 0)
-        r = check_free(call, &params->name, object->storage);
-    if (r == 0)
         r = gb_call_move_failure(call, object->storage);
     if (r < 0)
         return r;
     storage = object->storage;
+    if (storage->idle > 0 && gb_storage_recall(&call->server->registry, storage, gb_now_ms()))
+        return gb_call_wait_recall(call, storage->device);
+    r = check_free(call, &params->name, storage);
+    if (r < 0)
+        return r;
     r = gb_spill_out(&call->server->spill, storage, tier, &demand, &call->error);
     if (r == GB_MOVING)
         return gb_call_wait_move(call, storage, NULL);

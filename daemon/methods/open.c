@@ -1,4 +1,4 @@
-/* open and release: how sessions come to their leases, and give them back. */
+/* open, keep and release: how sessions come to their leases, have them at hand, and give them back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,9 @@ static int open_one(struct gb_call *call, const struct open_params *params,
         return gb_call_no_memory(call);
     /* Last, since what is noted here as given must be sent. */
     r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
-    if (r != 0) {
+    if (r == 0) {
+        gb_lease_slot(*lease);
+    } else {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
     }
@@ -329,6 +331,7 @@ static int release_one(struct gb_call *call, uint64_t id)
     if (lease->write)
         return gb_fail(&call->error, GPUBUF_E_BUSY,
                        "lease %" PRIu64 " is on an unsealed object: seal or abort it", id);
+    call->session->holder.deaf = false;
     gb_lease_end(&call->server->registry, lease);
     return 0;
 }
@@ -356,3 +359,62 @@ static int handle_release(struct gb_call *call, const void *p, uint64_t present)
 
 const struct gb_method gb_method_release = {GB_METHOD_ROW(
     "release", GB_METHOD_APART, release_fields, handle_release, struct release_params)};
+
+/* ---- keep ---- */
+
+struct keep_params {
+    struct gb_json leases;
+    bool used;
+};
+
+static const struct gb_field keep_fields[] = {
+    GB_FIELD(struct keep_params, leases, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, GB_LIMIT(ids)),
+    GB_FIELD(struct keep_params, used, GB_FIELD_BOOL, 0, 0, 0),
+};
+
+static int keep_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
+                    struct gb_lease **lease)
+{
+    uint64_t id;
+    int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
+
+    if (r == 0)
+        r = gb_call_lease(call, id, lease);
+    if (r == 0 && !(*lease)->slot)
+        r = gb_fail(&call->error, GPUBUF_E_BUSY,
+                    "lease %" PRIu64 " has no slot in the page, and cannot be kept", id);
+    if (r == 0)
+        call->session->holder.deaf = false;
+    return r;
+}
+
+static int keep_idle(struct gb_call *call, struct gb_json item, const struct gb_path *path)
+{
+    struct gb_lease *lease;
+    int r = keep_one(call, item, path, &lease);
+
+    if (r == 0)
+        gb_lease_idle(&call->server->registry, lease, gb_now_ms());
+    return r;
+}
+
+static int keep_used(struct gb_call *call, struct gb_json item, const struct gb_path *path)
+{
+    struct gb_lease *lease;
+    int r = keep_one(call, item, path, &lease);
+
+    if (r == 0)
+        gb_lease_used(&call->server->registry, lease);
+    return r;
+}
+
+static int handle_keep(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct keep_params *params = p;
+
+    (void)present;
+    return gb_call_each(call, params->leases, "leases", params->used ? keep_used : keep_idle);
+}
+
+const struct gb_method gb_method_keep = {
+    GB_METHOD_ROW("keep", GB_METHOD_APART, keep_fields, handle_keep, struct keep_params)};

@@ -149,6 +149,10 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool
 {
     GB_WRITE_LITERAL(writer, "\"lease\":");
     gb_write_uint(writer, lease->id);
+    if (lease->slot) {
+        GB_WRITE_LITERAL(writer, ",\"slot\":");
+        gb_write_uint(writer, lease->slot - 1);
+    }
     GB_WRITE_LITERAL(writer, ",\"object\":");
     if (brief)
         gb_object_write_essence(writer, lease->object);

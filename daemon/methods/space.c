@@ -444,6 +444,15 @@ int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_ti
     return r;
 }
 
+int gb_call_wait_recall(struct gb_call *call, struct gb_device *device)
+{
+    int r = put_aside(call, NULL, 0, gb_now_ms() + PATIENCE_MS);
+
+    if (r == GB_WAITS)
+        gb_wait_for_tier(call->wait, device, GB_TIERS);
+    return r;
+}
+
 int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage)
 {
     if (!storage->failure)

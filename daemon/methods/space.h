@@ -33,6 +33,8 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
 struct gb_demand gb_call_demand(const struct gb_call *call);
 /* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
 int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks);
+/* Waits for leases that were recalled, of objects on the device. */
+int gb_call_wait_recall(struct gb_call *call, struct gb_device *device);
 /* The error that a move which this request has waited for ended with; 0: none. */
 int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
 

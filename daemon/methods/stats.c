@@ -21,12 +21,13 @@ static void write_totals(struct gb_call *call)
     gb_write_format(call->writer,
                     "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
                     ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
-                    ",\"mappings\":%zu,"
+                    ",\"kept\":%" PRIu64 ",\"mappings\":%zu,"
                     "\"segments\":%zu,\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64,
                     gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
                     gb_names_count(&server->registry.names), server->registry.objects,
-                    gb_registry_lease_count(&server->registry), server->store.mappings.count,
-                    server->store.segments.count, server->seq, server->registry.private_names);
+                    gb_registry_lease_count(&server->registry), server->registry.idle_count,
+                    server->store.mappings.count, server->store.segments.count, server->seq,
+                    server->registry.private_names);
 }
 
 static void write_stock(struct gb_writer *writer, const char *name, const struct gb_stock *stock)

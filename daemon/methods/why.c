@@ -96,7 +96,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
             write_name_reason(answer, "grace", object);
             continue;
         }
-        if (!begin_reason(answer, "leased"))
+        if (!begin_reason(answer, lease->idle_ms ? "kept" : "leased"))
             return;
         gb_write_char(writer, ',');
         gb_lease_write_holder(writer, lease, now);
@@ -135,7 +135,7 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
 static void write_reasons(struct answer *answer, const char *stays)
 {
     const struct gb_storage *storage = answer->storage;
-    uint64_t leases = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
+    uint64_t leases = 0, idle = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
     unsigned looked = 0;
 
     begin_list(answer);
@@ -146,7 +146,8 @@ static void write_reasons(struct answer *answer, const char *stays)
 
         if (!may_look(answer, &looked))
             return;
-        held += object->lease_count + object->pinned + keep + object->unsettled;
+        held +=
+            object->lease_count - object->idle_count + object->pinned + keep + object->unsettled;
         if (told) {
             write_leases(answer, object);
             if (object->pinned)
@@ -157,6 +158,7 @@ static void write_reasons(struct answer *answer, const char *stays)
                 write_name_reason(answer, "unsettled", object);
         } else {
             leases += gb_object_lease_count(object);
+            idle += object->idle_count;
             kept += object->kept_count;
             pins += object->pinned;
             keeps += keep;
@@ -164,6 +166,7 @@ static void write_reasons(struct answer *answer, const char *stays)
         }
     }
     write_others(answer, "leased", leases);
+    write_others(answer, "kept", idle);
     write_others(answer, "grace", kept);
     write_others(answer, "pinned", pins);
     write_others(answer, "keep", keeps);

@@ -9,7 +9,9 @@ void gb_holder_init(struct gb_holder *holder)
     holder->user = NULL;
     holder->keeps = false;
     gb_list_init(&holder->leases);
-    holder->count = 0;
+    holder->count = holder->idle = 0;
+    holder->page = NULL;
+    holder->deaf = false;
     memset(holder->bytes, 0, sizeof(holder->bytes));
 }
 
@@ -90,9 +92,106 @@ void gb_lease_sealed(struct gb_lease *lease)
     lease->write = false;
 }
 
+void gb_lease_slot(struct gb_lease *lease)
+{
+    struct gb_object *object = lease->object;
+
+    if (object->slots == GB_OBJECT_SLOTS)
+        return;
+    lease->slot = gb_page_take(lease->holder->page, lease->id);
+    if (!lease->slot)
+        return;
+    object->slots++;
+    gb_list_remove(&lease->of_object);
+    gb_list_append(object->leases.next, &lease->of_object);
+}
+
+static void send_recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    lease->recalled_ms = now_ms ? now_ms : 1;
+    registry->recall(registry->recall_arg, lease);
+}
+
+void gb_object_outdate(struct gb_registry *registry, struct gb_object *object)
+{
+    GB_LIST_EACH(&object->leases, link) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
+
+        if (!lease->slot)
+            return;
+        gb_page_clear(lease->holder->page, lease->slot);
+        if (lease->idle_ms)
+            send_recall(registry, lease, registry->now_ms);
+    }
+}
+
+/* ---- leases that are kept ---- */
+
+void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    bool first = !lease->idle_ms;
+
+    lease->idle_ms = now_ms ? now_ms : 1;
+    lease->recalled_ms = 0;
+    lease->holder->idle += first;
+    gb_object_idle(registry, lease->object, first, now_ms);
+    if (!lease->object->named)
+        send_recall(registry, lease, now_ms);
+}
+
+void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
+{
+    if (!lease->idle_ms)
+        return;
+    lease->idle_ms = lease->recalled_ms = 0;
+    lease->holder->idle--;
+    gb_object_resume(registry, lease->object);
+}
+
+/* Whether it is to be waited for. */
+static bool recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    bool overdue = lease->recalled_ms && now_ms - lease->recalled_ms >= registry->recall_ms;
+
+    if (overdue)
+        lease->holder->deaf = true;
+    if (lease->holder->deaf) {
+        gb_lease_used(registry, lease);
+        return false;
+    }
+    lease->object->storage->device->recalled_ms = now_ms;
+    if (!lease->recalled_ms)
+        send_recall(registry, lease, now_ms);
+    return true;
+}
+
+bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms)
+{
+    bool waits = false;
+
+    GB_LIST_EACH(&storage->objects, object_link) {
+        struct gb_object *object = GB_CONTAINER(object_link, struct gb_object, of_storage);
+
+        if (storage->idle == 0)
+            break;
+        GB_LIST_EACH(&object->leases, link) {
+            struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
+
+            if (!lease->slot)
+                break;
+            if (lease->idle_ms)
+                waits |= recall(registry, lease, now_ms);
+        }
+    }
+    return waits;
+}
+
+/* ---- the end ---- */
+
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
 {
     struct gb_object *object = lease->object;
+    bool idle = lease->idle_ms > 0;
 
     gb_list_remove(&lease->of_object);
     gb_walks_leave(&registry->walks, &lease->of_holder);
@@ -106,9 +205,12 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
         lease->holder->user->leases--;
         gb_charge_release(object->storage, lease->holder->user);
     }
+    gb_page_drop(lease->holder->page, lease->slot);
+    object->slots -= lease->slot > 0;
+    lease->holder->idle -= idle;
     gb_unsealed_free(lease->unsealed);
     free(lease);
-    gb_object_drop(registry, object);
+    gb_object_drop(registry, object, idle);
 }
 
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,

@@ -1,6 +1,7 @@
 #include "daemon/objects/registry.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -325,6 +326,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     gb_write_text(writer, gb_object_prospect(object));
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, gb_object_lease_count(object));
+    if (object->idle_count)
+        gb_write_format(writer, ",\"kept\":%" PRIu64, object->idle_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
     gb_write_int(writer, object->ttl_ms);
@@ -398,35 +401,74 @@ static void end_hold(struct gb_storage *storage)
 
 uint64_t gb_registry_lease_count(const struct gb_registry *registry)
 {
-    return registry->leases.count - registry->kept_count;
+    return registry->leases.count - registry->kept_count - registry->idle_count;
 }
 
 uint64_t gb_object_lease_count(const struct gb_object *object)
 {
-    return object->lease_count - object->kept_count;
+    return object->lease_count - object->kept_count - object->idle_count;
 }
 
-void gb_object_hold(struct gb_object *object, uint64_t now_ms)
+static void hold_lease(struct gb_storage *storage)
 {
-    struct gb_storage *storage = object->storage;
-
-    object->lease_count++;
-    storage->used_ms = now_ms;
     if (storage->leases++ == 0)
         storage->device->leased += storage->bytes;
     gb_recent_hold(&storage->recent);
 }
 
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object)
+static void drop_lease(struct gb_storage *storage, uint64_t now_ms)
 {
-    struct gb_storage *storage = object->storage;
-
-    object->lease_count--;
-    storage->used_ms = registry->now_ms;
+    storage->used_ms = now_ms;
     if (--storage->leases == 0)
         storage->device->leased -= storage->bytes;
     gb_recent_drop(&storage->recent);
     end_hold(storage);
+}
+
+void gb_object_hold(struct gb_object *object, uint64_t now_ms)
+{
+    object->lease_count++;
+    object->storage->used_ms = now_ms;
+    hold_lease(object->storage);
+}
+
+static void count_idle(struct gb_registry *registry, struct gb_object *object, int more)
+{
+    object->idle_count += (uint64_t)more;
+    object->storage->idle += (uint64_t)more;
+    registry->idle_count += (uint64_t)more;
+}
+
+void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool first,
+                    uint64_t now_ms)
+{
+    struct gb_storage *storage = object->storage;
+
+    if (first) {
+        count_idle(registry, object, 1);
+        drop_lease(storage, now_ms);
+        return;
+    }
+    storage->used_ms = now_ms;
+    gb_recent_touch(&storage->recent);
+}
+
+void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
+{
+    count_idle(registry, object, -1);
+    hold_lease(object->storage);
+    object->storage->device->space_changed = true; /* who waits for it is to look elsewhere */
+}
+
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle)
+{
+    object->lease_count--;
+    if (idle) {
+        count_idle(registry, object, -1);
+        end_hold(object->storage);
+    } else {
+        drop_lease(object->storage, registry->now_ms);
+    }
     if (!object->named && object->lease_count == 0)
         object_free(registry, object);
 }
@@ -556,6 +598,7 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
 
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
 {
+    gb_object_outdate(registry, object);
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, event, object);
     gb_names_remove(&registry->names, &object->index);
@@ -590,6 +633,8 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     object->version = registry->next_version++;
     if (!object->storage->used_ms)
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
+    if (former)
+        gb_object_outdate(registry, former);
     gain_name(registry, object);
     GB_FAILPOINT(PUBLISH_NAMED);
     if (former)

@@ -35,6 +35,7 @@ struct gb_object {
     struct gb_storage *storage;
     struct gb_link leases;
     uint64_t lease_count, kept_count; /* all; those of a holder that only keeps */
+    uint64_t idle_count, slots;       /* of all: idle ones; those with a slot in a page */
     uint64_t version;                 /* 0 while unsealed */
     uint64_t bytes;                   /* of its buffers */
     struct gb_user *owner;
@@ -66,11 +67,14 @@ struct gb_object {
     char name[];
 };
 
+struct gb_lease;
+
 struct gb_registry {
     struct gb_store *store;
     struct gb_names names;
     struct gb_hash_table leases;
     uint64_t kept_count;           /* of them: those of a holder that only keeps */
+    uint64_t idle_count;           /* and those that are idle: lease.h */
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
@@ -80,6 +84,10 @@ struct gb_registry {
     /* Told after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;
+    /* Asks the holder of an idle lease to give it back. */
+    void (*recall)(void *arg, struct gb_lease *lease);
+    void *recall_arg;
+    uint64_t recall_ms; /* that it may take */
 };
 
 void gb_registry_init(struct gb_registry *registry, struct gb_store *store);
@@ -193,7 +201,7 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
 /* Deletes what has outlived its time. */
 void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
 
-/* Leases as they are told: those that somebody holds. */
+/* Leases as they are told: those that somebody uses. */
 uint64_t gb_registry_lease_count(const struct gb_registry *registry);
 uint64_t gb_object_lease_count(const struct gb_object *object);
 
@@ -201,7 +209,14 @@ uint64_t gb_object_lease_count(const struct gb_object *object);
 
 /* An object has got a lease, which keeps its storage from being evicted. */
 void gb_object_hold(struct gb_object *object, uint64_t now_ms);
-/* It has lost one; without a name it goes with the last. */
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object);
+/* It has lost one; without a name it goes with the last. An idle one was no hold any more. */
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle);
+/* One of them has become idle (not `first`: was used in between). */
+void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool first,
+                    uint64_t now_ms);
+/* One that was idle is in use again. */
+void gb_object_resume(struct gb_registry *registry, struct gb_object *object);
+/* The name means something else: who keeps leases on it is not to find them any more. */
+void gb_object_outdate(struct gb_registry *registry, struct gb_object *object);
 
 #endif

@@ -64,6 +64,8 @@ static bool give_back_some(struct gb_session *session)
     if (gb_session_has_ended(session)) {
         gb_user_unref(session->holder.user);
         session->holder.user = NULL;
+        gb_page_free(session->holder.page);
+        session->holder.page = NULL;
     }
     free_session(session);
     return true;

@@ -17,6 +17,7 @@
 #include "daemon/base/probes.h"
 #include "daemon/config.h"
 #include "daemon/memory/device_kinds.h"
+#include "daemon/objects/lease.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wait.h"
@@ -81,6 +82,20 @@ static void on_prepare(uv_prepare_t *handle)
     server->timer_at = at;
 }
 
+/* Until when those are waited for whose leases were recalled; then the requests that wait for these
+   are tried again, and count on them no more. */
+static uint64_t recalls_due(const struct gb_server *server, struct gb_device *device)
+{
+    uint64_t at =
+        device->recalled_ms ? device->recalled_ms + server->registry.recall_ms : UINT64_MAX;
+
+    if (at == UINT64_MAX || gb_now_ms() < at)
+        return at;
+    device->recalled_ms = 0;
+    device->space_changed = true;
+    return UINT64_MAX;
+}
+
 /* Segments that nobody has used for long go back. Where none is empty the clock is not asked.
    Sessions that do not unmap what others lack are ended. */
 static void retire_idle(struct gb_server *server)
@@ -91,6 +106,9 @@ static void retire_idle(struct gb_server *server)
                             ? UINT64_MAX
                             : gb_store_retire_idle(&server->store, gb_now_ms());
     for (unsigned i = 0; i < server->device_count; i++) {
+        at = recalls_due(server, server->devices[i]);
+        if (at < server->retire_at)
+            server->retire_at = at;
         if (gb_list_empty(&server->devices[i]->retiring) && !server->devices[i]->asked_ms)
             continue;
         at = gb_store_press(&server->store, server->devices[i], gb_now_ms());
@@ -287,6 +305,22 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
 }
 
+/* Asks a session to give back a lease that it only keeps. */
+static void on_recall(void *arg, struct gb_lease *lease)
+{
+    struct gb_server *server = arg;
+    struct gb_writer *writer = &server->event_writer;
+    struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
+
+    if (gb_session_has_ended(session))
+        return; /* it is giving back what it has */
+    gb_writer_reset(writer);
+    gb_rpc_begin_notification(writer, "leases.recall", 0);
+    gb_write_format(writer, "{\"leases\":[%llu]}", (unsigned long long)lease->id);
+    gb_rpc_end(writer);
+    gb_session_send(session, writer, NULL, 0);
+}
+
 /* A session that was asked to, and has not. */
 static void on_overdue(void *arg, struct gb_mapper *mapper)
 {
@@ -416,6 +450,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
+    server->registry.recall = on_recall;
+    server->registry.recall_arg = server;
+    server->registry.recall_ms = server->limits->recall_ms;
     server->store.drop = on_drop;
     server->store.drop_arg = server;
     server->counts = calloc(service->count, sizeof(*server->counts));

@@ -9,11 +9,14 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
+#include "daemon/objects/lease.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000
 /* Copies that are made in the background at once, of one device. */
 #define BACKGROUND_MOVES 4
+/* Storages whose leases are recalled together, if their holders only keep them. */
+#define RECALL_AHEAD 32
 /* How many copies are looked at for one that is not needed, and how many storages for one that has
    room below. */
 #define LOOK_AT 64
@@ -242,7 +245,7 @@ static void left(struct gb_job *job)
     take_copy(move);
     GB_FAILPOINT(OUT_TAKEN);
     if (move->leave && move->result == 0 && storage->resident && storage->recent.holds == 0 &&
-        !gb_list_empty(&storage->objects))
+        storage->idle == 0 && !gb_list_empty(&storage->objects))
         vacate(move->owner, storage);
     move_end(move);
 }
@@ -561,6 +564,31 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
     return oldest;
 }
 
+/*
+ * The storage, whose leases are merely kept, leaves next: has these given back, and with them those of
+ * what leaves after it, for as many bytes as are wanted. What turns out to be in use, since its holder
+ * says so or nothing, is in no list any more, and something else leaves.
+ */
+static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
+{
+    const struct gb_link *list =
+        storage->recent.clean ? &storage->device->recency.clean : &storage->device->recency.dirty;
+    uint64_t now = gb_now_ms(), coming = 0;
+    bool waits = gb_storage_recall(spill->registry, storage, now);
+    unsigned looked = 0;
+
+    GB_LIST_EACH(list, link) {
+        struct gb_storage *other = storage_of(GB_CONTAINER(link, struct gb_recent, link));
+
+        if (coming >= bytes || ++looked > RECALL_AHEAD)
+            break;
+        coming += other->bytes;
+        if (other != storage && other->idle > 0)
+            (void)gb_storage_recall(spill->registry, other, now);
+    }
+    return waits ? GB_ROOM_COMES : GB_ROOM_MADE;
+}
+
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error)
 {
@@ -585,6 +613,8 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
     storage = storage_of(oldest);
     if (storage->out)
         return GB_ROOM_COMES;
+    if (storage->idle > 0)
+        return recall(spill, storage, bytes);
     if (has_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
     if (demand->keeps)

@@ -80,7 +80,7 @@ void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier
 enum gb_room {
     GB_ROOM_NONE,  /* nothing */
     GB_ROOM_MADE,  /* something has left: try again */
-    GB_ROOM_COMES, /* something is on its way out: wait */
+    GB_ROOM_COMES, /* something is on its way out, or has been recalled: wait */
     GB_ROOM_STUCK, /* nothing: the driver could not copy what is to leave; *error says why */
 };
 

@@ -128,6 +128,8 @@ class Peer:
         self.segments = {}  # (id, access) -> Segment
         self.receive_fds = receive_fds
         self.longest = 0  # bytes of the longest line received
+        self.page = None  # of kept leases, mapped; its descriptor
+        self.page_fd = -1
 
     def credentials(self):
         """The pid, uid and gid of the process that listens, as it was when it began to."""
@@ -262,6 +264,11 @@ class Peer:
             if old:
                 old.close()
             self.segments[(segment.id, segment.access)] = segment
+        if isinstance(result, dict) and "cache" in result:  # the page of kept leases
+            used.add(result["cache"]["fd"])
+            self.page_fd = message["_fds"][result["cache"]["fd"]]
+            self.page = mmap.mmap(self.page_fd, 8 * result["cache"]["slots"], mmap.MAP_SHARED,
+                                  mmap.PROT_READ)
         assert len(used) == len(message["_fds"]), "descriptors that no segment uses"
 
     def reply(self, ident, timeout=DEADLINE):
@@ -424,6 +431,10 @@ class Peer:
             self.segments.pop(key).close()
         self.call("unmap", segments=sorted(idents))
 
+    def slot(self, index):
+        """What the page of kept leases has in a slot."""
+        return struct.unpack_from("<Q", self.page, 8 * index)[0]
+
     # ---- ending --------------------------------------------------------------------------
 
     def close(self):
@@ -431,6 +442,10 @@ class Peer:
         for segment in self.segments.values():
             segment.close()
         self.segments.clear()
+        if self.page_fd >= 0:
+            self.page.close()
+            os.close(self.page_fd)
+            self.page_fd = -1
         while self.fds:
             os.close(self.fds.popleft())
 
@@ -447,6 +462,7 @@ class Opened:
     def __init__(self, peer, result):
         self.peer = peer
         self.lease = result["lease"]
+        self.slot = result.get("slot")
         self.object = result["object"]
         self.version = self.object["version"]
         self.layout = self.object["layout"]

@@ -6,8 +6,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 METHODS = {
-    "hello", "create", "seal", "settle", "abort", "open", "release", "register", "alias", "delete",
-    "list", "stat", "pin", "unpin", "expire", "spill", "restore",
+    "hello", "create", "seal", "settle", "abort", "open", "release", "keep", "register", "alias",
+    "delete", "list", "stat", "pin", "unpin", "expire", "spill", "restore",
     "why", "leases", "unmap", "trim", "watch", "unwatch", "segments", "sessions", "stats", "metrics",
     "describe",
 }

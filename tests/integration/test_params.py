@@ -25,7 +25,7 @@ REGISTERED = {
 
 # For each method, params that would be well-formed; what names nothing is made by `ready`.
 GOOD = {
-    "hello": {"protocol": 1, "client": "x"},
+    "hello": {"protocol": 1, "client": "x", "cache": False},
     "create": {"name": "new", "layout": bytes_layout(8), "device": test_device.ID, "share": "fd",
                "mode": "0600", "replace": True, "ttl_ms": 1000000, "evict": "keep", "final": False,
                "wait_ms": 1},
@@ -39,6 +39,7 @@ GOOD = {
                  "wait_ms": 1, **REGISTERED},
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
               "mode": "0600", "replace": True},
+    "keep": {"leases": [], "used": True},
     "delete": {"name": "there", "version": "VERSION"},
     "list": {"prefix": "a", "limit": 3, "placements": True},
     "stat": {"name": "there"},

@@ -401,7 +401,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
 static inline void count_object(struct inside_count *count, const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
-    uint64_t objects = 0, leases = 0, pins = 0, holds = 0, needs = 0, workers;
+    uint64_t objects = 0, leases = 0, idle = 0, pins = 0, holds = 0, needs = 0, workers;
     bool named = false;
 
     if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
@@ -410,7 +410,8 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
         const struct gb_object *of = GB_CONTAINER(link, struct gb_object, of_storage);
 
         objects++;
-        leases += of->lease_count;
+        leases += of->lease_count - of->idle_count;
+        idle += of->idle_count;
         pins += (uint64_t)of->pinned + (of->named && of->evict == GB_EVICT_KEEP);
         holds += of->unsettled;
         named |= of->named;
@@ -420,6 +421,7 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
     holds += leases + pins;
     /* Moves have references, waits have references and holds. */
     workers = (uint64_t)(storage->out != NULL) + (storage->in != NULL);
+    DEMAND(storage->idle == idle && (storage->resident || idle == 0));
     DEMAND(storage->leases == leases && storage->pins == pins && storage->needs == needs);
     DEMAND(storage->references >= objects + workers && storage->recent.holds >= holds);
     DEMAND(storage->references - objects - workers == storage->recent.holds - holds);
@@ -429,17 +431,20 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
 /* Returns how many of them are of unsealed objects. */
 static inline uint64_t count_leases(struct inside_count *count, const struct gb_holder *holder)
 {
-    uint64_t leases = 0, unsealed = 0;
+    uint64_t leases = 0, idle = 0, unsealed = 0;
 
     GB_LIST_EACH(&holder->leases, link) {
         const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
 
         leases++;
+        idle += lease->idle_ms > 0;
+        DEMAND(lease->slot || !lease->idle_ms);
+        DEMAND(!lease->slot || holder->page);
         unsealed += lease->unsealed != NULL;
         DEMAND(lease->write == (lease->unsealed != NULL));
         count_object(count, lease->object);
     }
-    DEMAND(leases == holder->count);
+    DEMAND(leases == holder->count && idle == holder->idle);
     count->leases += leases;
     return unsealed;
 }

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -30,6 +32,8 @@ static struct {
     enum gb_event events[OBJECTS * 2];
     char event_names[OBJECTS * 2][8];
     unsigned event_count;
+    uint64_t recalled; /* the last lease that was */
+    unsigned recalls;
 } world;
 
 static void on_event(void *arg, enum gb_event event, struct gb_object *object)
@@ -41,6 +45,14 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
         world.event_count = 0;
     world.events[world.event_count] = event;
     snprintf(world.event_names[world.event_count++], 8, "%s", object->name);
+}
+
+static void on_recall(void *arg, struct gb_lease *one)
+{
+    assert_ptr_equal(arg, &world);
+    assert_true(one->idle_ms > 0);
+    world.recalled = one->id;
+    world.recalls++;
 }
 
 static void begin(void)
@@ -57,6 +69,9 @@ static void begin(void)
     gb_registry_init(&world.registry, &world.store);
     world.registry.on_event = on_event;
     world.registry.on_event_arg = &world;
+    world.registry.recall = on_recall;
+    world.registry.recall_arg = &world;
+    world.registry.recall_ms = 100;
     world.user = gb_user_get(&world.store.users, 1000);
     assert_non_null(world.user);
     for (int i = 0; i < HOLDERS; i++)
@@ -69,6 +84,11 @@ static void end(void)
 {
     for (int i = 0; i < HOLDERS; i++)
         gb_holder_end(&world.registry, &world.holders[i]);
+    for (int i = 0; i < HOLDERS; i++) {
+        assert_int_equal(world.holders[i].idle, 0);
+        gb_page_free(world.holders[i].page);
+    }
+    assert_int_equal(world.registry.idle_count, 0);
     gb_registry_end(&world.registry);
     assert_int_equal(world.device.leased, 0);
     assert_int_equal(world.device.pinned, 0);
@@ -222,6 +242,107 @@ static void test_leases(void **state)
     gb_holder_end(&world.registry, &world.holders[1]);
     assert_int_equal(world.registry.objects, 0);
     assert_int_equal(world.holders[1].count, 0);
+    end();
+}
+
+/* ---- leases that are kept ---- */
+
+static const _Atomic uint64_t *give_page(int holder)
+{
+    int fd;
+    void *page;
+
+    assert_int_equal(gb_page_new(&world.holders[holder].page, &fd, NULL), 0);
+    page = mmap(NULL, GB_PAGE_SLOTS * 8, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(page, MAP_FAILED);
+    close(fd);
+    return page;
+}
+
+static struct gb_lease *kept_lease(struct gb_object *object, int holder)
+{
+    struct gb_lease *one = lease(object, holder);
+
+    gb_lease_slot(one);
+    gb_lease_idle(&world.registry, one, 5);
+    return one;
+}
+
+/* What is kept is no hold, and in the order; it is recalled once, and then waited for, for a while. */
+static void test_recall(void **state)
+{
+    const _Atomic uint64_t *page;
+    struct gb_lease *a, *b;
+
+    (void)state;
+    begin();
+    page = give_page(0);
+    a = kept_lease(publish("a", storage_of(1), false), 0);
+    b = kept_lease(publish("b", storage_of(2), false), 0);
+    assert_int_equal(page[a->slot - 1], a->id);
+    assert_int_equal(world.device.leased, 0);
+    assert_int_equal(world.device.recency.bytes, 3);
+    assert_int_equal(gb_registry_lease_count(&world.registry), 0);
+    gb_lease_idle(&world.registry, a, 6); /* it was used: now b, a */
+    assert_ptr_equal(gb_recency_oldest(&world.device.recency), &b->object->storage->recent);
+
+    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1000));
+    assert_int_equal(world.recalled, b->id);
+    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1099));
+    assert_int_equal(world.recalls, 1);
+    gb_lease_used(&world.registry, b); /* that was the answer */
+    assert_false(gb_storage_recall(&world.registry, b->object->storage, 1099));
+    assert_int_equal(world.device.leased, 2);
+    gb_lease_idle(&world.registry, b, 1100);
+
+    assert_true(gb_storage_recall(&world.registry, a->object->storage, 2000));
+    assert_false(gb_storage_recall(&world.registry, a->object->storage, 2100));
+    assert_true(world.holders[0].deaf);
+    assert_int_equal(world.device.leased, 1);
+    assert_false(gb_storage_recall(&world.registry, b->object->storage, 2100)); /* at once */
+    assert_int_equal(world.recalls, 2);
+    assert_int_equal(world.device.leased, 3);
+    assert_false(evict_oldest());
+    munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
+    end();
+}
+
+/* A slot is empty before anybody is told that the name means something else, and a release of what is
+   kept is no use. */
+static void test_outdate(void **state)
+{
+    const _Atomic uint64_t *page;
+    struct gb_lease *used, *kept;
+    struct gb_object *first;
+    unsigned slots[2];
+
+    (void)state;
+    begin();
+    page = give_page(0);
+    first = publish("a", storage_of(1), false);
+    used = lease(first, 0);
+    gb_lease_slot(used);
+    kept = kept_lease(first, 0);
+    slots[0] = used->slot - 1;
+    slots[1] = kept->slot - 1;
+    publish("b", storage_of(1), false);
+    publish("a", storage_of(2), true);
+    assert_int_equal(page[slots[0]] | page[slots[1]], 0);
+    assert_int_equal(world.recalled, kept->id); /* nobody can open it any more */
+    assert_int_equal(world.recalls, 1);
+    gb_lease_end(&world.registry, kept);
+    assert_int_equal(first->lease_count, 1);
+    gb_lease_idle(&world.registry, used, 7);
+    assert_int_equal(world.recalled, used->id);
+    gb_lease_end(&world.registry, used);
+    assert_int_equal(world.registry.objects, 2);
+
+    kept = kept_lease(find("b"), 0);
+    gb_lease_end(&world.registry, lease(find("a"), 0)); /* now b, a */
+    gb_lease_end(&world.registry, kept);
+    assert_true(evict_oldest());
+    assert_null(find("b"));
+    munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
     end();
 }
 
@@ -384,8 +505,8 @@ static void test_no_memory(void **state)
 
 struct model_object {
     bool alive, named, pinned, keep, spill;
-    unsigned name, storage, leases;
-    uint64_t ends; /* 0: never */
+    unsigned name, storage, leases, idle; /* leases in use, and others */
+    uint64_t ends;                        /* 0: never */
     struct gb_object *real;
 };
 
@@ -399,6 +520,7 @@ static struct {
     struct {
         struct gb_lease *real;
         unsigned object;
+        bool idle;
     } leases[LEASES];
     unsigned count, storage_count, lease_count;
     uint64_t now, uses;
@@ -416,6 +538,15 @@ static void weigh(unsigned storage, unsigned *holds, unsigned *named)
         *holds += object->leases + object->pinned + (object->named && object->keep);
         *named += object->named;
     }
+}
+
+static unsigned idle_of(unsigned storage)
+{
+    unsigned idle = 0;
+
+    for (unsigned i = 0; i < model.count; i++)
+        idle += model.objects[i].storage == storage ? model.objects[i].idle : 0;
+    return idle;
 }
 
 /* Whether an object of it is not to be dropped: then it stays, since there is no tier. */
@@ -448,7 +579,7 @@ static void model_lose_name(unsigned i)
     weigh(object->storage, &holds, &named);
     object->named = object->pinned = false;
     object->ends = 0;
-    object->alive = object->leases > 0;
+    object->alive = object->leases + object->idle > 0;
     used(object->storage, holds);
     if (before && !needed(object->storage)) /* it enters the order of what may be dropped */
         model.storages[object->storage].used = ++model.uses;
@@ -519,13 +650,13 @@ static void random_evict(void)
         unsigned holds, named;
 
         weigh(i, &holds, &named);
-        if (named > 0 && holds == 0 && !needed(i) &&
+        if (named + idle_of(i) > 0 && holds == 0 && !needed(i) &&
             (oldest < 0 || model.storages[i].used < model.storages[oldest].used))
             oldest = (int)i;
     }
     assert_int_equal(evict_oldest(), oldest >= 0);
     for (unsigned i = 0; oldest >= 0 && i < model.count; i++)
-        if (model.objects[i].alive && model.objects[i].storage == (unsigned)oldest)
+        if (model.objects[i].named && model.objects[i].storage == (unsigned)oldest)
             model_lose_name(i);
 }
 
@@ -536,8 +667,10 @@ static void random_lease(struct test_random *random)
     if (i < 0 || model.lease_count == LEASES)
         return;
     model.leases[model.lease_count].object = (unsigned)i;
-    model.leases[model.lease_count++].real =
+    model.leases[model.lease_count].idle = false;
+    model.leases[model.lease_count].real =
         lease(model.objects[i].real, (int)test_random_below(random, HOLDERS));
+    gb_lease_slot(model.leases[model.lease_count++].real);
     model.objects[i].leases++;
 }
 
@@ -550,12 +683,40 @@ static void random_release(struct test_random *random)
         return;
     which = test_random_below(random, model.lease_count);
     object = &model.objects[model.leases[which].object];
+    weigh(object->storage, &before, &named);
+    if (model.leases[which].idle)
+        object->idle--;
+    else
+        object->leases--;
     gb_lease_end(&world.registry, model.leases[which].real);
     model.leases[which] = model.leases[--model.lease_count];
-    weigh(object->storage, &before, &named);
-    object->leases--;
-    object->alive = object->named || object->leases > 0;
+    object->alive = object->named || object->leases + object->idle > 0;
     used(object->storage, before);
+}
+
+static void random_keep(struct test_random *random)
+{
+    unsigned which, before, named;
+    struct model_object *object;
+    bool uses = test_random_below(random, 3) == 0;
+
+    if (model.lease_count == 0)
+        return;
+    which = test_random_below(random, model.lease_count);
+    object = &model.objects[model.leases[which].object];
+    weigh(object->storage, &before, &named);
+    if (model.leases[which].idle)
+        object->idle--, object->leases++;
+    if (uses) {
+        gb_lease_used(&world.registry, model.leases[which].real);
+        model.leases[which].idle = false;
+        return;
+    }
+    gb_lease_idle(&world.registry, model.leases[which].real, model.now);
+    model.leases[which].idle = true;
+    object->idle++, object->leases--;
+    weigh(object->storage, &before, &named);
+    used(object->storage, before + 1);
 }
 
 static void random_pin(struct test_random *random)
@@ -594,7 +755,8 @@ static void compare(void)
         alive++;
         assert_int_equal(object->real->named, object->named);
         assert_int_equal(object->real->pinned, object->pinned);
-        assert_int_equal(object->real->lease_count, object->leases);
+        assert_int_equal(object->real->lease_count, object->leases + object->idle);
+        assert_int_equal(object->real->idle_count, object->idle);
         assert_true(object->real->version > versions); /* made later, numbered higher */
         versions = object->real->version;
     }
@@ -612,6 +774,7 @@ static void compare(void)
         pins = holds - leases;
         leased += leases ? model.storages[i].bytes : 0;
         pinned += pins ? model.storages[i].bytes : 0;
+        named += idle_of(i);
         evictable += named && !holds && !needed(i) ? model.storages[i].bytes : 0;
         stays += named && !holds && needed(i) ? model.storages[i].bytes : 0;
     }
@@ -630,6 +793,8 @@ static void test_random_operations(void **state)
         struct test_random random = {seed};
 
         begin();
+        munmap((void *)(uintptr_t)give_page(0),
+               GB_PAGE_SLOTS * 8); /* the others' leases have no slot */
         memset(&model, 0, sizeof(model));
         while (model.count < OBJECTS && model.storage_count < OBJECTS) {
             unsigned what = test_random_below(&random, 16);
@@ -638,8 +803,10 @@ static void test_random_operations(void **state)
                 random_publish(&random);
             else if (what < 8)
                 random_lease(&random);
-            else if (what < 12)
+            else if (what < 10)
                 random_release(&random);
+            else if (what < 12)
+                random_keep(&random);
             else if (what == 12)
                 random_pin(&random);
             else if (what == 13)
@@ -665,6 +832,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_publish_replace_unname),
         cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_recall),
+        cmocka_unit_test(test_outdate),
         cmocka_unit_test(test_eviction_order),
         cmocka_unit_test(test_aliases),
         cmocka_unit_test(test_expiry),

@@ -1,0 +1,97 @@
+#include "daemon/objects/page.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BYTES (GB_PAGE_SLOTS * sizeof(_Atomic uint64_t))
+#define WORDS (GB_PAGE_SLOTS / 64)
+
+struct gb_page {
+    _Atomic uint64_t *slots; /* shared with the peer */
+    uint64_t taken[WORDS];   /* a bit for each */
+    unsigned lowest;         /* no word before it has a free one */
+};
+
+static int make_memory(struct gb_page *page, int *out, struct gb_error *error)
+{
+    int fd = memfd_create("gpubufd-page", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+
+    if (fd < 0)
+        return gb_fail_errno(error, "memfd_create");
+    page->slots = MAP_FAILED;
+    if (fchmod(fd, 0400) == 0 && ftruncate(fd, BYTES) == 0)
+        page->slots = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    /* Our mapping was there before: it is the only one that can ever be written. */
+    if (page->slots != MAP_FAILED &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ==
+            0) {
+        *out = fd;
+        return 0;
+    }
+    r = gb_fail_errno(error, "a page for kept leases");
+    if (page->slots != MAP_FAILED)
+        munmap(page->slots, BYTES);
+    close(fd);
+    return r;
+}
+
+int gb_page_new(struct gb_page **out, int *fd, struct gb_error *error)
+{
+    struct gb_page *page = calloc(1, sizeof(*page));
+    int r = page ? make_memory(page, fd, error)
+                 : gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+
+    if (r < 0) {
+        free(page);
+        return r;
+    }
+    *out = page;
+    return 0;
+}
+
+void gb_page_free(struct gb_page *page)
+{
+    if (!page)
+        return;
+    munmap(page->slots, BYTES);
+    free(page);
+}
+
+unsigned gb_page_take(struct gb_page *page, uint64_t lease)
+{
+    while (page && page->lowest < WORDS) {
+        uint64_t *word = &page->taken[page->lowest];
+
+        if (~*word) {
+            unsigned bit = (unsigned)__builtin_ctzll(~*word);
+            unsigned slot = page->lowest * 64 + bit;
+
+            *word |= UINT64_C(1) << bit;
+            atomic_store_explicit(&page->slots[slot], lease, memory_order_release);
+            return slot + 1;
+        }
+        page->lowest++;
+    }
+    return 0;
+}
+
+void gb_page_clear(struct gb_page *page, unsigned slot)
+{
+    atomic_store_explicit(&page->slots[slot - 1], 0, memory_order_release);
+}
+
+void gb_page_drop(struct gb_page *page, unsigned slot)
+{
+    unsigned word = (slot - 1) / 64;
+
+    if (!slot)
+        return;
+    gb_page_clear(page, slot);
+    page->taken[word] &= ~(UINT64_C(1) << (slot - 1) % 64);
+    if (word < page->lowest)
+        page->lowest = word;
+}

@@ -1,0 +1,32 @@
+/*
+ * The page of a session that keeps leases: memory that the daemon writes and the session's peer may
+ * only read. A slot holds the number of a lease for as long as the lease's name means the object that
+ * the lease is on, and else 0. So a peer that finds its lease there need not ask.
+ *
+ * Nothing is ever read from it: what is taken is known by a map of bits beside it. The loop's.
+ */
+#ifndef GB_PAGE_H
+#define GB_PAGE_H
+
+#include <stdint.h>
+
+#include "proto/errors.h"
+
+#define GB_PAGE_SLOTS 8192u
+
+struct gb_page;
+
+/* A page and a descriptor of it to send, the caller's, which nobody can write, grow or shrink. What
+   is not used takes no memory. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+int gb_page_new(struct gb_page **page, int *fd, struct gb_error *error);
+void gb_page_free(struct gb_page *page); /* NULL is fine */
+
+/* Writes the lease into a free slot, the lowest, and returns its number from 1 on; 0: none is free, or
+   there is no page. */
+unsigned gb_page_take(struct gb_page *page, uint64_t lease);
+/* The name means something else now: whoever is told of that afterwards finds the slot empty. */
+void gb_page_clear(struct gb_page *page, unsigned slot);
+/* That, and the slot is free. 0 is fine. */
+void gb_page_drop(struct gb_page *page, unsigned slot);
+
+#endif

@@ -1,0 +1,453 @@
+"""hello with cache, keep, leases.recall: leases that a session has at hand without using them."""
+
+import fcntl
+import mmap
+import os
+import time
+
+import pytest
+
+import device as test_device
+from peer import DEADLINE, Peer, RpcError, bytes_layout, wait_until
+
+MIB = 1 << 20
+SIZE = 18 * MIB  # three of these fit in 64 MiB, each in a segment of its own
+
+PATIENT = ("--limit", "recall_ms=1000000")
+
+F_GET_SEALS = 1034
+SEALS = 0x1 | 0x2 | 0x4 | 0x10  # SEAL, SHRINK, GROW, FUTURE_WRITE
+
+
+@pytest.fixture
+def daemon(daemon_factory):
+    """One that waits for answers for as long as the tests do."""
+    return daemon_factory(*PATIENT)
+
+
+@pytest.fixture
+def hasty(daemon_factory):
+    """One that does not wait for long, as by default."""
+    return daemon_factory()
+
+
+@pytest.fixture
+def reader(daemon):
+    """A session that keeps leases."""
+    return keeper(daemon)
+
+
+@pytest.fixture
+def put(daemon):
+    """put(name): see put_in."""
+    return lambda name: put_in(daemon, name)
+
+
+def put_in(daemon, name):
+    """A large object, published by a session that ends, so that nobody maps it."""
+    with Peer(daemon.path) as peer:
+        peer.create_object(name, bytes_layout(SIZE), name.encode(), evict="drop")
+
+
+def keeper(daemon):
+    peer = daemon.connect()
+    peer.call("hello", protocol=1, client="reader", cache=True)
+    return peer
+
+
+def keep(reader, name):
+    """Opens an object and keeps the lease, with nothing mapped."""
+    opened = reader.open_object(name)
+    if reader.segments:
+        reader.unmap()
+    reader.call("keep", leases=[opened.lease])
+    return opened
+
+
+def put_in_background(daemon, name, size=SIZE, **params):
+    """A session that has asked for memory, and the number of the request."""
+    peer = daemon.connect()
+    return peer, peer.request("create", name=name, layout=bytes_layout(size), **params)
+
+
+def recalled(reader):
+    return reader.notification("leases.recall")["params"]["leases"]
+
+
+# ---- the page ----------------------------------------------------------------------------
+
+
+def test_only_who_asks_has_a_page(daemon, peer):
+    peer.put("a")
+    assert peer.page is None and peer.open_object("a").slot is None
+    other = daemon.connect()
+    assert "cache" not in other.call("hello", protocol=1, cache=False)
+    assert other.open_object("a").slot is None
+
+
+def test_nobody_writes_the_page(reader):
+    assert fcntl.fcntl(reader.page_fd, F_GET_SEALS) == SEALS
+    path = f"/proc/self/fd/{reader.page_fd}"
+    for fd in (reader.page_fd, os.open(path, os.O_RDWR)):
+        with pytest.raises(PermissionError):
+            mmap.mmap(fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        for attempt in (lambda: os.pwrite(fd, b"x", 0), lambda: os.ftruncate(fd, 0),
+                        lambda: os.ftruncate(fd, 1 << 20)):
+            with pytest.raises(PermissionError):
+                attempt()
+    os.close(fd)
+
+
+def test_another_user_cannot_open_the_page_anew(daemon, as_user):
+    """Its own descriptor is all that it has of it."""
+
+    def work(peer):
+        peer.call("hello", protocol=1, cache=True)
+        try:
+            os.close(os.open(f"/proc/self/fd/{peer.page_fd}", os.O_RDWR))
+            return "opened"
+        except PermissionError:
+            return "denied"
+
+    assert as_user(daemon, 4711, 4711, work) == "denied"
+
+
+def test_a_slot_has_the_lease_until_its_end(peer, reader):
+    peer.put("a")
+    first, second = reader.open_object("a"), reader.open_object("a")
+    assert [reader.slot(first.slot), reader.slot(second.slot)] == [first.lease, second.lease]
+    first.release()
+    assert [reader.slot(first.slot), reader.slot(second.slot)] == [0, second.lease]
+    third = reader.open_object("a")  # the lowest that is free
+    assert third.slot == first.slot and reader.slot(third.slot) == third.lease
+
+
+def test_of_many_each_has_one(peer, reader):
+    names = [f"n{i}" for i in range(40)]
+    for name in names:
+        peer.put(name)
+    entries = reader.call("open", names=[*names, "none"])["objects"]
+    assert [reader.slot(e["slot"]) for e in entries[:-1]] == [e["lease"] for e in entries[:-1]]
+    assert len({e["slot"] for e in entries[:-1]}) == 40 and "slot" not in entries[-1]
+
+
+def test_an_object_has_a_limited_number(daemon, peer, reader):
+    """All are cleared in one request, so there are not any number. Other leases cannot be kept."""
+    peer.put("a")
+    opened = [reader.open_object("a") for _ in range(130)]
+    assert [o.slot is None for o in opened] == [False] * 128 + [True] * 2
+    error = reader.error("busy", "keep", leases=[opened[128].lease])
+    assert "slot" in error.message
+    opened[5].release()
+    assert reader.open_object("a").slot == opened[5].slot
+
+
+def test_a_page_has_a_limited_number(daemon, peer):
+    """Leases beyond that have no slot."""
+    names = [f"n{i}" for i in range(70)]
+    for name in names:
+        peer.put(name)
+    reader = daemon.connect()
+    slots = reader.call("hello", protocol=1, cache=True)["cache"]["slots"]
+    left = slots
+    for name in names:
+        count = min(120, left)
+        requests = [reader.request("open", name=name) for _ in range(count)]
+        assert all("slot" in reader.reply(r) for r in requests)
+        left -= count
+    assert left == 0 and reader.open_object(names[-1]).slot is None
+
+
+def change_by_replace(peer, _daemon):
+    peer.put("a", b"new", replace=True)
+
+
+def change_by_delete(peer, _daemon):
+    peer.call("delete", name="a")
+
+
+def change_by_delete_of_many(peer, _daemon):
+    peer.call("delete", names=["a"])
+
+
+def change_by_alias(peer, _daemon):
+    peer.put("other")
+    peer.call("alias", name="a", of="other", replace=True)
+
+
+def change_by_register(peer, _daemon):
+    fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.fchmod(fd, 0o600)
+    os.ftruncate(fd, 4096)
+    fcntl.fcntl(fd, 1033, 2)
+    peer.call("register", fds=[fd], name="a", device="host", replace=True,
+              layout={"kind": "bytes", "bytes": 1, "data": {"handle": 0, "offset": 0, "bytes": 1}},
+              handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}])
+    os.close(fd)
+
+
+CHANGES = [change_by_replace, change_by_delete, change_by_delete_of_many, change_by_alias]
+if not test_device.ON_GPU:
+    CHANGES.append(change_by_register)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
+    """Whatever changes what the name means: when that is answered the slot is 0."""
+    peer.put("a", b"old")
+    used, kept = reader.open_object("a"), reader.open_object("a")
+    reader.call("keep", leases=[kept.lease])
+    change(peer, daemon)
+    assert [reader.slot(used.slot), reader.slot(kept.slot)] == [0, 0]
+    assert used.read() == b"old"  # the lease is one all the same
+    assert recalled(reader) == [kept.lease]  # it can be of no use any more
+    reader.no_notification()
+
+
+def test_a_slot_is_cleared_when_an_object_expires(peer, reader):
+    peer.put("a", ttl_ms=50)
+    opened = reader.open_object("a")
+    wait_until(lambda: peer.names() == [])
+    assert reader.slot(opened.slot) == 0
+
+
+def test_an_alias_means_what_it_did(peer, reader):
+    """A name is one name: its object's other names may change."""
+    peer.put("a", b"abc")
+    peer.call("alias", name="part", of="a", slice={"offset": 1, "length": 1})
+    opened = reader.open_object("part")
+    peer.put("a", b"xyz", replace=True)
+    assert reader.slot(opened.slot) == opened.lease and opened.read() == b"b"
+
+
+def test_pages_are_their_sessions_own(daemon, peer, reader):
+    """What others open or change is not seen in it."""
+    peer.put("a")
+    peer.put("b")
+    other = daemon.connect()
+    other.call("hello", protocol=1, cache=True)
+    for _ in range(20):
+        other.open_object("b")
+    mine = reader.open_object("a")
+    assert reader.slot(mine.slot) == mine.lease
+    assert reader.page[:].count(0) >= len(reader.page) - 8
+
+
+# ---- keeping -----------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_told_apart(peer, reader):
+    peer.put("a")
+    opened = reader.open_object("a")
+    assert reader.call("keep", leases=[opened.lease]) == {}
+    lease, = peer.call("leases")["leases"]
+    assert lease["lease"] == opened.lease and lease["kept_ms"] >= 0
+    told = peer.call("stat", name="a")["object"]
+    assert (told["leases"], told["kept"]) == (0, 1)
+    stats = peer.call("stats")
+    assert (stats["leases"], stats["kept"], stats["devices"][0]["leased"]) == (0, 1, 0)
+    session, = [s for s in peer.call("sessions")["sessions"] if s["client"] == "reader"]
+    assert (session["leases"], session["kept"]) == (0, 1)
+    reason = peer.call("why", name="a")["reasons"][0]
+    assert reason["kind"] == "kept" and reason["kept_ms"] >= 0
+    reader.call("keep", leases=[opened.lease], used=True)
+    lease, = peer.call("leases")["leases"]
+    assert "kept_ms" not in lease
+    told = peer.call("stat", name="a")["object"]
+    assert told["leases"] == 1 and "kept" not in told
+    assert peer.call("why", name="a")["reasons"][0]["kind"] == "leased"
+
+
+def test_only_ones_own_leases(daemon, peer, reader):
+    peer.put("a")
+    opened = reader.open_object("a")
+    other = daemon.connect()
+    other.call("hello", protocol=1, cache=True)
+    other.error("stale", "keep", leases=[opened.lease])
+    reader.error("stale", "keep", leases=[opened.lease, 1 << 40])
+    assert peer.call("stat", name="a")["object"]["kept"] == 1  # the others all the same
+    peer.error("busy", "keep", leases=[peer.open_object("a").lease])  # without a page
+    write = reader.call("create", name="b", layout=bytes_layout(1))["lease"]
+    reader.error("busy", "keep", leases=[write])
+
+
+def test_kept_leases_end_with_their_session(daemon, peer, reader):
+    peer.put("a")
+    keep(reader, "a")
+    reader.close()
+    wait_until(lambda: peer.call("leases")["leases"] == [])
+    assert "kept" not in peer.call("stat", name="a")["object"]
+
+
+# ---- giving back -------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_recalled_for_a_create(daemon, peer, reader, put):
+    """It leaves in its turn, and only what has to."""
+    kept = {}
+    for name in "abc":
+        put(name)
+        kept[name] = keep(reader, name)
+    writer, request = put_in_background(daemon, "d")
+    assert recalled(reader) == [kept["a"].lease]
+    assert peer.names() == ["a", "b", "c"]  # nothing has left while it was not given back
+    reader.call("release", lease=kept["a"].lease)
+    writer.reply(request)
+    assert peer.names() == ["b", "c"]
+    assert reader.slot(kept["b"].slot) == kept["b"].lease
+
+
+def test_what_was_used_in_between_leaves_later(daemon, peer, reader, put):
+    """`keep`, said again, is a use; a release of what is kept is none."""
+    kept = {}
+    for name in "abc":
+        put(name)
+        kept[name] = keep(reader, name)
+    reader.call("keep", leases=[kept["a"].lease])  # now b, c, a
+    reader.call("release", leases=[o.lease for o in kept.values()])
+    put("d")
+    assert peer.names() == ["a", "c", "d"]
+
+
+def test_what_is_used_again_stays(daemon, peer, reader, put):
+    kept = {}
+    for name in "abc":
+        put(name)
+        kept[name] = keep(reader, name)
+    writer, request = put_in_background(daemon, "d")
+    assert recalled(reader) == [kept["a"].lease]
+    reader.call("keep", leases=[kept["a"].lease], used=True)
+    assert recalled(reader) == [kept["b"].lease]
+    reader.call("release", lease=kept["b"].lease)
+    writer.reply(request)
+    assert peer.names() == ["a", "c"]
+
+
+def test_much_is_recalled_at_once(daemon, peer, reader, put):
+    kept = {}
+    for name in "abc":
+        put(name)
+        kept[name] = keep(reader, name)
+    writer, request = put_in_background(daemon, "d", 60 * MIB)
+    got = [recalled(reader)[0] for _ in range(3)]
+    assert sorted(got) == sorted(o.lease for o in kept.values())
+    reader.call("release", leases=got)
+    writer.reply(request)
+    assert peer.names() == []
+
+
+def test_what_goes_away_keeps_nobody_waiting(daemon, peer, reader, put):
+    """Its holder dies in the middle of a recall."""
+    for name in "abc":
+        put(name)
+        keep(reader, name)
+    writer, request = put_in_background(daemon, "d")
+    recalled(reader)
+    reader.close()
+    writer.reply(request)
+    assert peer.names() == ["b", "c"]
+
+
+def test_who_does_not_answer_uses_it(hasty):
+    """The request goes on without it: after a while, and the next one at once."""
+    reader, peer, writer = keeper(hasty), hasty.connect(), hasty.connect()
+    opened = {}
+    for name in "abc":
+        put_in(hasty, name)
+        opened[name] = keep(reader, name)
+    begun = time.monotonic()
+    writer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    assert time.monotonic() - begun >= 0.1
+    assert peer.call("stats")["kept"] == 0 and peer.call("stats")["leases"] == 3
+    writer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    # What it says late is good all the same.
+    reader.call("release", lease=opened["a"].lease)
+    writer.call("create", name="d", layout=bytes_layout(SIZE))
+    assert peer.names() == ["b", "c"]
+
+
+def test_something_else_leaves_instead(hasty):
+    """Of what nobody holds, where who keeps the oldest does not answer."""
+    reader, peer = keeper(hasty), hasty.connect()
+    put_in(hasty, "a")
+    keep(reader, "a")
+    for name in "bcd":
+        put_in(hasty, name)
+    assert peer.names() == ["a", "c", "d"]
+    put_in(hasty, "e")  # it is held: nobody is waited for again
+    assert peer.names() == ["a", "d", "e"]
+    assert peer.call("stat", name="a")["object"]["leases"] == 1
+
+
+def test_a_version_without_a_name_is_given_back(daemon, peer, reader):
+    """It would count for who keeps it, and nobody can open it any more."""
+    peer.put("a", b"1")
+    kept = reader.open_object("a")
+    peer.put("a", b"2", replace=True)
+    reader.call("keep", leases=[kept.lease])  # the message was on its way
+    assert recalled(reader) == [kept.lease]
+    reader.call("release", leases=[kept.lease])
+    assert peer.call("stats")["objects"] == 1
+
+
+def test_spill_has_it_given_back(daemon_factory, tmp_path):
+    daemon = daemon_factory(*PATIENT, "--tier", f"disk:64M:{tmp_path}")
+    peer, reader = daemon.connect(), keeper(daemon)
+    peer.put("a", b"content")
+    kept = keep(reader, "a")
+    request = peer.request("spill", name="a", tier="disk")
+    assert recalled(reader) == [kept.lease]
+    reader.call("release", lease=kept.lease)
+    assert peer.reply(request) == {}
+    assert peer.call("stat", name="a")["object"]["tier"] == "disk"
+    kept = keep(reader, "a")
+    request = peer.request("spill", name="a", tier="disk")
+    assert recalled(reader) == [kept.lease]
+    reader.call("keep", leases=[kept.lease], used=True)
+    with pytest.raises(RpcError, match="busy"):
+        peer.reply(request)
+
+
+def test_content_is_copied_to_a_tier_beside_it(daemon_factory, tmp_path):
+    """What is merely kept leaves like anything else, and comes back."""
+    daemon = daemon_factory(*PATIENT, "--tier", f"disk:256M:{tmp_path}")
+    peer, reader = daemon.connect(), keeper(daemon)
+    kept = {}
+    for name in "abc":
+        with Peer(daemon.path) as other:
+            other.create_object(name, bytes_layout(SIZE), name.encode())
+        opened = keep(reader, name)
+        kept[opened.lease] = name
+    writer, request = put_in_background(daemon, "d")
+    given = recalled(reader)
+    assert [kept[lease] for lease in given] == ["a"]
+    reader.call("release", leases=given)
+    writer.reply(request)
+    assert peer.call("stat", name="a")["object"]["tier"] == "disk"
+    reader.call("release", leases=[lease for lease in kept if lease not in given])
+    writer.close()
+    assert reader.open_object("a").read()[:1] == b"a"
+
+
+def test_hoarders_cost_others_nothing(daemon_factory):
+    """Sessions that keep all that there is, and do not answer: a create goes on in a moment."""
+    daemon = daemon_factory("--evict", "drop")
+    peer = daemon.connect()
+    names = [f"n{i}" for i in range(400)]
+    for name in names:
+        peer.create_object(name, bytes_layout(100_000))
+    hoarders = []
+    for _ in range(20):
+        hoarder = keeper(daemon)
+        for first in range(0, len(names), 50):
+            entries = hoarder.call("open", names=names[first:first + 50])["objects"]
+            hoarder.notify("keep", leases=[e["lease"] for e in entries])
+        hoarders.append(hoarder)
+    wait_until(lambda: peer.call("stats")["kept"] == 20 * len(names))
+    begun = time.monotonic()
+    peer.error(("no_space",), "create", name="large", layout=bytes_layout(60 * MIB))
+    assert time.monotonic() - begun < DEADLINE / 2
+    for hoarder in hoarders:
+        hoarder.close()
+    peer.unmap()
+    peer.call("create", name="large", layout=bytes_layout(60 * MIB), wait_ms=10_000)
