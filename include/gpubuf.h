@@ -134,6 +134,10 @@ struct gpubuf_connect_options {
                                  wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
     int resume_ms;           /* how long to try to make a connection that broke anew, see below;
                                  0: 10 000; -1: for ever; GPUBUF_NO_RESUME: not at all */
+    int keep;                /* how many opened objects to keep at hand after their release, see
+                            gpubuf_open; 0: none; -1: 1024 */
+    int keep_ms;             /* for how long, without a use; 0: 10 000 */
+    uint64_t keep_bytes;     /* and how many bytes of them; 0: 16 GiB */
 };
 
 #define GPUBUF_NO_RESUME (-2)
@@ -234,7 +238,11 @@ struct gpubuf_open_options {
 
 /*
  * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
- * copied. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
+ * copied. A client that keeps objects (`keep` of gpubuf_connect_options) opens what is open already,
+ * or was released lately, without asking the daemon, as long as the name means that object: an open
+ * that begins after a change of the name was answered sees the change. Both openings have one object
+ * then, with two references. What is merely kept is no hold: it leaves in its turn when memory is short,
+ * and the daemon asks for it before that; `gpubufctl ps` tells it apart. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
  * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms, or the daemon
  * does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to this process, or there is no
  * driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).

@@ -14,6 +14,13 @@ int64_t gb_now_ms(void)
     return gb_now_us() / 1000;
 }
 
+int64_t gb_coarse_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int gb_left_ms(int64_t deadline)
 {
     if (deadline < 0)

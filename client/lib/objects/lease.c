@@ -38,7 +38,7 @@ void gb_lease_add(struct gb_lease *lease)
         lease->next->link = &lease->next;
     client->leases = lease;
     client->lease_count++;
-    if (client->resume_ms != GPUBUF_NO_RESUME)
+    if (client->resume_ms != GPUBUF_NO_RESUME || client->keeper)
         gb_flusher_keep(client);
 }
 

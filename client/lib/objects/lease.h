@@ -53,6 +53,16 @@ struct gb_lease {
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_lease_segment *segments;
     size_t segment_count, segment_capacity;
+    /* Of keep.c. */
+    uint64_t slot; /* in the page, from 1 on; 0: it cannot be kept */
+    uint64_t hash; /* of the name */
+    uint64_t bytes;
+    struct gb_lease *chain;         /* in its bucket, while it is listed */
+    struct gb_lease *newer, *older; /* of those that are kept */
+    int64_t idle_since;             /* while it is kept */
+    bool listed, kept;
+    bool told; /* the daemon was, that nobody uses it … */
+    bool used; /* … but it was used since */
     struct gb_pool pool;
 };
 

@@ -3,9 +3,11 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/objects/grants.h"
+#include "client/lib/objects/keep.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/link.h"
+#include "client/lib/wire/loop.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
@@ -54,7 +56,7 @@ static int malformed(struct gb_error *error)
 }
 
 struct grant {
-    uint64_t lease;
+    uint64_t lease, slot; /* the slot in the page; NO_SLOT: none */
     struct gb_json object, error, segments;
 };
 
@@ -109,6 +111,8 @@ static int open_again(struct gb_request *request, struct gb_error *error)
     return 0;
 }
 
+#define NO_SLOT UINT64_MAX
+
 static int open_reply(struct gb_request *request, const struct gb_reply *reply,
                       struct gb_error *error)
 {
@@ -116,14 +120,15 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
         GB_FIELD(struct grant, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct grant, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct grant, segments, GB_FIELD_ARRAY, 0, 0, 0),
+        GB_FIELD(struct grant, slot, GB_FIELD_UINT, 0, 0, 0),
     };
     struct open *open = (struct open *)request;
     struct gpubuf_client *client = request->client;
     if (reply->refused)
         return reply->refused->code;
-    struct grant grant = {.lease = 0};
+    struct grant grant = {.slot = NO_SLOT};
     struct gb_path path = {.key = "result"};
-    if (gb_json_read(reply->result, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &grant,
+    if (gb_json_read(reply->result, fields, 4, GB_UNKNOWN_IGNORE, &path, &client->pool, &grant,
                      NULL, error) < 0)
         return malformed(error);
 
@@ -131,7 +136,8 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
     if (r < 0)
         return begin_failed(client, r, error);
-    r = gb_grants_take(&grants, grant.lease, grant.object, &open->object, error);
+    r = gb_grants_take_kept(&grants, grant.lease, grant.slot + 1, grant.object, &open->object,
+                            error);
     if (r == GB_AGAIN)
         r = request->canceled ? 0 : open_again(request, error);
     gb_grants_end(&grants);
@@ -178,29 +184,34 @@ static const struct gb_request_type open_type = {
     .free = open_free,
 };
 
-/* Starts an open, the client being entered. */
-static int open_start(struct gpubuf_client *client, const char *name,
-                      const struct gpubuf_open_options *given, struct open **out)
+static struct open *open_new(const char *name, size_t length,
+                             const struct gpubuf_open_options *options)
 {
-    struct gpubuf_open_options options;
-    int r = read_options(client, given, &options);
-    if (r < 0)
-        return r;
+    struct open *open = calloc(1, sizeof(*open) + length + 1);
+    if (!open)
+        return NULL;
+    open->base.type = &open_type;
+    open->base.waited = true;
+    open->options = *options;
+    open->name_length = length;
+    memcpy(open->name, name, length + 1);
+    return open;
+}
+
+/* Starts an open, the client being entered; not of what is kept. */
+static int open_start(struct gpubuf_client *client, const char *name,
+                      const struct gpubuf_open_options *options, struct open **out)
+{
     size_t length = name ? strlen(name) : 0;
     struct gb_path path = {.key = "name"};
     struct gb_error error;
     if (gb_name_check(name ? name : "", length, &path, &error) < 0)
         return gb_report(client, &error);
 
-    struct open *open = calloc(1, sizeof(*open) + length + 1);
+    struct open *open = open_new(name, length, options);
     if (!open)
         return gb_report_memory(client);
-    open->base.type = &open_type;
-    open->base.waited = true;
-    open->options = options;
-    open->name_length = length;
-    memcpy(open->name, name, length + 1);
-    r = open_send(client, open, GB_RELEASES_FIRST, &error);
+    int r = open_send(client, open, GB_RELEASES_FIRST, &error);
     if (r < 0) {
         free(open);
         return gb_report(client, &error);
@@ -210,14 +221,22 @@ static int open_start(struct gpubuf_client *client, const char *name,
 }
 
 int gpubuf_open(struct gpubuf_client *client, const char *name,
-                const struct gpubuf_open_options *options, struct gpubuf_object **object)
+                const struct gpubuf_open_options *given, struct gpubuf_object **object)
 {
+    struct gpubuf_open_options options;
     int r = gb_enter_blocking(client);
     if (r < 0)
         return r;
     struct open *open;
-    r = open_start(client, name, options, &open);
-    if (r == 0) {
+    struct gpubuf_object *kept = NULL;
+    r = read_options(client, given, &options);
+    if (r == 0 && name)
+        kept = gb_keep_find(client, name, options.version);
+    if (kept)
+        *object = kept;
+    else if (r == 0)
+        r = open_start(client, name, &options, &open);
+    if (r == 0 && !kept) {
         struct gb_request *request = &open->base;
         r = gb_request_wait(client, &request, gb_answer_timeout(client, open->options.wait_ms));
         if (r == 0)
@@ -229,15 +248,48 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     return r;
 }
 
-int gpubuf_open_async(struct gpubuf_client *client, const char *name,
-                      const struct gpubuf_open_options *options, gpubuf_object_cb callback,
-                      void *arg, uint64_t *request)
+/* Ends a request that was answered from what is kept: its callback runs when callbacks do. */
+static void end_at_once(struct gb_request *request)
 {
+    request->waited = false;
+    gb_request_end(request, 0, NULL);
+    gb_loop_wake(request->client);
+}
+
+/* An open of what is kept: one that has ended already. NULL: it is not, or there is no memory. */
+static struct open *open_kept(struct gpubuf_client *client, const char *name,
+                              const struct gpubuf_open_options *options)
+{
+    struct gpubuf_object *kept = name ? gb_keep_find(client, name, options->version) : NULL;
+    struct open *open = kept ? open_new(name, strlen(name), options) : NULL;
+    if (open && gb_request_note(client, &open->base) < 0) {
+        free(open);
+        open = NULL;
+    }
+    if (!open) {
+        gb_object_drop(kept);
+        return NULL;
+    }
+    open->object = kept;
+    end_at_once(&open->base);
+    return open;
+}
+
+int gpubuf_open_async(struct gpubuf_client *client, const char *name,
+                      const struct gpubuf_open_options *given, gpubuf_object_cb callback, void *arg,
+                      uint64_t *request)
+{
+    struct gpubuf_open_options options;
     int r = gb_enter(client);
     if (r < 0)
         return r;
-    struct open *open;
-    r = open_start(client, name, options, &open);
+    struct open *open = NULL;
+    r = read_options(client, given, &options);
+    if (r == 0) {
+        open = open_kept(client, name, &options);
+        if (!open)
+            r = open_start(client, name, &options, &open);
+    }
     if (r == 0) {
         open->base.waited = false; /* nothing is received before the lock is let go */
         open->callback = callback;
@@ -303,6 +355,8 @@ static bool part_fill(struct part *part, size_t most)
     struct open_many *many = part->many;
     while (part->left_count < most && many->next < many->count) {
         size_t i = many->next++;
+        if (many->objects[i]) /* it was kept */
+            continue;
         if (is_name(many->names[i]))
             part->left[part->left_count++] = i;
         else
@@ -375,13 +429,14 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
         GB_FIELD(struct grant, lease, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct grant, object, GB_FIELD_OBJECT, 0, 0, 0),
         GB_FIELD(struct grant, error, GB_FIELD_OBJECT, 0, 0, 0),
+        GB_FIELD(struct grant, slot, GB_FIELD_UINT, 0, 0, 0),
     };
     struct gb_pool *pool = &grants->client->pool;
-    struct grant grant = {.lease = 0};
+    struct grant grant = {.slot = NO_SLOT};
     uint64_t present;
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "an element of objects is not an object");
-    if (gb_json_read(item, fields, 3, GB_UNKNOWN_IGNORE, path, pool, &grant, &present, error) < 0)
+    if (gb_json_read(item, fields, 4, GB_UNKNOWN_IGNORE, path, pool, &grant, &present, error) < 0)
         return malformed(error);
     if (grant.error.text) {
         *status = gb_rpc_read_error(grant.error, pool, error);
@@ -392,7 +447,7 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     if ((present & 3) != 3)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "objects has neither a lease nor an error");
     *status = 0;
-    int r = gb_grants_take(grants, grant.lease, grant.object, object, error);
+    int r = gb_grants_take_kept(grants, grant.lease, grant.slot + 1, grant.object, object, error);
     if (r < 0 && r != GPUBUF_E_PROTOCOL)
         *status = r, r = 0; /* only this one */
     return r;
@@ -576,7 +631,8 @@ static void many_discard(struct gb_request *request)
         gb_object_drop(many->objects[i]);
         many->objects[i] = NULL;
     }
-    gb_flush_releases(request->client);
+    if (request->client)
+        gb_flush_releases(request->client);
 }
 
 static void many_free(struct gb_request *request)
@@ -652,11 +708,23 @@ static int start_part(struct gpubuf_client *client, struct open_many *many, stru
     return r;
 }
 
-/* Sends the first parts. 1, 0 if none of the names is one, or why nothing is under way. If there is no
+/* Opens what is kept. */
+static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
+{
+    for (size_t i = 0; client->keeper && i < many->count; i++) {
+        many->objects[i] = many->names[i] ? gb_keep_find(client, many->names[i], 0) : NULL;
+        many->opened += many->objects[i] != NULL;
+    }
+}
+
+/* Sends the first parts. 1, 0 if there is nothing to ask for, since names are none, or kept, or why nothing is under way. If there is no
    memory for another part, those under way come to its names later. */
 static int many_send(struct gpubuf_client *client, struct open_many *many)
 {
     struct gb_error error;
+    open_all_kept(client, many);
+    if (many->opened == many->count && many->count > 0)
+        return 0;
     if (gb_request_note(client, &many->base) < 0)
         return gb_report_memory(client);
     int r = start_part(client, many, &many->parts[0], &error);
@@ -673,6 +741,8 @@ static int many_send(struct gpubuf_client *client, struct open_many *many)
 static int many_run(struct gpubuf_client *client, struct open_many **many)
 {
     int r = many_send(client, *many);
+    if (r < 0)
+        many_discard(&(*many)->base);
     if (r <= 0)
         return r;
     struct gb_request *request = &(*many)->base;
@@ -763,17 +833,23 @@ int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *name
     many->copy = copy_names(names, count);
     many->names = (const char *const *)many->copy;
     many->base.waited = false; /* nothing is received before the lock is let go */
+    bool at_once = false;
     if (!many->copy)
         r = gb_report_memory(client);
-    else if ((r = many_send(client, many)) == 0)
+    else if ((r = many_send(client, many)) == 0 && (at_once = many->opened > 0))
+        r = gb_request_note(client, &many->base) < 0 ? gb_report_memory(client) : 1;
+    else if (r == 0)
         r = gb_report_text(client, GPUBUF_E_INVALID, "not one of the names is one");
     if (r < 0) {
+        many_discard(&many->base);
         many_free(&many->base);
-    } else {
-        if (request)
-            *request = many->base.id;
-        r = 0;
+        goto leave;
     }
+    if (at_once)
+        end_at_once(&many->base);
+    if (request)
+        *request = many->base.id;
+    r = 0;
 leave:
     gb_leave(client);
     return r;

@@ -2,10 +2,24 @@
 
 #include <stdlib.h>
 
+#include "client/lib/objects/keep.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/enter.h"
 
-/* Drops a reference. Returns the lease if it was the last that kept it. */
+/* Drops a reference, unless it is the last. */
+static bool drop_one(_Atomic size_t *references)
+{
+    size_t count = atomic_load_explicit(references, memory_order_relaxed);
+    while (count > 1) {
+        if (atomic_compare_exchange_weak_explicit(references, &count, count - 1,
+                                                  memory_order_release, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+/* Drops a reference. Returns the lease if it was the last that kept it. The last one of a root, and of
+   a lease, goes with the client's lock held: until then it may be found by its name (keep.h). */
 static struct gb_lease *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
@@ -23,7 +37,7 @@ static struct gb_lease *unreference(struct gpubuf_object *object)
 void gb_object_drop(struct gpubuf_object *object)
 {
     struct gb_lease *lease = object ? unreference(object) : NULL;
-    if (lease)
+    if (lease && !gb_keep_take(lease))
         gb_lease_end(lease);
 }
 
@@ -39,7 +53,9 @@ static void batch_end(struct gpubuf_client *client)
 {
     if (!client)
         return;
-    gb_send_releases(client);
+    if (client->released_count > 0 || client->imports.unmap_count > 0 ||
+        gb_conn_has_output(&client->conn))
+        gb_send_releases(client);
     gb_leave(client);
 }
 
@@ -47,21 +63,22 @@ void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
 {
     struct gpubuf_client *client = NULL; /* locked */
     for (size_t i = 0; i < count; i++) {
-        struct gb_lease *lease = objects[i] ? unreference(objects[i]) : NULL;
-        if (!lease)
+        if (!objects[i] || drop_one(&objects[i]->references))
             continue;
-        if (gb_is_forked(lease->client)) {
-            gb_lease_free(lease);
+        if (gb_is_forked(objects[i]->lease->client)) {
+            struct gb_lease *lease = unreference(objects[i]);
+            if (lease)
+                gb_lease_free(lease);
             continue;
         }
-        if (lease->client != client) {
+        if (objects[i]->lease->client != client) {
             batch_end(client);
-            client = lease->client;
+            client = objects[i]->lease->client;
             gb_client_retain(client);
             pthread_mutex_lock(&client->lock);
             (void)gb_poll_gpus(client);
         }
-        gb_lease_end(lease);
+        gb_object_drop(objects[i]);
     }
     batch_end(client);
 }

@@ -11,6 +11,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu_own.h"
+#include "client/lib/objects/keep.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/watch.h"
 #include "client/lib/session/hello.h"
@@ -26,11 +27,15 @@
 #define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 #define CONNECT_TIMEOUT_MS 5000
 #define RESUME_MS 10000
+#define KEEP_DEFAULT 1024
+#define KEEP_BYTES (UINT64_C(16) << 30)
+#define KEEP_MS 10000
 
 /* ---- what is told from below ---- */
 
 static void lost(struct gpubuf_client *client)
 {
+    gb_keep_forget(client);
     gb_resume_end(client);
     gb_watch_end_all(client);
 }
@@ -38,11 +43,14 @@ static void lost(struct gpubuf_client *client)
 static void end(struct gpubuf_client *client)
 {
     gb_order_end(client->order);
+    gb_keep_end(client);
     gb_resume_end(client);
 }
 
 static const struct gb_client_hooks hooks = {
     .event = gb_watch_event,
+    .recall = gb_keep_recall,
+    .retire = gb_keep_clear_segment,
     .broken = gb_resume_break,
     .mend = gb_resume_mend,
     .lost = lost,
@@ -124,7 +132,8 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
 
 static void write_hello(struct gb_writer *writer, const void *arg)
 {
-    gb_write_hello(writer, arg);
+    const struct gpubuf_client *client = arg;
+    gb_write_hello(writer, client->name, client->keeper);
     gb_write_char(writer, '}');
 }
 
@@ -135,9 +144,9 @@ static int read_welcome(struct gb_json result, struct gb_pool *pool, void *clien
     return gb_read_welcome(client, result, NULL, error);
 }
 
-static int greet(struct gpubuf_client *client, const char *name, int64_t deadline)
+static int greet(struct gpubuf_client *client, int64_t deadline)
 {
-    int r = gb_call_read(client, "hello", write_hello, name, gb_left_ms(deadline), read_welcome,
+    int r = gb_call_read(client, "hello", write_hello, client, gb_left_ms(deadline), read_welcome,
                          client);
     return r < 0 ? gb_report_text(NULL, r, "%s", gpubuf_errmsg(client)) : 0;
 }
@@ -169,6 +178,18 @@ static int read_options(const struct gpubuf_connect_options *given,
     return 0;
 }
 
+static int keep_leases(struct gpubuf_client *client, const struct gpubuf_connect_options *options)
+{
+    const struct gb_keep_bounds bounds = {
+        .leases = options->keep < 0 ? KEEP_DEFAULT : (size_t)options->keep,
+        .bytes = options->keep_bytes ? options->keep_bytes : KEEP_BYTES,
+        .ms = options->keep_ms > 0 ? options->keep_ms : KEEP_MS,
+    };
+    if (bounds.leases == 0)
+        return 0;
+    return gb_keep_prepare(client, &bounds) < 0 ? gb_report_memory(NULL) : 0;
+}
+
 /* One attempt: a connection, and a greeting over it. */
 static int connect_once(const char *path, const struct gpubuf_connect_options *options,
                         int64_t deadline, struct gpubuf_client **out)
@@ -186,10 +207,9 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     client->imports.idle_bytes_max = options->cache_bytes;
     client->path = strdup(path);
     client->name = strdup(options->client_name);
-    if (client->path && client->name)
-        r = greet(client, client->name, deadline);
-    else
-        r = gb_report_memory(NULL);
+    r = client->path && client->name ? keep_leases(client, options) : gb_report_memory(NULL);
+    if (r == 0)
+        r = greet(client, deadline);
     if (r < 0) {
         gpubuf_disconnect(client);
         return r;

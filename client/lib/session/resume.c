@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/objects/lease.h"
+#include "client/lib/objects/keep.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/watch.h"
 #include "client/lib/session/hello.h"
@@ -125,6 +125,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
     client->resumption->why = *why;
     disconnect(client);
     gb_imports_hold(&client->imports); /* until it is known which the daemon counts */
+    gb_keep_forget(client);
     gb_request_break_all(client);
     break_leases(client);
     gb_watch_break(client);
@@ -222,7 +223,7 @@ static void send_hello(struct gpubuf_client *client)
     greeting->base.canceled = true;
     greeting->base.once = true;
     struct gb_writer *writer = gb_request_begin(client, &greeting->base, "hello", 0);
-    gb_write_hello(writer, client->name);
+    gb_write_hello(writer, client->name, client->keeper);
     if (pending)
         write_leases(client, writer);
     gb_write_char(writer, '}');

@@ -2,7 +2,9 @@
 
 #include <poll.h>
 
+#include "client/lib/objects/keep.h"
 #include "client/lib/session/resume.h"
+#include "client/lib/wire/flusher.h"
 #include "client/lib/wire/loop.h"
 #include "client/lib/wire/output.h"
 #include "client/lib/wire/receive.h"
@@ -29,6 +31,14 @@ static bool has_hung_up(const struct gpubuf_client *client)
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
+/* What it keeps may be wanted back. */
+static bool has_input(const struct gpubuf_client *client)
+{
+    struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
+
+    return poll(&socket, 1, 0) > 0;
+}
+
 /* Receives what came, and the end, if there is one, after which the link is down. A thread that
    leads may do so, or leave with its answer before it comes to that. */
 static void receive_the_rest(struct gpubuf_client *client)
@@ -44,10 +54,13 @@ static void receive_the_rest(struct gpubuf_client *client)
 bool gb_tend(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
+    bool keeps = atomic_load(&client->keeps);
     if (client->link != GB_LINK_UP)
         resume(client);
-    else if (client->hung_up)
+    else if (client->hung_up || (keeps && !client->leader && has_input(client)))
         receive_the_rest(client);
+    if (keeps && client->link == GB_LINK_UP && !client->lost.code)
+        gb_keep_sweep(client);
     bool working = gb_poll_gpus(client);
     bool waiting = client->link == GB_LINK_UP &&
                    (client->released_count > 0 || client->imports.unmap_count > 0 ||
@@ -62,6 +75,8 @@ bool gb_tend(struct gpubuf_client *client, bool *down)
     bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
     *down = *down && client->link == GB_LINK_DOWN && !working;
     client->engaged = keep;
+    if (!keep && keeps)
+        gb_flusher_listen(client);
     pthread_mutex_unlock(&client->lock);
     return keep;
 }

@@ -29,6 +29,7 @@ struct gb_request;
 struct gb_delivery;
 struct gb_watch;
 struct gb_order;
+struct gb_keeper;
 struct gb_lease;
 struct gb_resumption;
 
@@ -47,6 +48,9 @@ struct gpubuf_client;
 struct gb_client_hooks {
     /* The daemon tells a watch of an event. */
     void (*event)(struct gpubuf_client *client, struct gb_json params);
+    /* The daemon wants leases back that are merely kept, or a segment that such may lie in. */
+    void (*recall)(struct gpubuf_client *client, struct gb_json params);
+    void (*retire)(struct gpubuf_client *client, uint64_t segment);
     /* The connection has broken: it is made anew, or lost for good. */
     void (*broken)(struct gpubuf_client *client, const struct gb_error *why);
     /* While the link is not up: does what is due and can be done without waiting. Returns for how long,
@@ -116,10 +120,13 @@ struct gpubuf_client {
     uint64_t last_watch;
     struct gb_lease *leases;
     struct gb_imports imports;
-    struct gb_order *order; /* see objects/order.h; NULL: nothing was ever to be waited for */
+    struct gb_order *order;       /* see objects/order.h; NULL: nothing was ever to be waited for */
+    struct gb_keeper *keeper;     /* see objects/keep.h; NULL: leases are not kept */
+    _Atomic bool keeps;           /* some are */
+    const struct gb_reply *reply; /* the one at hand */
 
     /* Leases that have ended and that the daemon is still to be told of; the capacity always
-       suffices for all that live. The top bit says: abort. */
+       suffices for all that live. The top bits say what is to be told: see wire/release.c. */
     uint64_t *released;
     size_t released_count, released_capacity, lease_count;
     int64_t last_release_us;
@@ -130,6 +137,7 @@ struct gpubuf_client {
     bool kept;      /* by the flusher, who looks out for the end of its connection */
     int kept_fd;    /* the flusher's own word for the connection, by its own lock */
     bool link_kept; /* that of the connection there is now */
+    bool listens;   /* the flusher looks out for what the daemon says, too */
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */

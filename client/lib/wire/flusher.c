@@ -40,6 +40,17 @@ static int tick_all(struct gpubuf_client *client)
     return down ? DOWN_TICK_MS : TICK_MS;
 }
 
+/* For the end of its connection, and, while it `listens`, for what comes. */
+static void look_out(struct gpubuf_client *client, bool listens)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | (listens ? EPOLLIN : 0),
+                                .data.u64 = client->serial};
+    if (client->listens == listens || !client->link_kept)
+        return;
+    client->listens = listens;
+    (void)epoll_ctl(sockets, EPOLL_CTL_MOD, client->conn.fd, &event);
+}
+
 /* A connection has ended, which is told once, or has something to read: its client is tended until
    there is nothing more. */
 static void look_at(uint64_t serial)
@@ -55,12 +66,13 @@ static void look_at(uint64_t serial)
         return;
     pthread_mutex_lock(&client->lock);
     client->hung_up = true;
+    look_out(client, false);
     (void)gb_flusher_engage(client);
     pthread_mutex_unlock(&client->lock);
     gb_client_release(client);
 }
 
-/* Those kept who have something to read. */
+/* Those kept who have something to read, or keep leases, which are looked through now and then. */
 static void look_at_unread(void)
 {
     uint64_t serials[EVENTS_MAX];
@@ -69,7 +81,7 @@ static void look_at_unread(void)
     for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
          client = client->kept_next) {
         struct pollfd socket = {.fd = client->kept_fd, .events = POLLIN};
-        if (poll(&socket, 1, 0) > 0)
+        if (poll(&socket, 1, 0) > 0 || atomic_load(&client->keeps))
             serials[count++] = client->serial;
     }
     pthread_mutex_unlock(&lock);
@@ -192,6 +204,7 @@ void gb_flusher_keep(struct gpubuf_client *client)
     if (!stopping && (running || start()) &&
         epoll_ctl(sockets, EPOLL_CTL_ADD, client->conn.fd, &event) == 0) {
         client->link_kept = true;
+        client->listens = false;
         if (!client->kept) {
             if (sleeping && !kept)
                 wake_up(); /* it sleeps until it is woken while there is nobody to look after */
@@ -202,6 +215,11 @@ void gb_flusher_keep(struct gpubuf_client *client)
         }
     }
     pthread_mutex_unlock(&lock);
+}
+
+void gb_flusher_listen(struct gpubuf_client *client)
+{
+    look_out(client, true);
 }
 
 void gb_flusher_forget(struct gpubuf_client *client)

@@ -39,8 +39,10 @@ static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_messa
     }
 
     request->again = false;
+    client->reply = &reply;
     if (request->type->reply && status != GPUBUF_E_PROTOCOL)
         status = request->type->reply(request, &reply, &error);
+    client->reply = NULL;
     if (client->lost.code || request->again)
         return;
     gb_request_end(request, status, &error);
@@ -67,8 +69,10 @@ static void handle_retire(struct gpubuf_client *client, struct gb_json params)
     struct gb_json key, item;
     while (gb_json_next(&walk, &key, &item)) {
         uint64_t segment;
-        if (gb_json_uint(item, 0, GB_LIMIT(integer), &path, &segment, &error) == 0)
-            gb_imports_retire(&client->imports, segment);
+        if (gb_json_uint(item, 0, GB_LIMIT(integer), &path, &segment, &error) < 0)
+            continue;
+        gb_imports_retire(&client->imports, segment);
+        client->hooks->retire(client, segment);
     }
     gb_flush_releases(client);
 }
@@ -101,6 +105,8 @@ static void handle_notification(struct gpubuf_client *client, const struct gb_rp
         client->hooks->event(client, params);
     else if (strcmp(message->method.text, "segments.retire") == 0)
         handle_retire(client, params);
+    else if (strcmp(message->method.text, "leases.recall") == 0)
+        client->hooks->recall(client, params);
     else if (strcmp(message->method.text, "shutdown") == 0)
         handle_shutdown(client, params);
     /* Others may come with later versions. */

@@ -7,7 +7,13 @@
 #include "client/lib/wire/output.h"
 
 #define RELEASES_A_MESSAGE GB_LIMIT(ids)
-#define ABORT_BIT (UINT64_C(1) << 63)
+
+/* What is to be told of a lease: the top bits of its number. */
+#define RELEASE UINT64_C(0)
+#define ABORT (UINT64_C(1) << 62)
+#define KEEP (UINT64_C(2) << 62)
+#define USED (UINT64_C(3) << 62)
+#define WHAT(number) ((number)&USED)
 
 /* Begins {"…","params":{"MEMBER":[ */
 static struct gb_writer *begin_notice(struct gpubuf_client *client, const char *method,
@@ -21,15 +27,15 @@ static struct gb_writer *begin_notice(struct gpubuf_client *client, const char *
 }
 
 static bool queue_numbers(struct gpubuf_client *client, const char *method, const char *member,
-                          const uint64_t *numbers, size_t count)
+                          const uint64_t *numbers, size_t count, const char *end)
 {
     struct gb_writer *writer = begin_notice(client, method, member);
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             gb_write_char(writer, ',');
-        gb_write_uint(writer, numbers[i]);
+        gb_write_uint(writer, numbers[i] & ~USED);
     }
-    GB_WRITE_LITERAL(writer, "]}");
+    gb_write_text(writer, end);
     return gb_notice_queue(client);
 }
 
@@ -52,15 +58,17 @@ static void queue_leases(struct gpubuf_client *client)
 {
     while (client->released_count > 0) {
         size_t count = 0;
-        if (client->released[0] & ABORT_BIT) {
-            if (!queue_abort(client, client->released[0] & ~ABORT_BIT))
+        uint64_t what = WHAT(client->released[0]);
+        if (what == ABORT) {
+            if (!queue_abort(client, client->released[0] & ~ABORT))
                 return;
             count = 1;
         } else {
             while (count < client->released_count && count < RELEASES_A_MESSAGE &&
-                   !(client->released[count] & ABORT_BIT))
+                   WHAT(client->released[count]) == what)
                 count++;
-            if (!queue_numbers(client, "release", "leases", client->released, count))
+            if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases",
+                               client->released, count, what == USED ? "],\"used\":true}" : "]}"))
                 return;
         }
         drop_front(client->released, &client->released_count, count);
@@ -76,7 +84,7 @@ bool gb_queue_unmaps(struct gpubuf_client *client)
         size_t count = imports->unmap_count;
         if (count > RELEASES_A_MESSAGE)
             count = RELEASES_A_MESSAGE;
-        if (!queue_numbers(client, "unmap", "segments", imports->unmap, count))
+        if (!queue_numbers(client, "unmap", "segments", imports->unmap, count, "]}"))
             return false;
         drop_front(imports->unmap, &imports->unmap_count, count);
     }
@@ -114,10 +122,20 @@ int gb_reserve_releases(struct gpubuf_client *client, size_t more)
     return 0;
 }
 
-void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
+static void push(struct gpubuf_client *client, uint64_t number)
 {
     if (client->lost.code || client->link != GB_LINK_UP)
         return;
     assert(client->released_count < client->released_capacity);
-    client->released[client->released_count++] = lease | (abort ? ABORT_BIT : 0);
+    client->released[client->released_count++] = number;
+}
+
+void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
+{
+    push(client, lease | (abort ? ABORT : RELEASE));
+}
+
+void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used)
+{
+    push(client, lease | (used ? USED : KEEP));
 }

@@ -1,0 +1,362 @@
+#include "client/lib/objects/keep.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/link.h"
+#include "client/lib/wire/release.h"
+
+#define BUCKETS_MIN 256u
+#define SWEEP_MS 1000
+
+struct gb_keeper {
+    struct gb_keep_bounds bounds;
+    const _Atomic uint64_t *slots; /* NULL: there is no page */
+    size_t slot_count;
+    struct gb_lease **buckets; /* of those that are listed */
+    size_t bucket_count, listed;
+    struct gb_lease *newest, *oldest; /* those that are kept */
+    size_t kept;
+    uint64_t bytes;   /* of these */
+    int64_t swept_ms; /* when last */
+};
+
+int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *bounds)
+{
+    struct gb_keeper *keeper = calloc(1, sizeof(*keeper));
+    if (keeper)
+        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_lease *));
+    if (!keeper || !keeper->buckets) {
+        free(keeper);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    keeper->bounds = *bounds;
+    keeper->bucket_count = BUCKETS_MIN;
+    client->keeper = keeper;
+    return 0;
+}
+
+static void unmap_page(struct gb_keeper *keeper)
+{
+    if (keeper->slots)
+        (void)munmap((void *)(uintptr_t)keeper->slots, keeper->slot_count * sizeof(uint64_t));
+    keeper->slots = NULL;
+}
+
+void gb_keep_end(struct gpubuf_client *client)
+{
+    if (!client->keeper)
+        return;
+    unmap_page(client->keeper);
+    free(client->keeper->buckets);
+    free(client->keeper);
+}
+
+/* A file that could shrink would end reading in SIGBUS. */
+static bool is_page(int fd, uint64_t slots)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &status) == 0 && slots > 0 &&
+           slots <= UINT32_MAX && status.st_size >= 0 &&
+           (uint64_t)status.st_size >= slots * sizeof(uint64_t);
+}
+
+void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots)
+{
+    struct gb_keeper *keeper = client->keeper;
+    if (!keeper || !is_page(fd, slots))
+        return;
+    unmap_page(keeper);
+    void *page = mmap(NULL, (size_t)slots * sizeof(uint64_t), PROT_READ, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return;
+    keeper->slots = page;
+    keeper->slot_count = (size_t)slots;
+}
+
+/* ---- by name ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+static uint64_t hash_of(const char *name, size_t length)
+{
+    uint64_t hash = length, word;
+    for (; length > sizeof(word); name += sizeof(word), length -= sizeof(word)) {
+        memcpy(&word, name, sizeof(word));
+        hash = mix(hash, word);
+    }
+    word = 0;
+    memcpy(&word, name, length);
+    return mix(hash, word);
+}
+
+static struct gb_lease **bucket_of(const struct gb_keeper *keeper, uint64_t hash)
+{
+    return &keeper->buckets[hash & (keeper->bucket_count - 1)];
+}
+
+static struct gb_lease *find(const struct gb_keeper *keeper, const char *name, uint64_t hash)
+{
+    struct gb_lease *lease = *bucket_of(keeper, hash);
+    while (lease && (lease->hash != hash || strcmp(lease->name, name) != 0))
+        lease = lease->chain;
+    return lease;
+}
+
+/* A table that cannot grow only gets slower. */
+static void grow(struct gb_keeper *keeper)
+{
+    size_t count = keeper->bucket_count * 2;
+    struct gb_lease **buckets = calloc(count, sizeof(struct gb_lease *));
+    if (!buckets)
+        return;
+    for (size_t i = 0; i < keeper->bucket_count; i++) {
+        struct gb_lease *lease = keeper->buckets[i];
+        while (lease) {
+            struct gb_lease *next = lease->chain, **bucket = &buckets[lease->hash & (count - 1)];
+            lease->chain = *bucket;
+            *bucket = lease;
+            lease = next;
+        }
+    }
+    free(keeper->buckets);
+    keeper->buckets = buckets;
+    keeper->bucket_count = count;
+}
+
+static void unlist(struct gb_keeper *keeper, struct gb_lease *lease)
+{
+    struct gb_lease **link = bucket_of(keeper, lease->hash);
+    while (*link != lease)
+        link = &(*link)->chain;
+    *link = lease->chain;
+    lease->listed = false;
+    keeper->listed--;
+}
+
+/* ---- by use ---- */
+
+static void unkeep(struct gb_keeper *keeper, struct gb_lease *lease)
+{
+    *(lease->newer ? &lease->newer->older : &keeper->newest) = lease->older;
+    *(lease->older ? &lease->older->newer : &keeper->oldest) = lease->newer;
+    lease->kept = false;
+    keeper->kept--;
+    keeper->bytes -= lease->bytes;
+}
+
+static void put_newest(struct gb_keeper *keeper, struct gb_lease *lease)
+{
+    lease->newer = NULL;
+    lease->older = keeper->newest;
+    *(keeper->newest ? &keeper->newest->newer : &keeper->oldest) = lease;
+    keeper->newest = lease;
+    lease->kept = true;
+    keeper->kept++;
+    keeper->bytes += lease->bytes;
+}
+
+/* Tells the daemon that nobody uses it, or did until now. False: that cannot be said. */
+static bool tell_kept(struct gb_lease *lease)
+{
+    if (lease->told && !lease->used)
+        return true;
+    if (gb_reserve_releases(lease->client, 1) < 0)
+        return false;
+    gb_push_keep(lease->client, lease->id, false);
+    lease->told = true;
+    lease->used = false;
+    return true;
+}
+
+/* Ends one that is kept. What it was used since it was told is told first: its release is no use. */
+static void give_back(struct gb_keeper *keeper, struct gb_lease *lease)
+{
+    if (lease->told)
+        (void)tell_kept(lease);
+    unkeep(keeper, lease);
+    unlist(keeper, lease);
+    gb_lease_end(lease);
+}
+
+static bool is_current(const struct gb_keeper *keeper, const struct gb_lease *lease)
+{
+    return keeper->slots &&
+           atomic_load_explicit(&keeper->slots[lease->slot - 1], memory_order_acquire) == lease->id;
+}
+
+struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *name, uint64_t version)
+{
+    struct gb_keeper *keeper = client->keeper;
+    if (!keeper || keeper->listed == 0)
+        return NULL;
+    struct gb_lease *lease = find(keeper, name, hash_of(name, strlen(name)));
+    if (!lease || (version && atomic_load(&lease->version) != version) ||
+        !is_current(keeper, lease))
+        return NULL;
+    if (lease->kept) {
+        unkeep(keeper, lease);
+        lease->used = true;
+    }
+    struct gpubuf_object *root = lease->root;
+    if (atomic_fetch_add_explicit(&root->references, 1, memory_order_relaxed) == 0)
+        (void)atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
+    return root;
+}
+
+bool gb_keep_take(struct gb_lease *lease)
+{
+    struct gpubuf_client *client = lease->client;
+    struct gb_keeper *keeper = client->keeper;
+    if (!lease->listed)
+        return false;
+    if (client->lost.code || client->link != GB_LINK_UP || lease->bytes > keeper->bounds.bytes ||
+        atomic_load(&lease->ready) || !is_current(keeper, lease) ||
+        (!lease->told && !tell_kept(lease))) {
+        unlist(keeper, lease);
+        return false;
+    }
+    lease->idle_since = gb_coarse_ms();
+    put_newest(keeper, lease);
+    while (keeper->kept > keeper->bounds.leases || keeper->bytes > keeper->bounds.bytes)
+        give_back(keeper, keeper->oldest);
+    atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
+    return true;
+}
+
+static int add_bytes(struct gb_buffer *buffer, void *arg)
+{
+    *(uint64_t *)arg += buffer->bytes;
+    return 0;
+}
+
+void gb_keep_list(struct gb_lease *lease)
+{
+    struct gb_keeper *keeper = lease->client->keeper;
+    if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count)
+        return;
+    lease->hash = hash_of(lease->name, strlen(lease->name));
+    (void)gb_layout_each(&lease->layout, add_bytes, &lease->bytes);
+    struct gb_lease *former = find(keeper, lease->name, lease->hash);
+    if (former && former->kept)
+        give_back(keeper, former);
+    else if (former)
+        unlist(keeper, former);
+    if (keeper->listed >= keeper->bucket_count)
+        grow(keeper);
+    struct gb_lease **bucket = bucket_of(keeper, lease->hash);
+    lease->chain = *bucket;
+    *bucket = lease;
+    lease->listed = true;
+    keeper->listed++;
+}
+
+/* ---- what the daemon wants ---- */
+
+/* In use: said so, and told anew when it is not any more. */
+static void tell_used(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_lease *lease = client->leases;
+    while (lease && lease->id != id)
+        lease = lease->next;
+    if (!lease || gb_reserve_releases(client, 1) < 0)
+        return; /* its release is on its way */
+    gb_push_keep(client, id, true);
+    lease->told = lease->used = false;
+}
+
+static void recall(struct gpubuf_client *client, uint64_t id)
+{
+    struct gb_lease *lease = client->keeper->oldest;
+    while (lease && lease->id != id)
+        lease = lease->newer;
+    if (lease)
+        give_back(client->keeper, lease);
+    else
+        tell_used(client, id);
+}
+
+void gb_keep_recall(struct gpubuf_client *client, struct gb_json params)
+{
+    struct gb_json leases = {NULL, 0};
+    static const struct gb_field fields[] = {
+        {.name = "leases", .type = GB_FIELD_ARRAY, .flags = GB_FIELD_REQUIRED},
+    };
+    struct gb_path path = {.key = "params"};
+    struct gb_error error;
+    if (!client->keeper)
+        return;
+    if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &leases, NULL,
+                     &error) < 0) {
+        gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed leases.recall");
+        return;
+    }
+    struct gb_json_walk walk = gb_json_walk(leases);
+    struct gb_json key, item;
+    while (gb_json_next(&walk, &key, &item)) {
+        uint64_t id;
+        if (gb_json_uint(item, 0, GB_LIMIT(integer), &path, &id, &error) == 0)
+            recall(client, id);
+    }
+    gb_flush_releases(client);
+}
+
+static bool lies_in(const struct gb_lease *lease, uint64_t segment)
+{
+    for (size_t i = 0; i < lease->segment_count; i++) {
+        if (lease->segments[i].import->segment == segment)
+            return true;
+    }
+    return false;
+}
+
+void gb_keep_clear_segment(struct gpubuf_client *client, uint64_t segment)
+{
+    struct gb_lease *lease = client->keeper ? client->keeper->oldest : NULL;
+    while (lease) {
+        struct gb_lease *next = lease->newer;
+        if (lies_in(lease, segment))
+            give_back(client->keeper, lease);
+        lease = next;
+    }
+}
+
+void gb_keep_sweep(struct gpubuf_client *client)
+{
+    struct gb_keeper *keeper = client->keeper;
+    int64_t now = gb_coarse_ms();
+    if (!keeper || now - keeper->swept_ms < SWEEP_MS)
+        return;
+    keeper->swept_ms = now;
+    while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->bounds.ms)
+        give_back(keeper, keeper->oldest);
+    for (struct gb_lease *lease = keeper->oldest; lease; lease = lease->newer)
+        (void)tell_kept(lease);
+    atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
+}
+
+void gb_keep_forget(struct gpubuf_client *client)
+{
+    struct gb_keeper *keeper = client->keeper;
+    if (!keeper)
+        return;
+    unmap_page(keeper);
+    while (keeper->oldest)
+        give_back(keeper, keeper->oldest);
+    for (struct gb_lease *lease = client->leases; lease; lease = lease->next) {
+        if (lease->listed)
+            unlist(keeper, lease);
+        lease->slot = 0;
+    }
+    atomic_store_explicit(&client->keeps, false, memory_order_relaxed);
+}

@@ -1,0 +1,578 @@
+/*
+ * Objects that the library keeps at hand: an open without a round trip finds what the name means, and
+ * nothing else; the daemon gets back what it wants; a page that lies costs nobody a wrong object.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+#define MIB ((size_t)1 << 20)
+
+static struct gpubuf_client *keeper(int keep)
+{
+    struct gpubuf_connect_options options = {.size = sizeof(options), .keep = keep};
+    return connect_with(&options);
+}
+
+static struct gpubuf_object *open_one(struct gpubuf_client *client, const char *name)
+{
+    struct gpubuf_object *object = NULL;
+    ok(client, gpubuf_open(client, name, NULL, &object));
+    return object;
+}
+
+static unsigned first_byte(const struct gpubuf_object *object)
+{
+    struct gpubuf_memory memory;
+    assert_int_equal(gpubuf_memory(object, GPUBUF_DATA, &memory), 0);
+    return *(const unsigned char *)memory.pointer;
+}
+
+static uint64_t opens(struct gpubuf_client *client)
+{
+    char *result, *at;
+    uint64_t calls;
+    ok(client, gpubuf_call(client, "stats", NULL, -1, &result));
+    at = strstr(result, "\"open\":{\"calls\":");
+    assert_non_null(at);
+    calls = strtoull(at + strlen("\"open\":{\"calls\":"), NULL, 10);
+    gpubuf_free(result);
+    return calls;
+}
+
+struct expected {
+    struct gpubuf_client *client;
+    const char *key;
+    uint64_t value;
+};
+
+static bool is_so(void *arg)
+{
+    const struct expected *expected = arg;
+    return stat_value(expected->client, expected->key) == expected->value;
+}
+
+static void wait_for(struct gpubuf_client *client, const char *key, uint64_t value)
+{
+    struct expected expected = {client, key, value};
+    wait_until(is_so, &expected);
+}
+
+/* ---- finding ---- */
+
+static void test_opened_again(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_object *object, *slice, *again;
+    (void)state;
+    put_counting(other, "a", 16, 5);
+    object = open_one(client, "a");
+    uint64_t before = opens(other);
+    again = open_one(client, "a"); /* while it is open: one object, two references */
+    assert_ptr_equal(again, object);
+    ok(client, gpubuf_slice(object, 3, 4, &slice));
+    gpubuf_release(again);
+    gpubuf_release(object);
+    again = open_one(client, "a"); /* a slice holds it */
+    assert_ptr_equal(again, object);
+    gpubuf_release(slice);
+    gpubuf_release(again);
+    for (int i = 0; i < 1000; i++) {
+        again = open_one(client, "a");
+        assert_int_equal(first_byte(again), 5);
+        gpubuf_release(again);
+    }
+    assert_int_equal(opens(other), before);
+    wait_for(other, "kept", 1);
+    assert_int_equal(leases_of(other, "a"), 0);
+    gpubuf_disconnect(client);
+    wait_for(other, "kept", 0);
+    gpubuf_disconnect(other);
+}
+
+static void test_off_by_default(void **state)
+{
+    struct gpubuf_client *client = connect_client();
+    (void)state;
+    put_counting(client, "a", 16, 5);
+    gpubuf_release(open_one(client, "a"));
+    wait_for(client, "leases", 0);
+    assert_int_equal(stat_value(client, "kept"), 0);
+    uint64_t before = opens(client);
+    gpubuf_release(open_one(client, "a"));
+    assert_int_equal(opens(client), before + 1);
+    gpubuf_disconnect(client);
+}
+
+static void test_changes_are_seen(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_open_options version = {.size = sizeof(version)};
+    struct gpubuf_object *object, *old;
+    (void)state;
+    put_counting(other, "a", 16, 1);
+    old = open_one(client, "a");
+    gpubuf_release(open_one(client, "a"));
+    put_counting(other, "a", 16, 2);
+    object = open_one(client, "a");
+    assert_int_equal(first_byte(object), 2);
+    assert_int_equal(first_byte(old), 1);
+    version.version = gpubuf_object_version(old);
+    fails(client, GPUBUF_E_STALE, gpubuf_open(client, "a", &version, &(struct gpubuf_object *){0}));
+    gpubuf_release(old);
+    gpubuf_release(object);
+    version.version = gpubuf_object_version(object); /* it is kept */
+    ok(client, gpubuf_open(client, "a", &version, &object));
+    gpubuf_release(object);
+    ok(other, gpubuf_call(other, "delete", "{\"name\":\"a\"}", -1, NULL));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_open(client, "a", NULL, &object));
+    wait_for(other, "kept", 0);       /* the nameless are given back */
+    put_counting(client, "a", 16, 3); /* by the client itself, too */
+    object = open_one(client, "a");
+    gpubuf_release(object);
+    put_counting(client, "a", 16, 4);
+    object = open_one(client, "a");
+    assert_int_equal(first_byte(object), 4);
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+struct outcome {
+    int status;
+    bool done;
+    size_t count;
+};
+
+static void opened(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                   void *arg)
+{
+    struct outcome *outcome = arg;
+    (void)client;
+    *outcome = (struct outcome){status, true, object != NULL};
+    gpubuf_release(object);
+}
+
+static void opened_many(struct gpubuf_client *client, int status,
+                        struct gpubuf_object *const *objects, const int *errors, size_t count,
+                        void *arg)
+{
+    struct outcome *outcome = arg;
+    (void)client;
+    (void)errors;
+    *outcome = (struct outcome){status, true, count};
+    gpubuf_release_many(objects, count);
+}
+
+static void test_many_and_async(void **state)
+{
+    enum { COUNT_OF = 200 };
+    struct gpubuf_client *client = keeper(-1);
+    struct gpubuf_object *objects[COUNT_OF + 2];
+    struct outcome outcome = {0};
+    const char *names[COUNT_OF + 2];
+    char texts[COUNT_OF][16];
+    int errors[COUNT_OF + 2];
+    uint64_t request, before;
+    (void)state;
+    for (unsigned i = 0; i < COUNT_OF; i++) {
+        snprintf(texts[i], sizeof(texts[i]), "many/%u", i);
+        names[i] = texts[i];
+        if (i % 2 == 0)
+            put_counting(client, names[i], 16, i);
+    }
+    names[COUNT_OF] = "none";
+    names[COUNT_OF + 1] = "/bad";
+    assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, errors),
+                     COUNT_OF / 2);
+    gpubuf_release_many(objects, COUNT_OF);
+    for (unsigned i = 1; i < COUNT_OF; i += 2)
+        put_counting(client, names[i], 16, i);
+    /* Half of them are kept. */
+    assert_int_equal(gpubuf_open_many(client, names, COUNT_OF + 2, NULL, objects, errors),
+                     COUNT_OF);
+    assert_int_equal(errors[COUNT_OF], GPUBUF_E_NOT_FOUND);
+    assert_int_equal(errors[COUNT_OF + 1], GPUBUF_E_INVALID);
+    for (unsigned i = 0; i < COUNT_OF; i++)
+        assert_int_equal(first_byte(objects[i]), i);
+    gpubuf_release_many(objects, COUNT_OF + 2);
+    before = opens(client);
+    assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, NULL), COUNT_OF);
+    gpubuf_release_many(objects, COUNT_OF);
+    ok(client, gpubuf_open_many_async(client, names, COUNT_OF, NULL, opened_many, &outcome, NULL));
+    assert_false(outcome.done); /* not from within the call */
+    dispatch_until(client, &outcome.done);
+    assert_int_equal(outcome.status, COUNT_OF);
+    outcome.done = false;
+    ok(client, gpubuf_open_async(client, names[3], NULL, opened, &outcome, &request));
+    assert_false(outcome.done);
+    dispatch_until(client, &outcome.done);
+    assert_int_equal(outcome.status, 0);
+    outcome.done = false;
+    ok(client, gpubuf_open_async(client, names[3], NULL, opened, &outcome, &request));
+    ok(client, gpubuf_cancel(client, request));
+    assert_int_equal(outcome.status, GPUBUF_E_CANCELED);
+    assert_int_equal(opens(client), before);
+    wait_for(client, "kept", COUNT_OF);
+    assert_int_equal(stat_value(client, "leases"), 0);
+    gpubuf_disconnect(client);
+}
+
+/* ---- bounds ---- */
+
+static void test_bounds(void **state)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .keep = 3, .keep_bytes = 1000, .keep_ms = 1};
+    struct gpubuf_client *client = keeper(3), *brief = connect_with(&options);
+    char name[16];
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        snprintf(name, sizeof(name), "bound/%u", i);
+        put_counting(client, name, 400, i);
+        gpubuf_release(open_one(client, name));
+    }
+    wait_for(client, "kept", 3);
+    wait_for(client, "leases", 0);
+    uint64_t before = opens(client);
+    gpubuf_release(open_one(client, "bound/5"));
+    assert_int_equal(opens(client), before); /* the last ones */
+    gpubuf_release(open_one(client, "bound/0"));
+    assert_int_equal(opens(client), before + 1);
+    gpubuf_disconnect(client);
+
+    for (unsigned i = 0; i < 6; i++) {
+        snprintf(name, sizeof(name), "bound/%u", i);
+        gpubuf_release(open_one(brief, name));
+    }
+    put_counting(brief, "large", 4000, 1);
+    gpubuf_release(open_one(brief, "large"));
+    client = connect_client();
+    wait_for(client, "kept", 0); /* by a thread of the library's, after a moment */
+    assert_int_equal(stat_value(client, "leases"), 0);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(brief);
+}
+
+/* ---- giving back ---- */
+
+/* Fills the daemon with objects that only `client` keeps, and returns how many. */
+static unsigned fill(struct gpubuf_client *client, struct gpubuf_client *other)
+{
+    struct gpubuf_create_options options = {
+        .size = sizeof(options), .evict = GPUBUF_EVICT_DROP, .replace = true};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 30 * MIB};
+    char name[16];
+    for (unsigned i = 0; i < 8; i++) {
+        struct gpubuf_object *object;
+        snprintf(name, sizeof(name), "fill/%u", i);
+        ok(other, gpubuf_create(other, name, &layout, &options, &object));
+        ok(other, gpubuf_seal(object, NULL));
+        gpubuf_release(object);
+        gpubuf_release(open_one(client, name));
+    }
+    return 8;
+}
+
+static int create_large(struct gpubuf_client *client, size_t bytes)
+{
+    struct gpubuf_create_options options = {.size = sizeof(options)};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes};
+    struct gpubuf_object *object;
+    int r = gpubuf_create(client, "wanted", &layout, &options, &object);
+    if (r == 0)
+        gpubuf_release(object);
+    return r;
+}
+
+/* Also of a program that sleeps: the library's thread sees to it. */
+static void test_what_is_kept_is_given_back(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct timespec pause = {.tv_nsec = 200 * 1000000}; /* until the library's thread sleeps, too */
+    (void)state;
+    unsigned count = fill(client, other);
+    wait_for(other, "kept", count);
+    nanosleep(&pause, NULL);
+    ok(other, create_large(other, 200 * MIB));
+    wait_for(other, "kept", 1); /* what had to go, and nothing else: 30 of 256 MiB stayed */
+    ok(other, create_large(other, 250 * MIB));
+    wait_for(other, "kept", 0);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+static void test_what_is_used_stays(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    (void)state;
+    (void)fill(client, other);
+    wait_for(other, "kept", 8);
+    struct gpubuf_object *used = open_one(client, "fill/0");
+    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB));
+    ok(other, create_large(other, 200 * MIB));
+    assert_int_equal(leases_of(other, "fill/0"), 1);
+    gpubuf_release(used);
+    wait_for(other, "leases", 0); /* it is told anew that it is kept */
+    ok(other, create_large(other, 250 * MIB));
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+/* In a process of its own, which ends only when it is killed. */
+static pid_t start_hoarder(bool stops)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct gpubuf_connect_options options = {
+            .size = sizeof(options), .path = daemon_socket(), .keep = -1};
+        struct gpubuf_client *client;
+        struct gpubuf_object *object;
+        char name[16];
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (gpubuf_connect(&client, &options) < 0)
+            _exit(1);
+        for (unsigned i = 0; i < 8; i++) {
+            snprintf(name, sizeof(name), "fill/%u", i);
+            if (gpubuf_open(client, name, NULL, &object) < 0)
+                _exit(2);
+            gpubuf_release(object);
+        }
+        (void)!write(ready[1], "x", 1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    struct gpubuf_client *other = connect_client();
+    wait_for(other, "kept", 8);
+    gpubuf_disconnect(other);
+    if (stops)
+        kill(pid, SIGSTOP);
+    return pid;
+}
+
+static void end_hoarder(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* Others do not wait for it; what it has counts as used, as it does without keeping. */
+static void test_one_that_is_stopped(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    (void)state;
+    (void)fill(client, other);
+    gpubuf_disconnect(client);
+    wait_for(other, "kept", 0);
+    pid_t pid = start_hoarder(true);
+    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB));
+    assert_int_equal(stat_value(other, "leases"), 8);
+    kill(pid, SIGCONT);
+    wait_for(other, "leases", 0); /* it answers what it was asked */
+    ok(other, create_large(other, 250 * MIB));
+    end_hoarder(pid);
+    gpubuf_disconnect(other);
+}
+
+struct wanting {
+    struct gpubuf_client *client;
+    int r;
+};
+
+static void *want(void *arg)
+{
+    struct wanting *wanting = arg;
+    wanting->r = create_large(wanting->client, 250 * MIB);
+    return NULL;
+}
+
+/* In the middle of a recall. */
+static void test_one_that_is_killed(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct wanting wanting = {other, -1};
+    pthread_t thread;
+    (void)state;
+    (void)fill(client, other);
+    gpubuf_disconnect(client);
+    wait_for(other, "kept", 0);
+    pid_t pid = start_hoarder(true);
+    assert_int_equal(pthread_create(&thread, NULL, want, &wanting), 0);
+    end_hoarder(pid);
+    pthread_join(thread, NULL);
+    if (wanting.r < 0) /* it was killed too late for that */
+        wanting.r = create_large(other, 250 * MIB);
+    ok(other, wanting.r);
+    gpubuf_disconnect(other);
+}
+
+/* ---- a connection that breaks, and a child ---- */
+
+static void test_a_child_has_nothing(void **state)
+{
+    struct gpubuf_client *client = keeper(-1);
+    struct gpubuf_object *object;
+    int status;
+    (void)state;
+    put_counting(client, "a", 16, 5);
+    gpubuf_release(open_one(client, "a"));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(gpubuf_open(client, "a", NULL, &object) == GPUBUF_E_FORKED ? 0 : 1);
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    uint64_t before = opens(client);
+    gpubuf_release(open_one(client, "a"));
+    assert_int_equal(opens(client), before);
+    gpubuf_disconnect(client);
+}
+
+static bool has_resumed(void *arg)
+{
+    struct gpubuf_client *client = arg;
+    return gpubuf_call(client, "stat", "{\"name\":\"a\"}", -1, NULL) == 0;
+}
+
+static void test_another_daemon(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other;
+    struct gpubuf_object *used, *object;
+    (void)state;
+    put_counting(client, "a", 16, 1);
+    put_counting(client, "used", 16, 7);
+    gpubuf_release(open_one(client, "a"));
+    used = open_one(client, "used");
+    kill_daemon();
+    start_daemon_again();
+    other = connect_client();
+    put_counting(other, "a", 16, 2);
+    put_counting(other, "used", 16, 8);
+    object = open_one(client, "a");
+    assert_int_equal(first_byte(object), 2);
+    gpubuf_release(object);
+    object = open_one(client, "used");
+    assert_int_equal(first_byte(object), 8);
+    assert_int_equal(first_byte(used), 7); /* as without keeping */
+    gpubuf_release(used);
+    gpubuf_release(object);
+    wait_until(has_resumed, client);
+    uint64_t before = opens(other); /* it keeps anew */
+    gpubuf_release(open_one(client, "a"));
+    assert_int_equal(opens(other), before);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+/* ---- against a replacer ---- */
+
+static struct {
+    _Atomic uint64_t acknowledged;
+    _Atomic bool stop;
+    _Atomic uint64_t stale;
+} race;
+
+static void *replace(void *arg)
+{
+    struct gpubuf_client *client = arg;
+    struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
+    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 8};
+    while (!atomic_load(&race.stop)) {
+        struct gpubuf_object *object;
+        if (gpubuf_create(client, "raced", &layout, &options, &object) < 0)
+            break;
+        if (gpubuf_seal(object, NULL) < 0)
+            break;
+        atomic_store_explicit(&race.acknowledged, gpubuf_object_version(object),
+                              memory_order_release);
+        gpubuf_release(object);
+    }
+    return NULL;
+}
+
+struct opener {
+    struct gpubuf_client *client;
+    unsigned long count;
+};
+
+static void *open_again_and_again(void *arg)
+{
+    const struct opener *opener = arg;
+    for (unsigned long i = 0; i < opener->count; i++) {
+        uint64_t least = atomic_load_explicit(&race.acknowledged, memory_order_acquire);
+        struct gpubuf_object *object;
+        if (gpubuf_open(opener->client, "raced", NULL, &object) < 0) {
+            atomic_fetch_add(&race.stale, 1);
+            break;
+        }
+        if (gpubuf_object_version(object) < least)
+            atomic_fetch_add(&race.stale, 1);
+        gpubuf_release(object);
+    }
+    return NULL;
+}
+
+/* A million opens, by two threads of one client, of a name that is replaced all the time: none finds a
+   version older than one whose seal had been answered when it began. */
+static void test_a_million_opens(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct opener opener = {client, 500000};
+    pthread_t openers[2], replacer;
+    (void)state;
+    put_counting(other, "raced", 8, 1);
+    gpubuf_release(open_one(client, "raced"));
+    atomic_store(&race.stale, 0);
+    atomic_store(&race.stop, false);
+    assert_int_equal(pthread_create(&replacer, NULL, replace, other), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&openers[i], NULL, open_again_and_again, &opener), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(openers[i], NULL);
+    atomic_store(&race.stop, true);
+    pthread_join(replacer, NULL);
+    assert_int_equal(atomic_load(&race.stale), 0);
+    assert_true(atomic_load(&race.acknowledged) > 10); /* it did replace */
+    assert_true(opens(other) < 900000);                /* and not all of them asked */
+    gpubuf_disconnect(client);
+    wait_for(other, "kept", 0);
+    gpubuf_disconnect(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        COUNTED(test_opened_again),
+        COUNTED(test_off_by_default),
+        COUNTED(test_changes_are_seen),
+        COUNTED(test_many_and_async),
+        COUNTED(test_bounds),
+        COUNTED(test_what_is_kept_is_given_back),
+        COUNTED(test_what_is_used_stays),
+        COUNTED(test_one_that_is_stopped),
+        COUNTED(test_one_that_is_killed),
+        COUNTED(test_a_child_has_nothing),
+        COUNTED(test_a_million_opens),
+        COUNTED(test_another_daemon),
+    };
+
+    return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
+}
