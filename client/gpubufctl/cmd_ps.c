@@ -32,6 +32,20 @@ static void add_bytes(struct gb_grid *grid, const cJSON *object)
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
+/* "kept, idle 3s": its session has it at hand, and does not use it. */
+static void add_access(struct gb_grid *grid, const cJSON *lease)
+{
+    bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
+    char idle[32];
+
+    if (!cJSON_HasObjectItem(lease, "kept_ms")) {
+        gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
+        return;
+    }
+    gb_format_age(gb_cjson_int_of(lease, "kept_ms", 0), idle, sizeof(idle));
+    gb_grid_format(grid, GB_STYLE_DIM, "kept, idle %s", idle);
+}
+
 static void fill_leases(struct gb_grid *grid, const cJSON *leases)
 {
     static const char *const titles[] = {"session", "pid", "user",    "client", "access",
@@ -46,7 +60,6 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
     for (size_t i = 0; i < 9; i++)
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     GB_CJSON_EACH(lease, leases) {
-        bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
         char age[32], user[64];
 
         add_number(grid, lease, "session");
@@ -54,7 +67,7 @@ static void fill_leases(struct gb_grid *grid, const cJSON *leases)
         gb_user_name(gb_cjson_int_of(lease, "uid", -1), user, sizeof(user));
         gb_grid_text(grid, user, GB_STYLE_NONE);
         gb_grid_text(grid, gb_cjson_string_of(lease, "client", ""), GB_STYLE_NONE);
-        gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
+        add_access(grid, lease);
         add_bytes(grid, lease);
         gb_format_age(gb_cjson_int_of(lease, "age_ms", 0), age, sizeof(age));
         gb_grid_text(grid, age, GB_STYLE_NONE);
@@ -76,13 +89,13 @@ static void add_memory(struct gb_grid *grid, uint64_t bytes, enum gb_style style
 
 static void fill_sessions(struct gb_grid *grid, const struct gb_memory *memory)
 {
-    static const char *const titles[] = {"session", "pid",   "user", "client",
-                                         "leases",  "holds", "maps", "pins"};
+    static const char *const titles[] = {"session", "pid",   "user", "client", "leases",
+                                         "holds",   "keeps", "maps", "pins"};
 
-    gb_grid_init(grid, 8);
+    gb_grid_init(grid, 9);
     if (grid->failed)
         return;
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 9; i++) {
         grid->columns[i].right = i != 2 && i != 3;
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
     }
@@ -98,6 +111,7 @@ static void fill_sessions(struct gb_grid *grid, const struct gb_memory *memory)
         gb_grid_text(grid, session->client, GB_STYLE_BOLD);
         gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, session->leases);
         add_memory(grid, session->held, GB_STYLE_NONE);
+        add_memory(grid, session->keeps, GB_STYLE_NONE);
         add_memory(grid, session->mapped, GB_STYLE_NONE);
         add_memory(grid, session->pins, GB_STYLE_RED);
     }

@@ -88,6 +88,11 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     add_owner(grid, object);
     gb_grid_text(grid, "leases", GB_STYLE_DIM);
     gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "leases", 0));
+    if (gb_cjson_int_of(object, "kept", 0) > 0) {
+        gb_grid_text(grid, "kept", GB_STYLE_DIM);
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " times",
+                       gb_cjson_int_of(object, "kept", 0));
+    }
     add_row(grid, "pinned", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
     if (gb_cjson_bool_of(object, "final"))
         add_row(grid, "final", "yes");

@@ -38,6 +38,10 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
                    "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
                    gb_cjson_int_of(reason, "session", 0), gb_cjson_string_of(reason, "client", ""),
                    gb_cjson_int_of(reason, "pid", 0), user, age);
+    if (member(reason, "kept_ms")) {
+        (void)gb_format_age(gb_cjson_int_of(reason, "kept_ms", 0), age, sizeof(age));
+        gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
+    }
     if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
@@ -92,7 +96,7 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         gb_line_to(line, 13);
         if (others > 0)
             tell_others(line, kind, others);
-        else if (strcmp(kind, "leased") == 0)
+        else if (strcmp(kind, "leased") == 0 || strcmp(kind, "kept") == 0)
             tell_lease(line, reason, name);
         else
             tell_named(line, kind, gb_cjson_string_of(reason, "name", name), name);
@@ -207,6 +211,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cha
     } else {
         if (before)
             tell_place(&line, before, resident);
+        tell_reasons(&line, answer, name); /* those that are none: it is kept */
         tell_future(&line, answer);
     }
     tell_rest(&line, answer);

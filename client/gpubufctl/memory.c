@@ -131,6 +131,7 @@ bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
     memory->session_count = number_of(stats, "sessions");
     memory->object_count = number_of(stats, "names");
     memory->lease_count = number_of(stats, "leases");
+    memory->kept_count = number_of(stats, "kept");
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
     read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
@@ -193,8 +194,9 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
             memory->failed = true;
             return true;
         }
-        session->leases++;
-        session->held += number_of(item, "bytes");
+        bool kept = cJSON_HasObjectItem(item, "kept_ms");
+        *(kept ? &session->kept : &session->leases) += 1;
+        *(kept ? &session->keeps : &session->held) += number_of(item, "bytes");
     }
     GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
         struct gb_memory_session *session = session_of(memory, item);

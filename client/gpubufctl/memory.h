@@ -33,6 +33,7 @@ struct gb_memory_session {
     int64_t pid, uid;
     char *client;
     uint64_t leases, held; /* bytes of the objects of its leases */
+    uint64_t kept, keeps;  /* the same of those that it keeps without using them */
     uint64_t mapped;       /* bytes of the segments that it was given */
     uint64_t pins;         /* of mapped: what is to go but for that */
 };
@@ -64,7 +65,7 @@ enum gb_memory_order {
 struct gb_memory {
     char server[64];
     int64_t uptime_ms;
-    uint64_t session_count, object_count, lease_count;
+    uint64_t session_count, object_count, lease_count, kept_count;
     size_t place_count, more_places;
     struct gb_memory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
     struct gb_memory_user *users;                    /* who has most first */

@@ -294,9 +294,9 @@ static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, 
 static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
 {
     static const struct column columns[] = {
-        {"session", 0, true, false}, {"pid", 0, true, false},    {"user", 0, false, false},
-        {"leases", 0, true, false},  {"holds", 0, true, false},  {"maps", 0, true, false},
-        {"pins", 0, true, false},    {"client", 0, false, true},
+        {"session", 0, true, false}, {"pid", 0, true, false},   {"user", 0, false, false},
+        {"leases", 0, true, false},  {"holds", 0, true, false}, {"keeps", 0, true, false},
+        {"maps", 0, true, false},    {"pins", 0, true, false},  {"client", 0, false, true},
     };
     const struct gb_memory *memory = view->memory;
     struct gb_grid grid;
@@ -310,6 +310,7 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
         add_user(&grid, session->uid);
         add_count(&grid, session->leases);
         add_size(&grid, session->held, GB_STYLE_NONE);
+        add_size(&grid, session->keeps, GB_STYLE_NONE);
         add_size(&grid, session->mapped, GB_STYLE_NONE);
         add_size(&grid, session->pins, GB_STYLE_RED);
         gb_grid_text(&grid, session->client, GB_STYLE_BOLD);

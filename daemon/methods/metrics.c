@@ -352,8 +352,10 @@ static void write_totals(const struct gb_server *server, struct metrics *metrics
            (uint64_t)started_ms / 1000);
     single(metrics, "gpubufd_objects", "gauge", "Objects that have a name.",
            gb_names_count(&server->registry.names));
-    single(metrics, "gpubufd_leases", "gauge", "Leases of all sessions.",
+    single(metrics, "gpubufd_leases", "gauge", "Leases that sessions use.",
            gb_registry_lease_count(&server->registry));
+    single(metrics, "gpubufd_kept_leases", "gauge", "Leases that sessions keep without using them.",
+           server->registry.idle_count);
     single(metrics, "gpubufd_sessions", "gauge", "Sessions.", server->session_count);
     single(metrics, "gpubufd_sessions_started_total", "counter", "Sessions that began.",
            server->sessions_total);

@@ -331,32 +331,39 @@ static void test_what_is_used_stays(void **state)
     gpubuf_disconnect(other);
 }
 
-/* In a process of its own, which ends only when it is killed. */
+/* What this program does when it is started as `test_keep SOCKET`: says on its output that it keeps all
+   that there is, and sleeps until it is killed. */
+static int hoard(const char *path)
+{
+    struct gpubuf_connect_options options = {.size = sizeof(options), .path = path, .keep = -1};
+    struct gpubuf_client *client;
+    struct gpubuf_object *object;
+    char name[16];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (gpubuf_connect(&client, &options) < 0)
+        return 1;
+    for (unsigned i = 0; i < 8; i++) {
+        snprintf(name, sizeof(name), "fill/%u", i);
+        if (gpubuf_open(client, name, NULL, &object) < 0)
+            return 2;
+        gpubuf_release(object);
+    }
+    (void)!write(STDOUT_FILENO, "x", 1);
+    for (;;)
+        pause();
+}
+
 static pid_t start_hoarder(bool stops)
 {
     int ready[2];
     char byte;
-    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct gpubuf_connect_options options = {
-            .size = sizeof(options), .path = daemon_socket(), .keep = -1};
-        struct gpubuf_client *client;
-        struct gpubuf_object *object;
-        char name[16];
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (gpubuf_connect(&client, &options) < 0)
-            _exit(1);
-        for (unsigned i = 0; i < 8; i++) {
-            snprintf(name, sizeof(name), "fill/%u", i);
-            if (gpubuf_open(client, name, NULL, &object) < 0)
-                _exit(2);
-            gpubuf_release(object);
-        }
-        (void)!write(ready[1], "x", 1);
-        for (;;)
-            pause();
+        dup2(ready[1], STDOUT_FILENO);
+        execl("/proc/self/exe", "test_keep", daemon_socket(), (char *)NULL);
+        _exit(127);
     }
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
@@ -557,8 +564,10 @@ static void test_a_million_opens(void **state)
     gpubuf_disconnect(other);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        return hoard(argv[1]);
     const struct CMUnitTest tests[] = {
         COUNTED(test_opened_again),
         COUNTED(test_off_by_default),
