@@ -1,7 +1,9 @@
 /* hello: a session is greeted, and may take up again the leases that a broken connection cost it. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
@@ -257,13 +259,19 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
 static void give_page(struct gb_call *call)
 {
     struct gb_holder *holder = &call->session->holder;
-    int fd;
+    int fd, pulse;
 
     if (holder->page || !call->id.text ||
-        gb_user_may_take(call->session->user, GB_STOCK_OPEN, 1, NULL) < 0 ||
-        gb_page_new(&holder->page, &fd, NULL) < 0)
+        gb_user_may_take(call->session->user, GB_STOCK_OPEN, 2, NULL) < 0)
         return;
+    pulse = fcntl(call->server->pulse.fd, F_DUPFD_CLOEXEC, 3);
+    if (pulse < 0 || gb_page_new(&holder->page, &fd, NULL) < 0) {
+        if (pulse >= 0)
+            close(pulse);
+        return;
+    }
     call->reply_fds[call->reply_fd_count++] = fd;
+    call->reply_fds[call->reply_fd_count++] = pulse;
 }
 
 static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
@@ -292,7 +300,8 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     gb_write_format(call->writer, ",\"evict\":\"%s\",", gb_evict_name(server->evict));
     write_limits(call);
     if (call->reply_fd_count > 0)
-        gb_write_format(call->writer, ",\"cache\":{\"fd\":0,\"slots\":%u}", GB_PAGE_SLOTS);
+        gb_write_format(call->writer, ",\"cache\":{\"fd\":0,\"slots\":%u,\"pulse\":1}",
+                        GB_PAGE_SLOTS);
     if (params->resume.text) {
         GB_WRITE_LITERAL(call->writer, ",\"resumed\":[");
         gb_write(call->writer, list->data, list->length);

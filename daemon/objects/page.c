@@ -1,6 +1,7 @@
 #include "daemon/objects/page.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,39 +17,69 @@ struct gb_page {
     unsigned lowest;         /* no word before it has a free one */
 };
 
-static int make_memory(struct gb_page *page, int *out, struct gb_error *error)
+/* Memory that only this process ever writes, and only here. */
+static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *error)
 {
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
     int fd = memfd_create("gpubufd-page", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
 
     if (fd < 0)
         return gb_fail_errno(error, "memfd_create");
-    page->slots = MAP_FAILED;
-    if (fchmod(fd, 0400) == 0 && ftruncate(fd, BYTES) == 0)
-        page->slots = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    *memory = MAP_FAILED;
+    if (fchmod(fd, 0400) == 0 && ftruncate(fd, (off_t)bytes) == 0)
+        *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     /* Our mapping was there before: it is the only one that can ever be written. */
-    if (page->slots != MAP_FAILED &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ==
-            0) {
+    if (*memory != MAP_FAILED && fcntl(fd, F_ADD_SEALS, seals) == 0) {
         *out = fd;
         return 0;
     }
     r = gb_fail_errno(error, "a page for kept leases");
-    if (page->slots != MAP_FAILED)
-        munmap(page->slots, BYTES);
+    if (*memory != MAP_FAILED)
+        munmap(*memory, bytes);
     close(fd);
     return r;
+}
+
+int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error)
+{
+    pthread_mutexattr_t attributes;
+    int r = make_memory(sizeof(pthread_mutex_t), &pulse->mutex, &pulse->fd, error);
+
+    if (r < 0) {
+        pulse->mutex = NULL;
+        return r;
+    }
+    pthread_mutexattr_init(&attributes); /* none of these can fail */
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(pulse->mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    pthread_mutex_lock(pulse->mutex);
+    return 0;
+}
+
+void gb_pulse_end(struct gb_pulse *pulse)
+{
+    if (!pulse->mutex)
+        return;
+    pthread_mutex_unlock(pulse->mutex);
+    munmap(pulse->mutex, sizeof(pthread_mutex_t));
+    close(pulse->fd);
+    pulse->mutex = NULL;
 }
 
 int gb_page_new(struct gb_page **out, int *fd, struct gb_error *error)
 {
     struct gb_page *page = calloc(1, sizeof(*page));
-    int r = page ? make_memory(page, fd, error)
+    void *slots;
+    int r = page ? make_memory(BYTES, &slots, fd, error)
                  : gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
 
     if (r < 0) {
         free(page);
         return r;
     }
+    page->slots = slots;
     *out = page;
     return 0;
 }

@@ -4,6 +4,11 @@
  * the lease is on, and else 0. So a peer that finds its lease there need not ask.
  *
  * Nothing is ever read from it: what is taken is known by a map of bits beside it. The loop's.
+ *
+ * A page that nobody writes any more would be believed until its reader learns that the connection has
+ * ended, and a successor may have answered others by then. So readers have the daemon's *pulse*, too: a
+ * word, the same for all, which the kernel changes when the loop's thread dies, however it does, and
+ * before the daemon's sockets are closed.
  */
 #ifndef GB_PAGE_H
 #define GB_PAGE_H
@@ -15,6 +20,17 @@
 #define GB_PAGE_SLOTS 8192u
 
 struct gb_page;
+
+/* A robust mutex that its thread holds until it ends; for readers, its first word. */
+struct gb_pulse {
+    void *mutex; /* NULL: there is none */
+    int fd;      /* for reading only by whomever it is sent to */
+};
+
+/* By the loop's thread. GPUBUF_E_SYSTEM. */
+int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error);
+/* Nothing that was told by a page is believed any more. Fine if there is none. */
+void gb_pulse_end(struct gb_pulse *pulse);
 
 /* A page and a descriptor of it to send, the caller's, which nobody can write, grow or shrink. What
    is not used takes no memory. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */

@@ -469,6 +469,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
         return r;
     server->spill.moved = on_moved;
     server->spill.moved_arg = server;
+    r = gb_pulse_begin(&server->pulse, error);
+    if (r < 0)
+        return r;
     return gb_quotas_set(&server->store.users.quotas, &config->limits, config->quotas,
                          config->quota_count, server->devices, server->device_count, error);
 }
@@ -733,6 +736,7 @@ static void end_store(struct gb_server *server)
 
 void gb_server_end(struct gb_server *server)
 {
+    gb_pulse_end(&server->pulse);
     end_store(server);
     if (server->loop) {
         uv_walk(server->loop, close_handle, NULL);

@@ -10,6 +10,7 @@
 #include "daemon/base/hash.h"
 #include "daemon/base/listener.h"
 #include "daemon/base/timer.h"
+#include "daemon/objects/page.h"
 #include "daemon/objects/registry.h"
 #include "daemon/serve/flight.h"
 #include "daemon/serve/metrics.h"
@@ -82,6 +83,7 @@ struct gb_server {
     struct gb_deadlines timers; /* of struct gb_timer */
     struct gb_store store;
     struct gb_registry registry;
+    struct gb_pulse pulse;
     struct gb_spill spill;
     struct gb_state state;
     struct gb_device *devices[GB_DEVICES];

@@ -265,7 +265,9 @@ class Peer:
                 old.close()
             self.segments[(segment.id, segment.access)] = segment
         if isinstance(result, dict) and "cache" in result:  # the page of kept leases
-            used.add(result["cache"]["fd"])
+            used |= {result["cache"]["fd"], result["cache"]["pulse"]}
+            with os.fdopen(message["_fds"][result["cache"]["pulse"]], "rb") as file:
+                self.pulse = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
             self.page_fd = message["_fds"][result["cache"]["fd"]]
             self.page = mmap.mmap(self.page_fd, 8 * result["cache"]["slots"], mmap.MAP_SHARED,
                                   mmap.PROT_READ)
@@ -444,6 +446,7 @@ class Peer:
         self.segments.clear()
         if self.page_fd >= 0:
             self.page.close()
+            self.pulse.close()
             os.close(self.page_fd)
             self.page_fd = -1
         while self.fds:

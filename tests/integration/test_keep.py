@@ -220,6 +220,25 @@ def test_an_alias_means_what_it_did(peer, reader):
     assert reader.slot(opened.slot) == opened.lease and opened.read() == b"b"
 
 
+def test_the_pulse_tells_of_a_daemons_death(daemon, reader):
+    """Before its sockets do: a successor may tell others of changes that the page does not know."""
+    alive = reader.pulse[:4]
+    assert any(alive)
+    daemon.process.kill()
+    reader.expect_closed_anyhow()
+    assert reader.pulse[:4] != alive
+    daemon.kill()
+
+
+def test_the_pulse_tells_of_a_daemons_end(daemon, reader):
+    alive = reader.pulse[:4]
+    daemon.process.terminate()
+    reader.expect_closed()
+    assert reader.pulse[:4] != alive
+    assert daemon.process.wait() == 0
+    daemon.kill()
+
+
 def test_pages_are_their_sessions_own(daemon, peer, reader):
     """What others open or change is not seen in it."""
     peer.put("a")

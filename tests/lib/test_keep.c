@@ -459,6 +459,25 @@ static bool has_resumed(void *arg)
     return gpubuf_call(client, "stat", "{\"name\":\"a\"}", -1, NULL) == 0;
 }
 
+/* From the moment of the daemon's death on, whoever hears of that when: nothing is found any more. */
+static void test_no_daemon(void **state)
+{
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .keep = -1, .resume_ms = GPUBUF_NO_RESUME};
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct gpubuf_client *client = connect_with(&options);
+        struct gpubuf_object *object;
+        put_counting(client, "a", 16, 1);
+        gpubuf_release(open_one(client, "a"));
+        gpubuf_release(open_one(client, "a"));
+        kill_daemon();
+        fails(client, GPUBUF_E_CLOSED, gpubuf_open(client, "a", NULL, &object));
+        gpubuf_disconnect(client);
+        start_daemon_again();
+    }
+}
+
 static void test_another_daemon(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other;
@@ -487,6 +506,130 @@ static void test_another_daemon(void **state)
     assert_int_equal(opens(other), before);
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
+}
+
+/* ---- a daemon that lies ---- */
+
+#define CACHE "{\"fd\":0,\"slots\":512,\"pulse\":1}"
+
+struct page_lie {
+    const char *cache; /* in the answer to hello, with two descriptors */
+    int page_seals, pulse_seals, pulse; /* the pulse's octets */
+    const char *slot;  /* of the lease; slot 0 has it, slot 1 has 0 */
+    const char *after; /* said after the first open; NULL: nothing */
+    int connects;      /* what gpubuf_connect brings */
+    int again;         /* and the second open: a version, of which 1 is what was kept, or a code */
+};
+
+static const struct page_lie lies[] = {
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 1},
+    /* What could shrink or be too small is not used. */
+    {CACHE, 0, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, 0, 1, "0", NULL, 0, 2},
+    {"{\"fd\":0,\"slots\":513,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
+    {"{\"fd\":0,\"slots\":0,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
+    {"{\"fd\":0,\"slots\":4503599627370495,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0",
+     NULL, 0, 2},
+    /* Nor a daemon that is dead; nor what is not there. */
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0x41, "0", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0, "0", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "1", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "512", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "4503599627370495", NULL, 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "-1", NULL, 0, GPUBUF_E_PROTOCOL},
+    {"{\"fd\":2,\"slots\":512,\"pulse\":1}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
+    {"{\"fd\":0,\"slots\":512,\"pulse\":2}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
+    {"{\"fd\":0,\"slots\":512}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
+    {"[]", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
+    /* What is recalled is given back; what never was is told to be in use by nobody. */
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[9,3,0]}", 0, 1},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[1,1,1]}", 0, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[\"1\",null,-1]}", 0, 1},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":1}", 0, GPUBUF_E_PROTOCOL},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{}", 0, GPUBUF_E_PROTOCOL},
+};
+
+static void grant(int fd, const char *line, const char *slot, int version)
+{
+    char text[512];
+    snprintf(text, sizeof(text),
+             "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"lease\":%d,\"slot\":%s,\"object\":{"
+             "\"name\":\"x\",\"version\":%d,\"device\":\"host\",\"layout\":{\"kind\":\"bytes\","
+             "\"bytes\":0,\"data\":{\"segment\":0,\"offset\":0,\"bytes\":0}}},\"segments\":[]}}",
+             version, slot, version);
+    fake_reply(fd, line, text, NULL, 0);
+}
+
+/* Greets, grants version 1 with a slot, and to whoever asks anew version 2; a `stat` is answered by {}. */
+static void lie(int fd, const void *arg)
+{
+    const struct page_lie *lie = arg;
+    char line[65536], text[512];
+    uint64_t first = 1;
+    int fds[2] = {fake_memfd(4096, 0, lie->page_seals),
+                  fake_memfd(4096, lie->pulse, lie->pulse_seals)};
+    int version = 0;
+    (void)!pwrite(fds[0], &first, sizeof(first), 0);
+    snprintf(text, sizeof(text),
+             "{\"jsonrpc\":\"2.0\",\"id\":ID,\"fds\":2,\"result\":{\"protocol\":1,\"session\":1,"
+             "\"instance\":\"ab\",\"cache\":%s}}",
+             lie->cache);
+    if (!fake_read(fd, line, sizeof(line)))
+        return;
+    fake_reply(fd, line, text, fds, 2);
+    while (fake_read(fd, line, sizeof(line))) {
+        if (strstr(line, "\"method\":\"open\"")) {
+            version++;
+            grant(fd, line, version == 1 ? lie->slot : "1", version);
+        }
+        if (!strstr(line, "\"method\":\"stat\""))
+            continue;
+        if (lie->after) {
+            snprintf(text, sizeof(text),
+                     "{\"jsonrpc\":\"2.0\",\"method\":\"leases.recall\",\"params\":%s}\n",
+                     lie->after);
+            fake_send(fd, text, NULL, 0);
+        }
+        fake_reply(fd, line, "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}", NULL, 0);
+    }
+}
+
+static int open_twice(struct gpubuf_client *client)
+{
+    struct gpubuf_object *object;
+    int r = gpubuf_open(client, "x", NULL, &object);
+    if (r < 0)
+        return r;
+    gpubuf_release(object);
+    r = gpubuf_call(client, "stat", "{\"name\":\"x\"}", -1, NULL);
+    if (r == 0)
+        r = gpubuf_open(client, "x", NULL, &object);
+    if (r < 0)
+        return r;
+    r = (int)gpubuf_object_version(object);
+    gpubuf_release(object);
+    return r;
+}
+
+/* An error, or the name is asked for again: never something else than what was opened by it. */
+static void test_lies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(lies); i++) {
+        struct fake fake;
+        struct gpubuf_client *client = NULL;
+        fake_start(&fake, false, lie, &lies[i]);
+        struct gpubuf_connect_options options = {.size = sizeof(options),
+                                                 .path = fake.path,
+                                                 .keep = -1,
+                                                 .answer_timeout_ms = 60000,
+                                                 .resume_ms = GPUBUF_NO_RESUME};
+        fails(NULL, lies[i].connects, gpubuf_connect(&client, &options));
+        if (client)
+            assert_int_equal(open_twice(client), lies[i].again);
+        gpubuf_disconnect(client);
+        fake_stop(&fake);
+    }
 }
 
 /* ---- against a replacer ---- */
@@ -580,6 +723,8 @@ int main(int argc, char **argv)
         COUNTED(test_one_that_is_killed),
         COUNTED(test_a_child_has_nothing),
         COUNTED(test_a_million_opens),
+        COUNTED(test_lies),
+        COUNTED(test_no_daemon),
         COUNTED(test_another_daemon),
     };
 

@@ -1,6 +1,7 @@
 #include "client/lib/objects/keep.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +19,8 @@ struct gb_keeper {
     struct gb_keep_bounds bounds;
     const _Atomic uint64_t *slots; /* NULL: there is no page */
     size_t slot_count;
+    const _Atomic uint32_t *pulse; /* a word that changes when the daemon dies … */
+    uint32_t alive;                /* … and its value until then */
     struct gb_lease **buckets; /* of those that are listed */
     size_t bucket_count, listed;
     struct gb_lease *newest, *oldest; /* those that are kept */
@@ -45,7 +48,10 @@ static void unmap_page(struct gb_keeper *keeper)
 {
     if (keeper->slots)
         (void)munmap((void *)(uintptr_t)keeper->slots, keeper->slot_count * sizeof(uint64_t));
+    if (keeper->pulse)
+        (void)munmap((void *)(uintptr_t)keeper->pulse, sizeof(uint32_t));
     keeper->slots = NULL;
+    keeper->pulse = NULL;
 }
 
 void gb_keep_end(struct gpubuf_client *client)
@@ -57,27 +63,37 @@ void gb_keep_end(struct gpubuf_client *client)
     free(client->keeper);
 }
 
-/* A file that could shrink would end reading in SIGBUS. */
-static bool is_page(int fd, uint64_t slots)
+/* A file that could shrink would end reading in SIGBUS. NULL: it is such a one, or cannot be mapped. */
+static const void *map(int fd, uint64_t bytes)
 {
     struct stat status;
     int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &status) == 0 && slots > 0 &&
-           slots <= UINT32_MAX && status.st_size >= 0 &&
-           (uint64_t)status.st_size >= slots * sizeof(uint64_t);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) < 0 || status.st_size < 0 ||
+        (uint64_t)status.st_size < bytes)
+        return NULL;
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
 }
 
-void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots)
+/* A mutex's word is its owner's number; the kernel adds a bit to that of a dead one. */
+static bool is_dead(uint32_t pulse)
+{
+    return pulse == 0 || (pulse & FUTEX_OWNER_DIED);
+}
+
+void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
 {
     struct gb_keeper *keeper = client->keeper;
-    if (!keeper || !is_page(fd, slots))
+    if (!keeper || slots == 0 || slots > UINT32_MAX)
         return;
     unmap_page(keeper);
-    void *page = mmap(NULL, (size_t)slots * sizeof(uint64_t), PROT_READ, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED)
-        return;
-    keeper->slots = page;
     keeper->slot_count = (size_t)slots;
+    keeper->slots = map(fd, slots * sizeof(uint64_t));
+    keeper->pulse = map(pulse_fd, sizeof(uint32_t));
+    if (keeper->pulse)
+        keeper->alive = atomic_load_explicit(keeper->pulse, memory_order_acquire);
+    if (!keeper->slots || !keeper->pulse || is_dead(keeper->alive))
+        unmap_page(keeper);
 }
 
 /* ---- by name ---- */
@@ -192,7 +208,9 @@ static void give_back(struct gb_keeper *keeper, struct gb_lease *lease)
 static bool is_current(const struct gb_keeper *keeper, const struct gb_lease *lease)
 {
     return keeper->slots &&
-           atomic_load_explicit(&keeper->slots[lease->slot - 1], memory_order_acquire) == lease->id;
+           atomic_load_explicit(&keeper->slots[lease->slot - 1], memory_order_acquire) ==
+               lease->id &&
+           atomic_load_explicit(keeper->pulse, memory_order_acquire) == keeper->alive;
 }
 
 struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *name, uint64_t version)
@@ -243,7 +261,8 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
 void gb_keep_list(struct gb_lease *lease)
 {
     struct gb_keeper *keeper = lease->client->keeper;
-    if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count)
+    if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count ||
+        lease->id == 0)
         return;
     lease->hash = hash_of(lease->name, strlen(lease->name));
     (void)gb_layout_each(&lease->layout, add_bytes, &lease->bytes);

@@ -25,9 +25,9 @@ int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *b
 /* With the client. */
 void gb_keep_end(struct gpubuf_client *client);
 
-/* Takes a page, whose descriptor stays the caller's. One that cannot be mapped, or could shrink, is of
-   no use: then nothing is kept. */
-void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots);
+/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. What cannot be mapped, or
+   could shrink, is of no use: then nothing is kept. */
+void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd);
 /* The session is over: nothing that was kept is believed any more, nor kept. */
 void gb_keep_forget(struct gpubuf_client *client);
 

@@ -25,7 +25,7 @@ struct welcome {
 };
 
 struct cache {
-    uint64_t fd, slots;
+    uint64_t fd, slots, pulse;
 };
 
 struct limits {
@@ -39,15 +39,17 @@ static int take_page(struct gpubuf_client *client, struct gb_json value, const s
     static const struct gb_field fields[] = {
         GB_FIELD(struct cache, fd, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct cache, slots, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct cache, pulse, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
     };
     struct cache cache = {0};
     int r =
-        gb_json_read(value, fields, 2, GB_UNKNOWN_IGNORE, path, &client->pool, &cache, NULL, error);
+        gb_json_read(value, fields, 3, GB_UNKNOWN_IGNORE, path, &client->pool, &cache, NULL, error);
     if (r < 0)
         return r;
-    if (cache.fd >= client->reply->fd_count)
+    const struct gb_reply *reply = client->reply;
+    if (cache.fd >= reply->fd_count || cache.pulse >= reply->fd_count)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "cache names a descriptor that did not come");
-    gb_keep_map(client, client->reply->fds[cache.fd], cache.slots);
+    gb_keep_map(client, reply->fds[cache.fd], cache.slots, reply->fds[cache.pulse]);
     return 0;
 }
 
