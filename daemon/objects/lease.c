@@ -106,13 +106,7 @@ void gb_lease_slot(struct gb_lease *lease)
     gb_list_append(object->leases.next, &lease->of_object);
 }
 
-static void send_recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
-{
-    lease->recalled_ms = now_ms ? now_ms : 1;
-    registry->recall(registry->recall_arg, lease);
-}
-
-void gb_object_outdate(struct gb_registry *registry, struct gb_object *object)
+void gb_object_outdate(struct gb_object *object)
 {
     GB_LIST_EACH(&object->leases, link) {
         struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
@@ -120,12 +114,16 @@ void gb_object_outdate(struct gb_registry *registry, struct gb_object *object)
         if (!lease->slot)
             return;
         gb_page_clear(lease->holder->page, lease->slot);
-        if (lease->idle_ms)
-            send_recall(registry, lease, registry->now_ms);
     }
 }
 
 /* ---- leases that are kept ---- */
+
+static void send_recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    lease->recalled_ms = now_ms ? now_ms : 1;
+    registry->recall(registry->recall_arg, lease);
+}
 
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {

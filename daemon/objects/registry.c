@@ -598,7 +598,7 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
 
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
 {
-    gb_object_outdate(registry, object);
+    gb_object_outdate(object);
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, event, object);
     gb_names_remove(&registry->names, &object->index);
@@ -634,7 +634,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (!object->storage->used_ms)
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     if (former)
-        gb_object_outdate(registry, former);
+        gb_object_outdate(former);
     gain_name(registry, object);
     GB_FAILPOINT(PUBLISH_NAMED);
     if (former)

@@ -217,6 +217,6 @@ void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool
 /* One that was idle is in use again. */
 void gb_object_resume(struct gb_registry *registry, struct gb_object *object);
 /* The name means something else: who keeps leases on it is not to find them any more. */
-void gb_object_outdate(struct gb_registry *registry, struct gb_object *object);
+void gb_object_outdate(struct gb_object *object);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * What a small column costs when a thousand are opened in one call: in a process that has mapped
- * nothing before (a fresh one each round), again in the same session, and to give back, one by one and
- * in one call. All on one core. Dies if the process has made more mappings than the objects have
+ * nothing before (a fresh one each round), again in the same session, of what the client keeps, and to
+ * give back, one by one and in one call. All on one core. Dies if the process has made more mappings than the objects have
  * segments.
  */
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define PREFIX "many"
 
 struct sample {
-    double cold, warm, release_each, release_many; /* microseconds a column */
+    double cold, warm, kept, release_each, release_many; /* microseconds a column */
     unsigned mappings, segments;
 };
 
@@ -80,6 +80,23 @@ static double release_many(struct gpubuf_object **objects)
     return (now() - start) / COLUMNS * 1e6;
 }
 
+/* Opened and released before by a client that keeps them. */
+static double open_kept(const char *path, const char *const *names)
+{
+    struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = path, .keep = -1};
+    struct gpubuf_object *objects[COLUMNS];
+    struct gpubuf_client *client;
+    double taken;
+
+    check(NULL, gpubuf_connect(&client, &connect), "connect");
+    open_all(client, names, objects);
+    release_many(objects);
+    taken = open_all(client, names, objects);
+    release_many(objects);
+    gpubuf_disconnect(client);
+    return taken;
+}
+
 static struct sample measure(const char *path, const char *const *names)
 {
     struct gpubuf_connect_options connect = {.size = sizeof(connect), .path = path};
@@ -95,6 +112,7 @@ static struct sample measure(const char *path, const char *const *names)
     sample.warm = open_all(client, names, objects);
     sample.release_many = release_many(objects);
     gpubuf_disconnect(client);
+    sample.kept = open_kept(path, names);
     return sample;
 }
 
@@ -123,7 +141,7 @@ static struct sample measure_fresh(const char *path, const char *const *names)
 int main(int argc, char **argv)
 {
     struct options options = read_options(argc, argv);
-    struct series cold = {0}, warm = {0}, each = {0}, many = {0};
+    struct series cold = {0}, warm = {0}, kept = {0}, each = {0}, many = {0};
     static char storage[COLUMNS][NAME_BYTES];
     const char *names[COLUMNS];
     char note[80];
@@ -145,12 +163,14 @@ int main(int argc, char **argv)
             die("%u mappings for %u segments", sample.mappings, sample.segments);
         series_add(&cold, sample.cold);
         series_add(&warm, sample.warm);
+        series_add(&kept, sample.kept);
         series_add(&each, sample.release_each);
         series_add(&many, sample.release_many);
     }
     snprintf(note, sizeof(note), "%u mappings, %u segments", sample.mappings, sample.segments);
     print_row(&(struct row){"open_many.fresh", "us", &cold, NULL, NULL, note});
     print_row(&(struct row){"open_many.again", "us", &warm, NULL, NULL, NULL});
+    print_row(&(struct row){"open_many.kept", "us", &kept, NULL, NULL, NULL});
     print_row(&(struct row){"open_many.release_each", "us", &each, NULL, NULL, NULL});
     print_row(&(struct row){"open_many.release_many", "us", &many, NULL, NULL, NULL});
     raw_close(&raw);

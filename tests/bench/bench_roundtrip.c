@@ -2,8 +2,8 @@
  * What one blocking call costs above the floor: open + release of one object, create + seal +
  * release of one, and a put of 4 KiB, through libgpubuf, against a bare echo of as many bytes as
  * the open's request and its reply have. Each with the processes wherever the scheduler puts them,
- * on one core, and on two. Then what it costs to open and release what is kept, one name, and a
- * thousand in one call, beside a copy of a name as the floor.
+ * on one core, and on two. And open + release of what the client keeps, which is no round trip at
+ * all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #define CHUNK 16 /* calls between looks at the clock */
 
 struct bench {
-    struct gpubuf_client *client;
+    struct gpubuf_client *client, *keeper;
     struct raw raw;
     uint64_t lease; /* of the raw connection's last open; 0: none */
     struct echo echo;
@@ -32,6 +32,16 @@ static void open_release(struct bench *bench)
 
     check(bench->client, gpubuf_open(bench->client, NAME, NULL, &object), "open");
     gpubuf_release(object);
+}
+
+static void open_release_kept(struct bench *bench)
+{
+    struct gpubuf_object *object;
+
+    for (int i = 0; i < 100; i++) { /* the clock is looked at all the same */
+        check(bench->keeper, gpubuf_open(bench->keeper, NAME, NULL, &object), "open");
+        gpubuf_release(object);
+    }
 }
 
 static void create_seal_release(struct bench *bench)
@@ -119,6 +129,16 @@ static void measure(struct bench *bench, const char *what, enum placement placem
     print_row(&row);
 }
 
+static void measure_kept(struct bench *bench)
+{
+    struct series measured = {0};
+
+    measure_round(bench, open_release_kept);
+    for (unsigned round = 0; round < bench->rounds; round++)
+        series_add(&measured, measure_round(bench, open_release_kept) / 100);
+    print_row(&(struct row){"open_release.kept", "us", &measured, NULL, NULL, NULL});
+}
+
 /* How many bytes the library's request and the daemon's reply to it have. */
 static void start_echo(struct bench *bench)
 {
@@ -143,6 +163,9 @@ int main(int argc, char **argv)
     bench.others[0] = raw_peer(&bench.raw);
     bench.others[1] = bench.echo.server;
     check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
+    connect.keep = -1;
+    check(NULL, gpubuf_connect(&bench.keeper, &connect), "connect");
+    measure_kept(&bench);
     for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
         measure(&bench, "open_release", placement, open_release);
         measure(&bench, "create_seal_release", placement, create_seal_release);
@@ -153,6 +176,7 @@ int main(int argc, char **argv)
     raw_call(&bench.raw, "delete",
              "{\"names\":[\"" NAME "\",\"roundtrip/made\",\"roundtrip/put\"]}");
     gpubuf_disconnect(bench.client);
+    gpubuf_disconnect(bench.keeper);
     echo_stop(&bench.echo);
     raw_close(&bench.raw);
     return 0;

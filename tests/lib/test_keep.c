@@ -298,6 +298,7 @@ static int create_large(struct gpubuf_client *client, size_t bytes)
 }
 
 /* Also of a program that sleeps: the library's thread sees to it. */
+/* RELIABILITY.md: Memory is short */
 static void test_what_is_kept_is_given_back(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other = connect_client();
@@ -383,6 +384,7 @@ static void end_hoarder(pid_t pid)
 }
 
 /* Others do not wait for it; what it has counts as used, as it does without keeping. */
+/* RELIABILITY.md: Memory is short */
 static void test_one_that_is_stopped(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other = connect_client();
@@ -413,6 +415,7 @@ static void *want(void *arg)
 }
 
 /* In the middle of a recall. */
+/* RELIABILITY.md: Memory is short */
 static void test_one_that_is_killed(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other = connect_client();
@@ -460,6 +463,7 @@ static bool has_resumed(void *arg)
 }
 
 /* From the moment of the daemon's death on, whoever hears of that when: nothing is found any more. */
+/* RELIABILITY.md: The daemon ends */
 static void test_no_daemon(void **state)
 {
     struct gpubuf_connect_options options = {
@@ -513,12 +517,12 @@ static void test_another_daemon(void **state)
 #define CACHE "{\"fd\":0,\"slots\":512,\"pulse\":1}"
 
 struct page_lie {
-    const char *cache; /* in the answer to hello, with two descriptors */
+    const char *cache;                  /* in the answer to hello, with two descriptors */
     int page_seals, pulse_seals, pulse; /* the pulse's octets */
-    const char *slot;  /* of the lease; slot 0 has it, slot 1 has 0 */
-    const char *after; /* said after the first open; NULL: nothing */
-    int connects;      /* what gpubuf_connect brings */
-    int again;         /* and the second open: a version, of which 1 is what was kept, or a code */
+    const char *slot;                   /* of the lease; slot 0 has it, slot 1 has 0 */
+    const char *after;                  /* said after the first open; NULL: nothing */
+    int connects;                       /* what gpubuf_connect brings */
+    int again; /* and the second open: a version, of which 1 is what was kept, or a code */
 };
 
 static const struct page_lie lies[] = {
@@ -612,6 +616,7 @@ static int open_twice(struct gpubuf_client *client)
 }
 
 /* An error, or the name is asked for again: never something else than what was opened by it. */
+/* RELIABILITY.md: Hostile clients */
 static void test_lies(void **state)
 {
     (void)state;
@@ -682,6 +687,7 @@ static void *open_again_and_again(void *arg)
 
 /* A million opens, by two threads of one client, of a name that is replaced all the time: none finds a
    version older than one whose seal had been answered when it began. */
+/* RELIABILITY.md: Clients that end */
 static void test_a_million_opens(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other = connect_client();

@@ -420,6 +420,37 @@ static void ask_delete(void)
     end_line();
 }
 
+/* As many as may be keep leases on each of them. */
+enum { KEEPERS = 4 };
+static struct peer keepers[KEEPERS];
+
+static void prepare_kept(void)
+{
+    bool measured = measuring;
+    static const char hello[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hello\",\"params\":{"
+                                "\"protocol\":1,\"cache\":true}}\n";
+
+    prepare_victims();
+    measuring = false;
+    for (int i = 0; i < KEEPERS; i++) {
+        assert_true(peer_connect(&inside, &keepers[i]));
+        free(ask_with(&keepers[i], hello, sizeof(hello) - 1, NULL, 0));
+        for (int again = 0; again < GB_OBJECT_SLOTS / KEEPERS; again++) {
+            begin_line("open");
+            write_names("victim", false);
+            end_line();
+            free(ask_with(&keepers[i], line.data, line.length, NULL, 0));
+        }
+    }
+    measuring = measured;
+}
+
+static void end_kept(void)
+{
+    for (int i = 0; i < KEEPERS; i++)
+        peer_close(&keepers[i]);
+}
+
 static void ask_delete_nothing(void)
 {
     begin_line("delete");
@@ -784,6 +815,7 @@ static const struct ask {
     {"release, of nothing", NULL, ask_release_nothing, NULL, "\"error\":"},
     {"unmap, of nothing", NULL, ask_unmap_nothing, NULL, "\"error\":"},
     {"delete, names", prepare_victims, ask_delete, NULL, "\"result\":{}"},
+    {"delete, names that are kept", prepare_kept, ask_delete, end_kept, "\"result\":{}"},
     {"delete, of nothing", NULL, ask_delete_nothing, NULL, "\"error\":"},
     {"list, 256", NULL, ask_list, NULL, "\"cursor\":"},
     {"list, none to be seen", prepare_stranger, ask_list, end_stranger, "\"objects\":["},

@@ -156,7 +156,7 @@ static const struct scenario {
      {CALL("hello", "\"protocol\":1,\"cache\":true"), PUBLISHED, CALL("open", "\"name\":\"p\""),
       CALL("keep", "\"leases\":[2]")},
      CALL("delete", "\"name\":\"p\""),
-     2,
+     1,
      false},
     {"register", {NULL}, REGISTER(""), 1, true},
     {"register that waits",

@@ -222,6 +222,7 @@ static struct tally all_orders(const step *changing)
     return tally;
 }
 
+/* RELIABILITY.md: Clients that end */
 static void test_every_order(void **state)
 {
     struct tally tally = all_orders(changes);

@@ -21,7 +21,7 @@ struct gb_keeper {
     size_t slot_count;
     const _Atomic uint32_t *pulse; /* a word that changes when the daemon dies … */
     uint32_t alive;                /* … and its value until then */
-    struct gb_lease **buckets; /* of those that are listed */
+    struct gb_lease **buckets;     /* of those that are listed */
     size_t bucket_count, listed;
     struct gb_lease *newest, *oldest; /* those that are kept */
     size_t kept;
@@ -219,8 +219,14 @@ struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *nam
     if (!keeper || keeper->listed == 0)
         return NULL;
     struct gb_lease *lease = find(keeper, name, hash_of(name, strlen(name)));
-    if (!lease || (version && atomic_load(&lease->version) != version) ||
-        !is_current(keeper, lease))
+    if (!lease)
+        return NULL;
+    if (!is_current(keeper, lease)) {
+        if (lease->kept)
+            give_back(keeper, lease);
+        return NULL;
+    }
+    if (version && atomic_load(&lease->version) != version)
         return NULL;
     if (lease->kept) {
         unkeep(keeper, lease);
@@ -359,8 +365,13 @@ void gb_keep_sweep(struct gpubuf_client *client)
     keeper->swept_ms = now;
     while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->bounds.ms)
         give_back(keeper, keeper->oldest);
-    for (struct gb_lease *lease = keeper->oldest; lease; lease = lease->newer)
-        (void)tell_kept(lease);
+    for (struct gb_lease *lease = keeper->oldest, *next; lease; lease = next) {
+        next = lease->newer;
+        if (is_current(keeper, lease))
+            (void)tell_kept(lease);
+        else
+            give_back(keeper, lease);
+    }
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
 }
 
