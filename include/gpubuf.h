@@ -238,14 +238,15 @@ struct gpubuf_open_options {
 
 /*
  * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
- * copied. A client that keeps objects (`keep` of gpubuf_connect_options) opens what is open already,
- * or was released lately, without asking the daemon, as long as the name means that object: an open
- * that begins after a change of the name was answered sees the change. Both openings have one object
- * then, with two references. What is merely kept is no hold: it leaves in its turn when memory is short,
- * and the daemon asks for it before that; `gpubufctl ps` tells it apart. `options` may be NULL. *object is to be given back with gpubuf_release. GPUBUF_E_NOT_FOUND:
- * no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within wait_ms, or the daemon
- * does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to this process, or there is no
- * driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
+ * copied. A client that keeps objects (`keep` of gpubuf_connect_options) opens what is open
+ * already, or was released lately, without asking the daemon, as long as the name means that
+ * object: an open that begins after a change of the name was answered sees the change. Both
+ * openings have one object then, with two references. What is merely kept is no hold: it leaves in
+ * its turn when memory is short, and the daemon asks for it before that; `gpubufctl ps` tells it
+ * apart. `options` may be NULL. *object is to be given back with gpubuf_release.
+ * GPUBUF_E_NOT_FOUND: no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within
+ * wait_ms, or the daemon does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to
+ * this process, or there is no driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,

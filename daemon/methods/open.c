@@ -1,4 +1,4 @@
-/* open, keep and release: how sessions come to their leases, have them at hand, and give them back. */
+/* open, keep and release: how sessions come to leases, have them at hand, and give them back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /*
- * Leases: that somebody holds a version of an object, or writes one. While there is one the object and
- * its memory stay. A holder is whoever has leases and ends them all when it ends: a session, or the
- * time of grace after a crash. Not thread-safe: the loop's.
+ * Leases: that somebody holds a version of an object, or writes one. While there is one the object
+ * and its memory stay. A holder is whoever has leases and ends them all when it ends: a session, or
+ * the time of grace after a crash. Not thread-safe: the loop's.
  *
- * A lease may be *idle*: its holder keeps it without using it, to have it at hand. It is no hold then:
- * the object has its place in the order of eviction. But the memory stays until the lease ends, so
- * before the object leaves the lease is *recalled*: its holder is asked to end it, or to say that it
- * is in use again. One that says nothing for `recall_ms` uses it, and so it does all that it keeps,
- * until it says something.
+ * A lease may be *idle*: its holder keeps it without using it, to have it at hand. It is no hold
+ * then: the object has its place in the order of eviction. But the memory stays until the lease
+ * ends, so before the object leaves the lease is *recalled*: its holder is asked to end it, or to
+ * say that it is in use again. One that says nothing for `recall_ms` uses it, and so it does all
+ * that it keeps, until it says something.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -62,15 +62,16 @@ struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder);
 /* A new read lease gets a slot, if there is one. */
 void gb_lease_slot(struct gb_lease *lease);
-/* Nobody uses it, but its holder keeps it; said again: it was used meanwhile, and is not any more. It
-   must have a slot. One that can be of no use any more is recalled at once. */
+/* Nobody uses it, but its holder keeps it; said again: it was used meanwhile, and is not any more.
+   It must have a slot. One that can be of no use any more is recalled at once. */
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* It is in use after all. Fine if it was all the time. */
 void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
-/* Has the holders of a storage's idle leases give them back. Whether there are any to wait for, which
-   is until `recall_ms` after `now_ms` at most. */
+/* Has the holders of a storage's idle leases give them back. Whether there are any to wait for,
+   which is until `recall_ms` after `now_ms` at most. */
 bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms);
-/* Ends a lease, which is a use if it was in use; an unsealed object is aborted, one without a name goes with its last lease. */
+/* Ends a lease, which is a use if it was in use; an unsealed object is aborted, one without a name
+   goes with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
 void gb_lease_sealed(struct gb_lease *lease);

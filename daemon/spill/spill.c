@@ -565,9 +565,9 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
 }
 
 /*
- * The storage, whose leases are merely kept, leaves next: has these given back, and with them those of
- * what leaves after it, for as many bytes as are wanted. What turns out to be in use, since its holder
- * says so or nothing, is in no list any more, and something else leaves.
+ * The storage, whose leases are merely kept, leaves next: has these given back, and with them those
+ * of what leaves after it, for as many bytes as are wanted. What turns out to be in use, since its
+ * holder says so or nothing, is in no list any more, and something else leaves.
  */
 static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
 {

@@ -130,7 +130,7 @@ def test_what_is_kept_is_told_apart(tiered):
     assert (told["leases"], told["holds"], told["kept"], told["keeps"]) == (0, 0, 1, 20 * MIB)
     assert re.search(r"keeper +kept, idle \S+ \S+ ", tiered("ps", "a"))
     why = tiered("why", "a")
-    assert re.search(r"kept +by session \d+: keeper, .*, idle [\d.]+ \S+; it is asked for it first", why)
+    assert re.search(r"kept +by session \d+: keeper, .*, idle [\d.]+ \S+; it is asked", why)
     assert "may leave its device" in why
     assert re.search(r"leases +0\nkept +1 times", tiered("stat", "a"))
     reader.call("release", lease=opened.lease)

@@ -1,6 +1,7 @@
 /*
- * Objects that the library keeps at hand: an open without a round trip finds what the name means, and
- * nothing else; the daemon gets back what it wants; a page that lies costs nobody a wrong object.
+ * Objects that the library keeps at hand: an open without a round trip finds what the name means,
+ * and nothing else; the daemon gets back what it wants; a page that lies costs nobody a wrong
+ * object.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -332,8 +333,8 @@ static void test_what_is_used_stays(void **state)
     gpubuf_disconnect(other);
 }
 
-/* What this program does when it is started as `test_keep SOCKET`: says on its output that it keeps all
-   that there is, and sleeps until it is killed. */
+/* What this program does when it is started as `test_keep SOCKET`: says on its output that it keeps
+   all that there is, and sleeps until it is killed. */
 static int hoard(const char *path)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options), .path = path, .keep = -1};
@@ -462,7 +463,7 @@ static bool has_resumed(void *arg)
     return gpubuf_call(client, "stat", "{\"name\":\"a\"}", -1, NULL) == 0;
 }
 
-/* From the moment of the daemon's death on, whoever hears of that when: nothing is found any more. */
+/* From the daemon's death on, whoever hears of that when, nothing is found any more. */
 /* RELIABILITY.md: The daemon ends */
 static void test_no_daemon(void **state)
 {
@@ -564,7 +565,8 @@ static void grant(int fd, const char *line, const char *slot, int version)
     fake_reply(fd, line, text, NULL, 0);
 }
 
-/* Greets, grants version 1 with a slot, and to whoever asks anew version 2; a `stat` is answered by {}. */
+/* Greets, grants version 1 with a slot, and to whoever asks anew version 2; a `stat` is answered by
+   {}. */
 static void lie(int fd, const void *arg)
 {
     const struct page_lie *lie = arg;
@@ -685,8 +687,8 @@ static void *open_again_and_again(void *arg)
     return NULL;
 }
 
-/* A million opens, by two threads of one client, of a name that is replaced all the time: none finds a
-   version older than one whose seal had been answered when it began. */
+/* A million opens, by two threads of one client, of a name that is replaced all the time: none
+   finds a version older than one whose seal had been answered when it began. */
 /* RELIABILITY.md: Clients that end */
 static void test_a_million_opens(void **state)
 {

@@ -1,8 +1,8 @@
 /*
  * The page of kept leases: its slots, and what daemon, library and others may do around it in every
- * order. Each party is a list of steps; all interleavings of the lists are played with a page of the
- * daemon's, and after each step it is asked whether somebody was told of a change and then found what
- * was before, or took what was not his any more.
+ * order. Each party is a list of steps; all interleavings of the lists are played with a page of
+ * the daemon's, and after each step it is asked whether somebody was told of a change and then
+ * found what was before, or took what was not his any more.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -268,7 +268,7 @@ static struct gb_lease *kept_lease(struct gb_object *object, int holder)
     return one;
 }
 
-/* What is kept is no hold, and in the order; it is recalled once, and then waited for, for a while. */
+/* What is kept is no hold, and in the order; it is recalled once, and waited for, for a while. */
 static void test_recall(void **state)
 {
     const _Atomic uint64_t *page;
@@ -307,8 +307,8 @@ static void test_recall(void **state)
     end();
 }
 
-/* A slot is empty before anybody is told that the name means something else, and a release of what is
-   kept is no use. */
+/* A slot is empty before anybody is told that the name means something else, and a release of what
+   is kept is no use. */
 static void test_outdate(void **state)
 {
     const _Atomic uint64_t *page;

@@ -63,7 +63,8 @@ void gb_keep_end(struct gpubuf_client *client)
     free(client->keeper);
 }
 
-/* A file that could shrink would end reading in SIGBUS. NULL: it is such a one, or cannot be mapped. */
+/* A file that could shrink would end reading in SIGBUS. NULL: it is such a one, or cannot be
+   mapped. */
 static const void *map(int fd, uint64_t bytes)
 {
     struct stat status;
@@ -195,7 +196,7 @@ static bool tell_kept(struct gb_lease *lease)
     return true;
 }
 
-/* Ends one that is kept. What it was used since it was told is told first: its release is no use. */
+/* Ends one that is kept. A use since it was told is told first: its release is none. */
 static void give_back(struct gb_keeper *keeper, struct gb_lease *lease)
 {
     if (lease->told)

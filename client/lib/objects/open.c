@@ -717,8 +717,9 @@ static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
     }
 }
 
-/* Sends the first parts. 1, 0 if there is nothing to ask for, since names are none, or kept, or why nothing is under way. If there is no
-   memory for another part, those under way come to its names later. */
+/* Sends the first parts. 1, 0 if there is nothing to ask for, since names are none, or kept, or why
+   nothing is under way. If there is no memory for another part, those under way come to its names
+   later. */
 static int many_send(struct gpubuf_client *client, struct open_many *many)
 {
     struct gb_error error;

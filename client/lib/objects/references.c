@@ -18,8 +18,8 @@ static bool drop_one(_Atomic size_t *references)
     return false;
 }
 
-/* Drops a reference. Returns the lease if it was the last that kept it. The last one of a root, and of
-   a lease, goes with the client's lock held: until then it may be found by its name (keep.h). */
+/* Drops a reference. Returns the lease if it was the last that kept it. The last one of a root, and
+   of a lease, goes with the client's lock held: until then it may be found by its name (keep.h). */
 static struct gb_lease *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)

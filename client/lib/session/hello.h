@@ -4,9 +4,10 @@
 
 #include "client/lib/wire/client.h"
 
-/* Begins the params of hello: {"protocol":…,"client":…, without the end. `cache`: leases are kept. */
+/* Begins the params of hello: {"protocol":…, without the end. `cache`: leases are kept. */
 void gb_write_hello(struct gb_writer *writer, const char *name, bool cache);
-/* Reads the answer to hello, the reply at hand, and takes over what it says. *resumed (may be NULL) is its member. */
+/* Reads the answer to hello, the reply at hand, and takes over what it says. *resumed (may be NULL)
+   is its member. */
 int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct gb_json *resumed,
                     struct gb_error *error);
 

@@ -31,8 +31,8 @@ void gb_flusher_before_fork(void);
 void gb_flusher_in_parent(void);
 void gb_flusher_in_child(void);
 
-/* A client that keeps leases, which the flusher is about to let go: what the daemon says from now on
-   has it look after the client again, at once. */
+/* A client that keeps leases, which the flusher is about to let go: what the daemon says from now
+   on has it look after the client again, at once. */
 void gb_flusher_listen(struct gpubuf_client *client);
 
 #endif

@@ -20,8 +20,8 @@ void gb_flush_releases(struct gpubuf_client *client);
 int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort);
-/* Notes that nobody uses a lease, which is kept; or, with `used`, that somebody does after all. There
-   must be room for one more. */
+/* Notes that nobody uses a lease, which is kept; or, with `used`, that somebody does after all.
+   There must be room for one more. */
 void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used);
 
 #endif
