@@ -367,6 +367,11 @@ void gb_flusher_forget(struct gpubuf_client *client)
     (void)client;
 }
 
+void gb_flusher_listen(struct gpubuf_client *client)
+{
+    (void)client;
+}
+
 void gb_flusher_stop(void)
 {
 }
