@@ -220,4 +220,5 @@ void gb_flights_end(struct gb_flights *flights)
         uncharge(flight);
         flights->landed(flight);
     }
+    flights->lingering = 0;
 }

@@ -697,6 +697,7 @@ bool gb_server_run(struct gb_server *server)
     gb_state_hand_over(&server->state);
     say_shutdown(server, resume);
     GB_FAILPOINT(HAND_OVER_TOLD);
+    gb_pulse_end(&server->pulse); /* before anybody learns by a hang-up that nothing kept is good */
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");

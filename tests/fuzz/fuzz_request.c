@@ -653,6 +653,8 @@ static void end_those_of_themselves(void)
         DEMAND(session->input == GB_INPUT_THROTTLED || session->wait_count > 0);
         gb_session_end(session, "it holds itself");
     }
+    if (connections_sent) /* nobody will ever read what was sent to them */
+        gb_flights_end(&world->inside.server.flights);
     connections_sent = false;
 }
 

@@ -40,12 +40,15 @@ static size_t content_length(const struct gb_storage *storage)
     return storage->size < CONTENT_SAMPLE ? (size_t)storage->size : CONTENT_SAMPLE;
 }
 
-/* Its last bytes; 0: they are not looked at, since it lies in several memories. */
-static uint64_t content_last(const struct gb_storage *storage)
+/* Whether its last bytes are looked at, too: not where it lies in several memories. */
+static bool content_has_last(const struct gb_storage *storage)
 {
-    return storage->placement_count == 1 && !storage->adopted
-               ? storage->placements[0].offset + storage->size - content_length(storage)
-               : 0;
+    return storage->placement_count == 1 && !storage->adopted;
+}
+
+static off_t content_last(const struct gb_storage *storage)
+{
+    return (off_t)(storage->placements[0].offset + storage->size - content_length(storage));
 }
 
 /* Whether the storage has bytes that can be looked at; *fd is where. */
@@ -69,8 +72,8 @@ static void content_write(const struct gb_storage *storage)
     memset(&sample, (int)(1 + content_written++ % 255), sizeof(sample));
     DEMAND(pwrite(fd, sample.first, content_length(storage),
                   (off_t)storage->placements[0].offset) == (ssize_t)content_length(storage));
-    if (content_last(storage))
-        DEMAND(pwrite(fd, sample.last, content_length(storage), (off_t)content_last(storage)) ==
+    if (content_has_last(storage))
+        DEMAND(pwrite(fd, sample.last, content_length(storage), content_last(storage)) ==
                (ssize_t)content_length(storage));
 }
 
@@ -79,8 +82,8 @@ static void content_read(const struct gb_storage *storage, int fd, struct sample
     memset(sample, 0, sizeof(*sample));
     DEMAND(pread(fd, sample->first, content_length(storage),
                  (off_t)storage->placements[0].offset) >= 0);
-    if (content_last(storage))
-        DEMAND(pread(fd, sample->last, content_length(storage), (off_t)content_last(storage)) >= 0);
+    if (content_has_last(storage))
+        DEMAND(pread(fd, sample->last, content_length(storage), content_last(storage)) >= 0);
 }
 
 static uint64_t content_name(const struct gb_object *object)

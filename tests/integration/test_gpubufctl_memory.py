@@ -186,13 +186,14 @@ def test_top_once(tiered):
     text = tiered("top", env={"COLUMNS": "100"})
     assert tiered("top", "--once", env={"COLUMNS": "100"}).splitlines()[1] == text.splitlines()[1]
     assert "\x1b" not in text and max(map(len, text.splitlines())) <= 100
-    head, objects, sessions = text.split("\n\n")
+    head, objects, sessions, users = text.split("\n\n")
     assert head.startswith("gpubufd ") and "objects 3" in head.splitlines()[0]
     assert re.search(r"^tier disk +█*░+ +128 MiB$", head, re.M)
     assert objects.splitlines()[0] == "Objects 3, by size"
     assert [line.split()[-1] for line in objects.splitlines()[2:]] == ["o/1", "o/0", "o/2"]
     assert "in use" in objects.splitlines()[4] and "disk" in objects.splitlines()[3]
     assert sessions.splitlines()[2].split()[-1] == "dashboard"
+    assert users.splitlines()[0] == "Users 1" and len(users.splitlines()) == 3
     assert len(tiered("top", "-n", "1").split("\n\n")[1].splitlines()) == 3
     idle = tiered("top", "--sort", "idle").split("\n\n")[1].splitlines()
     assert idle[0] == "Objects 3, longest idle first"

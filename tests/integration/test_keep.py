@@ -193,8 +193,8 @@ if not test_device.ON_GPU:
     CHANGES.append(change_by_register)
 
 
-# RELIABILITY.md: Clients that end
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+# RELIABILITY.md: Clients that end
 def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
     """Whatever changes what the name means: when that is answered the slot is 0."""
     peer.put("a", b"old")

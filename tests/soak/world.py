@@ -513,7 +513,8 @@ class World:
             return None
         daemon = self.keeper.daemon()
         return {inode: what for what, inode in descriptors(daemon)
-                if "/memfd:" in what or ("/v-" in what and self.place.root_of_fake in what)}
+                if ("/memfd:" in what and "/memfd:gpubufd-page" not in what) or
+                ("/v-" in what and self.place.root_of_fake in what)}
 
     def wait_for_sessions(self):
         """Who was killed may have asked for something just before, which is done before it is gone."""
