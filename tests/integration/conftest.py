@@ -227,11 +227,12 @@ class Daemon:
                     raise
 
     def _wait_for_descriptors(self):
-        """Connections to the HTTP server end when its thread has seen that they have."""
+        """What peers have sent is closed by other processes, and a tier's
+        files are removed one after the other, each of them open for a moment."""
         end = time.monotonic() + DEADLINE
-        while self._left() != self.baseline and time.monotonic() < end:
+        while (left := self._left()) != self.baseline:
+            assert time.monotonic() < end, (left, self.baseline)
             time.sleep(0.005)
-        assert self._left() == self.baseline
 
     def _left(self):
         left = self.fds()
