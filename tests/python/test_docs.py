@@ -1,5 +1,6 @@
 """What the guide shows works, and so do the examples."""
 
+import json
 import os
 import re
 import subprocess
@@ -54,6 +55,20 @@ def timed_both_ways(out, place, rows):
 def test_notebook(client, env, np):
     out = run(env, EXAMPLES / "notebook.py", "--rows", 200000)
     assert timed_both_ways(out, "the host", 200000), out
+
+
+def test_tour(client, env, np, pd):
+    """Its cells, one after the other; what each shows is shown."""
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(codes) == 10 and all(not cell.get("outputs") for cell in cells)
+    play = "import ast\nfor code in %r:\n    body = ast.parse(code).body\n    if isinstance(body[-1], ast.Expr):\n" \
+           "        body[-1] = ast.parse('print(repr(%%s))' %% ast.unparse(body[-1])).body[0]\n" \
+           "    exec(compile(ast.Module(body, []), 'cell', 'exec'))\n" % codes
+    out = run(env, "-c", play)
+    assert "gpubufd.Table 'tour/prices': 5 rows × 3 columns" in out and "synced None\nsealed tour/new" in out
+    assert '{"day": 1, "price": null, "city": "b"}' in out and "84.0" in out
+    assert client.list() == []
 
 
 @needs_gpu
