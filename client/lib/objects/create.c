@@ -6,7 +6,6 @@
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
-#include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
@@ -335,11 +334,8 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
     struct gb_grants grants;
     int r =
         gb_grants_begin(&grants, client, reply, members.segments, 1, true, create->drops, error);
-    if (r < 0) {
-        if (r == GPUBUF_E_NO_MEMORY)
-            gb_client_lose(client, error);
+    if (r < 0)
         return r;
-    }
     r = gb_grants_take(&grants, members.lease, members.object, &create->object, error);
     if (r == 0 && digest_layout(&create->object->lease->layout) != create->digest) {
         gb_object_drop(create->object);

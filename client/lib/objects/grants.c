@@ -7,6 +7,7 @@
 #include "client/lib/objects/keep.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/ready.h"
+#include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
 
 /* A segment of the reply at hand that could not be mapped. */
@@ -54,18 +55,9 @@ static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
     return note_failed(grants, segment.id, error);
 }
 
-int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
-                    const struct gb_reply *reply, struct gb_json segments, size_t leases,
-                    bool writable, uint64_t drops, struct gb_error *error)
+static int take_segments(struct gb_grants *grants, const struct gb_reply *reply,
+                         struct gb_json segments, struct gb_error *error)
 {
-    *grants = (struct gb_grants){.client = client, .writable = writable};
-    /* What was released before is told before what this reply may bring to be given back: should the
-       request be sent again, only that waits until after it. */
-    gb_queue_releases(client);
-    if (gb_reserve_releases(client, leases) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    grants->dropped = client->imports.drops != drops;
-
     struct gb_path result = {.key = "result"}, member = {.up = &result, .key = "segments"};
     struct gb_path step = {.up = &member};
     struct gb_json_walk walk = gb_json_walk(segments);
@@ -80,6 +72,25 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
         }
     }
     return 0;
+}
+
+int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
+                    const struct gb_reply *reply, struct gb_json segments, size_t leases,
+                    bool writable, uint64_t drops, struct gb_error *error)
+{
+    int r;
+    *grants = (struct gb_grants){.client = client, .writable = writable};
+    grants->dropped = client->imports.drops != drops;
+    /* What was released before is told before what this reply may bring to be given back: should the
+       request be sent again, only that waits until after it. */
+    gb_queue_releases(client);
+    if (gb_reserve_releases(client, leases) < 0)
+        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    else
+        r = take_segments(grants, reply, segments, error);
+    if (r == GPUBUF_E_NO_MEMORY)
+        gb_client_lose(client, error);
+    return r;
 }
 
 void gb_grants_end(struct gb_grants *grants)

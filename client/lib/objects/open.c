@@ -6,7 +6,6 @@
 #include "client/lib/objects/keep.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
-#include "client/lib/wire/link.h"
 #include "client/lib/wire/loop.h"
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
@@ -59,14 +58,6 @@ struct grant {
     uint64_t lease, slot; /* the slot in the page; NO_SLOT: none */
     struct gb_json object, error, segments;
 };
-
-/* After gb_grants_begin failed for want of memory the account cannot be kept. */
-static int begin_failed(struct gpubuf_client *client, int r, const struct gb_error *error)
-{
-    if (r == GPUBUF_E_NO_MEMORY)
-        gb_client_lose(client, error);
-    return r;
-}
 
 /* ---- one ---- */
 
@@ -135,7 +126,7 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     struct gb_grants grants;
     int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
     if (r < 0)
-        return begin_failed(client, r, error);
+        return r;
     r = gb_grants_take_kept(&grants, grant.lease, grant.slot + 1, grant.object, &open->object,
                             error);
     if (r == GB_AGAIN)
@@ -545,7 +536,7 @@ static int part_reply(struct gb_request *request, const struct gb_reply *reply,
     int r = gb_grants_begin(&grants, client, reply, members.segments, part->asked, false,
                             part->drops, error);
     if (r < 0)
-        return begin_failed(client, r, error);
+        return r;
     r = part_read(part, &grants, members.objects, error);
     if (r == 0)
         r = part_go_on(part, error);
