@@ -1,0 +1,29 @@
+/*
+ * What an open of one name (open.c) and one of many (open_many.c) have in common: their options,
+ * and what the daemon grants for a name. The client is entered.
+ */
+#ifndef GB_LIB_OPEN_H
+#define GB_LIB_OPEN_H
+
+#include "client/lib/wire/client.h"
+
+#define GB_NO_SLOT UINT64_MAX
+
+/* What a reply says of one name. */
+struct gb_grant {
+    uint64_t lease, slot; /* the slot in the page; GB_NO_SLOT: none */
+    struct gb_json object, error, segments;
+};
+
+/* Takes over the options of a program that may know fewer of them, and checks them. */
+int gb_open_read_options(const struct gpubuf_client *client,
+                         const struct gpubuf_open_options *given,
+                         struct gpubuf_open_options *options);
+/* The rest of a request's params after its names. */
+void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_options *options);
+/* Has *error say that the answer to open is malformed. Returns GPUBUF_E_PROTOCOL. */
+int gb_open_malformed(struct gb_error *error);
+/* Ends a request that was answered from what is kept: its callback runs when callbacks do. */
+void gb_open_end_at_once(struct gb_request *request);
+
+#endif
