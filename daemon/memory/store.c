@@ -36,59 +36,6 @@ void gb_store_init(struct gb_store *store)
     store->retire_after_ms = UINT64_MAX;
 }
 
-/* ---- domains ---- */
-
-bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b)
-{
-    return a->device == b->device && a->share == b->share && a->uid == b->uid && a->gid == b->gid &&
-           a->mode == b->mode;
-}
-
-static uint64_t key_hash(const struct gb_domain_key *key)
-{
-    uint64_t hash = gb_hash_id(key->device->index);
-
-    hash = gb_hash_id(hash ^ (uint64_t)key->share);
-    hash = gb_hash_id(hash ^ key->uid);
-    hash = gb_hash_id(hash ^ key->gid);
-    return gb_hash_id(hash ^ key->mode);
-}
-
-static struct gb_domain *domain_get(struct gb_store *store, const struct gb_domain_key *key)
-{
-    uint64_t hash = key_hash(key);
-    struct gb_domain *domain;
-
-    for (struct gb_hash_link *link = gb_hash_first(&store->domains, hash); link;
-         link = gb_hash_next(link)) {
-        domain = GB_CONTAINER(link, struct gb_domain, link);
-        if (gb_domain_key_same(&domain->key, key))
-            return domain;
-    }
-    domain = calloc(1, sizeof(*domain));
-    if (!domain)
-        return NULL;
-    domain->key = *key;
-    gb_list_init(&domain->shared);
-    gb_list_init(&domain->spares);
-    domain->arena = gb_arena_new();
-    if (!domain->arena || !gb_hash_insert(&store->domains, &domain->link, hash)) {
-        gb_arena_free(domain->arena);
-        free(domain);
-        return NULL;
-    }
-    return domain;
-}
-
-static void domain_release(struct gb_store *store, struct gb_domain *domain)
-{
-    if (domain->segments > 0)
-        return;
-    gb_hash_remove(&store->domains, &domain->link);
-    gb_arena_free(domain->arena);
-    free(domain);
-}
-
 /* ---- segments ---- */
 
 struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id)
@@ -106,7 +53,7 @@ struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id)
 static struct gb_domain *domain_of(struct gb_store *store, enum gb_segment_kind kind,
                                    const struct gb_domain_key *key)
 {
-    return kind == GB_SEGMENT_ADOPTED ? NULL : domain_get(store, key);
+    return kind == GB_SEGMENT_ADOPTED ? NULL : gb_domain_get(&store->domains, key);
 }
 
 static void charge(struct gb_segment *segment, struct gb_user *user)
@@ -171,7 +118,7 @@ struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind k
 
 failed:
     if (domain)
-        domain_release(store, domain);
+        gb_domain_release(&store->domains, domain);
     free(segment);
     return NULL;
 }
@@ -227,7 +174,7 @@ static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
     }
     if (domain) {
         domain->segments--;
-        domain_release(store, domain);
+        gb_domain_release(&store->domains, domain);
     }
     segment->device->moving += segment->charged;
     segment->device->freeing += segment->charged;
@@ -580,14 +527,14 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
     struct gb_device *device = storage->key.device;
     uint64_t rounded = round_up(storage->size, device->granularity);
     bool near = gb_store_near(store, device, device->freeing, rounded) >= rounded;
-    struct gb_domain *domain = domain_get(store, &storage->key);
+    struct gb_domain *domain = gb_domain_get(&store->domains, &storage->key);
     struct gb_segment *segment;
     int r;
 
     if (!domain)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     r = place_in_own(domain, rounded, near, storage);
-    domain_release(store, domain);
+    gb_domain_release(&store->domains, domain);
     if (r < 0)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     if (r == 0)
@@ -615,7 +562,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
                         struct gb_making_job **job, struct gb_error *error)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
-        struct gb_domain *domain = domain_get(store, &storage->key);
+        struct gb_domain *domain = gb_domain_get(&store->domains, &storage->key);
         struct gb_range *range;
         uint64_t bytes;
         int r;
@@ -629,7 +576,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
             return 0;
         }
         bytes = gb_making_bytes(domain, storage);
-        domain_release(store, domain);
+        gb_domain_release(&store->domains, domain);
         if (r < 0)
             return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
         r = grow_shared(store, storage, bytes, shortfall, job, error);

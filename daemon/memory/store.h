@@ -1,14 +1,7 @@
 /*
- * Where objects lie: protection domains, their segments, the storage of each object, and the
- * account of who maps which segment. Decides when a segment is made, kept for reuse, retired,
- * destroyed. Knows devices by their table of functions; knows no sockets. Not thread-safe: the
- * loop's.
- *
- * A *domain* is (device, share, uid, gid, mode); segments never mix or change domains, so memory
- * that a client is given was never seen by another domain: it is fresh from the device (zeros) or
- * was the domain's own. A domain's small objects share segments, placed by an arena; a large one
- * has a segment of its own, which goes to the domain's spares when it is freed. Registered memory
- * is a segment that belongs to no domain.
+ * Where objects lie: the segments of domains, the storage of each object, and the account of who
+ * maps which segment. Decides when a segment is made, kept for reuse, retired, destroyed. Knows
+ * devices by their table of functions; knows no sockets. Not thread-safe: the loop's.
  */
 #ifndef GB_STORE_H
 #define GB_STORE_H
@@ -17,28 +10,10 @@
 #include "daemon/memory/arena.h"
 #include "daemon/memory/charge.h"
 #include "daemon/memory/device.h"
+#include "daemon/memory/domain.h"
 #include "daemon/memory/mover.h"
 #include "daemon/memory/tier.h"
 #include "daemon/memory/user.h"
-
-struct gb_domain_key {
-    struct gb_device *device;
-    enum gb_share share;
-    uid_t uid;
-    gid_t gid;
-    unsigned mode;
-    bool final; /* its content is to be held by the kernel: memory of its own, of no domain */
-};
-
-struct gb_domain {
-    struct gb_hash_link link;
-    struct gb_domain_key key;
-    struct gb_arena *arena;
-    struct gb_link shared; /* segments in the arena */
-    struct gb_link spares; /* own segments without an object */
-    uint64_t segments;     /* that belong to it, of all kinds */
-    uint64_t mapped;       /* bytes of those that a session maps, but for retiring ones */
-};
 
 enum gb_segment_kind { GB_SEGMENT_SHARED, GB_SEGMENT_OWN, GB_SEGMENT_ADOPTED };
 
@@ -283,7 +258,6 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
                                   struct gb_user *user, unsigned room);
 void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
                          struct gb_range *range);
-bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
 /* Enters memory that was made or adopted, as an empty segment, and takes it. NULL if memory is out.
  */
 struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,

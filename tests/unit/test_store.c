@@ -17,6 +17,7 @@
 #include "random.h"
 
 #include "daemon/base/clock.c"
+#include "daemon/memory/domain.c"
 #include "daemon/memory/making.c"
 #include "daemon/memory/mapper.c"
 #include "daemon/memory/store.c"

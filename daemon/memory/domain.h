@@ -1,0 +1,47 @@
+/*
+ * Protection domains: which memory may be given to whom.
+ *
+ * A *domain* is (device, share, uid, gid, mode); segments never mix or change domains, so memory
+ * that a client is given was never seen by another domain: it is fresh from the device (zeros) or
+ * was the domain's own. A domain's small objects share segments, placed by an arena; a large one
+ * has a segment of its own, which goes to the domain's spares when it is freed. Registered memory
+ * is a segment that belongs to no domain.
+ *
+ * Not thread-safe: the loop's.
+ */
+#ifndef GB_DOMAIN_H
+#define GB_DOMAIN_H
+
+#include <sys/types.h>
+
+#include "daemon/base/hash.h"
+#include "daemon/base/list.h"
+#include "daemon/memory/arena.h"
+#include "daemon/memory/device.h"
+
+struct gb_domain_key {
+    struct gb_device *device;
+    enum gb_share share;
+    uid_t uid;
+    gid_t gid;
+    unsigned mode;
+    bool final; /* its content is to be held by the kernel: memory of its own, of no domain */
+};
+
+struct gb_domain {
+    struct gb_hash_link link;
+    struct gb_domain_key key;
+    struct gb_arena *arena;
+    struct gb_link shared; /* segments in the arena */
+    struct gb_link spares; /* own segments without an object */
+    uint64_t segments;     /* that belong to it, of all kinds */
+    uint64_t mapped;       /* bytes of those that a session maps, but for retiring ones */
+};
+
+bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
+/* The domain of that key in the store's table; a new one if there is none. NULL if memory is out. */
+struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_domain_key *key);
+/* It goes if no segment belongs to it. */
+void gb_domain_release(struct gb_hash_table *domains, struct gb_domain *domain);
+
+#endif
