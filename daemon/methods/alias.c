@@ -4,6 +4,7 @@
 
 #include "daemon/methods/object.h"
 #include "daemon/methods/task.h"
+#include "daemon/objects/text.h"
 
 struct alias_params {
     struct gb_string name, of, mode;

@@ -8,6 +8,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/methods/call.h"
+#include "daemon/objects/text.h"
 #include "daemon/serve/trace.h"
 #include "proto/utf8.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/methods/call.h"
+#include "daemon/objects/text.h"
 
 /* ---- delete ---- */
 

@@ -4,6 +4,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/methods/task.h"
+#include "daemon/objects/text.h"
 
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
 {

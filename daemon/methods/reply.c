@@ -1,4 +1,5 @@
 #include "daemon/methods/reply.h"
+#include "daemon/objects/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/methods/object.h"
 #include "daemon/methods/task.h"
+#include "daemon/objects/text.h"
 
 /* ---- seal ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/methods/call.h"
+#include "daemon/objects/text.h"
 
 /* Kinds that a watch may be limited to: those of the registry's events, and one of its own. */
 enum { SYNCED = GB_EVENTS, KIND_COUNT };

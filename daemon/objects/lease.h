@@ -14,6 +14,7 @@
 
 #include "daemon/objects/page.h"
 #include "daemon/objects/registry.h"
+#include "proto/layout.h"
 
 /* An object has so many leases with a slot at most: all are cleared in the request that takes the
    name away. Others are as good, but cannot be kept. */

@@ -11,8 +11,6 @@
 #include "daemon/base/timer.h"
 #include "daemon/base/walk.h"
 #include "daemon/memory/store.h"
-#include "proto/layout.h"
-#include "proto/limits.h"
 
 enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
 
@@ -101,61 +99,16 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 /* An object that never got its name and has no lease. */
 void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 
-/* What an object may be rendered to, so that a reply with it, or several, is one message. */
-#define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
-
-/* Takes over what was rendered of it. */
-void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief);
 /* Has its owner pay for a layout of so many bytes as long as it is written; 0: it is no more. */
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
-/* Renders what replies say of the object: `layout` is what gb_layout_write() wrote, `version` what
-   it will get. The memory of `room`, an empty writer, is used for that. GPUBUF_E_LIMIT (also of its
-   owner's text), GPUBUF_E_NO_MEMORY. */
-int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
-                     struct gb_writer *room, struct gb_error *error);
 
-/* Notes where it lies: `layout` is its layout. */
-void gb_object_note_place(struct gb_object *object, struct gb_layout *layout);
-/* Renders it anew, with the version that it will get and the layout that it has. */
-int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error);
-
-/* The layout of a sealed object, as it was rendered; read back from there. Errors begin with
-   `path`. */
-struct gb_string gb_object_layout_text(const struct gb_object *object);
-int gb_object_layout(const struct gb_object *object, const struct gb_path *path,
-                     struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
-/* A copy of its layout's text in the pool; NULL if memory is out. Whether it still has that layout.
-   */
-char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length);
-bool gb_object_has_layout(const struct gb_object *object, const char *text, size_t length);
-
-/* Renders its objects anew when it is about to leave the device, or has come back: all of them or
-   none. While it is not there its buffers are said to be in segment 0, from the content's start on.
-   GPUBUF_E_NO_MEMORY. */
-int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
-/* What a successor has to know of it has changed. */
+/* What a successor has to know of a storage has changed. */
 void gb_storage_changed(struct gb_storage *storage);
 /* To be called when a copy of it has come or gone. */
 void gb_storage_set_clean(struct gb_storage *storage);
 /* Its content has come to its device: it gets its place in an order there. */
 void gb_storage_enter(struct gb_storage *storage);
 
-/* Writes the object as replies have it: its members in braces, with or without the layout. */
-const char *gb_evict_name(enum gb_evict evict);             /* "spill", "drop", "keep" */
-const char *gb_object_tier(const struct gb_object *object); /* "device", "host", "disk" */
-void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout);
-/* That, and how long it has been since it was used. */
-void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
-                          uint64_t now_ms);
-/* Only what a client needs to read or write it: name, version, device, layout, `ready`. */
-void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object);
-/* All of it without its layout, and where it lies. */
-void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
-                            uint64_t now_ms);
-/* [[segment,offset,bytes],…]: where the object lies. Empty where its content is in a tier only. */
-void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
-/* How long ago its memory was last opened or given back; 0 while somebody holds it. */
-uint64_t gb_storage_idle_ms(const struct gb_storage *storage, uint64_t now_ms);
 /* Memory of a producer's that we have no access to, that of final content, or none at all, stays
    where it is. */
 bool gb_storage_can_spill(const struct gb_storage *storage);

@@ -10,6 +10,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
 #include "daemon/objects/lease.h"
+#include "daemon/objects/text.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000

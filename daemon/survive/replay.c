@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/base/log.h"
+#include "daemon/objects/text.h"
 #include "daemon/survive/state.h"
 
 #define MODE_BITS 0777u

@@ -15,6 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
+#include "daemon/objects/text.h"
 #include "daemon/survive/replay.h"
 #include "daemon/survive/state.h"
 

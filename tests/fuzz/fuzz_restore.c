@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "by_hand.h"
+#include "daemon/objects/text.h"
 #include "demand.h"
 #include "tests/unit/inside.h"
 #include "tests/unit/is_json.h"

@@ -19,6 +19,7 @@
 
 #include "daemon/objects/lease.c"
 #include "daemon/objects/registry.c"
+#include "daemon/objects/text.c"
 
 enum { OBJECTS = 200, NAMES = 6, HOLDERS = 3, LEASES = 64 };
 

@@ -1,0 +1,363 @@
+#include "daemon/objects/text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *gb_evict_name(enum gb_evict evict)
+{
+    return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
+}
+
+static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
+{
+    GB_WRITE_LITERAL(writer, "\"name\":");
+    gb_write_string(writer, object->name, object->name_length);
+    GB_WRITE_LITERAL(writer, ",\"version\":");
+    gb_write_uint(writer, version);
+    GB_WRITE_LITERAL(writer, ",\"device\":\"");
+    gb_write_text(writer, object->storage->device->id);
+    gb_write_text(writer, object->storage->share == GB_SHARE_FD
+                              ? "\",\"share\":\"fd\",\"bytes\":"
+                              : "\",\"share\":\"ipc\",\"bytes\":");
+    gb_write_uint(writer, object->bytes);
+    gb_write_format(writer, ",\"mode\":\"%04o\",\"uid\":", object->mode);
+    gb_write_uint(writer, object->owner->uid);
+    GB_WRITE_LITERAL(writer, ",\"gid\":");
+    gb_write_uint(writer, object->gid);
+    GB_WRITE_LITERAL(writer, ",\"created_ms\":");
+    gb_write_int(writer, object->created_ms);
+    GB_WRITE_LITERAL(writer, ",\"evict\":\"");
+    gb_write_text(writer, gb_evict_name(object->evict));
+    gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
+                                             : "\",\"producer\":\"daemon\"");
+}
+
+/* What gb_object_render keeps. */
+struct text {
+    char *text;
+    size_t length, brief;
+    struct gb_buffer first; /* of a text that was relocated */
+};
+
+/* `writer` is empty, before and after. */
+static int render(const struct gb_object *object, const char *layout, size_t length,
+                  uint64_t version, struct gb_writer *writer, struct text *text,
+                  struct gb_error *error)
+{
+    write_fixed(writer, object, version);
+    text->brief = writer->length;
+    GB_WRITE_LITERAL(writer, ",\"layout\":");
+    gb_write(writer, layout, length);
+    writer->failed |= !layout;
+    text->text = gb_writer_take(writer, &text->length);
+    if (!text->text)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (text->length <= GB_OBJECT_TEXT_MAX)
+        return 0;
+    free(text->text);
+    text->text = NULL;
+    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                         "names, dtypes and metadata of the columns do not fit one message");
+}
+
+/* The member after name, version and device, which write_fixed() writes first. */
+#define HEAD_END ",\"share\":"
+
+void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
+{
+    const char *head;
+
+    object->owner->text_bytes += length - object->text_length;
+    object->storage->text += length - object->text_length;
+    free(object->text);
+    object->text = text;
+    object->text_length = length;
+    object->brief_length = (uint32_t)brief;
+    head = memmem(text, brief, HEAD_END, strlen(HEAD_END)); /* its quotes are in no string */
+    object->head_length = (uint32_t)(head ? (size_t)(head - text) : brief);
+}
+
+static void set_text(struct gb_object *object, const struct text *text)
+{
+    gb_object_set_text(object, text->text, text->length, text->brief);
+}
+
+/* Whether its owner may have as much text as that makes it, in place of what the object has. */
+static int check_text(const struct gb_object *object, struct text *text, struct gb_error *error)
+{
+    uint64_t more = text->length > object->text_length ? text->length - object->text_length : 0;
+    int r = gb_user_may_have(object->owner, GB_QUOTA_TEXT, NULL, more, error);
+
+    if (r < 0)
+        free(text->text);
+    return r;
+}
+
+int gb_object_render(struct gb_object *object, const struct gb_writer *layout, uint64_t version,
+                     struct gb_writer *room, struct gb_error *error)
+{
+    struct text text;
+    int r = render(object, layout->failed ? NULL : layout->data, layout->length, version, room,
+                   &text, error);
+
+    if (r == 0)
+        r = check_text(object, &text, error);
+    if (r == 0)
+        set_text(object, &text);
+    return r;
+}
+
+static int take_first(struct gb_buffer *buffer, void *arg)
+{
+    struct gb_buffer *first = arg;
+
+    if (buffer->bytes == 0)
+        return 0;
+    *first = *buffer;
+    return 1;
+}
+
+void gb_object_note_place(struct gb_object *object, struct gb_layout *layout)
+{
+    struct gb_buffer first = {.segment = 0};
+
+    gb_layout_each(layout, take_first, &first);
+    object->first_segment = first.segment;
+    object->first_offset = first.offset;
+}
+
+int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+    struct gb_writer writer;
+    struct text text;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    r = render(object, object->text + skip, object->text_length - skip, version, &writer, &text,
+               error);
+
+    if (r == 0)
+        set_text(object, &text);
+    return r;
+}
+
+static struct gb_string layout_text(const struct gb_object *object)
+{
+    size_t skip = object->brief_length + strlen(",\"layout\":");
+
+    return (struct gb_string){object->text + skip, object->text_length - skip};
+}
+
+static int read_layout(const struct gb_object *object, const struct gb_path *path,
+                       struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
+{
+    struct gb_string text = layout_text(object);
+
+    return gb_layout_parse(text.text, text.length, path, pool, layout, error);
+}
+
+char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length)
+{
+    struct gb_string text = layout_text(object);
+
+    *length = text.length;
+    return gb_pool_strndup(pool, text.text, text.length);
+}
+
+bool gb_object_has_layout(const struct gb_object *object, const char *text, size_t length)
+{
+    struct gb_string has = layout_text(object);
+
+    return has.length == length && memcmp(has.text, text, length) == 0;
+}
+
+static const char *tier_of(const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    if (storage->resident)
+        return "device";
+    for (int i = 0; i < GB_TIERS; i++)
+        if (storage->copies[i] && storage->copies[i]->whole)
+            return gb_tier_name((enum gb_tier_kind)i);
+    return "device"; /* on its way from a copy that failed */
+}
+
+static uint64_t idle_ms(const struct gb_storage *storage, uint64_t now_ms)
+{
+    return storage->leases > 0 || now_ms < storage->used_ms ? 0 : now_ms - storage->used_ms;
+}
+
+static void write_ready(struct gb_writer *writer, const struct gb_object *object)
+{
+    if (object->ready)
+        gb_write_format(writer, ",\"ready\":\"%s\"", object->ready);
+}
+
+void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *object)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, object->text, object->head_length);
+    gb_write(writer, object->text + object->brief_length,
+             object->text_length - object->brief_length);
+    write_ready(writer, object);
+    gb_write_char(writer, '}');
+}
+
+/* All but the closing brace. */
+static void write_members(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    gb_write_char(writer, '{');
+    gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
+    gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
+    GB_WRITE_LITERAL(writer, ",\"tier\":\"");
+    gb_write_text(writer, tier_of(object));
+    GB_WRITE_LITERAL(writer, "\",\"when_short\":\"");
+    gb_write_text(writer, gb_object_prospect(object));
+    GB_WRITE_LITERAL(writer, "\",\"leases\":");
+    gb_write_uint(writer, gb_object_lease_count(object));
+    if (object->idle_count)
+        gb_write_format(writer, ",\"kept\":%" PRIu64, object->idle_count);
+    gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
+    gb_write_int(writer, object->ttl_ms);
+    if (gb_storage_is_final(object->storage))
+        GB_WRITE_LITERAL(writer, ",\"final\":true");
+    write_ready(writer, object);
+}
+
+void gb_object_write(struct gb_writer *writer, const struct gb_object *object, bool layout)
+{
+    write_members(writer, object, layout);
+    gb_write_char(writer, '}');
+}
+
+void gb_placements_write(struct gb_writer *writer, const struct gb_object *object)
+{
+    const struct gb_storage *storage = object->storage;
+
+    gb_write_char(writer, '[');
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        gb_write_text(writer, i > 0 ? ",[" : "[");
+        gb_write_uint(writer, storage->placements[i].segment->id);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].offset);
+        gb_write_char(writer, ',');
+        gb_write_uint(writer, storage->placements[i].bytes);
+        gb_write_char(writer, ']');
+    }
+    gb_write_char(writer, ']');
+}
+
+void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *object, bool layout,
+                          uint64_t now_ms)
+{
+    write_members(writer, object, layout);
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, idle_ms(object->storage, now_ms));
+    gb_write_char(writer, '}');
+}
+
+void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
+                            uint64_t now_ms)
+{
+    write_members(writer, object, false);
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, idle_ms(object->storage, now_ms));
+    GB_WRITE_LITERAL(writer, ",\"placements\":");
+    gb_placements_write(writer, object);
+    gb_write_char(writer, '}');
+}
+
+/* ---- moving ---- */
+
+/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of its
+   placements, or in one piece that is in no segment. */
+struct relocation {
+    const struct gb_storage *storage;
+    bool leaves;
+};
+
+static int relocate_buffer(struct gb_buffer *buffer, void *arg)
+{
+    const struct relocation *relocation = arg;
+    const struct gb_storage *storage = relocation->storage;
+    uint64_t before = 0;
+
+    if (!relocation->leaves) {
+        buffer->segment = storage->placements[0].segment->id;
+        buffer->offset += storage->placements[0].offset;
+        return 0;
+    }
+    for (unsigned i = 0; i < storage->placement_count; i++) {
+        const struct gb_placement *placement = &storage->placements[i];
+
+        if (placement->segment->id == buffer->segment && buffer->offset >= placement->offset) {
+            buffer->offset = before + buffer->offset - placement->offset;
+            buffer->segment = 0;
+            return 0;
+        }
+        before = gb_content_next(before + placement->segment->bytes);
+    }
+    return 0; /* it has no bytes, and is in no segment */
+}
+
+static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
+                          struct text *text, struct gb_error *error)
+{
+    const struct gb_path path = {.key = "layout"};
+    struct gb_layout layout;
+    struct gb_writer writer, room;
+    struct gb_pool pool = {0};
+    int r = read_layout(object, &path, &pool, &layout, error);
+
+    gb_writer_init(&writer, 0);
+    gb_writer_init(&room, 0);
+    if (r == 0) {
+        gb_layout_each(&layout, relocate_buffer, (void *)relocation);
+        text->first = (struct gb_buffer){.segment = 0};
+        gb_layout_each(&layout, take_first, &text->first);
+        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY);
+        r = render(object, writer.failed ? NULL : writer.data, writer.length, object->version,
+                   &room, text, error);
+    }
+    gb_writer_end(&writer);
+    gb_pool_end(&pool);
+    return r;
+}
+
+int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error)
+{
+    const struct relocation relocation = {storage, leaves};
+    size_t count = 0, done = 0;
+    struct text *texts;
+    int r = 0;
+
+    GB_LIST_EACH(&storage->objects, link)
+        count++;
+    texts = calloc(count ? count : 1, sizeof(*texts));
+    if (!texts)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    GB_LIST_EACH(&storage->objects, link)
+        if (r == 0)
+            r = relocated_text(GB_CONTAINER(link, struct gb_object, of_storage), &relocation,
+                               &texts[done++], error);
+    count = done;
+    done = 0;
+    GB_LIST_EACH(&storage->objects, link) { /* all of them, or none */
+        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+
+        if (r == 0) {
+            set_text(object, &texts[done]);
+            object->first_segment = texts[done].first.segment;
+            object->first_offset = texts[done].first.offset;
+        } else if (done < count) {
+            free(texts[done].text);
+        }
+        done++;
+    }
+    free(texts);
+    return r;
+}
