@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "gpubuf.h"
@@ -11,6 +12,11 @@
 const char *gb_tier_name(enum gb_tier_kind kind)
 {
     return kind == GB_TIER_HOST ? "host" : "disk";
+}
+
+bool gb_tier_works(const struct gb_tier *tier)
+{
+    return tier->capacity > 0 && (!tier->failing_until || gb_now_ms() >= tier->failing_until);
 }
 
 uint64_t gb_tier_free_bytes(const struct gb_tier *tier)

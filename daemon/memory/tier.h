@@ -82,6 +82,8 @@ bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial);
 /* "host", "disk": as replies say it. */
 const char *gb_tier_name(enum gb_tier_kind kind);
 
+/* Whether it can be written to at present. */
+bool gb_tier_works(const struct gb_tier *tier);
 /* None where an earlier daemon left more than there may be now. */
 uint64_t gb_tier_free_bytes(const struct gb_tier *tier);
 

@@ -5,6 +5,7 @@
 #include "daemon/methods/call.h"
 #include "daemon/methods/space.h"
 #include "daemon/objects/lease.h"
+#include "daemon/spill/tiers.h"
 
 /* ---- spill ---- */
 

@@ -7,6 +7,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/methods/task.h"
 #include "daemon/serve/departure.h"
+#include "daemon/spill/tiers.h"
 
 /* Sessions that were asked for a retired segment are given this long to unmap it, even if the
    request does not want to wait for anybody's lease. */

@@ -5,6 +5,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/methods/reply.h"
 #include "daemon/objects/text.h"
+#include "daemon/spill/tiers.h"
 
 /* Looking up a place in the order of use ends after so many: the loop has more to do. */
 #define LOOK_LIMIT 8192u

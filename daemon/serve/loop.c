@@ -21,6 +21,7 @@
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wait.h"
+#include "daemon/spill/tiers.h"
 
 #define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
 

@@ -5,6 +5,7 @@
 
 #include "daemon/base/timer.h"
 #include "daemon/serve/session.h"
+#include "daemon/spill/tiers.h"
 
 /* One name that a request waits for. All that wait for a name are in a ring, and the table has one of
    them: any of them ends without a walk over the others. */

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
@@ -11,6 +10,7 @@
 #include "daemon/base/probes.h"
 #include "daemon/objects/lease.h"
 #include "daemon/objects/text.h"
+#include "daemon/spill/tiers.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000
@@ -27,33 +27,6 @@
 /* SHORT: of the daemon's own memory. Nothing is lost for that. */
 enum begun { BEGUN, LATER, NEVER, SHORT };
 
-bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
-                  enum gb_tier_kind kind)
-{
-    return spill->tiers[kind].capacity > 0 && device->lanes[GB_OUT] &&
-           (kind != GB_TIER_HOST || !device->ops->is_host);
-}
-
-/* A tier that can be written to at present. */
-static bool works(const struct gb_tier *tier)
-{
-    return tier->capacity > 0 && (!tier->failing_until || gb_now_ms() >= tier->failing_until);
-}
-
-static void changed(void *arg)
-{
-    struct gb_spill *spill = arg;
-
-    for (unsigned i = 0; i < spill->device_count; i++)
-        spill->devices[i]->space_changed = true;
-}
-
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks)
-{
-    if (gb_claim_set(claim, spill->tiers, lacks))
-        changed(spill); /* for who comes after it */
-}
-
 /* ---- leaving ---- */
 
 static struct gb_storage *storage_of(struct gb_recent *recent)
@@ -66,9 +39,10 @@ static struct gb_copy *copy_of(struct gb_recent *recent)
     return GB_CONTAINER(recent, struct gb_copy, recent);
 }
 
-static bool has_copy(const struct gb_storage *storage)
+static struct gb_copy *best_copy(const struct gb_storage *storage)
 {
-    return storage->copies[GB_TIER_HOST] || storage->copies[GB_TIER_DISK];
+    return storage->copies[GB_TIER_HOST] ? storage->copies[GB_TIER_HOST]
+                                         : storage->copies[GB_TIER_DISK];
 }
 
 /* The content goes for good: none of its objects is needed. */
@@ -139,6 +113,13 @@ static void forget_copy(struct gb_copy *copy)
     GB_FAILPOINT(FORGET_DONE);
 }
 
+/* One that is held: it goes with its hold. */
+static void give_up_copy(struct gb_copy *copy)
+{
+    gb_copy_free(copy);
+    gb_copy_drop(copy);
+}
+
 /* ---- moves ---- */
 
 static struct gb_move *move_new(struct gb_spill *spill, struct gb_storage *storage,
@@ -193,7 +174,7 @@ static void move_end(struct gb_move *move)
     struct gb_storage *storage = move->storage;
 
     spill->moves--;
-    changed(spill);
+    gb_spill_changed(spill);
     spill->moved(spill->moved_arg, storage);
     gb_storage_unref(spill->registry->store, storage);
     free(move);
@@ -222,8 +203,7 @@ static void take_copy(struct gb_move *move)
 
     if (move->result < 0) {
         note_failure(move);
-        gb_copy_free(to); /* goes with its hold */
-        gb_copy_drop(to);
+        give_up_copy(to);
         return;
     }
     move->storage->stuck_ms = 0;
@@ -368,7 +348,7 @@ static bool may_fit(const struct gb_tier *tier, uint64_t bytes)
 static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct gb_storage *storage,
                            struct gb_demand *demand, struct gb_copy **copy)
 {
-    if (!works(tier) || !gb_tier_fits(tier, storage->size))
+    if (!gb_tier_works(tier) || !gb_tier_fits(tier, storage->size))
         return NEVER;
     if (gb_tier_claimed(tier, demand ? demand->serial : UINT64_MAX))
         return LATER;
@@ -415,27 +395,38 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
     return begun;
 }
 
+/* Makes a copy in a tier and a move to it, to be submitted; `from` NULL: out of the device. */
+static enum begun begin_copy(struct gb_spill *spill, struct gb_storage *storage,
+                             struct gb_copy *from, struct gb_tier *tier, struct gb_demand *demand,
+                             bool leave, void (*done)(struct gb_job *job), struct gb_move **move)
+{
+    struct gb_copy *to;
+    enum begun begun = make_copy(spill, tier, storage, demand, &to);
+
+    if (begun != BEGUN)
+        return begun;
+    *move = move_new(spill, storage, from, to, done);
+    if (!*move) {
+        give_up_copy(to);
+        return SHORT;
+    }
+    (*move)->leave = leave;
+    return BEGUN;
+}
+
 static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
                              bool leave)
 {
     struct gb_storage *storage = from->storage;
     struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
     struct gb_move *move;
-    struct gb_copy *to;
     enum begun begun;
 
     if (storage->out)
         return LATER;
-    begun = make_copy(spill, disk, storage, demand, &to);
+    begun = begin_copy(spill, storage, from, disk, demand, leave, went_down, &move);
     if (begun != BEGUN)
         return begun;
-    move = move_new(spill, storage, from, to, went_down);
-    if (!move) {
-        gb_copy_free(to);
-        gb_copy_drop(to);
-        return SHORT;
-    }
-    move->leave = leave;
     storage->out = move;
     spill->draining += from->occupied;
     gb_mover_submit(disk->mover, &move->job);
@@ -447,20 +438,12 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
                                enum gb_tier_kind kind, struct gb_demand *demand, bool leave)
 {
     struct gb_move *move;
-    struct gb_copy *to;
-    enum begun begun = make_copy(spill, &spill->tiers[kind], storage, demand, &to);
+    enum begun begun =
+        begin_copy(spill, storage, NULL, &spill->tiers[kind], demand, leave, left, &move);
 
-    if (begun != BEGUN)
-        return begun;
-    move = move_new(spill, storage, NULL, to, left);
-    if (!move) {
-        gb_copy_free(to);
-        gb_copy_drop(to);
-        return SHORT;
-    }
-    move->leave = leave;
-    submit_out(storage, move);
-    return BEGUN;
+    if (begun == BEGUN)
+        submit_out(storage, move);
+    return begun;
 }
 
 /* Its driver failed lately. In the background that is not tried again at once. */
@@ -522,25 +505,6 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     if (error)
         error->cuda = why ? why->cuda : NULL;
     return GB_ROOM_STUCK;
-}
-
-uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
-                             uint64_t reserve)
-{
-    uint64_t room = 0, all = 0, more = 0;
-
-    for (int kind = 0; kind < GB_TIERS; kind++) {
-        const struct gb_tier *tier = &spill->tiers[kind];
-        uint64_t stays = tier->recency.bytes - tier->recency.clean_bytes;
-
-        if (!works(tier) || !gb_spill_has(spill, device, (enum gb_tier_kind)kind))
-            continue;
-        all += tier->capacity;
-        room += stays < tier->capacity ? tier->capacity - stays : 0;
-    }
-    if (reserve > 0)
-        more = all / 16 < device->capacity / 4 ? all / 16 : device->capacity / 4;
-    return room >= 2 * reserve + more ? room - reserve - more : 0;
 }
 
 /* What leaves next: the least recently used; where that would not leave the reserve, rather the
@@ -616,7 +580,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_COMES;
     if (storage->idle > 0)
         return recall(spill, storage, bytes);
-    if (has_copy(storage))
+    if (best_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;
     if (demand->keeps)
         return GB_ROOM_NONE;
@@ -652,7 +616,7 @@ static void tend_host_tier(struct gb_spill *spill)
 
     if (!above(stays, host->capacity, spill->high) || spill->draining > 0)
         return;
-    if (works(&spill->tiers[GB_TIER_DISK]))
+    if (gb_tier_works(&spill->tiers[GB_TIER_DISK]))
         drain(spill, above(stays, host->capacity, spill->low), NULL);
 }
 
@@ -670,12 +634,6 @@ void gb_spill_tend(struct gb_spill *spill)
 }
 
 /* ---- coming back ---- */
-
-static struct gb_copy *best_copy(const struct gb_storage *storage)
-{
-    return storage->copies[GB_TIER_HOST] ? storage->copies[GB_TIER_HOST]
-                                         : storage->copies[GB_TIER_DISK];
-}
 
 static void count_restore(struct gb_move *move)
 {
@@ -704,9 +662,8 @@ static void give_up_restore(struct gb_move *move)
     }
     storage->copies[move->from->tier->kind] = NULL;
     gb_storage_set_clean(storage);
-    gb_copy_free(move->from);
-    gb_copy_drop(move->from);
-    if (has_copy(storage) || gb_list_empty(&storage->objects))
+    give_up_copy(move->from);
+    if (best_copy(storage) || gb_list_empty(&storage->objects))
         return;
     GB_LIST_EACH(&storage->objects, link)
         gb_log(GB_LOG_ERROR, "object lost",
@@ -811,113 +768,4 @@ int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tie
                           error);
     forget_copy(host);
     return GB_MOVED;
-}
-
-/* ---- beginning and ending ---- */
-
-static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
-{
-    tier->arena = gb_arena_new();
-    tier->block = tier->arena ? gb_arena_add(tier->arena, bytes, tier) : NULL;
-    return tier->block ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-}
-
-static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)
-{
-    int r;
-
-    tier->capacity = bytes / GB_ARENA_GRANULE * GB_ARENA_GRANULE;
-    r = gb_pinned_new(tier->capacity, &tier->pinned, error);
-    if (r < 0)
-        return r;
-    return add_places(tier, tier->capacity, error);
-}
-
-static int init_disk(struct gb_tier *tier, const struct gb_spill_settings *settings,
-                     struct gb_error *error)
-{
-    struct gb_error inner = {0};
-
-    tier->capacity = settings->disk;
-    if (gb_spill_dir_open(settings->dir, &tier->dir, &inner) < 0)
-        return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
-    return add_places(tier, GB_PACK_BYTES, error);
-}
-
-int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
-                  const struct gb_spill_settings *settings, struct gb_device **devices,
-                  unsigned count, struct gb_error *error)
-{
-    int r = 0;
-
-    memset(spill, 0, sizeof(*spill));
-    spill->registry = registry;
-    spill->devices = devices;
-    spill->device_count = count;
-    spill->high = settings->high_watermark;
-    spill->low = settings->low_watermark;
-    for (int i = 0; i < GB_TIERS; i++) {
-        spill->tiers[i].kind = (enum gb_tier_kind)i;
-        spill->tiers[i].removed = changed;
-        spill->tiers[i].removed_arg = spill;
-        gb_recency_init(&spill->tiers[i].recency);
-        gb_list_init(&spill->tiers[i].claims);
-    }
-    if (settings->host)
-        r = init_host(&spill->tiers[GB_TIER_HOST], settings->host, error);
-    if (r == 0 && settings->dir)
-        r = init_disk(&spill->tiers[GB_TIER_DISK], settings, error);
-    return r;
-}
-
-static int start_lanes(struct gb_spill *spill, struct gb_device *device, uv_loop_t *loop)
-{
-    bool host_only = spill->tiers[GB_TIER_DISK].capacity == 0;
-    int r = 0;
-
-    if (host_only && (spill->tiers[GB_TIER_HOST].capacity == 0 || device->ops->is_host))
-        return 0;
-    for (int i = 0; r == 0 && i < GB_DIRECTIONS; i++)
-        r = gb_mover_new(loop, &device->lanes[i]);
-    return r;
-}
-
-int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error)
-{
-    struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
-    int r = disk->capacity > 0 ? gb_mover_new(loop, &disk->mover) : 0;
-
-    for (unsigned i = 0; r == 0 && i < spill->device_count; i++)
-        r = start_lanes(spill, spill->devices[i], loop);
-    if (r < 0)
-        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start the threads that spill");
-    return 0;
-}
-
-void gb_spill_stop(struct gb_spill *spill)
-{
-    atomic_store(&spill->stop, true);
-    spill->tiers[GB_TIER_DISK].stopping = true; /* a successor removes the rest */
-    for (unsigned i = 0; i < spill->device_count; i++)
-        for (int lane = 0; lane < GB_DIRECTIONS; lane++) {
-            gb_mover_end(spill->devices[i]->lanes[lane]);
-            spill->devices[i]->lanes[lane] = NULL;
-        }
-    gb_mover_end(spill->tiers[GB_TIER_DISK].mover);
-    spill->tiers[GB_TIER_DISK].mover = NULL;
-}
-
-void gb_spill_end(struct gb_spill *spill)
-{
-    const struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
-
-    for (unsigned i = 0; i < spill->device_count; i++)
-        for (int lane = 0; lane < GB_DIRECTIONS; lane++)
-            gb_move_end_lane(spill->devices[i], (enum gb_direction)lane);
-    for (int i = 0; i < GB_TIERS; i++)
-        gb_arena_free(spill->tiers[i].arena);
-    gb_pinned_free(spill->tiers[GB_TIER_HOST].pinned);
-    if (disk->dir && !disk->handed_over)
-        gb_spill_pack_remove(disk->dir);
-    gb_spill_dir_close(disk->dir);
 }

@@ -16,7 +16,6 @@
 
 #include "daemon/objects/registry.h"
 #include "daemon/spill/move.h"
-#include "daemon/spill/settings.h"
 
 /* A copy out of a device or a tier, or back, that has just been made. */
 struct gb_moved {
@@ -50,18 +49,6 @@ struct gb_spill {
     void *on_copied_arg;
 };
 
-/* Makes the tiers that the configuration wants, for devices that have been made. A failure is a
-   sentence for the person who started us. */
-int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
-                  const struct gb_spill_settings *settings, struct gb_device **devices,
-                  unsigned count, struct gb_error *error);
-/* Starts the threads. GPUBUF_E_SYSTEM. */
-int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error);
-/* Gives up what is under way and ends the threads. */
-void gb_spill_stop(struct gb_spill *spill);
-/* After every storage has gone; before the devices do. */
-void gb_spill_end(struct gb_spill *spill);
-
 /* Somebody who waits for what is done. */
 struct gb_demand {
     uint64_t since_ms; /* that it has waited; UINT64_MAX: not yet */
@@ -72,9 +59,6 @@ struct gb_demand {
     enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
     bool keeps;              /* nothing may be lost for it: there will be room */
 };
-
-/* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks);
 
 /* What can be done about a device that is full. */
 enum gb_room {
@@ -87,11 +71,6 @@ enum gb_room {
 /* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error);
-/* What the tiers could take of the device's if they kept only what is nowhere else. They leave the
-   reserve free, and some more, since the room that a device has left may lie in pieces; and what
-   they can take is as much again, or nothing: objects are alike, and leave as wholes. */
-uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
-                             uint64_t reserve);
 /* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and
    at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
 void gb_spill_tend(struct gb_spill *spill);
@@ -110,8 +89,4 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
    (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
 int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind tier,
                  struct gb_demand *demand, struct gb_error *error);
-/* Whether there is such a tier for the device's objects. */
-bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
-                  enum gb_tier_kind tier);
-
 #endif
