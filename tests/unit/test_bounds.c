@@ -1,41 +1,17 @@
 /*
- * How long requests hold the loop. Each method is asked for the most that its limits allow, inside
- * a server in this process, and the processor time that the loop's thread takes is measured: for
- * each part of the request, and for each turn of the loop until it is answered. The aim is
- * BOUND_US; FACTOR times that fails. Each request is played several times, and the shortest time
- * counts: what disturbs a thread makes it slower only.
- *
- * The table is printed. Under a sanitizer the requests are only played, and fewer of each.
+ * How long requests hold the loop. Each method is asked for the most that its limits allow:
+ * bounds.h says how that is measured. The table is printed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
-
-#include <malloc.h>
 
 #include <cmocka.h>
 
-#define DEMAND(condition) assert_true(condition)
-#include "inside.h"
+#include "bounds.h"
 
 #include "daemon/methods/watch.h"
-
-#define BOUND_US 250
-#define FACTOR 4
-#define ROUNDS 7
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 #define MANY (SANITIZED ? 2000 : 20000) /* small objects */
 #define HOLDERS (SANITIZED ? 1000 : 12288)
@@ -44,129 +20,6 @@
 #define COLUMNS GB_LIMIT(columns)
 #define LINE_ROOM (GB_LIMIT(line_bytes) - 64)     /* of a request, but for its last braces */
 #define SHORT_ROOM (GB_LIMIT(request_bytes) - 64) /* where it brings no layout */
-
-static struct inside inside;
-static struct peer asker, holder;
-static struct gb_writer line;
-static struct gb_service timed; /* the methods, as long as they take */
-
-/* ---- measuring ---- */
-
-static bool measuring;
-static uint64_t longest_request, longest_turn; /* of one round, in ns */
-
-static uint64_t cpu_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-static void note(uint64_t *longest, uint64_t begun)
-{
-    uint64_t ns = cpu_ns() - begun;
-
-    if (measuring && ns > *longest)
-        *longest = ns;
-}
-
-static int timed_serve(struct gb_session *session, const char *text, size_t length)
-{
-    uint64_t begun = cpu_ns();
-    int r = gb_methods.serve(session, text, length);
-
-    note(&longest_request, begun);
-    return r;
-}
-
-static bool timed_retry(struct gb_wait *wait, bool last_try)
-{
-    uint64_t begun = cpu_ns();
-    bool answered = gb_methods.retry(wait, last_try);
-
-    note(&longest_request, begun);
-    return answered;
-}
-
-static void timed_go_on(struct gb_server *server, uint64_t until)
-{
-    uint64_t begun = cpu_ns();
-
-    gb_methods.go_on(server, until);
-    note(&longest_request, begun);
-}
-
-static void turn(void)
-{
-    uint64_t begun = cpu_ns();
-
-    inside_turn(&inside);
-    note(&longest_turn, begun);
-}
-
-/* ---- asking ---- */
-
-/* Sends the text, turn by turn, and returns the first line that is an answer. */
-static char *ask_with(struct peer *peer, const char *text, size_t length, const int *fds,
-                      unsigned count)
-{
-    struct timespec rest = {0, 100000};
-    char *answer = NULL;
-    size_t sent = 0;
-
-    for (unsigned turns = 0; !answer; turns++) {
-        assert_true(turns < 100000);
-        if (sent < length)
-            sent += peer_send_bytes(peer, text + sent, length - sent, fds, sent == 0 ? count : 0);
-        else if (turns > 100)
-            nanosleep(&rest, NULL); /* somebody else is at work */
-        turn();
-        while ((answer = peer_line(peer)) && !strstr(answer, "\"id\":")) {
-            free(answer); /* a notification */
-            answer = NULL;
-        }
-        assert_false(peer->closed && !answer);
-    }
-    return answer;
-}
-
-static void begin_line(const char *method)
-{
-    gb_writer_reset(&line);
-    gb_rpc_begin_request(&line, 1, method, 0);
-    gb_write_char(&line, '{');
-}
-
-static void end_line(void)
-{
-    gb_write_char(&line, '}');
-    gb_rpc_end(&line);
-    assert_false(line.failed);
-    assert_true(line.length <= GB_LIMIT(line_bytes));
-}
-
-/* Asks without measuring; the answer must have the part. */
-static void prepare(struct peer *peer, const char *part)
-{
-    bool measured = measuring;
-    char *answer;
-
-    measuring = false;
-    answer = ask_with(peer, line.data, line.length, NULL, 0);
-    measuring = measured;
-    if (!strstr(answer, part))
-        fail_msg("expected %s, found %.400s", part, answer);
-    free(answer);
-}
-
-static uint64_t number_after(const char *text, const char *key)
-{
-    const char *at = strstr(text, key);
-
-    assert_non_null(at);
-    return strtoull(at + strlen(key), NULL, 10);
-}
 
 /* ---- layouts ---- */
 
@@ -210,14 +63,6 @@ static uint64_t create_wide(struct peer *peer, const char *name, bool metadata)
     free(answer);
     measuring = measured;
     return lease;
-}
-
-static void seal(struct peer *peer, uint64_t lease)
-{
-    begin_line("seal");
-    gb_write_format(&line, "\"lease\":%llu,\"release\":true", (unsigned long long)lease);
-    end_line();
-    prepare(peer, "version");
 }
 
 /* ---- the requests ---- */
@@ -338,15 +183,6 @@ static void ask_open_wide(void)
     end_line();
 }
 
-/* Identities of nothing are as many digits as they may have; of something they were given. */
-static void write_ids(const char *member, uint64_t first)
-{
-    gb_write_format(&line, "\"%s\":[", member);
-    for (uint64_t i = 0; i < GB_LIMIT(ids); i++)
-        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)(first + i));
-    gb_write_char(&line, ']');
-}
-
 static void ask_release_nothing(void)
 {
     begin_line("release");
@@ -381,26 +217,9 @@ static void ask_release(void)
     begin_line("release");
     gb_write_text(&line, "\"leases\":[");
     for (size_t i = 0; i < lease_count; i++)
-        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)(first_lease + i));
+        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)first_lease + i);
     gb_write_char(&line, ']');
     end_line();
-}
-
-static void make_small(struct peer *peer, const char *name)
-{
-    bool measured = measuring;
-    char *answer;
-
-    measuring = false;
-    begin_line("create");
-    gb_write_format(&line,
-                    "\"name\":\"%s\",\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":1}",
-                    name);
-    end_line();
-    answer = ask_with(peer, line.data, line.length, NULL, 0);
-    seal(peer, number_after(answer, "\"lease\":"));
-    free(answer);
-    measuring = measured;
 }
 
 static void prepare_victims(void)
@@ -621,17 +440,6 @@ static void end_watched(void)
 }
 
 /* As many requests as a user may have wait for a name, and for 63 others that never come. */
-#define WAITERS (GB_LIMIT(user_waits) / GB_LIMIT(session_waits))
-static struct peer waiters[WAITERS];
-
-static void send_waits(struct peer *peer, int count)
-{
-    for (int i = 0; i < count;) {
-        i += peer_send_bytes(peer, line.data, line.length, NULL, 0) == line.length;
-        inside_turn(&inside);
-    }
-}
-
 static void prepare_awaited(void)
 {
     begin_line("open");
@@ -654,59 +462,10 @@ static void prepare_waits_end(void)
     peer_close(&waiters[WAITERS / 2]);
 }
 
-static void end_awaited(void)
-{
-    for (size_t i = 0; i < WAITERS; i++)
-        peer_close(&waiters[i]);
-    for (int i = 0; i < 50; i++)
-        inside_turn(&inside);
-}
-
 static void ask_trim(void)
 {
     begin_line("trim");
     end_line();
-}
-
-/* As many as a device of 4 MiB has room for, each a granule. */
-#define SMALL (SANITIZED ? 1000 : 16000)
-
-static void prepare_full(void)
-{
-    char name[32];
-
-    for (int i = 0; i < SMALL; i++) {
-        snprintf(name, sizeof(name), "small/%05d", i);
-        make_small(&asker, name);
-    }
-    /* Nobody maps what is to go. */
-    begin_line("unmap");
-    write_ids("segments", 1);
-    end_line();
-    prepare(&asker, "\"id\":1");
-}
-
-static void ask_large(void)
-{
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
-                         "\"bytes\":2000000}");
-    end_line();
-}
-
-static void ask_small(void)
-{
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"small\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
-                         "\"bytes\":64}");
-    end_line();
-}
-
-static void end_large(void)
-{
-    struct gb_session *session = peer_session(&inside, &asker);
-
-    gb_holder_end(&inside.server.registry, &session->holder);
 }
 
 static void ask_settle(void)
@@ -792,13 +551,7 @@ static void ask_many_members(void)
     end_line();
 }
 
-static const struct ask {
-    const char *name;
-    void (*prepare)(void); /* before each; not measured */
-    void (*write)(void);
-    void (*after)(void);
-    const char *part; /* of the answer */
-} asks[] = {
+static const struct ask asks[] = {
     {"create, 4096 columns", NULL, ask_create, NULL, "\"lease\":"},
     {"create, metadata", NULL, ask_create_with_metadata, NULL, "\"lease\":"},
     {"seal, 4096 columns", prepare_unsealed, ask_seal, NULL, "\"version\":"},
@@ -845,22 +598,6 @@ static const struct ask {
 
 /* ---- the world ---- */
 
-static void begin_world(const char *const *options)
-{
-    mallopt(M_MXFAST, 0); /* as main() has it */
-    gb_writer_init(&line, 0);
-    inside_make(&inside, options);
-    inside.threaded = true;
-    inside_listen(&inside);
-    inside.server.slice_ns = GB_SESSION_SLICE_NS;
-    timed = gb_methods;
-    timed.serve = timed_serve;
-    timed.retry = timed_retry;
-    timed.go_on = timed_go_on;
-    inside.server.service = &timed;
-    assert_true(peer_connect(&inside, &asker));
-}
-
 static void begin(void)
 {
     static const char *const options[] = {"--device", "host:512M", "--limit",
@@ -893,46 +630,6 @@ static void begin(void)
     }
 }
 
-/* Served as often as it takes for one undisturbed time. */
-static void play(const struct ask *ask, uint64_t *request, uint64_t *whole)
-{
-    *request = *whole = UINT64_MAX;
-    for (int round = 0; round < (SANITIZED ? 1 : ROUNDS); round++) {
-        int fd = sealed_memfd(4096, F_SEAL_SHRINK);
-        bool brings = strcmp(ask->name, "register, 4096 columns") == 0;
-        char *answer;
-
-        if (ask->prepare)
-            ask->prepare();
-        ask->write();
-        if (brings) { /* "fds" stands before the params */
-            char *text = malloc(line.length + 16), *at = strstr(line.data, "\"params\"");
-            size_t before = (size_t)(at - line.data);
-
-            memcpy(text, line.data, before);
-            memcpy(text + before, "\"fds\":1,", 8);
-            memcpy(text + before + 8, at, line.length - before);
-            longest_request = longest_turn = 0;
-            measuring = true;
-            answer = ask_with(&asker, text, line.length + 8, &fd, 1);
-            free(text);
-        } else {
-            longest_request = longest_turn = 0;
-            measuring = true;
-            answer = ask_with(&asker, line.data, line.length, NULL, 0);
-        }
-        measuring = false;
-        close(fd);
-        if (!strstr(answer, ask->part))
-            fail_msg("%s: expected %s, found %.400s", ask->name, ask->part, answer);
-        free(answer);
-        if (ask->after)
-            ask->after();
-        *request = longest_request < *request ? longest_request : *request;
-        *whole = longest_turn < *whole ? longest_turn : *whole;
-    }
-}
-
 /* RELIABILITY.md: Hostile clients */
 static void test_bounds(void **state)
 {
@@ -960,69 +657,10 @@ static void test_bounds(void **state)
         assert_int_equal(over, 0);
 }
 
-/* Room for a large object on a device that is full of small ones. */
-/* RELIABILITY.md: Hostile clients */
-static void test_eviction(void **state)
-{
-    static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
-    const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
-                                  "\"lease\":"};
-    uint64_t request, whole;
-
-    (void)state;
-    begin_world(options);
-    play(&make_room, &request, &whole);
-    print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
-                  (double)whole / 1e3);
-    assert_true(SANITIZED || inside.server.devices[0]->evictions >= ROUNDS * 4000);
-    peer_close(&asker);
-    inside_end(&inside);
-    gb_writer_end(&line);
-    if (!SANITIZED)
-        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
-}
-
-/* A small object is asked for while as many requests as there may be wait for the room of large ones. */
-/* RELIABILITY.md: Hostile clients */
-static void test_many_wait_for_room(void **state)
-{
-    static const char *const options[] = {"--device", "host:64M", NULL};
-    const struct ask behind = {"create, behind many", NULL, ask_small, end_large, "\"lease\":"};
-    uint64_t request, whole;
-
-    (void)state;
-    begin_world(options);
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"held\",\"layout\":{\"kind\":\"bytes\",\"bytes\":50000000}");
-    end_line();
-    assert_true(peer_connect(&inside, &holder));
-    prepare(&holder, "\"lease\":");
-    begin_line("create");
-    gb_write_text(&line, "\"name\":\"waits\",\"wait_ms\":600000,"
-                         "\"layout\":{\"kind\":\"bytes\",\"bytes\":40000000}");
-    end_line();
-    for (size_t i = 0; i < WAITERS; i++) {
-        assert_true(peer_connect(&inside, &waiters[i]));
-        send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
-    }
-    play(&behind, &request, &whole);
-    print_message("%-28s %12.1f %12.1f  us\n", behind.name, (double)request / 1e3,
-                  (double)whole / 1e3);
-    end_awaited();
-    peer_close(&asker);
-    peer_close(&holder);
-    inside_end(&inside);
-    gb_writer_end(&line);
-    if (!SANITIZED)
-        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_many_wait_for_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

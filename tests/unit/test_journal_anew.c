@@ -20,7 +20,7 @@
 #else
 #define MANY 20000
 #endif
-#define MOST_US 1000 /* of a turn: as in test_bounds.c */
+#define MOST_US 1000 /* of a turn: as in bounds.h */
 
 static struct inside inside;
 static struct peer peer;

@@ -1,0 +1,280 @@
+/*
+ * The measure of how long requests hold the loop, which its tests share. A request is asked
+ * inside a server in this process, and the processor time that the loop's thread takes is
+ * measured: for each part of the request, and for each turn of the loop until it is answered. The
+ * aim is BOUND_US; FACTOR times that fails. Each request is played several times, and the
+ * shortest time counts: what disturbs a thread makes it slower only. Under a sanitizer the
+ * requests are only played, and fewer of each.
+ *
+ * For one test program each, after cmocka.h.
+ */
+#ifndef GB_TEST_BOUNDS_H
+#define GB_TEST_BOUNDS_H
+
+#include <malloc.h>
+#include <time.h>
+
+#define DEMAND(condition) assert_true(condition)
+#include "inside.h"
+
+#define BOUND_US 250
+#define FACTOR 4
+#define ROUNDS 7
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static struct inside inside;
+static struct peer asker, holder;
+static struct gb_writer line;
+static struct gb_service timed; /* the methods, as long as they take */
+
+/* ---- measuring ---- */
+
+static bool measuring;
+static uint64_t longest_request, longest_turn; /* of one round, in ns */
+
+static inline uint64_t cpu_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static inline void note(uint64_t *longest, uint64_t begun)
+{
+    uint64_t ns = cpu_ns() - begun;
+
+    if (measuring && ns > *longest)
+        *longest = ns;
+}
+
+static inline int timed_serve(struct gb_session *session, const char *text, size_t length)
+{
+    uint64_t begun = cpu_ns();
+    int r = gb_methods.serve(session, text, length);
+
+    note(&longest_request, begun);
+    return r;
+}
+
+static inline bool timed_retry(struct gb_wait *wait, bool last_try)
+{
+    uint64_t begun = cpu_ns();
+    bool answered = gb_methods.retry(wait, last_try);
+
+    note(&longest_request, begun);
+    return answered;
+}
+
+static inline void timed_go_on(struct gb_server *server, uint64_t until)
+{
+    uint64_t begun = cpu_ns();
+
+    gb_methods.go_on(server, until);
+    note(&longest_request, begun);
+}
+
+static inline void turn(void)
+{
+    uint64_t begun = cpu_ns();
+
+    inside_turn(&inside);
+    note(&longest_turn, begun);
+}
+
+/* ---- asking ---- */
+
+/* Sends the text, turn by turn, and returns the first line that is an answer. */
+static inline char *ask_with(struct peer *peer, const char *text, size_t length, const int *fds,
+                             unsigned count)
+{
+    struct timespec rest = {0, 100000};
+    char *answer = NULL;
+    size_t sent = 0;
+
+    for (unsigned turns = 0; !answer; turns++) {
+        assert_true(turns < 100000);
+        if (sent < length)
+            sent += peer_send_bytes(peer, text + sent, length - sent, fds, sent == 0 ? count : 0);
+        else if (turns > 100)
+            nanosleep(&rest, NULL); /* somebody else is at work */
+        turn();
+        while ((answer = peer_line(peer)) && !strstr(answer, "\"id\":")) {
+            free(answer); /* a notification */
+            answer = NULL;
+        }
+        assert_false(peer->closed && !answer);
+    }
+    return answer;
+}
+
+static inline void begin_line(const char *method)
+{
+    gb_writer_reset(&line);
+    gb_rpc_begin_request(&line, 1, method, 0);
+    gb_write_char(&line, '{');
+}
+
+static inline void end_line(void)
+{
+    gb_write_char(&line, '}');
+    gb_rpc_end(&line);
+    assert_false(line.failed);
+    assert_true(line.length <= GB_LIMIT(line_bytes));
+}
+
+/* Asks without measuring; the answer must have the part. */
+static inline void prepare(struct peer *peer, const char *part)
+{
+    bool measured = measuring;
+    char *answer;
+
+    measuring = false;
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    measuring = measured;
+    if (!strstr(answer, part))
+        fail_msg("expected %s, found %.400s", part, answer);
+    free(answer);
+}
+
+static inline uint64_t number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+
+    assert_non_null(at);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+/* ---- what several requests need ---- */
+
+static inline void seal(struct peer *peer, uint64_t lease)
+{
+    begin_line("seal");
+    gb_write_format(&line, "\"lease\":%llu,\"release\":true", (unsigned long long)lease);
+    end_line();
+    prepare(peer, "version");
+}
+
+static inline void make_small(struct peer *peer, const char *name)
+{
+    bool measured = measuring;
+    char *answer;
+
+    measuring = false;
+    begin_line("create");
+    gb_write_format(&line,
+                    "\"name\":\"%s\",\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":1}",
+                    name);
+    end_line();
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    seal(peer, number_after(answer, "\"lease\":"));
+    free(answer);
+    measuring = measured;
+}
+
+/* Identities of nothing are as many digits as they may have; of something they were given. */
+static inline void write_ids(const char *member, uint64_t first)
+{
+    gb_write_format(&line, "\"%s\":[", member);
+    for (uint64_t i = 0; i < GB_LIMIT(ids); i++)
+        gb_write_format(&line, "%s%llu", i ? "," : "", (unsigned long long)first + i);
+    gb_write_char(&line, ']');
+}
+
+/* The sessions of a user who has as many requests wait as may be. */
+#define WAITERS (GB_LIMIT(user_waits) / GB_LIMIT(session_waits))
+static struct peer waiters[WAITERS];
+
+static inline void send_waits(struct peer *peer, int count)
+{
+    for (int i = 0; i < count;) {
+        i += peer_send_bytes(peer, line.data, line.length, NULL, 0) == line.length;
+        inside_turn(&inside);
+    }
+}
+
+static inline void end_awaited(void)
+{
+    for (size_t i = 0; i < WAITERS; i++)
+        peer_close(&waiters[i]);
+    for (int i = 0; i < 50; i++)
+        inside_turn(&inside);
+}
+
+/* ---- the world ---- */
+
+struct ask {
+    const char *name;
+    void (*prepare)(void); /* before each; not measured */
+    void (*write)(void);
+    void (*after)(void);
+    const char *part; /* of the answer */
+};
+
+static inline void begin_world(const char *const *options)
+{
+    mallopt(M_MXFAST, 0); /* as main() has it */
+    gb_writer_init(&line, 0);
+    inside_make(&inside, options);
+    inside.threaded = true;
+    inside_listen(&inside);
+    inside.server.slice_ns = GB_SESSION_SLICE_NS;
+    timed = gb_methods;
+    timed.serve = timed_serve;
+    timed.retry = timed_retry;
+    timed.go_on = timed_go_on;
+    inside.server.service = &timed;
+    assert_true(peer_connect(&inside, &asker));
+}
+
+/* Served as often as it takes for one undisturbed time. */
+static inline void play(const struct ask *ask, uint64_t *request, uint64_t *whole)
+{
+    *request = *whole = UINT64_MAX;
+    for (int round = 0; round < (SANITIZED ? 1 : ROUNDS); round++) {
+        int fd = sealed_memfd(4096, F_SEAL_SHRINK);
+        bool brings = strcmp(ask->name, "register, 4096 columns") == 0;
+        char *answer;
+
+        if (ask->prepare)
+            ask->prepare();
+        ask->write();
+        if (brings) { /* "fds" stands before the params */
+            char *text = malloc(line.length + 16), *at = strstr(line.data, "\"params\"");
+            size_t before = (size_t)(at - line.data);
+
+            memcpy(text, line.data, before);
+            memcpy(text + before, "\"fds\":1,", 8);
+            memcpy(text + before + 8, at, line.length - before);
+            longest_request = longest_turn = 0;
+            measuring = true;
+            answer = ask_with(&asker, text, line.length + 8, &fd, 1);
+            free(text);
+        } else {
+            longest_request = longest_turn = 0;
+            measuring = true;
+            answer = ask_with(&asker, line.data, line.length, NULL, 0);
+        }
+        measuring = false;
+        close(fd);
+        if (!strstr(answer, ask->part))
+            fail_msg("%s: expected %s, found %.400s", ask->name, ask->part, answer);
+        free(answer);
+        if (ask->after)
+            ask->after();
+        *request = longest_request < *request ? longest_request : *request;
+        *whole = longest_turn < *whole ? longest_turn : *whole;
+    }
+}
+
+#endif

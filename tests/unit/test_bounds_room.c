@@ -1,0 +1,120 @@
+/*
+ * How long requests hold the loop on a device that has no room: bounds.h says how that is measured.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "bounds.h"
+
+/* As many as a device of 4 MiB has room for, each a granule. */
+#define SMALL (SANITIZED ? 1000 : 16000)
+
+static void prepare_full(void)
+{
+    char name[32];
+
+    for (int i = 0; i < SMALL; i++) {
+        snprintf(name, sizeof(name), "small/%05d", i);
+        make_small(&asker, name);
+    }
+    /* Nobody maps what is to go. */
+    begin_line("unmap");
+    write_ids("segments", 1);
+    end_line();
+    prepare(&asker, "\"id\":1");
+}
+
+static void ask_large(void)
+{
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"large\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+                         "\"bytes\":2000000}");
+    end_line();
+}
+
+static void ask_small(void)
+{
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"small\",\"replace\":true,\"layout\":{\"kind\":\"bytes\","
+                         "\"bytes\":64}");
+    end_line();
+}
+
+static void end_large(void)
+{
+    struct gb_session *session = peer_session(&inside, &asker);
+
+    gb_holder_end(&inside.server.registry, &session->holder);
+}
+
+/* Room for a large object on a device that is full of small ones. */
+/* RELIABILITY.md: Hostile clients */
+static void test_eviction(void **state)
+{
+    static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
+    const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
+                                  "\"lease\":"};
+    uint64_t request, whole;
+
+    (void)state;
+    begin_world(options);
+    play(&make_room, &request, &whole);
+    print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
+                  (double)whole / 1e3);
+    assert_true(SANITIZED || inside.server.devices[0]->evictions >= ROUNDS * 4000);
+    peer_close(&asker);
+    inside_end(&inside);
+    gb_writer_end(&line);
+    if (!SANITIZED)
+        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
+}
+
+/* A small object is asked for while as many requests as there may be wait for the room of large
+   ones. */
+/* RELIABILITY.md: Hostile clients */
+static void test_many_wait_for_room(void **state)
+{
+    static const char *const options[] = {"--device", "host:64M", NULL};
+    const struct ask behind = {"create, behind many", NULL, ask_small, end_large, "\"lease\":"};
+    uint64_t request, whole;
+
+    (void)state;
+    begin_world(options);
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"held\",\"layout\":{\"kind\":\"bytes\",\"bytes\":50000000}");
+    end_line();
+    assert_true(peer_connect(&inside, &holder));
+    prepare(&holder, "\"lease\":");
+    begin_line("create");
+    gb_write_text(&line, "\"name\":\"waits\",\"wait_ms\":600000,"
+                         "\"layout\":{\"kind\":\"bytes\",\"bytes\":40000000}");
+    end_line();
+    for (size_t i = 0; i < WAITERS; i++) {
+        assert_true(peer_connect(&inside, &waiters[i]));
+        send_waits(&waiters[i], SANITIZED ? 20 : GB_LIMIT(session_waits));
+    }
+    play(&behind, &request, &whole);
+    print_message("%-28s %12.1f %12.1f  us\n", behind.name, (double)request / 1e3,
+                  (double)whole / 1e3);
+    end_awaited();
+    peer_close(&asker);
+    peer_close(&holder);
+    inside_end(&inside);
+    gb_writer_end(&line);
+    if (!SANITIZED)
+        assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_many_wait_for_room),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
