@@ -11,7 +11,7 @@ import device as test_device
 from device import MIB
 from peer import DEADLINE, RpcError, bytes_layout
 from test_cuda_faults import Switch
-from test_spill import SIZE, content, start  # noqa: F401  (a fixture)
+from tiers import SIZE, content, start  # noqa: F401  (a fixture)
 
 OUT, IN = "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"
 

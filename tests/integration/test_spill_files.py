@@ -1,0 +1,300 @@
+"""The disk tier's files: what is damaged is noticed, small ones share a file, a disk that fails, what
+an earlier daemon left; and tiers that cannot be."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+import device as test_device
+from conftest import GPUBUFD
+from device import MIB
+from peer import DEADLINE, bytes_layout
+from tiers import SIZE, start  # noqa: F401  (a fixture)
+
+# ---- when they fail ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how", ["flipped", "cut", "gone", "header", "empty", "another's", "pipe", "directory"]
+)
+# RELIABILITY.md: The disk
+def test_a_file_that_is_not_what_was_written(start, how):
+    tiered = start(host=None)
+    watch = tiered.daemon.connect()
+    watch.call("watch", kinds=["withdrawn"])
+    tiered.put("a")
+    tiered.put("b")
+    tiered.peer.call("spill", name="a")
+    tiered.peer.call("spill", name="b")
+    path, other = (os.path.join(tiered.directory, file) for file in tiered.files())
+    with open(path, "r+b") as file:
+        if how == "flipped":
+            file.seek(4096 + 5 * MIB)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+        elif how == "cut":
+            file.truncate(4096 + SIZE - 1)
+        elif how == "header":
+            file.seek(17)
+            file.write(b"\xff")
+        elif how == "empty":
+            file.truncate(0)
+    if how == "another's":  # whole, of the same size, and not what it should be
+        shutil.copy(other, path)
+    if how in ("gone", "pipe", "directory"):
+        os.unlink(path)
+    if how == "pipe":  # which nobody ever writes to
+        os.mkfifo(path)
+    elif how == "directory":
+        os.mkdir(path)
+    error = tiered.peer.error("device", "open", name="a")
+    assert "lost" in error.message and path in error.message, error.message
+    assert watch.events(1)[0][:2] == ("withdrawn", "a")
+    assert tiered.peer.names() == ["b"]
+    tiered.check("b")
+    assert tiered.tier("disk")["failures"] == 1
+    tiered.put("a")
+    tiered.check("a")
+
+
+# ---- small ones, which share a file ------------------------------------------------------------
+
+
+def pack_of(tiered):
+    return os.path.join(tiered.directory, "gpubufd.pack")
+
+
+def on_disk(size):
+    """What a small object takes: a header of 96, and all of it rounded up."""
+    return -(-(size + 96) // 256) * 256
+
+
+def test_small_ones_share_a_file(start):
+    """They take of the tier hardly more than their bytes, and so of the disk, also when some have gone."""
+    tiered = start(host=None, disk="2M")
+    sizes = [480] * 300 + [1, 160, 161, 4000, 4096, 20_000, 65_536]
+    names = [f"s/{i:03}" for i in range(len(sizes))]
+    for name, size in zip(names, sizes):
+        tiered.put(name, size)
+        tiered.peer.call("spill", name=name, tier="disk")
+    assert tiered.files() == [] and tiered.tier("disk")["copies"] == len(names)
+    assert tiered.tier("disk")["used"] == sum(on_disk(size) for size in sizes)
+    tiered.put("large", 65_537)
+    tiered.peer.call("spill", name="large", tier="disk")
+    assert len(tiered.files()) == 1
+    tiered.check(*names, "large")
+    gone = [name for i, name in enumerate(names) if i % 100]
+    for at in range(0, len(gone), 64):
+        tiered.peer.call("delete", names=gone[at:at + 64])
+    left = [name for name in names if name not in gone]
+    used = sum(on_disk(tiered.sizes[name]) for name in left) + 65_537 + 4096
+    tiered.peer.wait_for_stats(lambda s: s["tiers"][-1]["used"] == used)
+    assert os.stat(pack_of(tiered)).st_blocks * 512 <= 8192 * len(left)
+    tiered.check(*left)
+    for name in names[1:50]:  # in place of what has gone
+        tiered.put(name, 480)
+        tiered.peer.call("spill", name=name, tier="disk")
+    tiered.check(*left, *names[1:50])
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "header", "another's", "gone", "pipe", "directory"])
+# RELIABILITY.md: The disk
+def test_a_pack_that_is_not_what_was_written(start, how):
+    """What is damaged is lost, and nothing else in the pack is."""
+    tiered = start(host=None)
+    for name in "abc":
+        tiered.put(name, 1000)
+        tiered.peer.call("spill", name=name, tier="disk")
+    path, room = pack_of(tiered), on_disk(1000)
+    with open(path, "r+b") as file:
+        data = file.read()
+        if how == "flipped":
+            file.seek(96 + 500)
+            file.write(bytes([data[96 + 500] ^ 1]))
+        elif how == "cut":
+            file.truncate(0)
+        elif how == "header":
+            file.seek(17)
+            file.write(b"\xff")
+        elif how == "another's":
+            file.seek(0)
+            file.write(data[room:2 * room])
+    if how in ("gone", "pipe", "directory"):
+        os.unlink(path)
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "directory":
+        os.mkdir(path)
+    error = tiered.peer.error("device", "open", name="a")
+    assert "lost" in error.message and path in error.message, error.message
+    if how in ("flipped", "header", "another's"):
+        tiered.check("b", "c")
+    else:
+        for name in "bc":
+            assert tiered.peer.error("device", "open", name=name)
+        assert tiered.peer.names() == []
+
+
+# RELIABILITY.md: The disk
+def test_a_disk_that_fails_keeps_what_can_be_kept(start):
+    """Nothing can be written there: what may be dropped is, and all else stays."""
+    tiered = start(host=None)
+    tiered.put("kept", evict="keep")
+    tiered.put("a")
+    os.chmod(tiered.directory, 0o700)
+    os.rename(tiered.directory, tiered.directory + "x")
+    os.unlink(os.path.join(tiered.directory + "x", "gpubufd.lock"))
+    os.rmdir(tiered.directory + "x")
+    tiered.directory = None
+    error = tiered.peer.error("device", "spill", name="a")
+    assert "cannot open" in error.message, error.message
+    tiered.check("a", "kept")
+    tiered.put("b", evict="drop")
+    tiered.put("c", evict="drop")
+    assert tiered.peer.names() == ["a", "c", "kept"]
+    tiered.check("a", "c", "kept")
+    reader = tiered.daemon.connect()
+    reader.open_object("c")
+    error = reader.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
+    assert "failed lately" in error.message, error.message
+    assert tiered.tier("disk")["failures"] >= 1
+
+
+@pytest.mark.root
+# RELIABILITY.md: The disk
+def test_a_disk_that_is_full(start, directory):
+    place = os.path.join(directory, "small")
+    os.mkdir(place)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "none", place],
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("may not mount")
+    try:
+        tiered = start(host=None, disk="30M", place=place)
+        with open(os.path.join(place, "other"), "wb") as other:
+            other.write(bytes(20 * MIB))
+        tiered.put("a")
+        error = tiered.peer.error("device", "spill", name="a")
+        assert "No space left" in error.message, error.message
+        assert tiered.tier_of("a") == "device" and tiered.files() == []
+        tiered.check("a")
+        tiered.peer.error("no_space", "spill", name="a")  # it is left alone for a while
+        for name in "bcd":
+            tiered.put(name, evict="drop")
+        assert tiered.peer.names() == ["a", "c", "d"]
+        tiered.check("a", "c", "d")
+        assert tiered.tier("disk")["used"] == 0
+        tiered.daemon.check_no_leaks()
+        tiered.daemon.stop()
+    finally:
+        tiered.daemon.kill()
+        subprocess.run(["umount", place], check=True)
+
+
+# ---- beginning and ending ----------------------------------------------------------------------
+
+
+def test_files_are_removed_at_the_end(start):
+    tiered = start(host=None)
+    for name in "abcdef":
+        tiered.put(name)
+    assert len(tiered.files()) == 3
+    tiered.daemon.stop()
+    assert tiered.files() == []
+
+
+# RELIABILITY.md: The disk
+def test_files_that_were_left_are_removed_at_the_start(start, directory):
+    place = os.path.join(directory, "left")
+    os.mkdir(place)
+    for name in ("0000000000000007.spill", "gpubufd.pack", "mine.spill", "notes"):
+        with open(os.path.join(place, name), "wb"):
+            pass
+    tiered = start(place=place)
+    assert comes_to(lambda: sorted(os.listdir(place)) == ["gpubufd.lock", "mine.spill", "notes"])
+    tiered.put("a")
+    assert tiered.daemon.stop() == 0
+
+
+# RELIABILITY.md: The disk
+def test_many_files_that_were_left_keep_nobody_waiting(start, directory):
+    """It serves first, and new files have names of their own."""
+    place = os.path.join(directory, "left")
+    os.mkdir(place)
+    for i in range(4000):
+        with open(os.path.join(place, f"{i:016x}.spill"), "wb"):
+            pass
+    tiered = start(host=None, place=place)
+    for name in "abcdef":
+        tiered.put(name)
+    assert comes_to(lambda: tiered.files() == [f"{4000 + i:016x}.spill" for i in range(3)])
+    for name in "abcdef":
+        tiered.check(name)
+    log = tiered.daemon.stderr()
+    assert re.search("files of an earlier daemon removed files=4000 left=0", log)
+    assert log.index("listening socket=") < log.index("files of an earlier daemon removed")
+
+
+def comes_to(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def refused(*options, device=test_device.OPTION):
+    done = subprocess.run([GPUBUFD, "--socket", "/nonexistent/s", "--device", device, *options],
+                          env=test_device.environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+@pytest.mark.parametrize("spec, says", [
+    ("disk:1G:/nonexistent/place", "cannot look at the directory /nonexistent/place"),
+    ("disk:1G:/etc/hostname", "cannot open the directory /etc/hostname"),
+    ("disk:1G", "expected disk:SIZE:DIRECTORY"),
+    ("disk:1G:", "expected disk:SIZE:DIRECTORY"),
+    ("disk:lots:/tmp", "no size"),
+    ("disk:1M:/tmp", "at least 2M"),
+    ("disk:900T:/tmp", "more than the file system has"),
+    ("host:900T", "more than the machine has"),
+    ("host:101%", "1% to 100%"),
+    ("host:0", "at least 2M"),
+    ("tape:1G", "expected host:SIZE or disk:SIZE:DIRECTORY"),
+])
+def test_tiers_that_cannot_be(spec, says):
+    assert says in refused("--tier", spec)
+
+
+def test_a_directory_that_cannot_be_written():
+    said = refused("--tier", "disk:2M:/proc/self")
+    assert "/proc/self" in said
+
+
+@pytest.mark.parametrize("marks", ["90", "90:80", "80:101", "a:b", "80:90:95", ""])
+def test_watermarks_that_cannot_be(marks):
+    assert "expected LOW:HIGH" in refused("--watermarks", marks)
+
+
+def test_two_daemons_and_one_directory(start):
+    tiered = start()
+    assert "another daemon" in refused("--tier", f"disk:2M:{tiered.directory}")
+
+
+def test_it_stops_while_it_spills(start):
+    """What is under way is given up, and nothing is left behind."""
+    tiered = start(host=None)
+    for name in "abc":
+        tiered.put(name)
+    peers = [tiered.daemon.connect() for _ in range(3)]
+    for peer, name in zip(peers, "abc"):
+        peer.request("spill", name=name)
+        peer.wait_until_read()
+    tiered.daemon.process.send_signal(signal.SIGTERM)
+    assert tiered.daemon.process.wait(DEADLINE) == 0
+    assert tiered.files() == []
