@@ -150,7 +150,7 @@ def test_over_tcp_private_objects_have_no_name(published):
 
 def test_a_slow_one_loses_and_sees_it(published):
     """It reads nothing while more is told than all buffers hold; the others and the daemon go on."""
-    from test_http import flood
+    from gateways import flood
 
     peer = published.connect()
     slow, fast = Subscriber(published.ipc), Subscriber(published.ipc)
@@ -292,7 +292,7 @@ def test_silent_subscribers_are_ended(published):
 # RELIABILITY.md: The gateway
 def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
     """After a minute, divided by thirty here; those who read stay."""
-    from test_http import flood
+    from gateways import flood
 
     path = os.path.join(directory, "events")
     one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=30)

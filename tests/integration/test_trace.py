@@ -119,7 +119,7 @@ def test_whole_after_a_clean_end(daemon_factory, directory):
 def test_readable_after_a_kill(directory):
     """At moments that nobody chose, in the middle of many requests."""
     from peer import Peer
-    from test_http import flood
+    from gateways import flood
 
     for round_ in range(12):
         path = os.path.join(directory, f"s{round_}")
