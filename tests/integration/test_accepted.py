@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import device
 from layouts import a_layout, counts, replaced
 from peer import RpcError, bytes_layout, column, table
-from test_survive import supervised  # noqa: F401, a fixture
+from restarts import supervised  # noqa: F401, a fixture
 
 EXAMPLES = int(os.environ.get("GPUBUF_TEST_PROGRAMS", 12))
 LAYOUTS = 24  # in an example, which is one crash

@@ -7,7 +7,7 @@ import pytest
 
 import device as test_device
 from peer import RpcError, bytes_layout
-from test_survive import supervised  # noqa: F401  (a fixture)
+from restarts import supervised  # noqa: F401  (a fixture)
 
 MIB = 1 << 20
 DEVICE = test_device.ID

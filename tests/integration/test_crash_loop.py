@@ -10,8 +10,8 @@ from random import Random
 
 import device
 import pytest
-from peer import Closed, Peer, RpcError, at, bytes_layout
-from test_survive import supervised, wait_until  # noqa: F401 (a fixture)
+from peer import Closed, Peer, RpcError, at, bytes_layout, wait_until
+from restarts import supervised  # noqa: F401 (a fixture)
 
 GOES_ON_S = 2  # a client may write as long after the daemon's death: less than the grace period
 

@@ -7,7 +7,7 @@ import sys
 import device
 import pytest
 from peer import Closed, Peer, wait_until
-from test_survive import Supervised, register
+from restarts import Supervised, register
 
 sys.path.insert(0, str(device.ROOT / "tests" / "soak"))
 

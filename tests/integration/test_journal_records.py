@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-import device
-from test_survive import MIB, Kept, register, segments_of
+from device import MIB
+from restarts import Kept, register, segments_of
 
 pytestmark = pytest.mark.host_only("it damages the journal, which is the same on a GPU")
 COUNTERS, SEGMENT, SEGMENT_GONE, STORAGE, STORAGE_GONE, FLEETING = range(1, 7)

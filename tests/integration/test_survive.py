@@ -1,22 +1,20 @@
-"""What is sealed outlives the daemon: `--supervise`, the journal, kept descriptors, hello.resume."""
+"""What is sealed outlives the daemon: `--supervise`, hello.resume. test_journal.py has the journal and the
+kept descriptors."""
 
-import contextlib
 import fcntl
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import time
 from random import Random
 
 import device
 import pytest
-from conftest import GPUBUFD, Daemon
-from manager import Manager, handed_over
-from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout, wait_until
-
-MIB = 1 << 20
+from conftest import GPUBUFD
+from device import MIB
+from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
+from restarts import Supervised, register, segments_of, supervised  # noqa: F401  (one is a fixture)
 
 
 def has_ended(pid):
@@ -26,74 +24,6 @@ def has_ended(pid):
             return file.read().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-class Supervised(Daemon):
-    """A daemon with its supervisor, which `pid` is."""
-
-    def __init__(self, directory, options=(), **settings):
-        super().__init__(directory, ["--supervise", *options], **settings)
-
-    def _baseline(self):
-        """The daemon serves when it has sent the journal; its supervisor may not have got it yet."""
-        wait_until(lambda: journals(self.pid))
-        return super()._baseline()
-
-    @property
-    def child(self):
-        """The daemon's own process, once there is one."""
-        end = time.monotonic() + DEADLINE
-        while not children_of(self.pid):
-            assert time.monotonic() < end and self.process.poll() is None, self.stderr()
-            time.sleep(0.002)
-        return children_of(self.pid)[0]
-
-    def kill(self):
-        """The daemon, too: it would serve on without its supervisor."""
-        children = children_of(self.process.pid) if self.process.poll() is None else []
-        super().kill()
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-
-    def crash(self):
-        """kill -9; returns when another serves."""
-        before = self.child
-        os.kill(before, signal.SIGKILL)
-        self.wait_for_another(before)
-
-    def wait_for_another(self, before):
-        end = time.monotonic() + DEADLINE
-        while children_of(self.pid) in ([], [before]):
-            assert time.monotonic() < end, self.stderr()
-            time.sleep(0.002)
-        with Peer(self.path) as peer:  # waits in the queue of the socket, which is the supervisor's
-            peer.call("stats")
-
-
-@pytest.fixture
-def supervised(directory, daemon_factory):
-    """start(*options): killed after the test, and before `daemon_factory` looks whether GPU memory is left."""
-    daemons = []
-
-    def start(*options, **settings):
-        daemons.append(Supervised(directory, options, **settings))
-        return daemons[-1]
-
-    yield start
-    for one in daemons:
-        one.close_peers()
-        child = children_of(one.pid) if one.process.poll() is None else []
-        one.kill()
-        for pid in child:
-            os.kill(pid, signal.SIGKILL)
-        text = one.stderr()
-        assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
 
 
 # RELIABILITY.md: The daemon ends
@@ -189,21 +119,6 @@ def test_a_time_to_live(supervised):
     while "given" in peer.names():
         assert time.monotonic() < end
     assert peer.names() == ["kept", "longer"]
-
-
-def register(peer, name, data):
-    """Memory of the caller's own, which is adopted and so outlives both."""
-    memory, count = device.own_memory(data)
-    layout = {"kind": "bytes", "bytes": len(data),
-              "data": {"handle": 0, "offset": 0, "bytes": len(data)}}
-    peer.call("register", fds=[memory], name=name, layout=layout,
-              handles=[device.handle(count)])
-    os.close(memory)
-
-
-def segments_of(peer, name):
-    layout = peer.call("stat", name=name)["object"]["layout"]
-    return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()
 
 
 @pytest.mark.host_only("memory of a GPU cannot be final")
@@ -641,33 +556,6 @@ def test_what_lies_below_in_one_file(supervised, directory):
     assert [f for f in os.listdir(place) if f.endswith(".spill")] == []
 
 
-def journals(pid):
-    found = []
-    for entry in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            if "gpubufd-journal" in os.readlink(f"/proc/{pid}/fd/{entry}"):
-                found.append(os.stat(f"/proc/{pid}/fd/{entry}").st_size)
-        except FileNotFoundError:
-            pass
-    return found
-
-
-# RELIABILITY.md: The daemon ends
-def test_a_journal_does_not_grow_for_ever(supervised):
-    daemon = supervised()
-    peer = daemon.connect()
-    for i in range(2500):
-        peer.put(f"n{i % 50}", b"%d" % i, replace=True)
-    sizes = journals(daemon.child)
-    assert len(sizes) == 1 and sizes[0] < 2 * MIB
-    assert len(journals(daemon.pid)) == 1, "the former one is kept no more"
-    daemon.crash()
-    peer = daemon.connect()
-    assert len(peer.names()) == 50
-    for i in range(2450, 2500):
-        assert peer.open_object(f"n{i % 50}").read() == b"%d" % i
-
-
 def test_arguments_that_are_wrong(directory):
     done = subprocess.run([GPUBUFD, "--supervise", "--socket", f"{directory}/s", "--device", "nix"],
                           stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
@@ -697,181 +585,6 @@ def test_a_program_that_does_not_start(supervised, directory):
     assert time.monotonic() - begin > 0.05 + 0.1 + 0.2 + 0.4
     os.rename(program + ".good", program)
     assert daemon.connect().open_object("a").read() == b"hello"
-
-
-def run_with_journal(directory, journal):
-    """The daemon as a manager starts it that kept this journal."""
-    manager = Manager(os.path.join(directory, "notify"))
-    argv = [GPUBUFD, "--socket", f"{directory}/s", "--device", "host:64M"]
-    process = subprocess.Popen(handed_over([("journal-7", journal)], [str(a) for a in argv]),
-                               pass_fds=[journal], stderr=subprocess.PIPE,
-                               env={**os.environ, **manager.environment()})
-    return manager, process
-
-
-class Kept:
-    """A daemon whose manager is the test: `fds` is what the next one is handed, [(name, fd)…]."""
-
-    def __init__(self, directory):
-        self.directory, self.fds, self.process = directory, [], None
-        self.manager = Manager(os.path.join(directory, "notify"))
-
-    def start(self, *options):
-        argv = [str(GPUBUFD), "--socket", f"{self.directory}/s", "--device", "host:64M", *options]
-        self.process = subprocess.Popen(handed_over(self.fds, argv),
-                                        pass_fds=[fd for _, fd in self.fds], stderr=subprocess.PIPE,
-                                        env={**os.environ, **self.manager.environment()})
-        while not self._take(self.manager.receive()):
-            pass
-        return Peer(f"{self.directory}/s")
-
-    def _take(self, told):
-        """Does what the daemon says; True when it is ready."""
-        assert told, "no word in time"
-        message, fds = told
-        name = message.get("FDNAME")
-        if "FDSTORE" in message:
-            self.fds.append((name, fds[0]))
-        if "FDSTOREREMOVE" in message:
-            for _, fd in [one for one in self.fds if one[0] == name]:
-                os.close(fd)
-            self.fds = [one for one in self.fds if one[0] != name]
-        return "READY" in message
-
-    def crash(self):
-        """kill -9; returns what it had said."""
-        self.process.kill()
-        _, stderr = self.process.communicate(timeout=DEADLINE)
-        while told := self.manager.receive(0):
-            self._take(told)
-        return stderr.decode()
-
-    def close(self):
-        if self.process and self.process.poll() is None:
-            self.crash()
-        for _, fd in self.fds:
-            os.close(fd)
-        self.manager.close()
-
-
-@pytest.fixture
-def kept(directory):
-    one = Kept(directory)
-    yield one
-    one.close()
-
-
-# RELIABILITY.md: The daemon ends
-def test_what_was_lost_does_not_come_again(kept):
-    """Its descriptor is missing once, and is there again later."""
-    with kept.start() as peer:
-        peer.put("lost", b"1", mode="0600")
-        peer.put("stays", b"2", mode="0640")
-        segment = peer.call("open", name="lost")["object"]["layout"]["data"]["segment"]
-    kept.crash()
-    (found,) = [one for one in kept.fds if one[0] == f"s{segment}"]
-    kept.fds.remove(found)
-    with kept.start() as peer:
-        assert peer.names() == ["stays"]
-    assert "segment lost" in kept.crash()
-    kept.fds.append(found)
-    with kept.start() as peer:
-        assert peer.names() == ["stays"]
-        assert peer.open_object("stays").read() == b"2"
-    assert "lost=" not in kept.crash().replace("lost=0", ""), "it is told once"
-    assert found[0] not in dict(kept.fds), "what nobody knows is kept no more"
-
-
-def test_a_descriptor_that_is_there_twice(kept):
-    """The first is taken; that the other is not needed does not have the manager forget both."""
-    with kept.start() as peer:
-        peer.put("a", b"hello")
-    kept.crash()
-    kept.fds += [(name, memfd(b"x")) for name, _ in kept.fds if name != "journal-1"]
-    for _ in range(3):
-        with kept.start() as peer:
-            assert peer.open_object("a").read() == b"hello"
-        kept.crash()
-
-
-# RELIABILITY.md: The daemon ends
-def test_a_tier_that_is_not_there_once(kept, directory):
-    """What lies on disk is lost to those who come meanwhile, and is there again with the tier."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
-    with kept.start("--tier", f"disk:16M:{place}") as peer:
-        peer.put("a", b"a" * 3 * MIB)
-        peer.call("spill", name="a", tier="disk")
-    kept.crash()
-    for _ in range(2):
-        with kept.start() as peer:
-            assert peer.names() == []
-        assert "lost=1" in kept.crash()
-    with kept.start("--tier", f"disk:16M:{place}") as peer:
-        assert peer.open_object("a", wait_ms=10000).read() == b"a" * 3 * MIB
-
-
-# RELIABILITY.md: The daemon ends
-def test_a_tier_that_has_become_smaller(kept, directory):
-    """Nothing goes for that; but there is no room until less is in use than there may be."""
-    place = os.path.join(directory, "tier")
-    os.mkdir(place)
-    with kept.start("--tier", f"disk:16M:{place}") as peer:
-        for name in "abcd":
-            peer.put(name, name.encode() * 3 * MIB)
-            peer.call("spill", name=name, tier="disk")
-    kept.crash()
-    with kept.start("--grace", "600000", "--tier", f"disk:8M:{place}") as peer:
-        (tier,) = [one for one in peer.call("stats")["tiers"] if one["tier"] == "disk"]
-        assert tier["capacity"] == 8 * MIB and tier["used"] > 12 * MIB and tier["free"] == 0
-        assert peer.names() == ["a", "b", "c", "d"]
-        peer.open_object("a", wait_ms=10000)
-        peer.put("e", b"e" * 3 * MIB)
-        error = peer.error("no_space", "spill", name="e", tier="disk")
-        assert f"of {8 * MIB} bytes" in str(error)
-        assert peer.names() == ["a", "b", "c", "d", "e"]
-
-
-def memfd(data):
-    fd = os.memfd_create("journal")
-    os.write(fd, data)
-    return fd
-
-
-# RELIABILITY.md: The daemon ends
-def test_a_journal_of_a_later_version(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 3, 64, 7) + bytes(40))
-    manager, process = run_with_journal(directory, fd)
-    _, stderr = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 2
-    assert b"format version 3" in stderr and b"start the daemon that wrote it" in stderr
-    manager.close()
-    os.close(fd)
-
-
-# RELIABILITY.md: The daemon ends
-def test_a_damaged_journal(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 2, 64, 7) + b"0" * 40)
-    manager, process = run_with_journal(directory, fd)
-    try:
-        told = []
-        while not told or "READY" not in told[-1]:
-            message, fds = manager.receive()
-            told.append(message)
-            for one in fds:
-                os.close(one)
-        named = [("FDSTORE" in m, m["FDNAME"]) for m in told if "FDNAME" in m]
-        assert named == [(False, "journal-7"), (True, "journal-8")], "the new one is another"
-        with Peer(f"{directory}/s") as peer:
-            assert peer.names() == []
-            peer.put("a", b"b")
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=DEADLINE)
-    assert b"cannot be used" in stderr
-    assert process.returncode == 0
-    manager.close()
-    os.close(fd)
 
 
 def test_without_a_manager(daemon, peer):

@@ -1,0 +1,154 @@
+"""Daemons that another follows: `Supervised`, which its supervisor starts again, and `Kept`, which the test
+does; and what tests of more than one file put into them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import device
+from conftest import GPUBUFD, Daemon
+from manager import Manager, handed_over
+from peer import DEADLINE, Peer, wait_until
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def journals(pid):
+    found = []
+    for entry in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            if "gpubufd-journal" in os.readlink(f"/proc/{pid}/fd/{entry}"):
+                found.append(os.stat(f"/proc/{pid}/fd/{entry}").st_size)
+        except FileNotFoundError:
+            pass
+    return found
+
+
+class Supervised(Daemon):
+    """A daemon with its supervisor, which `pid` is."""
+
+    def __init__(self, directory, options=(), **settings):
+        super().__init__(directory, ["--supervise", *options], **settings)
+
+    def _baseline(self):
+        """The daemon serves when it has sent the journal; its supervisor may not have got it yet."""
+        wait_until(lambda: journals(self.pid))
+        return super()._baseline()
+
+    @property
+    def child(self):
+        """The daemon's own process, once there is one."""
+        end = time.monotonic() + DEADLINE
+        while not children_of(self.pid):
+            assert time.monotonic() < end and self.process.poll() is None, self.stderr()
+            time.sleep(0.002)
+        return children_of(self.pid)[0]
+
+    def kill(self):
+        """The daemon, too: it would serve on without its supervisor."""
+        children = children_of(self.process.pid) if self.process.poll() is None else []
+        super().kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    def crash(self):
+        """kill -9; returns when another serves."""
+        before = self.child
+        os.kill(before, signal.SIGKILL)
+        self.wait_for_another(before)
+
+    def wait_for_another(self, before):
+        end = time.monotonic() + DEADLINE
+        while children_of(self.pid) in ([], [before]):
+            assert time.monotonic() < end, self.stderr()
+            time.sleep(0.002)
+        with Peer(self.path) as peer:  # waits in the queue of the socket, which is the supervisor's
+            peer.call("stats")
+
+
+@pytest.fixture
+def supervised(directory, daemon_factory):
+    """start(*options): killed after the test, and before `daemon_factory` looks whether GPU memory is left."""
+    daemons = []
+
+    def start(*options, **settings):
+        daemons.append(Supervised(directory, options, **settings))
+        return daemons[-1]
+
+    yield start
+    for one in daemons:
+        one.close_peers()
+        child = children_of(one.pid) if one.process.poll() is None else []
+        one.kill()
+        for pid in child:
+            os.kill(pid, signal.SIGKILL)
+        text = one.stderr()
+        assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
+
+
+class Kept:
+    """A daemon whose manager is the test: `fds` is what the next one is handed, [(name, fd)…]."""
+
+    def __init__(self, directory):
+        self.directory, self.fds, self.process = directory, [], None
+        self.manager = Manager(os.path.join(directory, "notify"))
+
+    def start(self, *options):
+        argv = [str(GPUBUFD), "--socket", f"{self.directory}/s", "--device", "host:64M", *options]
+        self.process = subprocess.Popen(handed_over(self.fds, argv),
+                                        pass_fds=[fd for _, fd in self.fds], stderr=subprocess.PIPE,
+                                        env={**os.environ, **self.manager.environment()})
+        while not self._take(self.manager.receive()):
+            pass
+        return Peer(f"{self.directory}/s")
+
+    def _take(self, told):
+        """Does what the daemon says; True when it is ready."""
+        assert told, "no word in time"
+        message, fds = told
+        name = message.get("FDNAME")
+        if "FDSTORE" in message:
+            self.fds.append((name, fds[0]))
+        if "FDSTOREREMOVE" in message:
+            for _, fd in [one for one in self.fds if one[0] == name]:
+                os.close(fd)
+            self.fds = [one for one in self.fds if one[0] != name]
+        return "READY" in message
+
+    def crash(self):
+        """kill -9; returns what it had said."""
+        self.process.kill()
+        _, stderr = self.process.communicate(timeout=DEADLINE)
+        while told := self.manager.receive(0):
+            self._take(told)
+        return stderr.decode()
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.crash()
+        for _, fd in self.fds:
+            os.close(fd)
+        self.manager.close()
+
+
+def register(peer, name, data):
+    """Memory of the caller's own, which is adopted and so outlives both."""
+    memory, count = device.own_memory(data)
+    layout = {"kind": "bytes", "bytes": len(data),
+              "data": {"handle": 0, "offset": 0, "bytes": len(data)}}
+    peer.call("register", fds=[memory], name=name, layout=layout,
+              handles=[device.handle(count)])
+    os.close(memory)
+
+
+def segments_of(peer, name):
+    layout = peer.call("stat", name=name)["object"]["layout"]
+    return {layout["data"]["segment"]} if layout["data"]["bytes"] else set()

@@ -1,0 +1,161 @@
+"""What a daemon finds that is started after another: the journal, whole, damaged or of a later version, the
+descriptors that were kept with it, and the disk tier as it is by then."""
+
+import os
+import signal
+import struct
+import subprocess
+
+import pytest
+
+from conftest import GPUBUFD
+from device import MIB
+from manager import Manager, handed_over
+from peer import DEADLINE, Peer
+from restarts import Kept, journals, supervised  # noqa: F401  (one is a fixture)
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_journal_does_not_grow_for_ever(supervised):
+    daemon = supervised()
+    peer = daemon.connect()
+    for i in range(2500):
+        peer.put(f"n{i % 50}", b"%d" % i, replace=True)
+    sizes = journals(daemon.child)
+    assert len(sizes) == 1 and sizes[0] < 2 * MIB
+    assert len(journals(daemon.pid)) == 1, "the former one is kept no more"
+    daemon.crash()
+    peer = daemon.connect()
+    assert len(peer.names()) == 50
+    for i in range(2450, 2500):
+        assert peer.open_object(f"n{i % 50}").read() == b"%d" % i
+
+
+def run_with_journal(directory, journal):
+    """The daemon as a manager starts it that kept this journal."""
+    manager = Manager(os.path.join(directory, "notify"))
+    argv = [GPUBUFD, "--socket", f"{directory}/s", "--device", "host:64M"]
+    process = subprocess.Popen(handed_over([("journal-7", journal)], [str(a) for a in argv]),
+                               pass_fds=[journal], stderr=subprocess.PIPE,
+                               env={**os.environ, **manager.environment()})
+    return manager, process
+
+
+@pytest.fixture
+def kept(directory):
+    one = Kept(directory)
+    yield one
+    one.close()
+
+
+# RELIABILITY.md: The daemon ends
+def test_what_was_lost_does_not_come_again(kept):
+    """Its descriptor is missing once, and is there again later."""
+    with kept.start() as peer:
+        peer.put("lost", b"1", mode="0600")
+        peer.put("stays", b"2", mode="0640")
+        segment = peer.call("open", name="lost")["object"]["layout"]["data"]["segment"]
+    kept.crash()
+    (found,) = [one for one in kept.fds if one[0] == f"s{segment}"]
+    kept.fds.remove(found)
+    with kept.start() as peer:
+        assert peer.names() == ["stays"]
+    assert "segment lost" in kept.crash()
+    kept.fds.append(found)
+    with kept.start() as peer:
+        assert peer.names() == ["stays"]
+        assert peer.open_object("stays").read() == b"2"
+    assert "lost=" not in kept.crash().replace("lost=0", ""), "it is told once"
+    assert found[0] not in dict(kept.fds), "what nobody knows is kept no more"
+
+
+def test_a_descriptor_that_is_there_twice(kept):
+    """The first is taken; that the other is not needed does not have the manager forget both."""
+    with kept.start() as peer:
+        peer.put("a", b"hello")
+    kept.crash()
+    kept.fds += [(name, memfd(b"x")) for name, _ in kept.fds if name != "journal-1"]
+    for _ in range(3):
+        with kept.start() as peer:
+            assert peer.open_object("a").read() == b"hello"
+        kept.crash()
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_tier_that_is_not_there_once(kept, directory):
+    """What lies on disk is lost to those who come meanwhile, and is there again with the tier."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        peer.put("a", b"a" * 3 * MIB)
+        peer.call("spill", name="a", tier="disk")
+    kept.crash()
+    for _ in range(2):
+        with kept.start() as peer:
+            assert peer.names() == []
+        assert "lost=1" in kept.crash()
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        assert peer.open_object("a", wait_ms=10000).read() == b"a" * 3 * MIB
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_tier_that_has_become_smaller(kept, directory):
+    """Nothing goes for that; but there is no room until less is in use than there may be."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    with kept.start("--tier", f"disk:16M:{place}") as peer:
+        for name in "abcd":
+            peer.put(name, name.encode() * 3 * MIB)
+            peer.call("spill", name=name, tier="disk")
+    kept.crash()
+    with kept.start("--grace", "600000", "--tier", f"disk:8M:{place}") as peer:
+        (tier,) = [one for one in peer.call("stats")["tiers"] if one["tier"] == "disk"]
+        assert tier["capacity"] == 8 * MIB and tier["used"] > 12 * MIB and tier["free"] == 0
+        assert peer.names() == ["a", "b", "c", "d"]
+        peer.open_object("a", wait_ms=10000)
+        peer.put("e", b"e" * 3 * MIB)
+        error = peer.error("no_space", "spill", name="e", tier="disk")
+        assert f"of {8 * MIB} bytes" in str(error)
+        assert peer.names() == ["a", "b", "c", "d", "e"]
+
+
+def memfd(data):
+    fd = os.memfd_create("journal")
+    os.write(fd, data)
+    return fd
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_journal_of_a_later_version(directory):
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 3, 64, 7) + bytes(40))
+    manager, process = run_with_journal(directory, fd)
+    _, stderr = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 2
+    assert b"format version 3" in stderr and b"start the daemon that wrote it" in stderr
+    manager.close()
+    os.close(fd)
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_damaged_journal(directory):
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 2, 64, 7) + b"0" * 40)
+    manager, process = run_with_journal(directory, fd)
+    try:
+        told = []
+        while not told or "READY" not in told[-1]:
+            message, fds = manager.receive()
+            told.append(message)
+            for one in fds:
+                os.close(one)
+        named = [("FDSTORE" in m, m["FDNAME"]) for m in told if "FDNAME" in m]
+        assert named == [(False, "journal-7"), (True, "journal-8")], "the new one is another"
+        with Peer(f"{directory}/s") as peer:
+            assert peer.names() == []
+            peer.put("a", b"b")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=DEADLINE)
+    assert b"cannot be used" in stderr
+    assert process.returncode == 0
+    manager.close()
+    os.close(fd)
