@@ -9,6 +9,11 @@ import subprocess
 from device import BUILD
 from peer import DEADLINE
 
+
+class Ended(AssertionError):
+    """The connection ended before the answer did."""
+
+
 def refusal(directory, *options, program="gpubufd-gateway"):
     """What a program says that does not start with these options."""
     done = subprocess.run(
@@ -66,13 +71,15 @@ class Connection:
 
     def line(self):
         while b"\r\n" not in self.pending:
-            assert self.receive(), ("the connection ended", self.pending[:200])
+            if not self.receive():
+                raise Ended(self.pending[:200])
         line, self.pending = self.pending.split(b"\r\n", 1)
         return line
 
     def take(self, count):
         while len(self.pending) < count:
-            assert self.receive(), "the connection ended"
+            if not self.receive():
+                raise Ended(self.pending[:200])
         taken, self.pending = self.pending[:count], self.pending[count:]
         return taken
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from gateways import aliases, flood, metric, poll, served, shared_served  # noqa: F401  (two are fixtures)
-from http_client import Connection, Live, UnixConnection, get
+from http_client import Connection, Ended, Live, UnixConnection, get
 from peer import DEADLINE, wait_until
 
 GOOD = b"GET /api/stats HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
@@ -115,6 +115,21 @@ def dribble(port, count, stop):
         connection.close()
 
 
+def scraped(port):
+    """A scraper that is kept from speaking between its connection and its request, which a busy machine
+    may do, is the oldest half request itself by then, and asks again."""
+    for _ in range(10):
+        try:
+            return get(port, "/metrics")
+        except (Ended, ConnectionError):
+            pass
+    raise AssertionError("metrics are shut out")
+
+
+def accepted(port):
+    return int(scraped(port).text.split("\ngpubufd_http_connections_accepted_total ")[1].split()[0])
+
+
 @pytest.mark.parametrize("count", [64, 1200])
 # RELIABILITY.md: The gateway
 def test_half_requests_never_shut_metrics_out(served, count):
@@ -123,8 +138,8 @@ def test_half_requests_never_shut_metrics_out(served, count):
     for attacker in attackers:
         attacker.start()
     try:
-        assert poll(lambda: metric(served.port, "gpubufd_http_connections_accepted_total") > count)
-        assert [get(served.port, "/metrics").status for _ in range(50)] == [200] * 50
+        assert poll(lambda: accepted(served.port) > count)
+        assert [scraped(served.port).status for _ in range(50)] == [200] * 50
     finally:
         stop.set()
         for attacker in attackers:

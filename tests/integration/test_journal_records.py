@@ -8,7 +8,8 @@ import struct
 import pytest
 
 from device import MIB
-from restarts import Kept, register, segments_of
+from peer import wait_until
+from restarts import Kept, journals, register, segments_of
 
 pytestmark = pytest.mark.host_only("it damages the journal, which is the same on a GPU")
 COUNTERS, SEGMENT, SEGMENT_GONE, STORAGE, STORAGE_GONE, FLEETING = range(1, 7)
@@ -38,7 +39,7 @@ def write_journal(header, records):
         head = struct.pack("<II", len(payload), kind)
         data += head + struct.pack("<Q", xxh(payload, xxh(head, seed ^ len(data)))) + payload
         data += bytes(-len(payload) % 8)
-    fd = os.memfd_create("journal")
+    fd = os.memfd_create("gpubufd-journal")
     os.write(fd, data)
     return fd
 
@@ -116,6 +117,7 @@ class Damaged:
             assert data == (b"aaaaa" if name == "a/slice" else name[:1].encode() * len(data))
         assert peer.put("new", b"n") > self.version
         there = peer.names()
+        wait_until(lambda: len(journals(self.kept.process.pid)) == 1)  # while it is written anew there are two
         peer.close()
         first = self.kept.crash()
         peer = self.kept.start(*self.options)
