@@ -127,27 +127,25 @@ void gb_object_note_place(struct gb_object *object, struct gb_layout *layout)
     object->first_offset = first.offset;
 }
 
-int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error)
-{
-    size_t skip = object->brief_length + strlen(",\"layout\":");
-    struct gb_writer writer;
-    struct text text;
-    int r;
-
-    gb_writer_init(&writer, 0);
-    r = render(object, object->text + skip, object->text_length - skip, version, &writer, &text,
-               error);
-
-    if (r == 0)
-        set_text(object, &text);
-    return r;
-}
-
 static struct gb_string layout_text(const struct gb_object *object)
 {
     size_t skip = object->brief_length + strlen(",\"layout\":");
 
     return (struct gb_string){object->text + skip, object->text_length - skip};
+}
+
+int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error)
+{
+    struct gb_string layout = layout_text(object);
+    struct gb_writer writer;
+    struct text text;
+    int r;
+
+    gb_writer_init(&writer, 0);
+    r = render(object, layout.text, layout.length, version, &writer, &text, error);
+    if (r == 0)
+        set_text(object, &text);
+    return r;
 }
 
 static int read_layout(const struct gb_object *object, const struct gb_path *path,
@@ -185,9 +183,12 @@ static const char *tier_of(const struct gb_object *object)
     return "device"; /* on its way from a copy that failed */
 }
 
-static uint64_t idle_ms(const struct gb_storage *storage, uint64_t now_ms)
+static void write_idle(struct gb_writer *writer, const struct gb_storage *storage, uint64_t now_ms)
 {
-    return storage->leases > 0 || now_ms < storage->used_ms ? 0 : now_ms - storage->used_ms;
+    bool idle = storage->leases == 0 && now_ms >= storage->used_ms;
+
+    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
+    gb_write_uint(writer, idle ? now_ms - storage->used_ms : 0);
 }
 
 static void write_ready(struct gb_writer *writer, const struct gb_object *object)
@@ -255,8 +256,7 @@ void gb_object_write_idle(struct gb_writer *writer, const struct gb_object *obje
                           uint64_t now_ms)
 {
     write_members(writer, object, layout);
-    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
-    gb_write_uint(writer, idle_ms(object->storage, now_ms));
+    write_idle(writer, object->storage, now_ms);
     gb_write_char(writer, '}');
 }
 
@@ -264,8 +264,7 @@ void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *ob
                             uint64_t now_ms)
 {
     write_members(writer, object, false);
-    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
-    gb_write_uint(writer, idle_ms(object->storage, now_ms));
+    write_idle(writer, object->storage, now_ms);
     GB_WRITE_LITERAL(writer, ",\"placements\":");
     gb_placements_write(writer, object);
     gb_write_char(writer, '}');
@@ -273,8 +272,8 @@ void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *ob
 
 /* ---- moving ---- */
 
-/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of its
-   placements, or in one piece that is in no segment. */
+/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of
+   its placements, or in one piece that is in no segment. */
 struct relocation {
     const struct gb_storage *storage;
     bool leaves;

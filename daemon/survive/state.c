@@ -14,10 +14,9 @@
 #define JOURNAL_PREFIX "journal-"
 #define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */
 #ifdef GB_FAILPOINTS
-#define SLICE_US                                                                                   \
-    0 /* of a turn, for writing the journal anew: a record, to see much happen meanwhile */
+#define SLICE_US 0 /* a record in a turn, to see much happen meanwhile */
 #else
-#define SLICE_US 50
+#define SLICE_US 50 /* of a turn, for writing the journal anew */
 #endif
 
 /* ---- what the manager keeps ---- */
@@ -434,8 +433,8 @@ static void end_anew(struct gb_state *state)
     drop_next(state);
     if (former.fd >= 0) {
         journal_name(former.generation, name);
-        gb_journal_end(
-            &former); /* first: whoever closes it last frees its pages, which takes time */
+        /* First: whoever closes it last frees its pages, which takes time. */
+        gb_journal_end(&former);
         gb_state_forget(state, name);
     }
     GB_FAILPOINT(COMPACT_DONE);
@@ -630,7 +629,8 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         begin_anew(state, state->journal.instance, state->journal.generation + 1);
         state->disbelieved = false;
     }
-    go_on_anew(state, gb_now_us() + SLICE_US);
+    if (state->next.fd >= 0)
+        go_on_anew(state, gb_now_us() + SLICE_US);
     return over;
 }
 

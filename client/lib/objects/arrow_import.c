@@ -443,14 +443,8 @@ int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
         (void)gb_report(client, &planning.error);
     else
         r = gpubuf_create(client, name, &layout, options, &object);
-    if (r == 0) {
-        r = copy_node(object->lease, &object->lease->layout.column, &plan);
-        int finished = gb_finish_writing(object->lease);
-        r = r < 0 ? r : finished;
-    }
     if (r == 0)
-        r = gb_seal_and_release(object);
-    gpubuf_release(object);
+        r = gb_end_put(object, copy_node(object->lease, &object->lease->layout.column, &plan));
     gb_pool_end(&planning.pool);
     return r;
 }

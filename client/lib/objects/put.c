@@ -65,16 +65,11 @@ static int write_run(const struct gpubuf_object *object, const struct source *so
 static int finish(struct gpubuf_object *object, const struct source *source, int r)
 {
     struct gb_error error;
-    int finished = gb_finish_writing(object->lease);
+    int fetched = 0;
     if (source->gpu && is_on_host(object) && gb_gpu_finish(source->gpu, NULL, &error) < 0)
-        finished = gb_report(object->lease->client, &error);
+        fetched = gb_report(object->lease->client, &error);
     free(source->packed);
-    if (r == 0)
-        r = finished;
-    if (r == 0)
-        r = gb_seal_and_release(object);
-    gpubuf_release(object);
-    return r;
+    return gb_end_put(object, r < 0 ? r : fetched);
 }
 
 int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,

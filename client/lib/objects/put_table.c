@@ -1,5 +1,5 @@
-/* Publishing columns and tables of plain C arrays: measured, created, and copied through a small window,
-   so that text goes into host memory, and onto a GPU, without being gathered first. */
+/* Publishing columns and tables of plain C arrays: measured, created, and copied through a small
+   window, so that text goes into host memory, and onto a GPU, without being gathered first. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,13 +175,7 @@ static int put(struct gpubuf_client *client, const char *name,
         made = made->children;
     for (size_t i = 0; r == 0 && i < count; i++)
         r = copy_column(object->lease, &made[i], &columns[i], layout->column.length);
-    int finished = gb_finish_writing(object->lease);
-    if (r == 0)
-        r = finished;
-    if (r == 0)
-        r = gb_seal_and_release(object);
-    gpubuf_release(object);
-    return r;
+    return gb_end_put(object, r);
 }
 
 int gpubuf_put_table(struct gpubuf_client *client, const char *name,

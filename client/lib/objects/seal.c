@@ -5,6 +5,7 @@
 
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/memory/gpu_event.h"
+#include "client/lib/objects/copy.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/ready.h"
@@ -305,9 +306,15 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     return r;
 }
 
-int gb_seal_and_release(struct gpubuf_object *object)
+int gb_end_put(struct gpubuf_object *object, int r)
 {
-    return seal_and_wait(object, NULL, true, NULL);
+    int finished = gb_finish_writing(object->lease);
+    if (r == 0)
+        r = finished;
+    if (r == 0)
+        r = seal_and_wait(object, NULL, true, NULL);
+    gpubuf_release(object);
+    return r;
 }
 
 int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,

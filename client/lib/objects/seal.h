@@ -4,7 +4,9 @@
 
 #include "gpubuf.h"
 
-/* Seals and ends the lease in one go; for what is put. Reports failures. */
-int gb_seal_and_release(struct gpubuf_object *object);
+/* The end of a put, of which `r` says whether it failed by now: waits until what was written is in
+   the object, then seals it and ends the lease in one go, or aborts it. Takes the object. Returns
+   `r` if that is a failure already; reports others. */
+int gb_end_put(struct gpubuf_object *object, int r);
 
 #endif
