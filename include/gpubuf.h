@@ -135,7 +135,7 @@ struct gpubuf_connect_options {
     int resume_ms;           /* how long to try to make a connection that broke anew, see below;
                                  0: 10 000; -1: for ever; GPUBUF_NO_RESUME: not at all */
     int keep;                /* how many opened objects to keep at hand after their release, see
-                            gpubuf_open; 0: none; -1: 1024 */
+                                 gpubuf_open; 0: none; -1: 1024 */
     int keep_ms;             /* for how long, without a use; 0: 10 000 */
     uint64_t keep_bytes;     /* and how many bytes of them; 0: 16 GiB */
 };
@@ -172,9 +172,9 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
-/* Whether the object's lease went with a connection that broke, or is lost for good. It can still be
-   read where it is mapped, but the daemon does not know that somebody does: what it holds is no longer
-   promised. */
+/* Whether the object's lease went with a connection that broke, or is lost for good. It can still
+   be read where it is mapped, but the daemon does not know that somebody does: what it holds is
+   no longer promised. */
 GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
 
 /* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the session's
@@ -377,10 +377,10 @@ GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_whi
 GPUBUF_API bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i);
 
 /*
- * The text of element i of a column of strings or binaries: *length bytes, which no NUL ends, and which
- * stay there as long as the object is held. NULL for an element that is null, which has *length 0, and
- * where there is no such text: past the end, of other dtypes, on a GPU, or where the column's offsets are
- * not within its data. `length` may be NULL.
+ * The text of element i of a column of strings or binaries: *length bytes, which no NUL ends, and
+ * which stay there as long as the object is held. NULL for an element that is null, which has
+ * *length 0, and where there is no such text: past the end, of other dtypes, on a GPU, or where
+ * the column's offsets are not within its data. `length` may be NULL.
  */
 GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i,
                                         uint64_t *length);
@@ -412,8 +412,8 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
 
-/* Value of a column's or table's metadata key, NULL if there is none; pair i of them (1 if i is past the
-   end). */
+/* Value of a column's or table's metadata key, NULL if there is none; pair i of them (1 if i is
+   past the end). */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                                   const char **value);
@@ -438,7 +438,7 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     list large_list              none: offsets, int32_t or int64_t, and one child, the items
  *     fixed_list(N)                none: one child with N items for each element
  *     struct                       none: a child for each field
- *     dictionary                   none: two children, the indices (which have the mask) and the values
+ *     dictionary                   none: two children, the indices, which have the mask, and values
  *     null                         none
  *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed, and of arrays alone
  */
@@ -546,19 +546,19 @@ GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, 
                                 unsigned ndim, const uint64_t *shape, const int64_t *strides,
                                 const void *data, const struct gpubuf_create_options *options);
 
-/* A column in plain arrays of the host's. Zero-initialise. Everything is the caller's and is only read. */
+/* A column in plain arrays of the host's. Zero-initialise. Everything is the caller's and is only
+   read. */
 struct gpubuf_values {
     const char *name;  /* in a table */
     const char *dtype; /* of a fixed width, "bool", "utf8" or "large_utf8" */
-    const void
-        *values; /* the elements; of `bool` a bool each; of text a `const char *` each, of UTF-8,
-                           NULL for a null */
+    /* The elements; of `bool` a bool each; of text a `const char *` of UTF-8 each, NULL for a null */
+    const void *values;
     const bool *valid; /* false for an element that is null, whatever its value; NULL: none is */
 };
 
 /*
- * create + copy + seal + release of a table of `count` columns, or of one column, of `length` elements
- * each, on the host or a GPU:
+ * create + copy + seal + release of a table of `count` columns, or of one column, of `length`
+ * elements each, on the host or a GPU:
  *
  *     const char *city[] = {"Linz", NULL, "Graz"};
  *     const double degrees[] = {21.5, 19, 23.25};
@@ -566,8 +566,8 @@ struct gpubuf_values {
  *                                             {"degrees", "float64", degrees, NULL}};
  *     int r = gpubuf_put_table(client, "weather", columns, 2, 3, NULL);
  *
- * Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure. GPUBUF_E_UNSUPPORTED:
- * a nested dtype, or binary, for which there is gpubuf_put_arrow.
+ * Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure.
+ * GPUBUF_E_UNSUPPORTED: a nested dtype, or binary, for which there is gpubuf_put_arrow.
  */
 GPUBUF_API int gpubuf_put_table(struct gpubuf_client *client, const char *name,
                                 const struct gpubuf_values *columns, size_t count, uint64_t length,
@@ -625,10 +625,10 @@ GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSch
 
 /*
  * Publishes a host Arrow array: a struct array without nulls of its own as a table if `as_table`,
- * else as a column. Copies what the array's offset and length show, and counts its nulls; `schema`
- * and `array` are only read and stay the caller's. Metadata are kept, a table's too, where they are UTF-8
- * text. GPUBUF_E_UNSUPPORTED: a type that the protocol has not (maps, unions, views, run ends);
- * GPUBUF_E_INVALID: the structs contradict each other.
+ * else as a column. Copies what the array's offset and length show, and counts its nulls;
+ * `schema` and `array` are only read and stay the caller's. Metadata are kept, a table's too,
+ * where they are UTF-8 text. GPUBUF_E_UNSUPPORTED: a type that the protocol has not (maps,
+ * unions, views, run ends); GPUBUF_E_INVALID: the structs contradict each other.
  */
 GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
                                 const struct ArrowSchema *schema, const struct ArrowArray *array,

@@ -125,8 +125,8 @@ static int note_loads(struct dl_phdr_info *info, size_t size, void *loads)
     return 1; /* any entry tells it */
 }
 
-/* Where it is not loaded dlopen looks for its file, which takes 20 us: once for each library that the
-   process loads. Nobody unloads a driver. */
+/* Where it is not loaded dlopen looks for its file, which takes 20 us: once for each library that
+   the process loads. Nobody unloads a driver. */
 bool gb_cuda_is_loaded(void)
 {
     static atomic_bool loaded;

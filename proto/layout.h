@@ -60,9 +60,10 @@ struct gb_layout {
     uint64_t *shape;
     int64_t *strides; /* in bytes, from item to item; always filled in by reading */
     bool c_order;     /* the strides are those of C order and need not be written */
-    /* column: itself. table: length, children and metadata, with dtype struct. array: dtype, data, mask,
-       length = number of elements, offset = the first element's bit in the mask (0 but for slices),
-       null_count = -1 with a mask. bytes: data, with dtype uint8 and length = bytes. */
+    /* column: itself. table: length, children and metadata, with dtype struct. array: dtype,
+       data, mask, length = number of elements, offset = the first element's bit in the mask (0
+       but for slices), null_count = -1 with a mask. bytes: data, with dtype uint8 and length =
+       bytes. */
     struct gb_column column;
 };
 

@@ -1,13 +1,13 @@
 /*
- * What the API and the events have in common: what the daemon's `stats` answers and how it is told
- * on, and which objects everybody may see. Pure; any thread.
+ * Shared by the API and the events: the daemon's answer to `stats` and how it is told on, and which
+ * objects everybody may see. Pure; any thread.
  */
 #ifndef GB_ANSWER_H
 #define GB_ANSWER_H
 
 #include "proto/json.h"
 
-/* What is told of an answer to `stats`; the texts lie in it and in the pool. */
+/* An answer to `stats`, as far as it is told on; its texts lie in the answer and in the pool. */
 struct gb_stats {
     uint64_t seq, sessions, leases, names, private_names;
     struct gb_string server, instance; /* the latter of 63 octets at most */

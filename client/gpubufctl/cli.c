@@ -172,8 +172,8 @@ int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 
 /* ---- help ---------------------------------------------------------------------------------- */
 
-/* The words of a text in lines of 80 columns, of which the first has `at` already and the others are
-   indented so far as `indent` says. */
+/* The words of a text in lines of 80 columns, of which the first has `at` already and the others
+   are indented so far as `indent` says. */
 static void print_wrapped(const char *text, unsigned at, unsigned indent)
 {
     const unsigned most = 80;

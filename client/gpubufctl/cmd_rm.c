@@ -1,4 +1,4 @@
-/* gpubufctl rm, pin, unpin, spill, restore NAME…, expire NAME… TIME: one request for each name. */
+/* gpubufctl rm, pin, unpin, spill, restore NAME…, expire NAME… TIME: a request for each name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,7 @@ const char *gb_complete_words(const char *command)
         return "bash zsh fish";
     if (strcmp(command, "call") == 0)
         return "abort alias delete describe expire hello leases list pin release restore spill "
-               "stat "
-               "stats trim unpin why";
+               "stat stats trim unpin why";
     return NULL;
 }
 

@@ -107,7 +107,7 @@ static const struct gb_cli_command commands[] = {
     {"expire",
      "NAME… TIME",
      "Set when objects go by themselves: 90s, 5m, 2h, 1d, or never",
-     "Counted from now, whatever was said before, by put --ttl too. Who holds one then keeps it.",
+     "Counted from now, whatever was said before, by put --ttl too. Holders keep theirs.",
      NULL,
      2,
      -1,

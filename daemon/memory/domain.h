@@ -39,7 +39,7 @@ struct gb_domain {
 };
 
 bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
-/* The domain of that key in the store's table; a new one if there is none. NULL if memory is out. */
+/* The domain of that key in the store's table, if need be a new one. NULL if memory is out. */
 struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_domain_key *key);
 /* It goes if no segment belongs to it. */
 void gb_domain_release(struct gb_hash_table *domains, struct gb_domain *domain);

@@ -23,8 +23,8 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
     return segment->look == look && segment->tally == used_of(segment);
 }
 
-/* A storage may leave, if it has a place to go to: its bytes are of use to its own domain, with those
-   that are free in the same segment, and a segment that has no others to all. */
+/* A storage may leave, if it has a place to go to: its bytes are of use to its own domain, with
+   those that are free in the same segment, and a segment that has no others to all. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {

@@ -227,10 +227,10 @@ enum gb_look {
 };
 
 /*
- * Whether what may leave a device would make room for `bytes` more of a domain (NULL: of none), with
- * `soon` bytes that come free anyway and where tiers have room for `below` bytes of what is needed:
- * looks at the segments that would be left behind. Nothing should leave if not. At most a fixed
- * number of storages is looked at; beyond that their bytes are.
+ * Whether what may leave a device would make room for `bytes` more of a domain (NULL: of none),
+ * with `soon` bytes that come free anyway and where tiers have room for `below` bytes of what is
+ * needed: looks at the segments that would be left behind. Nothing should leave if not. At most a
+ * fixed number of storages is looked at; beyond that their bytes are.
  */
 enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
                            const struct gb_domain_key *key, uint64_t bytes, uint64_t soon,

@@ -39,7 +39,7 @@ struct gb_lease {
     struct gb_holder *holder;
     bool write;
     unsigned
-        slot; /* in the holder's page, from 1 on; 0: none. These come first in the object's list */
+        slot; /* in the holder's page, from 1 on; 0: none. Those come first in the object's list */
     uint64_t since_ms;
     uint64_t idle_ms, recalled_ms; /* since when; 0: it is in use; it has not been recalled */
     struct gb_unsealed *unsealed;  /* what is to be sealed; owned; NULL for read leases */

@@ -47,7 +47,7 @@ void gb_object_write_essence(struct gb_writer *writer, const struct gb_object *o
 /* All of it without its layout, and where it lies. */
 void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *object,
                             uint64_t now_ms);
-/* [[segment,offset,bytes],…]: where the object lies. Empty where its content is in a tier only. */
+/* [[segment,offset,bytes],…]: where the object lies; empty where it is in a tier only. */
 void gb_placements_write(struct gb_writer *writer, const struct gb_object *object);
 
 #endif

@@ -158,8 +158,8 @@ static void serve_next(struct gb_link *list)
     gb_session_serve(session);
 }
 
-/* One of the sessions of the user whose turn it is: however many a user has, another's is not behind
-   them all. A new session is busy, too. */
+/* One of the sessions of the user whose turn it is: however many a user has, another's is not
+   behind them all. A new session is busy, too. */
 static void serve_busy(struct gb_server *server)
 {
     struct gb_user *user = GB_CONTAINER(server->busy.next, struct gb_user, turn);

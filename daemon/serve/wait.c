@@ -7,8 +7,8 @@
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
 
-/* One name that a request waits for. All that wait for a name are in a ring, and the table has one of
-   them: any of them ends without a walk over the others. */
+/* One name that a request waits for. All that wait for a name are in a ring, and the table has
+   one of them: any of them ends without a walk over the others. */
 struct gb_awaited {
     struct gb_hash_link link; /* while `found` */
     struct gb_link same;      /* the ring */

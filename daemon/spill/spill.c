@@ -282,11 +282,11 @@ static bool is_last(const struct gb_copy *copy)
 }
 
 /*
- * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not be
- * made again before that one, or else the two could take each other's place for ever: its storage is
- * on a device and leaves later or is held there, or it is of the host tier and below as well. For
- * somebody who waits it is enough that nothing needed is lost, and that it is not needed sooner; but
- * of two in the host tier the one that went down first stays below.
+ * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not
+ * be made again before that one, or else the two could take each other's place for ever: its
+ * storage is on a device and leaves later or is held there, or it is of the host tier and below
+ * as well. For somebody who waits it is enough that nothing needed is lost, and that it is not
+ * needed sooner; but of two in the host tier the one that went down first stays below.
  */
 static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
                         struct gb_demand *demand)

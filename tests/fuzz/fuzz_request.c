@@ -15,10 +15,10 @@
  *   K0              where there is a service manager: the daemon is gone, and its successor begins
  *   W1              in the first line: which server, see `worlds`
  *   +step           without a turn of the loop after it
- * Sessions 0 and 1 are root's, 2 and 3 of two other users. After each turn every account is compared
- * with what is there; what the server sends is JSON, and never admits a defect. Every object that is
- * sealed is there after a crash, and is the same; a version has one content for ever. After the last
- * step nothing is left: no byte, no descriptor, no file.
+ * Sessions 0 and 1 are root's, 2 and 3 of two other users. After each turn every account is
+ * compared with what is there; what the server sends is JSON, and never admits a defect. Every
+ * object that is sealed is there after a crash, and is the same; a version has one content for
+ * ever. After the last step nothing is left: no byte, no descriptor, no file.
  */
 #include <limits.h>
 #include <poll.h>
@@ -504,8 +504,8 @@ static int make_fd(char kind)
     }
 }
 
-/* A descriptor of the kind. They are made once, and duplicated, but for what only the receiver is to
-   have ('q') and the player's own connection ('c'). */
+/* A descriptor of the kind. They are made once, and duplicated, but for what only the receiver is
+   to have ('q') and the player's own connection ('c'). */
 static int fd_of(const struct player *player, char kind)
 {
     static int made[26] = {0};
@@ -641,8 +641,9 @@ static void play(const char *text, size_t size)
     }
 }
 
-/* A connection stays that lies in its own queue behind answers that nobody can read any more, or that
-   its own request holds as long as that waits. It counts for its user, as if a process had it. */
+/* A connection stays that lies in its own queue behind answers that nobody can read any more, or
+   that its own request holds as long as that waits. It counts for its user, as if a process had
+   it. */
 static void end_those_of_themselves(void)
 {
     struct gb_link *sessions = &world->inside.server.sessions;

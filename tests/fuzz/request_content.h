@@ -2,8 +2,9 @@
  * What lies in objects, for fuzz_request.c: producers write on until they seal, and from then on a
  * version has one content and one name, whatever leaves, comes back, or crashes.
  *
- * After each turn the first and the last bytes of what lies on a device are looked at. They are read
- * from the memory of segments, so the server does not have to be asked. Include it in one file.
+ * After each turn the first and the last bytes of what lies on a device are looked at. They are
+ * read from the memory of segments, so the server does not have to be asked. Include it in one
+ * file.
  */
 #ifndef GB_FUZZ_REQUEST_CONTENT_H
 #define GB_FUZZ_REQUEST_CONTENT_H

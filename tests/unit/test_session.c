@@ -605,7 +605,8 @@ static void test_gone_without_reading(void **state)
     end();
 }
 
-/* A session that has just begun is behind one busy session of each other user, not behind a crowd. */
+/* A session that has just begun is behind one busy session of each other user, not behind a
+   crowd. */
 /* RELIABILITY.md: Hostile clients */
 static void test_users_take_turns(void **state)
 {

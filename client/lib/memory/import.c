@@ -14,7 +14,7 @@
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/memory/import_cuda.h"
 
-/* What is at least so large is copied by granules of as much (see memfd_write). */
+/* A copy of at least this size goes by granules of this size (see memfd_write). */
 #define GRANULE_BYTES (UINT64_C(64) << 10)
 
 #ifndef MADV_POPULATE_WRITE

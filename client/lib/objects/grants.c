@@ -81,8 +81,8 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
     int r;
     *grants = (struct gb_grants){.client = client, .writable = writable};
     grants->dropped = client->imports.drops != drops;
-    /* What was released before is told before what this reply may bring to be given back: should the
-       request be sent again, only that waits until after it. */
+    /* Earlier releases are told first: should the request be sent again, only the leases that this
+       reply brings in vain are given back after it. */
     gb_queue_releases(client);
     if (gb_reserve_releases(client, leases) < 0)
         r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");

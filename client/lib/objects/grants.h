@@ -18,8 +18,8 @@ struct gb_grants {
 /*
  * Takes in the `segments` of a reply that grants at most `leases` leases. `drops` is
  * client->imports.drops from when the request was sent. Segments that cannot be mapped only fail
- * the leases that need them. GPUBUF_E_PROTOCOL; GPUBUF_E_NO_MEMORY, and then the connection has been
- * given up, since the daemon's account could not be kept.
+ * the leases that need them. GPUBUF_E_PROTOCOL; GPUBUF_E_NO_MEMORY, and then the connection has
+ * been given up, since the daemon's account could not be kept.
  */
 int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
                     const struct gb_reply *reply, struct gb_json segments, size_t leases,

@@ -265,8 +265,8 @@ static int part_reply(struct gb_request *request, const struct gb_reply *reply,
     return r;
 }
 
-/* It is the end of all of them if it was the last, or has failed. If the client is lost, each ends by
-   itself. */
+/* It is the end of all of them if it was the last, or has failed. If the client is lost, each
+   ends by itself. */
 static void part_ended(struct open_many *many, const struct part *part)
 {
     bool last = true;

@@ -12,7 +12,7 @@ enum gb_done {
     GB_DONE_TEXT,   /* a string */
     GB_DONE_EVENT,  /* of a watch: [kind, object or null] */
     GB_DONE_LOST,   /* a client's connection has ended */
-    GB_DONE_CLIENT, /* value: a client's index; its instance. Once more: its connection was made anew */
+    GB_DONE_CLIENT, /* value: a client's index; its instance. Again: it has connected anew */
     GB_DONE_BUFFER, /* an ArrayBuffer, of `block` if that is not NULL */
 };
 

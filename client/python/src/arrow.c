@@ -348,10 +348,10 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
 
 /*
  * A source is either (schema capsule, [array capsules]), or what Python has put together:
- * (format, length, null_count, buffers, children, dictionary, metadata): buffers are exporters of the
- * buffer protocol or None, children are (name, source), dictionary is a source or None, and metadata,
- * which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and stays as it is
- * until the call returns.
+ * (format, length, null_count, buffers, children, dictionary, metadata): buffers are exporters of
+ * the buffer protocol or None, children are (name, source), dictionary is a source or None, and
+ * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and
+ * stays as it is until the call returns.
  */
 struct block {
     struct block *next;

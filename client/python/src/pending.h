@@ -16,7 +16,8 @@ struct pending {
 
 struct pending *pending_new(struct link *link, PyObject *callable);
 void pending_end(struct pending *pending);
-/* Ends all of a link: requests by cancelling them. With the GIL held, which it gives up meanwhile. */
+/* Ends all of a link: requests by cancelling them. With the GIL held, which it gives up
+   meanwhile. */
 void pending_end_all(struct link *link);
 /* What libgpubuf calls; `arg` is the pending. */
 void pending_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,

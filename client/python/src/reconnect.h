@@ -1,8 +1,8 @@
 /*
- * A Client of Python, and the connection that each of its calls is made on. libgpubuf itself makes a
- * connection anew that broke; one that is lost for good (the daemon stopped in order, or did not come
- * back in time) is replaced here by the next call, as long as the Client is open: by another
- * gpubuf_client, since what the lost one held stays readable with it alone.
+ * A Client of Python, and the connection that each of its calls is made on. libgpubuf itself
+ * makes a connection anew that broke; one that is lost for good (the daemon stopped in order, or
+ * did not come back in time) is replaced here by the next call, as long as the Client is open: by
+ * another gpubuf_client, since what the lost one held stays readable with it alone.
  */
 #ifndef GPUBUFD_RECONNECT_H
 #define GPUBUFD_RECONNECT_H
@@ -20,9 +20,9 @@ struct client {
 };
 
 /*
- * A reference for the length of a call that needs the daemon, to a connection that was there a moment
- * ago. NULL with Closed raised (closed here), or ConnectFailed (no daemon is there), or what a signal's
- * handler raised. With the GIL held, which it gives up meanwhile.
+ * A reference for the length of a call that needs the daemon, to a connection that was there a
+ * moment ago. NULL with Closed raised (closed here), or ConnectFailed (no daemon is there), or
+ * what a signal's handler raised. With the GIL held, which it gives up meanwhile.
  */
 struct link *client_enter(PyObject *client);
 
