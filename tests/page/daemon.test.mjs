@@ -129,7 +129,13 @@ async function showsNames (page, expected) {
   await until(async () => JSON.stringify(seen = await names(page)) === JSON.stringify(expected), '')
     .catch(() => assert.deepEqual(seen, expected))
 }
-const says = (page, selector, pattern) => until(async () => pattern.test(plain(await page.text(selector))), `${selector} to say ${pattern}`)
+
+/** Waits until it says so; what it said instead is told. */
+async function says (page, selector, pattern) {
+  let seen
+  await until(async () => pattern.test(seen = plain(await page.text(selector))), `${selector} to say ${pattern}`)
+    .catch(error => { throw new Error(`${error.message}; it says: ${seen}`) })
+}
 
 test('what a daemon holds, and what happens in it', withDaemon, async () => {
   const daemon = await Daemon.start('--device', 'host:64M', '--evict', 'drop')

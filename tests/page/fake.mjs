@@ -189,8 +189,13 @@ export class FakeDaemon {
     await new Promise(resolve => this.server.listen(port, '127.0.0.1', resolve))
     this.port = this.server.address().port
     this.url = `http://127.0.0.1:${this.port}/`
-    this.ticking = setInterval(() => this.send({ seq: this.seq, instance: this.instance, kind: 'stats', devices: this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length })), tiers: this.tiers() }), 1000)
+    this.ticking = setInterval(() => this.send(this.figures()), 1000)
     return this
+  }
+
+  figures () {
+    const devices = this.snapshot().devices.map(device => ({ ...device, segments: device.segments.length }))
+    return { seq: this.seq, instance: this.instance, kind: 'stats', devices, tiers: this.tiers() }
   }
 
   /** As if killed: the port refuses from now on. */
@@ -285,7 +290,8 @@ export class FakeDaemon {
     response.once('close', () => this.streams.delete(response))
     response.gather = Number(query.get('gather') ?? 0)
     this.streams.add(response)
-    if (!query.has('after')) return
+    if (this.silent) return
+    if (!query.has('after')) return write(response, this.figures())
     const missed = this.told.filter(message => message.seq > Number(query.get('after')))
     if (missed.length) write(response, missed)
   }

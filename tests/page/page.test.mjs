@@ -40,7 +40,11 @@ function few (daemon) {
 const plain = text => text.replace(/[\u00a0\u202f]/g, ' ')
 const text = async (page, selector) => plain(await page.text(selector) ?? '')
 /** Waits until an element says something that matches. */
-const says = (page, selector, pattern) => until(async () => pattern.test(await text(page, selector)), `${selector} to say ${pattern}`)
+async function says (page, selector, pattern) {
+  let seen
+  await until(async () => pattern.test(seen = await text(page, selector)), `${selector} to say ${pattern}`)
+    .catch(error => { throw new Error(`${error.message}; it says: ${seen}`) })
+}
 const rows = async page => (await page.value(`[...document.querySelectorAll('#table .body .row:not([hidden])')]
   .sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)
   .map(row => [...row.children].filter(cell => cell.offsetParent).map(cell => cell.textContent))`)).map(row => row.map(plain))
@@ -383,6 +387,23 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   other.put('one/more', MIB)
   await showsNames(page, ['one/more', 'other'])
   await kind('live')
+  await page.close()
+})
+
+test('it is live once it hears what happens, not once it is answered', withChromium, async () => {
+  const daemon = new FakeDaemon()
+  few(daemon)
+  daemon.silent = true
+  await daemon.start()
+  ENDED.push(daemon)
+  const page = await browser.open(daemon.url)
+  const asked = () => daemon.requests.filter(each => each === '/api/snapshot').length
+  await until(() => asked() > 2, 'the page to ask again')
+  await showsNames(page, ['sales/price', 'sales/quantity', 'weather'])
+  assert.equal(await page.value("document.querySelector('#connection').dataset.kind"), 'connecting')
+  daemon.silent = false
+  await page.until(LIVE)
+  fine(page)
   await page.close()
 })
 

@@ -25,6 +25,7 @@ export class Feed {
     this.run = 0 // a number for each connection: what an older one still brings is dropped
     this.last = null // seq of the last event
     this.instance = null // of the daemon that it is of
+    this.answering = null // the instance that the last snapshot is of
     this.wanted = false // rows are asked for again at once
     this.wake = () => {}
   }
@@ -109,8 +110,10 @@ export class Feed {
 
   /** Another daemon counts anew. */
   #known (instance) {
-    if (instance !== this.instance) this.last = null
+    if (instance === this.instance) return
+    this.last = null
     this.instance = instance
+    this.wake()
   }
 
   /** A gap in the numbers: events were left out, so what is known may be wrong. One message may stand for
@@ -161,6 +164,11 @@ export class Feed {
 
   async #follow (mine) {
     await Promise.all([this.#snapshot(mine), this.#sweep(mine, FIRST, 0)])
+    // The gateway may answer before it hears of events: the figures that come with them show that it does.
+    while (mine() && this.instance !== this.answering) {
+      await Promise.race([sleep(1000), this.#woken()])
+      if (mine()) await this.#snapshot(mine)
+    }
     if (!mine()) return
     this.tries = 0
     this.to.state({ kind: 'live' })
@@ -201,7 +209,9 @@ export class Feed {
 
   async #snapshot (mine) {
     const snapshot = await this.#get('api/snapshot')
-    if (mine()) this.to.snapshot(snapshot)
+    if (!mine()) return
+    this.answering = snapshot.instance
+    this.to.snapshot(snapshot)
   }
 
   async #sweep (mine, limit, pause) {
