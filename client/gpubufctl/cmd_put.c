@@ -58,8 +58,7 @@ const struct gb_cli_option gb_put_options[] = {
     {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL, GB_COMPLETE_NONE},
     {"types", 0, "A=TYPE,…", "types of a CSV file's columns: zip=utf8,day=date32", NULL,
      GB_COMPLETE_NONE},
-    {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL,
-     GB_COMPLETE_NONE},
+    {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

@@ -15,34 +15,25 @@
 
 #include "format.h"
 #include "json_print.h"
+#include "proto/place.h"
 #include "user_name.h"
 
 #define FEW_DESCRIPTORS 4096
-#define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 
 /* ---- the socket ---- */
 
 /* Where the library looks, and what says so. */
 struct place {
-    char path[PATH_MAX];
-    const char *why;
+    const char *path, *why;
+    char buffer[PATH_MAX];
 };
 
 static void find_place(const struct gb_cli *cli, struct place *place)
 {
-    const char *said = getenv("GPUBUFD_SOCKET"), *directory = getenv("XDG_RUNTIME_DIR");
-
-    *place = (struct place){.path = SYSTEM_SOCKET, .why = "the usual place"};
-    if (cli->socket) {
+    place->path =
+        gb_place_of_client(cli->socket, place->buffer, sizeof(place->buffer), &place->why);
+    if (cli->socket)
         place->why = "--socket";
-        (void)snprintf(place->path, sizeof(place->path), "%s", cli->socket);
-    } else if (said && *said) {
-        place->why = "$GPUBUFD_SOCKET";
-        (void)snprintf(place->path, sizeof(place->path), "%s", said);
-    } else if (access(SYSTEM_SOCKET, F_OK) != 0 && directory && *directory) {
-        place->why = "in $XDG_RUNTIME_DIR, as " SYSTEM_SOCKET " does not exist";
-        (void)snprintf(place->path, sizeof(place->path), "%s/gpubufd.sock", directory);
-    }
 }
 
 /* Who listens there: from the kernel. */

@@ -12,31 +12,20 @@
 #include <unistd.h>
 
 #include "daemon/base/lock.h"
+#include "proto/place.h"
 
-#define SYSTEM_DIRECTORY "/run/gpubufd"
-
-/* As the library looks for it, but with the directory that a service manager made for us. */
 static char *default_path(struct gb_error *error)
 {
-    const char *environment = getenv("GPUBUFD_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-    char *path = NULL;
-    int r = 0;
+    bool nowhere;
+    char *path = gb_place_of_daemon(&nowhere);
 
-    if (environment && *environment)
-        r = asprintf(&path, "%s", environment);
-    else if (access(SYSTEM_DIRECTORY, W_OK) == 0)
-        r = asprintf(&path, "%s/gpubufd.sock", SYSTEM_DIRECTORY);
-    else if (runtime && *runtime)
-        r = asprintf(&path, "%s/gpubufd.sock", runtime);
-    else
+    if (nowhere)
         gb_fail(error, GPUBUF_E_INVALID,
                 "no place for the socket: %s is not there or cannot be written, and "
                 "XDG_RUNTIME_DIR is not set; say --socket PATH",
-                SYSTEM_DIRECTORY);
-    if (r < 0) {
+                GB_SYSTEM_DIRECTORY);
+    else if (!path)
         gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-        return NULL;
-    }
     return path;
 }
 

@@ -227,6 +227,28 @@ def test_default_socket_from_the_environment(directory):
         assert process.wait(DEADLINE) == 0
 
 
+def test_socket_in_the_directory_of_a_claim(directory):
+    """Containers with the same claim on GPUs have a directory in common: daemon and clients meet there, and a client
+    looks elsewhere where nobody listens in it."""
+    env = {key: value for key, value in os.environ.items() if key != "GPUBUFD_SOCKET"}
+    shared, own = f"{directory}/claim", f"{directory}/own"
+    os.mkdir(shared)
+    os.mkdir(own)
+    env.update(NVIDIA_DRA_LOCAL_IPC_DIR=shared, XDG_RUNTIME_DIR=own, TMPDIR=directory)
+    process = subprocess.Popen([str(GPUBUFD), "--device", "host:64M", "--log-level", "error"], env=env)
+    control = str(GPUBUFD.parent / "gpubufctl")
+    try:
+        subprocess.run([control, "ping", "--wait", f"{DEADLINE}s"], env=env, check=True, timeout=2 * DEADLINE)
+        assert stat.S_ISSOCK(os.stat(f"{shared}/gpubufd.sock").st_mode)
+        doctor = subprocess.run([control, "doctor"], env=env, capture_output=True, text=True, check=False)
+        assert f"{shared}/gpubufd.sock (in $NVIDIA_DRA_LOCAL_IPC_DIR): pid {process.pid}" in doctor.stdout
+    finally:
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+    done = subprocess.run([control, "ping"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and shared not in done.stderr, done.stderr
+
+
 def test_help_and_version():
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""

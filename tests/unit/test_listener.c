@@ -330,6 +330,11 @@ static void test_default_places(void **state)
     assert_string_equal(listener.path, in_directory("e"));
     gb_listener_close(&listener);
     unsetenv("GPUBUFD_SOCKET");
+    setenv("NVIDIA_DRA_LOCAL_IPC_DIR", directory, 1);
+    open_ok(&listener, NULL, 0600);
+    assert_string_equal(listener.path, in_directory("gpubufd.sock"));
+    gb_listener_close(&listener);
+    unsetenv("NVIDIA_DRA_LOCAL_IPC_DIR");
     if (access("/run/gpubufd", W_OK) == 0)
         return; /* a daemon of this machine may be at home there */
     setenv("XDG_RUNTIME_DIR", directory, 1);

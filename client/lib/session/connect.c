@@ -23,8 +23,8 @@
 #include "client/lib/wire/fork.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/report.h"
+#include "proto/place.h"
 
-#define SYSTEM_SOCKET "/run/gpubufd/gpubufd.sock"
 #define CONNECT_TIMEOUT_MS 5000
 #define RESUME_MS 10000
 #define KEEP_DEFAULT 1024
@@ -69,23 +69,6 @@ struct gpubuf_client *gb_connect_over(int fd)
 }
 
 /* ---- connecting ---- */
-
-/* Where the daemon listens. `buffer` is for a path that has to be put together. */
-static const char *socket_path(const char *given, char *buffer, size_t size)
-{
-    if (given)
-        return given;
-    const char *path = getenv("GPUBUFD_SOCKET");
-    if (path && *path)
-        return path;
-    if (access(SYSTEM_SOCKET, F_OK) == 0)
-        return SYSTEM_SOCKET;
-    const char *directory = getenv("XDG_RUNTIME_DIR");
-    if (!directory || !*directory)
-        return SYSTEM_SOCKET;
-    int length = snprintf(buffer, size, "%s/gpubufd.sock", directory);
-    return length > 0 && (size_t)length < size ? buffer : SYSTEM_SOCKET;
-}
 
 /* A queue of connections that is full looks like this to a socket that does not block. */
 static bool is_transient(int error)
@@ -251,7 +234,7 @@ int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_optio
         return r;
 
     char buffer[sizeof(((struct sockaddr_un *)0)->sun_path) * 2];
-    const char *path = socket_path(options.path, buffer, sizeof(buffer));
+    const char *path = gb_place_of_client(options.path, buffer, sizeof(buffer), NULL);
     int64_t deadline = options.timeout_ms < 0 ? -1 : gb_now_ms() + options.timeout_ms;
     r = connect_once(path, &options, deadline, out);
     if (r == GPUBUF_E_CLOSED && options.resume_ms != GPUBUF_NO_RESUME)

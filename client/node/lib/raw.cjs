@@ -12,7 +12,10 @@ const SYSTEM_SOCKET = '/run/gpubufd/gpubufd.sock'
 /** As the library looks for it. */
 function socketPath (given) {
   if (given !== undefined) return given
-  if (process.env.GPUBUFD_SOCKET) return process.env.GPUBUFD_SOCKET
+  const { GPUBUFD_SOCKET: said, NVIDIA_DRA_LOCAL_IPC_DIR: claim } = process.env
+  if (said) return said
+  const shared = claim && path.join(claim, 'gpubufd.sock')
+  if (shared && fs.existsSync(shared)) return shared
   if (fs.existsSync(SYSTEM_SOCKET)) return SYSTEM_SOCKET
   return path.join(process.env.XDG_RUNTIME_DIR ?? '/run', 'gpubufd.sock')
 }

@@ -708,8 +708,8 @@ def connect(
 ) -> Client:
     """Connects to the daemon.
 
-    `path`: its socket; None: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock if it exists, else
-    $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
+    `path`: its socket; None: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
+    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
     `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in bytes; 0: 1 GiB.
     `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try to
     make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed or
