@@ -384,6 +384,26 @@ test('mappings go when nobody can look at them any more', async () => {
   assert.deepEqual([code, stdout, stderr], [0, 'true 0\ntrue 0\n0\n', ''])
 })
 
+test('what is kept is opened without the daemon, and never out of date', async () => {
+  const keeper = await connect({ keep: true, keepTime: 60_000 })
+  for (let i = 0; i < 20; i++) {
+    await c.put('kept', Float64Array.of(i), { replace: true })
+    for (let again = 0; again < 3; again++) {
+      const object = await keeper.open('kept')
+      assert.deepEqual(object.values, Float64Array.of(i))
+      object.release()
+    }
+  }
+  await until(async () => (await c.stats()).kept === 1) // it is told with what is sent next, or soon
+  assert.equal((await c.stats()).leases, 0)
+  await c.delete('kept')
+  await assert.rejects(keeper.open('kept'), { kind: 'not_found' })
+  keeper.close()
+  for (const wrong of [{ keep: -1 }, { keep: 'yes' }, { keepTime: 0.5 }, { keepBytes: -1 }]) {
+    await assert.rejects(connect(wrong), /keep/)
+  }
+})
+
 test('nothing is left', async () => {
   gc()
   await until(async () => {

@@ -505,6 +505,26 @@ def test_a_killed_reader_leaves_nothing(client, daemon, np):
     assert leases(client, "a") == []
 
 
+def test_what_is_kept_is_never_out_of_date(client, daemon, np):
+    """A kept name is got without the daemon, and shows each change that was answered, to whomever."""
+    with gpubufd.connect(daemon.path, keep=True) as keeper:
+        for i in range(100):
+            client.put("kept", np.full(3, i), replace=True)
+            for _ in range(3):
+                assert keeper["kept"].to_numpy().tolist() == [i] * 3
+        deadline = time.monotonic() + 30  # the daemon is told with what is sent next, or soon
+        while (stats := client.stats())["kept"] != 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (stats["leases"], stats["kept"]) == (0, 1)
+
+        client.delete("kept")
+        with pytest.raises(gpubufd.NotFound):
+            keeper["kept"]
+    for wrong in ({"keep": -1}, {"keep": True, "keep_seconds": 0}, {"keep_bytes": -1}):
+        with pytest.raises(ValueError, match="keep"):
+            gpubufd.connect(daemon.path, **wrong)
+
+
 def test_pickling_is_refused(client):
     client.put("a", b"x")
     for thing in (client, client["a"], client["a"].values):

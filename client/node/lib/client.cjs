@@ -25,6 +25,9 @@ const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 
+/** So many objects stay at hand where nobody says how many. */
+const KEPT = 1024
+
 function number (value, what, missing = 0) {
   if (value === undefined) return missing
   if (typeof value === 'bigint') value = Number(value)
@@ -111,7 +114,7 @@ class Client extends EventEmitter {
   // ---- the connection ----
 
   async _connect () {
-    const { socket, name, connectTimeout, cacheBytes, reconnect } = this.#options
+    const { socket, name, connectTimeout, cacheBytes, reconnect, keep, keepTime, keepBytes } = this.#options
     const id = nextId()
     const [slot, instance] = await new Promise((resolve, reject) => {
       pending.set(id, {
@@ -122,7 +125,8 @@ class Client extends EventEmitter {
         }
       })
       try {
-        native.connect(id, socket, name, connectTimeout, cacheBytes, reconnect ? connectTimeout : 0)
+        native.connect(id, socket, name, connectTimeout, cacheBytes, reconnect ? connectTimeout : 0,
+          keep, keepTime, keepBytes)
       } catch (error) {
         pending.delete(id)
         reject(translate(error))
@@ -624,7 +628,8 @@ function asArray (value, shape, dtype) {
 async function connect (options) {
   const given = typeof options === 'string'
     ? { socket: options }
-    : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy', 'signal'])
+    : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy', 'keep',
+      'keepTime', 'keepBytes', 'signal'])
   const { socket, name, reconnect = true, copy = false, signal } = given
   if (socket !== undefined) text(socket, 'socket')
   if (name !== undefined) text(name, 'name')
@@ -636,7 +641,10 @@ async function connect (options) {
     reconnect: Boolean(reconnect),
     copy: Boolean(copy),
     connectTimeout: Math.min(number(given.timeout, 'timeout', 5000), 2 ** 31 - 1),
-    cacheBytes: number(given.cacheBytes, 'cacheBytes')
+    cacheBytes: number(given.cacheBytes, 'cacheBytes'),
+    keep: Math.min(typeof given.keep === 'boolean' ? given.keep * KEPT : number(given.keep, 'keep'), 2 ** 31 - 1),
+    keepTime: Math.min(number(given.keepTime, 'keepTime'), 2 ** 31 - 1),
+    keepBytes: number(given.keepBytes, 'keepBytes')
   })
   const stop = () => client.close()
   signal?.addEventListener('abort', stop, { once: true })

@@ -13,6 +13,13 @@ export interface ConnectOptions {
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
+  /** How many objects stay at hand after their last use here, so that the next open of the name asks nobody; true: 1024.
+   *  An open that begins after a change of the name sees the change. Default 0. */
+  keep?: number | boolean
+  /** For how many milliseconds without a use. Default 10 000. */
+  keepTime?: number
+  /** Up to how many bytes. Default 16 GiB. */
+  keepBytes?: number
   /** Make the connection anew where it broke. Default true. */
   reconnect?: boolean
   /** Show copies instead of shared memory, in all objects. Default false. */

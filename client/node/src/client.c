@@ -18,6 +18,7 @@ struct connecting {
     double id;
     char *path, *name;
     double timeout_ms, cache_bytes, resume_ms; /* resume_ms 0: not at all */
+    double keep, keep_ms, keep_bytes;
     struct gpubuf_client *client;
     int status;
     char *message;
@@ -154,6 +155,9 @@ static void connect_execute(napi_env env, void *data)
         .timeout_ms = (int)connecting->timeout_ms,
         .cache_bytes = (uint64_t)connecting->cache_bytes,
         .resume_ms = connecting->resume_ms > 0 ? (int)connecting->resume_ms : GPUBUF_NO_RESUME,
+        .keep = (int)connecting->keep,
+        .keep_ms = (int)connecting->keep_ms,
+        .keep_bytes = (uint64_t)connecting->keep_bytes,
     };
     (void)env;
     connecting->status = gpubuf_connect(&connecting->client, &options);
@@ -228,7 +232,7 @@ static void connect_complete(napi_env env, napi_status status, void *data)
     gb_addon_release(addon);
 }
 
-/* connect(id, path, name, timeoutMs, cacheBytes) */
+/* connect(id, path, name, timeoutMs, cacheBytes, resumeMs, keep, keepMs, keepBytes) */
 napi_value gb_js_connect(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], name;
@@ -242,7 +246,10 @@ napi_value gb_js_connect(napi_env env, napi_callback_info info)
         !gb_read_text(env, values[2], "the client's name", &connecting->name) ||
         !gb_read_number(env, values[3], "the timeout", &connecting->timeout_ms) ||
         !gb_read_number(env, values[4], "cacheBytes", &connecting->cache_bytes) ||
-        !gb_read_number(env, values[5], "the time to resume", &connecting->resume_ms)) {
+        !gb_read_number(env, values[5], "the time to resume", &connecting->resume_ms) ||
+        !gb_read_number(env, values[6], "keep", &connecting->keep) ||
+        !gb_read_number(env, values[7], "keepTime", &connecting->keep_ms) ||
+        !gb_read_number(env, values[8], "keepBytes", &connecting->keep_bytes)) {
         connecting_free(connecting);
         return NULL;
     }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GB_ARGUMENTS_MAX 8
+#define GB_ARGUMENTS_MAX 9
 
 /* The call's arguments, padded with undefined, and the addon. */
 struct gb_addon *gb_arguments(napi_env env, napi_callback_info info, napi_value *values);

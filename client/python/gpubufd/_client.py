@@ -704,16 +704,21 @@ def _alias(
 def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
     cache_bytes: int = 0, answer_timeout: Optional[float] = 60.0,
-    resume_timeout: Optional[float] = 10.0,
+    resume_timeout: Optional[float] = 10.0, keep: Union[bool, int] = False,
+    keep_seconds: float = 10.0, keep_bytes: int = 0,
 ) -> Client:
     """Connects to the daemon.
 
     `path`: its socket; None: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
-    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what
-    `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in bytes; 0: 1 GiB.
-    `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try to
-    make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed or
+    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in
+    seconds; None: for ever. `name`: what `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in
+    bytes; 0: 1 GiB. `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try
+    to make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed or
     ConnectFailed; None: for ever; 0: not at all. Meanwhile what is open stays readable.
+
+    `keep`: how many objects stay at hand after their last use here, so that the next get() of the name asks nobody;
+    True: 1024. They are kept for `keep_seconds` without a use, and up to `keep_bytes` (0: 16 GiB). A get() that begins
+    after a change of the name sees the change, and the daemon takes kept objects back when it lacks room.
 
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. What is held stays readable and is `stale`.
@@ -721,14 +726,22 @@ def connect(
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
     version of the protocol.
     """
-    return open_client(path, timeout, name, cache_bytes, answer_timeout, resume_timeout, True)
+    return open_client(path, timeout, name, cache_bytes, answer_timeout, resume_timeout, True,
+                       (keep, keep_seconds, keep_bytes))
 
 
 def open_client(
     path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
     answer_timeout: Optional[float], resume_timeout: Optional[float], patient: bool,
+    keeping: Tuple[Union[bool, int], float, int],
 ) -> Client:
     """connect(); `patient`: calls wait for a daemon that is being started anew."""
+    keep, keep_seconds, keep_bytes = keeping
+    for what, number in (("cache_bytes", cache_bytes), ("keep", keep), ("keep_bytes", keep_bytes)):
+        if number < 0:
+            raise ValueError(f"{what} is {number}: expected 0 or more")
+    if keep_seconds <= 0:
+        raise ValueError(f"keep_seconds is {keep_seconds}: expected more than 0")
     return Client(
         path=None if path is None else os.fspath(path),
         patient=patient,
@@ -737,6 +750,9 @@ def open_client(
         cache_bytes=cache_bytes,
         answer_timeout_ms=-1 if answer_timeout is None else max(_ms(answer_timeout), 1),
         resume_ms=-1 if resume_timeout is None else _ms(resume_timeout) or _NO_RESUME,
+        keep=-1 if keep is True else int(keep),
+        keep_ms=max(_ms(keep_seconds, "keep_seconds"), 1),
+        keep_bytes=keep_bytes,
     )
 
 

@@ -56,17 +56,19 @@ static char *copy_of(const char *text, bool *failed)
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {
-        "path",      "name",    "timeout_ms", "cache_bytes", "answer_timeout_ms",
-        "resume_ms", "patient", NULL};
+    static char *names[] = {"path",      "name", "timeout_ms", "cache_bytes", "answer_timeout_ms",
+                            "resume_ms", "keep", "keep_ms",    "keep_bytes",  "patient",
+                            NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
-    unsigned long long cache_bytes;
+    unsigned long long cache_bytes, keep_bytes;
     int patient = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|p:Client", names, &options.path,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKiiiiK|p:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.answer_timeout_ms, &options.resume_ms, &patient))
+                                     &options.answer_timeout_ms, &options.resume_ms, &options.keep,
+                                     &options.keep_ms, &keep_bytes, &patient))
         return NULL;
     options.cache_bytes = cache_bytes;
+    options.keep_bytes = keep_bytes;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct client *self = (struct client *)allocate(type, 0);
     if (!self)
