@@ -86,11 +86,12 @@ static void write_items(struct get *get, const struct gb_series *series, const u
 {
     enum { CHUNK = 1 << 20 };
     uint64_t size = series->item_bytes;
+    uint64_t items = gb_dtype_items(&series->dtype, series->length, true);
     FILE *file = get->output.file;
 
     if (series->c_order && !null) {
         const unsigned char *data = series->length ? gb_series_item(series, 0) : NULL;
-        uint64_t total = gb_dtype_items(&series->dtype, series->length, true) * size;
+        uint64_t total = items * size;
         for (uint64_t done = 0; done < total && !ferror(file); done += CHUNK) {
             uint64_t bytes = total - done < CHUNK ? total - done : CHUNK;
             fwrite(data + done, 1, bytes, file);
@@ -98,7 +99,7 @@ static void write_items(struct get *get, const struct gb_series *series, const u
         }
         return;
     }
-    for (uint64_t i = 0; i < series->length && !ferror(file); i++) {
+    for (uint64_t i = 0; i < items && !ferror(file); i++) { /* packed ones have no nulls here */
         bool valid = !null || gb_series_valid(series, i);
         fwrite(valid ? gb_series_item(series, i) : null, 1, size, file);
         if (i % 4096 == 0)

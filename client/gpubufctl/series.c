@@ -208,8 +208,10 @@ const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i)
         return series->data + i * series->item_bytes;
     const unsigned char *item = series->data;
     for (unsigned axis = series->ndim; axis-- > 0;) {
-        item += (int64_t)(i % series->shape[axis]) * series->strides[axis];
-        i /= series->shape[axis];
+        uint64_t items =
+            gb_dtype_items(&series->dtype, series->shape[axis], axis + 1 == series->ndim);
+        item += (int64_t)(i % items) * series->strides[axis];
+        i /= items;
     }
     return item;
 }
@@ -217,17 +219,10 @@ const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i)
 /* Rows begin at bytes; one element of 6 bits may lie in two of them. */
 uint8_t gb_series_packed(const struct gb_series *series, uint64_t i)
 {
-    const unsigned char *row = series->data;
-    uint64_t bits = gb_dtype_bits(&series->dtype), column = i % series->shape[series->ndim - 1];
-
-    i /= series->shape[series->ndim - 1];
-    for (unsigned axis = series->ndim - 1; axis-- > 0;) {
-        row += (int64_t)(i % series->shape[axis]) * series->strides[axis];
-        i /= series->shape[axis];
-    }
-    row += column * bits / 8;
-    unsigned shift = (unsigned)(column * bits % 8);
-    unsigned pair = row[0] | (shift + bits > 8 ? (unsigned)row[1] << 8 : 0);
+    uint64_t bits = gb_dtype_bits(&series->dtype);
+    const unsigned char *item = gb_series_item(series, i * bits / 8);
+    unsigned shift = (unsigned)(i * bits % 8);
+    unsigned pair = item[0] | (shift + bits > 8 ? (unsigned)item[1] << 8 : 0);
     return (uint8_t)(pair >> shift & ((1u << bits) - 1));
 }
 
@@ -440,8 +435,8 @@ static int write_dictionary(const struct gb_series *series, uint64_t i, bool nes
 
 static bool is_float(enum gb_type type)
 {
-    return type == GB_TYPE_FLOAT16 || type == GB_TYPE_BFLOAT16 || type == GB_TYPE_FLOAT32 ||
-           type == GB_TYPE_FLOAT64;
+    return (type >= GB_TYPE_FLOAT16 && type <= GB_TYPE_FLOAT64) ||
+           (type >= GB_TYPE_FLOAT8_E3M4 && type <= GB_TYPE_FLOAT4_E2M1FN);
 }
 
 /* An element inside a list or struct: null, numbers and booleans bare, all else quoted. */
@@ -587,8 +582,8 @@ bool gb_series_is_number(const struct gb_series *series)
 {
     enum gb_type type = series->dtype.type;
 
-    return (type >= GB_TYPE_INT8 && type <= GB_TYPE_FLOAT64) || type == GB_TYPE_DECIMAL128 ||
-           (type >= GB_TYPE_FLOAT8_E3M4 && type <= GB_TYPE_FLOAT4_E2M1FN);
+    return (type >= GB_TYPE_INT8 && type <= GB_TYPE_UINT64) || is_float(type) ||
+           type == GB_TYPE_DECIMAL128;
 }
 
 void gb_series_as_json(struct gb_series *series)

@@ -1,7 +1,7 @@
 /*
  * A series reads the elements of an object one by one: of a column, of an array in C order, or of
- * bytes; of one on a GPU a copy. It checks every offset and index found in shared memory against the buffers,
- * since the publisher may have written anything there.
+ * bytes; of one on a GPU a copy. It checks every offset and index found in shared memory against
+ * the buffers, since the publisher may have written anything there.
  *
  * It borrows the object's memory: the object must be held as long as the series. Not thread-safe.
  */
@@ -22,9 +22,9 @@ struct gb_series {
     int64_t null_count;
     const unsigned char *data, *mask, *offsets; /* NULL where there is none */
     uint64_t data_bytes;
-    uint64_t
-        item_bytes;  /* of an element; 0 where it is no whole number of bytes; 1 where it is packed,
-                            which are read by gb_series_packed alone */
+    /* Of an element; 0 where it is no whole number of bytes; 1 where elements are packed, which
+       gb_series_packed reads. */
+    uint64_t item_bytes;
     void *copies[3]; /* of an object on a GPU: what `data`, `mask` and `offsets` point to */
 
     unsigned ndim;         /* arrays; 0 for others */
@@ -38,13 +38,14 @@ struct gb_series {
     struct gpubuf_object *held; /* if set, released with the series */
 };
 
-/* `object` is no table. GPUBUF_E_NO_MEMORY; what the library says. The series is to be ended with gb_series_end, which may also be called if this fails. */
+/* `object` is no table. GPUBUF_E_NO_MEMORY; what the library says. The series is to be ended with
+   gb_series_end, which may also be called if this fails. */
 int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error);
 void gb_series_end(struct gb_series *series);
 
 bool gb_series_valid(const struct gb_series *series, uint64_t i); /* not null */
 
-/* Where element i of a type with whole bytes lies. */
+/* Where element i of a type with whole bytes lies; of packed elements where byte i does. */
 const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i);
 
 /* The bytes of string or binary i. GPUBUF_E_INVALID if its offsets point outside. */

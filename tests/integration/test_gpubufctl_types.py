@@ -7,6 +7,7 @@ import struct
 import numpy
 import pytest
 
+import small_floats
 from ctl import FAILED, read_csv
 
 
@@ -59,6 +60,28 @@ def test_every_column_type(ctl, shared_peer):
     for dtype in ("date32", "time32[s]", "decimal128(10,2)", "none"):
         ctl.fails(FAILED, "get", "t", "-c", dtype, "-o", "x.npy")
     assert "decimal128(10,2)" in ctl("show", "t")
+
+
+@pytest.mark.parametrize("dtype", small_floats.DTYPES)
+def test_every_small_float(ctl, dtype):
+    expected = small_floats.values(dtype)
+    ctl("put", "a", "-", "--dtype", dtype, input=small_floats.every_code(dtype))
+    shown = ctl.json("show", "a")
+    assert shown["dtype"] == dtype and shown["shape"] == [len(expected)]
+    lines = ctl("get", "a", "-f", "csv").split()[1:]
+    assert small_floats.same([float(numpy.float32(line)) for line in lines], expected)
+    finite = [value if abs(value) < float("inf") else None for value in expected]
+    assert [None if value is None else float(numpy.float32(value)) for value in ctl.json("get", "a")] == finite
+    assert ctl.raw("get", "a", "-f", "raw").stdout == small_floats.every_code(dtype)
+
+
+def test_slices_of_packed_floats(ctl):
+    ctl("put", "a", "-", "--dtype", "float4_e2m1fn", input=bytes.fromhex("10325476"))
+    assert ctl.json("get", "a", "-s", "2:6") == [1.0, 1.5, 2.0, 3.0]
+    for command in ("get", "show"):
+        for part in ("1:4", "0:3"):
+            sentence = ctl.fails(FAILED, command, "a", "-s", part)
+            assert "float4_e2m1fn are packed" in sentence and "whole bytes" in sentence
 
 
 def nested(peer):
@@ -155,7 +178,16 @@ def test_arrays_with_nulls_and_strides(ctl, shared_peer):
         handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
         layout={"kind": "array", "dtype": "int16", "shape": [3, 4], "strides": [2, 6],
                 "data": {"handle": 0, "offset": 0, "bytes": 24}})
+    packed = bytes.fromhex("1032 5476 9a8b dcfe")
+    os.pwrite(memory, packed, 100)
+    shared_peer.call(
+        "register", fds=[memory], name="p",
+        handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
+        layout={"kind": "array", "dtype": "float4_e2m1fn", "shape": [2, 1, 4], "strides": [5, 2, 1],
+                "data": {"handle": 0, "offset": 100, "bytes": 7}})
     os.close(memory)
+    assert ctl.raw("get", "p", "-f", "raw").stdout == packed[:2] + packed[5:7]
+    assert ctl.json("get", "p") == [[[0.0, 0.5, 1.0, 1.5]], [[-1.5, -0.0, -2.0, -3.0]]]
     expected = numpy.arange(12, dtype="i2").reshape(4, 3).T
     ctl("get", "f", "-o", "out.npy")
     assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == expected).all()

@@ -141,54 +141,76 @@ static double bfloat16_value(uint16_t bits)
     return (double)value;
 }
 
-/* The limits that the OCP's specifications and ml_dtypes give: largest, smallest above 0, and what
-   is no number. */
+/*
+ * Every code of every small float. The codes of a sign go up by steps: the first two runs of
+ * 2^mantissa codes have the smallest value as theirs, each later run twice that of the one before.
+ * So the table needs the smallest value alone; the largest, from the specifications, checks it.
+ */
 static void test_small_floats(void **state)
 {
+    enum { NONE = 256 };
     static const struct {
         enum gb_type type;
-        unsigned bits, most, nan; /* bits of an element; codes, 256: no such */
-        double largest, smallest;
-        unsigned infinity;
+        unsigned bits, mantissa, most; /* of an element; of its mantissa; the largest's code */
+        double smallest, largest;
+        unsigned infinity, first_nan, zero_nan; /* codes; of the sign alone: NaN or -0 */
     } rows[] = {
-        {GB_TYPE_FLOAT8_E3M4, 8, 0x6f, 0x71, 15.5, 0x1p-6, 0x70},
-        {GB_TYPE_FLOAT8_E4M3, 8, 0x77, 0x79, 240, 0x1p-9, 0x78},
-        {GB_TYPE_FLOAT8_E4M3B11FNUZ, 8, 0x7f, 0x80, 30, 0x1p-13, 256},
-        {GB_TYPE_FLOAT8_E4M3FN, 8, 0x7e, 0x7f, 448, 0x1p-9, 256},
-        {GB_TYPE_FLOAT8_E4M3FNUZ, 8, 0x7f, 0x80, 240, 0x1p-10, 256},
-        {GB_TYPE_FLOAT8_E5M2, 8, 0x7b, 0x7d, 57344, 0x1p-16, 0x7c},
-        {GB_TYPE_FLOAT8_E5M2FNUZ, 8, 0x7f, 0x80, 57344, 0x1p-17, 256},
-        {GB_TYPE_FLOAT6_E2M3FN, 6, 0x1f, 256, 7.5, 0x1p-3, 256},
-        {GB_TYPE_FLOAT6_E3M2FN, 6, 0x1f, 256, 28, 0x1p-4, 256},
-        {GB_TYPE_FLOAT4_E2M1FN, 4, 0x7, 256, 6, 0.5, 256},
+        {GB_TYPE_FLOAT8_E3M4, 8, 4, 0x6f, 0x1p-6, 15.5, 0x70, 0x71, false},
+        {GB_TYPE_FLOAT8_E4M3, 8, 3, 0x77, 0x1p-9, 240, 0x78, 0x79, false},
+        {GB_TYPE_FLOAT8_E4M3B11FNUZ, 8, 3, 0x7f, 0x1p-13, 30, NONE, NONE, true},
+        {GB_TYPE_FLOAT8_E4M3FN, 8, 3, 0x7e, 0x1p-9, 448, NONE, 0x7f, false},
+        {GB_TYPE_FLOAT8_E4M3FNUZ, 8, 3, 0x7f, 0x1p-10, 240, NONE, NONE, true},
+        {GB_TYPE_FLOAT8_E5M2, 8, 2, 0x7b, 0x1p-16, 57344, 0x7c, 0x7d, false},
+        {GB_TYPE_FLOAT8_E5M2FNUZ, 8, 2, 0x7f, 0x1p-17, 57344, NONE, NONE, true},
+        {GB_TYPE_FLOAT6_E2M3FN, 6, 3, 0x1f, 0x1p-3, 7.5, NONE, NONE, false},
+        {GB_TYPE_FLOAT6_E3M2FN, 6, 2, 0x1f, 0x1p-4, 28, NONE, NONE, false},
+        {GB_TYPE_FLOAT4_E2M1FN, 4, 1, 0x7, 0.5, 6, NONE, NONE, false},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        enum gb_type type = rows[i].type;
-        unsigned sign = 1u << (rows[i].bits - 1);
+        unsigned sign = 1u << (rows[i].bits - 1), run = 1u << rows[i].mantissa;
+        double expected = 0, step = rows[i].smallest;
 
-        assert_true(gb_small_float_value(type, (uint8_t)rows[i].most) == rows[i].largest);
-        assert_true(gb_small_float_value(type, 1) == rows[i].smallest);
-        if (rows[i].nan < 256)
-            assert_true(isnan(gb_small_float_value(type, (uint8_t)rows[i].nan)));
-        if (rows[i].infinity < 256)
-            assert_true(isinf(gb_small_float_value(type, (uint8_t)rows[i].infinity)));
-        for (unsigned bits = 0; bits <= rows[i].most; bits++) {
-            double value = gb_small_float_value(type, (uint8_t)bits);
-            double negative = gb_small_float_value(type, (uint8_t)(bits | sign));
+        for (unsigned bits = 0; bits < sign; bits++) {
+            double value = gb_small_float_value(rows[i].type, (uint8_t)bits);
+            double negative = gb_small_float_value(rows[i].type, (uint8_t)(bits | sign));
 
-            gb_format_small_float(type, (uint8_t)bits, text);
-            assert_true((double)strtof(text, NULL) == value);
-            assert_true(negative == -value || (bits == 0 && isnan(negative)));
-            if (bits > 0) /* they go up with their codes, by a multiple of the smallest */
-                assert_true(value > gb_small_float_value(type, (uint8_t)(bits - 1)) &&
-                            fmod(value, rows[i].smallest) == 0);
+            expected += bits == 0 ? 0 : step;
+            if (bits >= 2 * run && bits % run == 0)
+                step *= 2;
+            gb_format_small_float(rows[i].type, (uint8_t)bits, text);
+            if (bits >= rows[i].first_nan) {
+                assert_true(isnan(value) && isnan(negative));
+                assert_string_equal(text, "nan");
+            } else if (bits == rows[i].infinity) {
+                assert_true(value == (double)INFINITY && negative == (double)-INFINITY);
+                assert_string_equal(text, "inf");
+            } else {
+                assert_true(value == expected && !signbit(value));
+                assert_true((double)strtof(text, NULL) == value);
+                if (bits == 0 && rows[i].zero_nan)
+                    assert_true(isnan(negative));
+                else
+                    assert_true(negative == -expected && signbit(negative));
+            }
+            if (bits == rows[i].most)
+                assert_true(value == rows[i].largest);
         }
     }
-    gb_format_small_float(GB_TYPE_FLOAT8_E8M0FNU, 0, text);
-    assert_true(strtof(text, NULL) == 0x1p-127f);
-    assert_true(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, 254) == 0x1p127);
+}
+
+/* No sign, no mantissa, no zero: powers of two alone, and one NaN. */
+static void test_float8_e8m0fnu(void **state)
+{
+    double expected = 0x1p-127;
+
+    (void)state;
+    for (unsigned bits = 0; bits < 255; bits++, expected *= 2) {
+        assert_true(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, (uint8_t)bits) == expected);
+        gb_format_small_float(GB_TYPE_FLOAT8_E8M0FNU, (uint8_t)bits, text);
+        assert_true((double)strtof(text, NULL) == expected);
+    }
     assert_true(isnan(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, 255)));
 }
 
@@ -468,12 +490,19 @@ static void test_terminal_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_counts_and_ages),
-        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_small_floats),   cmocka_unit_test(test_every_short_float),
-        cmocka_unit_test(test_dates),          cmocka_unit_test(test_times),
-        cmocka_unit_test(test_decimals),       cmocka_unit_test(test_parsing_numbers),
-        cmocka_unit_test(test_parsing_shapes), cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_counts_and_ages),
+        cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_small_floats),
+        cmocka_unit_test(test_float8_e8m0fnu),
+        cmocka_unit_test(test_every_short_float),
+        cmocka_unit_test(test_dates),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_decimals),
+        cmocka_unit_test(test_parsing_numbers),
+        cmocka_unit_test(test_parsing_shapes),
+        cmocka_unit_test(test_slices),
         cmocka_unit_test(test_terminal_text),
     };
 
