@@ -560,11 +560,13 @@ static void test_arrays_and_bytes(void **state)
     check_object(object, n, 13);
     gpubuf_release(object);
 
-    static const char *const without[] = {"bool8", "bfloat16", "complex64"};
+    static const char *const without[] = {"bool8", "bfloat16", "complex64", "float8_e4m3fn",
+                                          "float4_e2m1fn"};
     for (size_t i = 0; i < COUNT(without); i++) {
         ok(client, gpubuf_put_array(client, "array", without[i], 1, shape, NULL, data, &options));
         ok(client, gpubuf_open(client, "array", NULL, &object));
         fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_export_arrow(object, &schema, &array));
+        assert_non_null(strstr(gpubuf_errmsg(client), without[i]));
         gpubuf_release(object);
     }
     ok(client, gpubuf_put_array(client, "array", "int8", 2, flat, NULL, data, &options));

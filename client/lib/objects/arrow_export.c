@@ -359,7 +359,8 @@ static int report(const struct gpubuf_object *object, int r)
     const struct gpubuf_client *client = object->lease->client;
     if (r == GPUBUF_E_NO_MEMORY)
         return gb_report_memory(client);
-    return gb_report_text(client, r, "%s: Arrow has no type for all of it", object->lease->name);
+    return gb_report_text(client, r, "%s: Arrow has no type for %s", object->lease->name,
+                          object->kind == GPUBUF_KIND_ARRAY ? object->dtype : "all of it");
 }
 
 int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
