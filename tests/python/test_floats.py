@@ -93,8 +93,63 @@ def test_packed_dlpack_is_in_pairs(client):
     client.put("b", OnlyDlpack(a))
     assert client["b"].shape == (3, 4) and bytes(memoryview(client["b"])) == bytes(range(6))
     six = publish(client, "six", "float6_e2m3fn", (4,), b"abc")
-    with pytest.raises(BufferError, match="DLPack has no type for float6_e2m3fn"):
+    with pytest.raises(BufferError, match="DLPack does not say how float6_e2m3fn is packed"):
         six.__dlpack__()
+
+
+class Changed(OnlyDlpack):
+    """A tensor of pairs whose description somebody has changed."""
+
+    def __init__(self, held, **members):
+        super().__init__(held)
+        self.members = members
+
+    def __dlpack__(self, **asked):
+        capsule = self.held.__dlpack__()
+        for name, value in self.members.items():
+            if name in ("shape", "strides"):
+                for i, extent in enumerate(value):
+                    getattr(tensor_of(capsule), name)[i] = extent
+            else:
+                setattr(tensor_of(capsule), name, value)
+        return capsule
+
+
+class Padded(OnlyDlpack):
+    def __dlpack__(self, **asked):
+        capsule = self.held.__dlpack__(max_version=(1, 0))
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        ctypes.c_uint64.from_address(pointer(capsule, b"dltensor_versioned") + 24).value |= 4
+        return capsule
+
+
+def test_packed_dlpack_one_by_one(client):
+    """DLPack's default for elements below a byte: packed, and counted in elements."""
+    a = publish(client, "a", "float4_e2m1fn", (3, 4), bytes(range(6)))
+    client.put("b", Changed(a, lanes=1, shape=[3, 4], strides=[4, 1]))
+    assert client["b"].shape == (3, 4) and bytes(memoryview(client["b"])) == bytes(range(6))
+    client.put("b", Changed(a, lanes=1, shape=[3, 0], strides=[1, 1]), replace=True)
+    assert client["b"].shape == (3, 0) and client["b"].nbytes == 0
+    for shape, strides in (([3, 3], [4, 1]), ([3, 4], [5, 1]), ([2, 2], [4, 2])):
+        with pytest.raises(TypeError, match="do not fill whole bytes"):
+            client.put("c", Changed(a, lanes=1, shape=shape, strides=strides))
+    line = publish(client, "line", "float4_e2m1fn", (4,), b"ab")
+    with pytest.raises(TypeError, match="do not fill whole bytes"):
+        client.put("c", Changed(line, lanes=1, ndim=0))
+    with pytest.raises(TypeError, match="do not lie in C order"):
+        client.put("c", Changed(a, lanes=1, shape=[3, 2], strides=[4, 1]))
+
+
+def test_dlpack_that_is_refused(client):
+    a = publish(client, "a", "float4_e2m1fn", (3, 4), bytes(range(6)))
+    with pytest.raises(TypeError, match="4 bits are padded to bytes"):
+        client.put("c", Padded(a))
+    eight = publish(client, "eight", "float8_e5m2", (3, 4), bytes(range(12)))
+    client.put("b", Padded(eight))  # says nothing of whole bytes
+    assert bytes(memoryview(client["b"]).cast("B")) == bytes(range(12))
+    for held, members in ((a, {"lanes": 4}), (a, {"code": 0}), (a, {"lanes": 0}), (eight, {"lanes": 2})):
+        with pytest.raises(TypeError, match="is not supported"):
+            client.put("c", Changed(held, **members))
 
 
 def test_write_in_the_middle(client):

@@ -26,6 +26,7 @@ struct dl_managed {
 
 #define DL_READ_ONLY (UINT64_C(1) << 0)
 #define DL_IS_COPIED (UINT64_C(1) << 1)
+#define DL_SUBBYTE_PADDED (UINT64_C(1) << 2) /* a byte for each; without it packed */
 
 /* Capsule "dltensor_versioned". */
 struct dl_versioned {

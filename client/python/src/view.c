@@ -291,6 +291,42 @@ static const struct dl_tensor *take_tensor(PyObject *capsule, struct view *view)
     return &tensor->tensor;
 }
 
+/* Elements of 4 bits come in pairs (lanes 2), as from PyTorch, or one by one. */
+static bool type_known(struct view *view, const struct dl_tensor *tensor, const char **dtype)
+{
+    bool padded =
+        view->versioned && ((struct dl_versioned *)view->tensor)->flags & DL_SUBBYTE_PADDED;
+    if (tensor->bits < 8 && padded)
+        PyErr_Format(PyExc_TypeError,
+                     "its elements of %d bits are padded to bytes: only packed ones can be taken",
+                     tensor->bits);
+    else if ((tensor->lanes != 1 && (tensor->lanes != 2 || tensor->bits != 4)) ||
+             !element_of_dlpack(tensor->code, tensor->bits, &view->element, dtype))
+        PyErr_Format(PyExc_TypeError,
+                     "DLPack type code %d of %d bits and %d lanes is not supported", tensor->code,
+                     tensor->bits, tensor->lanes);
+    return !PyErr_Occurred();
+}
+
+/* Turns shape and strides of packed elements into those of the bytes that they fill. */
+static bool count_bytes(struct view *view)
+{
+    int last = view->ndim - 1, each = 8 / view->element.bits;
+    bool whole = last >= 0 && view->shape[last] % each == 0, empty = count_of(view) == 0;
+    whole = whole && (view->strides[last] == 1 || empty);
+    for (int i = 0; whole && i < last; i++) {
+        whole = view->strides[i] % each == 0 || view->shape[i] == 1 || empty;
+        view->strides[i] /= each;
+    }
+    if (!whole) {
+        PyErr_SetString(PyExc_TypeError,
+                        "its packed elements do not fill whole bytes along the last axis");
+        return false;
+    }
+    view->shape[last] /= each;
+    return true;
+}
+
 /* from_dlpack(capsule) */
 static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
 {
@@ -302,13 +338,8 @@ static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
     const char *dtype;
     if (!tensor)
         goto failed;
-    if (tensor->lanes != (tensor->bits == 4 ? 2 : 1) ||
-        !element_of_dlpack(tensor->code, tensor->bits, &view->element, &dtype)) {
-        PyErr_Format(PyExc_TypeError,
-                     "DLPack type code %d of %d bits and %d lanes is not supported", tensor->code,
-                     tensor->bits, tensor->lanes);
+    if (!type_known(view, tensor, &dtype))
         goto failed;
-    }
     if (tensor->ndim < 0 || tensor->ndim > MAX_NDIM) {
         PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %d", MAX_NDIM,
                      (int)tensor->ndim);
@@ -326,6 +357,8 @@ static PyObject *core_from_dlpack(PyObject *module, PyObject *capsule)
     }
     if (!tensor->strides)
         set_c_order(view);
+    if (tensor->bits < 8 && tensor->lanes == 1 && !count_bytes(view))
+        goto failed;
     view->bytes = count_of(view) * view->itemsize;
     set_dtype(view, dtype);
     return (PyObject *)view;
@@ -455,7 +488,10 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
         return NULL;
     if (!self->element.plain || self->element.code == 255) {
-        PyErr_Format(PyExc_BufferError, "DLPack has no type for %s", self->dtype);
+        PyErr_Format(PyExc_BufferError,
+                     self->element.plain ? "DLPack does not say how %s is packed"
+                                         : "DLPack has no type for %s",
+                     self->dtype);
         return NULL;
     }
     for (int i = 0; i < self->ndim; i++) {
