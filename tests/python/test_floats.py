@@ -3,6 +3,7 @@
 import ctypes
 
 import pytest
+import small_floats
 from conftest import needs_gpu
 
 import gpubufd
@@ -193,6 +194,45 @@ def test_arrow_and_tables_refuse_them(client):
             client.put("t", {"x": held})
 
 
+@pytest.mark.parametrize("dtype", small_floats.DTYPES)
+def test_every_value(client, dtype):
+    """All codes, as Python's floats: no package is needed for them."""
+    expected = small_floats.values(dtype)
+    a = publish(client, "a", dtype, (len(expected),), small_floats.every_code(dtype))
+    assert small_floats.same(a.tolist(), expected)
+    assert small_floats.same([a[i] for i in range(len(expected))], expected)
+    assert small_floats.same([float(a[-1])], expected[-1:])
+    assert repr(a).endswith(f"{expected[4]:.6g}, …, " + ", ".join(f"{v:.6g}" for v in expected[-5:]) + "]")
+    assert "<svg" in a._repr_html_()
+    with pytest.raises(IndexError):
+        a[len(expected)]
+    rows = publish(client, "rows", dtype, (2, len(expected) // 8, 4), small_floats.every_code(dtype))
+    first, second = rows.tolist()
+    assert small_floats.same(sum(first + second, []), expected)
+    assert small_floats.same(rows[1:].tolist()[0][0], expected[len(expected) // 2 :][:4])
+
+
+def test_shapes_of_values(client):
+    content = b"\x38\x40"
+    assert publish(client, "none", "float8_e4m3fn", (), content[:1]).tolist() == 1.0
+    assert publish(client, "empty", "float8_e4m3fn", (0,), b"").tolist() == []
+    assert publish(client, "flat", "float8_e4m3fn", (2, 0), b"").tolist() == [[], []]
+    assert publish(client, "deep", "float8_e4m3fn", (0, 2), b"").tolist() == []
+    assert publish(client, "column", "float8_e4m3fn", (2, 1), content).tolist() == [[1.0], [2.0]]
+    assert publish(client, "wide", "bfloat16", (2, 1), b"\x80\x3f\x80\xff").tolist() == [[1.0], [float("-inf")]]
+
+
+def test_packed_elements_next_to_one_another(client):
+    """An element that shares its byte can be had, a slice that begins within one cannot."""
+    a = publish(client, "a", "float6_e3m2fn", (12,), small_floats.packed(range(12), 6))
+    assert [a[i] for i in (0, 3, 4, 7, -1)] == [i / 16 for i in (0, 3, 4, 7)] + [0.875]
+    assert repr(a).endswith("[0, 0.0625, 0.125, 0.1875, 0.25, …, 0.4375, 0.5, 0.625, 0.75, 0.875]")
+    assert a[4:8].tolist() == [0.25, 0.3125, 0.375, 0.4375]
+    for begin, end in ((1, 4), (0, 3), (2, 6)):
+        with pytest.raises(gpubufd.Error, match="whole bytes"):
+            a[begin:end]
+
+
 def test_numpy_without_ml_dtypes(client, np):
     try:
         import ml_dtypes  # noqa: F401
@@ -202,9 +242,18 @@ def test_numpy_without_ml_dtypes(client, np):
         pass
     a = publish(client, "a", "float8_e4m3fn", (4,), bytes(4))
     assert a.dtype == "float8_e4m3fn"
-    for use in (a.to_numpy, a.tolist, a.copy_to_host):
-        with pytest.raises(TypeError, match="install ml_dtypes"):
+    for use in (a.to_numpy, a.copy_to_host):
+        with pytest.raises(TypeError, match=r"NumPy has no float8_e4m3fn: install ml_dtypes, or use to_torch\(\)"):
             use()
+
+
+def test_bits_for_numpy(client, np):
+    """What NumPy sees by the buffer protocol: integers as wide, and the bytes of packed ones."""
+    for dtype, shape, found in (
+        ("float8_e4m3fn", (2, 3), "u1"), ("float4_e2m1fn", (2, 6), "u1"), ("bfloat16", (1, 3), "<u2"),
+    ):
+        array = np.asarray(memoryview(publish(client, "a", dtype, shape, bytes(range(6)))))
+        assert array.dtype == found and array.tobytes() == bytes(range(6)) and len(array) == shape[0]
 
 
 @pytest.mark.parametrize("dtype", [*FLOAT8, *PACKED])
@@ -226,12 +275,25 @@ def test_on_a_gpu(gpu_run):
     gpu_run("""
         from gpubufd._buffers import AsBytes
         content = bytes(range(12))
-        for dtype, shape in (("float8_e4m3fn", (3, 4)), ("float4_e2m1fn", (3, 8))):
+        for dtype, shape, third in (("float8_e4m3fn", (3, 4), 2**-8), ("float4_e2m1fn", (3, 8), 0.5)):
             with client.create("a", dtype, shape, device="cuda:0", replace=True) as made:
                 made.write(content)
             a = client["a"]
             assert a.shape == shape and a.nbytes == 12
             assert not hasattr(a, "__cuda_array_interface__")  # no type of NumPy's
+            sentence = raises(AttributeError, lambda: a.__cuda_array_interface__)
+            assert f"has no name for {dtype}: use to_torch()" in sentence
+            line = client.create("line", dtype, (shape[0] * shape[1],), device="cuda:0", replace=True)
+            line.write(content)
+            line.seal()
+            here = line.to_host()
+            assert line[2] == here[2] == a.to_host().tolist()[0][2] == third
+            assert here[8:].tolist() == line[8:].to_host().tolist() == here.tolist()[8:]
+            if dtype == "float4_e2m1fn":
+                assert "whole bytes" in raises(ValueError, lambda: here[1:])
+            client.put("again", here, replace=True)
+            assert client["again"].shape == line.shape and client["again"].to_host().tolist() == here.tolist()
+            assert repr(line).count("…") == 1 and f", {third:.6g}, " in repr(line)
             seen = AsBytes(a).__cuda_array_interface__  # as to_cupy() has it
             assert seen["shape"] == (3, 4) and seen["typestr"] == "|u1"
             client.put("b", a, replace=True)  # from one GPU object to another

@@ -44,7 +44,10 @@ def cuda_interface(view: Any) -> Dict[str, Any]:
     if view.device[0] != CUDA:
         raise AttributeError("__cuda_array_interface__: it is on the host")
     if not view.typestr:
-        raise AttributeError(f"__cuda_array_interface__: NumPy has no type for {view.dtype}")
+        raise AttributeError(
+            f"__cuda_array_interface__ has no name for {view.dtype}: use to_torch(), __dlpack__(), or "
+            "to_cupy(), which has floats of 8 bits and fewer as uint8"
+        )
     return {
         "shape": view.shape,
         "typestr": view.typestr,

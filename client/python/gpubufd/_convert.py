@@ -7,6 +7,7 @@ A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsul
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -639,11 +640,7 @@ def _plan_cuda(value: Any) -> Plan:
 
 def bytes_of(dtype: str, shape: Tuple[int, ...]) -> int:
     """Bytes of an array without gaps."""
-    count = 1
-    for extent in shape:
-        count *= extent
-    bits = _floats.PACKED.get(dtype)
-    return count * bits // 8 if bits else count * _core.itemsize(dtype)
+    return math.prod(_floats.items(dtype, shape)) * _core.itemsize(dtype)
 
 
 def strided_copies(made: Plan, limit: int) -> Iterator[_nodes.Copy]:

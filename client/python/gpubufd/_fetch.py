@@ -134,18 +134,18 @@ class HostCopy:
 
 
 class HostArray(HostCopy):
-    """The same of an array. `rows`: the extents in items, which packed elements share."""
+    """The same of an array."""
 
-    def __init__(self, dtype: str, shape: Tuple[int, ...], items: Tuple[int, ...], buffers: Buffers, like: Any):
+    def __init__(self, dtype: str, shape: Tuple[int, ...], buffers: Buffers, like: Any):
         length = shape[0] if shape else 1
         masked = ((), MASK) in buffers
         super().__init__((None, dtype, length, 0, -1 if masked else 0, masked, 0, (), None), buffers, [()], like)
-        self._shape, self._items = shape, items
+        self._shape = shape
         self._strides = self._view().strides
 
     def _view(self) -> Any:
         data = memoryview(self._buffers.get(((), DATA), b"")).toreadonly()
-        return _core.from_memory(data, self._dtype, self._items)
+        return _core.from_memory(data, self._dtype, _floats.items(self._dtype, self._shape))
 
     @property
     def _null_count(self) -> int:
@@ -159,15 +159,19 @@ class HostArray(HostCopy):
         return super()._source()
 
     def _slice(self, start: int, length: int) -> Any:
-        row = self._view().nbytes // max(self._shape[0], 1)
-        buffers: Buffers = {((), DATA): self._buffers[(), DATA][start * row : (start + length) * row]}
+        rest, group = self._shape[1:], _floats.group(self._dtype)
+        if not rest and (start % group or length % group):
+            raise ValueError(f"elements {start} + {length}: those of {self._dtype} are packed, and a slice of them "
+                             "begins and ends at whole bytes")
+        item = _core.itemsize(self._dtype)
+        at, count = (math.prod(_floats.items(self._dtype, (rows, *rest))) * item for rows in (start, length))
+        buffers: Buffers = {((), DATA): self._buffers[(), DATA][at : at + count]}
         if self._has_mask:
-            count = math.prod(self._shape[1:])
-            bits = bytearray((length * count + 7) // 8)
-            _core.copy_bits(bits, 0, bytes(self._buffers[(), MASK]), start * count, length * count)
+            row = math.prod(rest)
+            bits = bytearray((length * row + 7) // 8)
+            _core.copy_bits(bits, 0, bytes(self._buffers[(), MASK]), start * row, length * row)
             buffers[(), MASK] = bits
-        shapes = ((length, *self._shape[1:]), (length, *self._items[1:]))
-        return type(self)(self._dtype, *shapes, buffers, self)
+        return type(self)(self._dtype, (length, *rest), buffers, self)
 
 
 _kinds: Dict[int, Any] = {COLUMN: HostCopy, TABLE: HostCopy, ARRAY: HostArray}
@@ -216,7 +220,7 @@ def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any
 
 
 def _pieces(column: Any) -> List[_nodes.Piece]:
-    """Of a Column, or an Array of one axis, on a GPU, once it is there."""
+    """Of a Column on a GPU, once it is there."""
     found = _gpu.column_on_gpu(column, "")
     assert found is not None
     for event, ordinal in found.events:
@@ -225,7 +229,7 @@ def _pieces(column: Any) -> List[_nodes.Piece]:
 
 
 def fetch(column: Any) -> Any:
-    """A copy of a Column, or of an Array of one axis, that is on a GPU."""
+    """A copy of a Column that is on a GPU."""
     building = _nodes.Building()
     spec = building.column(_pieces(column))[5]
     return _made(building, (column._column_name, *spec[1:]), COLUMN, column)
@@ -253,7 +257,7 @@ def to_host(held: Any) -> Any:
         building = _nodes.Building()
         spec = building.column([_nodes.whole(bits)])[5]
         buffers[(), MASK] = _made(building, spec, COLUMN, held)._buffers[(), DATA]
-    return _kinds[ARRAY](held._dtype, held._shape, view.shape, buffers, held)
+    return _kinds[ARRAY](held._dtype, held._shape, buffers, held)
 
 
 def copy_to_host(held: Any, stream: Any) -> Any:
@@ -291,4 +295,13 @@ def to_list(held: Any) -> List[Any]:
         return list(held.tolist())
     if held.kind == TABLE:
         return [dict(zip(held.names, row)) for row in zip(*(fetch(column).tolist() for column in held.values()))]
-    return fetch(held).tolist()
+    return list(to_host(held).tolist())
+
+
+def elements(held: Any, start: int, count: int) -> List[Any]:
+    """Those of a column or of an array of one axis; of packed ones what shares their bytes is fetched too."""
+    group = _floats.group(held._dtype)
+    skipped = start % group
+    end = -(-(start + count) // group) * group
+    values = to_list(held._slice(start - skipped, end - start + skipped))
+    return values[skipped : skipped + count]

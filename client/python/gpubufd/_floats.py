@@ -5,13 +5,21 @@ Views show packed ones, of 6 and 4 bits, as the bytes that they fill; ml_dtypes 
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+import functools
+import math
+import struct
+from typing import Any, List, Optional, Sequence, Tuple
 
 PACKED = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}  # bits of an element
-SMALL = frozenset(PACKED) | {
-    "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+# Bits of the exponent and of the mantissa, the exponent's bias, and which codes are no numbers: as IEEE
+# 754 has it; the largest alone; that of the negative zero; none.
+FORMATS = {
+    "float8_e3m4": (3, 4, 3, "ieee"), "float8_e4m3": (4, 3, 7, "ieee"), "float8_e5m2": (5, 2, 15, "ieee"),
+    "float8_e4m3fn": (4, 3, 7, "largest"), "float8_e4m3b11fnuz": (4, 3, 11, "zero"),
+    "float8_e4m3fnuz": (4, 3, 8, "zero"), "float8_e5m2fnuz": (5, 2, 16, "zero"),
+    "float6_e2m3fn": (2, 3, 1, ""), "float6_e3m2fn": (3, 2, 3, ""), "float4_e2m1fn": (2, 1, 1, ""),
 }
+SMALL = frozenset(FORMATS) | {"float8_e8m0fnu"}
 FOREIGN = SMALL | {"bfloat16"}
 
 
@@ -27,6 +35,68 @@ def elements(dtype: str, shape: Tuple[int, ...]) -> Tuple[int, ...]:
     return shape[:-1] + (shape[-1] * 8 // bits,) if bits else shape
 
 
+def items(dtype: str, shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    """The way back: a shape, counted in elements, as a view has it."""
+    bits = PACKED.get(dtype)
+    return shape[:-1] + (shape[-1] * bits // 8,) if bits else shape
+
+
+def group(dtype: str) -> int:
+    """How many elements begin and end at whole bytes: slices are multiples of it."""
+    return {4: 2, 6: 4}.get(PACKED.get(dtype, 8), 1)
+
+
+# ---- Python's floats, without any package ----
+
+
+def _value(code: int, dtype: str) -> float:
+    exponent_bits, mantissa_bits, bias, specials = FORMATS[dtype]
+    sign = 1 << (exponent_bits + mantissa_bits)
+    exponent, mantissa = divmod(code & (sign - 1), 1 << mantissa_bits)
+    at_top = exponent == (1 << exponent_bits) - 1
+    if specials == "ieee" and at_top:
+        value = math.nan if mantissa else math.inf
+    elif specials == "largest" and code & (sign - 1) == sign - 1 or specials == "zero" and code == sign:
+        value = math.nan
+    elif exponent:
+        value = math.ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
+    else:
+        value = math.ldexp(mantissa, 1 - bias - mantissa_bits)
+    return -value if code & sign else value
+
+
+@functools.lru_cache(maxsize=None)
+def values(dtype: str) -> Tuple[float, ...]:
+    """The value of each code of one of SMALL."""
+    if dtype == "float8_e8m0fnu":  # neither sign nor mantissa
+        return tuple(math.ldexp(1, code - 127) for code in range(255)) + (math.nan,)
+    return tuple(_value(code, dtype) for code in range(1 << PACKED.get(dtype, 8)))
+
+
+def decode(data: bytes, dtype: str) -> List[float]:
+    """The elements that bytes in C order are, one after the other."""
+    if dtype == "bfloat16":  # the upper half of a float32
+        return [struct.unpack("<f", b"\0\0" + data[i : i + 2])[0] for i in range(0, len(data), 2)]
+    table, bits = values(dtype), PACKED.get(dtype)
+    if not bits:
+        return [table[code] for code in data]
+    step = group(dtype) * bits // 8  # bytes
+    shifts, mask = range(0, 8 * step, bits), (1 << bits) - 1
+    numbers = (int.from_bytes(data[i : i + step], "little") for i in range(0, len(data), step))
+    return [table[number >> shift & mask] for number in numbers for shift in shifts]
+
+
+def nested(flat: List[float], shape: Sequence[int]) -> Any:
+    """As the lists of an array of that shape; without axes the element itself."""
+    if len(shape) < 2:
+        return flat if shape else flat[0]
+    row = len(flat) // shape[0] if shape[0] else 0
+    return [nested(flat[i * row : (i + 1) * row], shape[1:]) for i in range(shape[0])]
+
+
+# ---- NumPy ----
+
+
 def numpy_dtype(dtype: str) -> Any:
     """TypeError: there is no ml_dtypes, or none that has it."""
     import numpy
@@ -36,7 +106,9 @@ def numpy_dtype(dtype: str) -> Any:
 
         return numpy.dtype(getattr(ml_dtypes, dtype))
     except (ImportError, AttributeError):
-        raise TypeError(f"NumPy has no {dtype}: install ml_dtypes, or use to_torch()") from None
+        raise TypeError(
+            f"NumPy has no {dtype}: install ml_dtypes, or use to_torch(), tolist(), or memoryview() for its bits"
+        ) from None
 
 
 def unpack(packed: Any, bits: int) -> Any:
@@ -76,6 +148,9 @@ def from_numpy(array: Any, dtype: str) -> Any:
     if dtype not in PACKED:
         return array
     return pack(numpy.ascontiguousarray(array).view(numpy.uint8), PACKED[dtype])
+
+
+# ---- PyTorch ----
 
 
 def torch_bytes(value: Any) -> Optional[Tuple[Any, str]]:

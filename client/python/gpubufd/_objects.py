@@ -453,15 +453,13 @@ class Array(_Sequence):
         shape = self._shape
         if isinstance(key, slice) and shape:
             return self._range(key, shape[0])
+        if len(shape) == 1 and _is_index(key):
+            return _fetch.elements(self, _index(key, shape[0]), 1)[0]
         if self._ordinal >= 0:
-            if len(shape) == 1 and _is_index(key):
-                return _fetch.to_list(self._slice(_index(key, shape[0]), 1))[0]
             raise TypeError(
                 f"{key!r}: of an array on a GPU slices of the first axis can be taken here; "
                 "for anything else use to_cupy() or copy_to_host()"
             )
-        if len(shape) == 1 and _is_index(key):
-            return self._slice(_index(key, shape[0]), 1).tolist()[0]
         return self.to_numpy()[_as_key(key)]
 
     def _check_arrow(self) -> None:

@@ -6,7 +6,7 @@ import html as _html
 import math
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import _fetch
+from . import _fetch, _floats
 from ._layout import ARRAY, BYTES, TABLE
 
 ROWS = 5  # shown at each end
@@ -61,8 +61,7 @@ def _ends(held: Any, length: int) -> List[Any]:
     """Values at both ends, Ellipsis between them."""
     if length <= 2 * ROWS:
         return _fetch.to_list(held)
-    head = _fetch.to_list(held._slice(0, ROWS))
-    return head + [...] + _fetch.to_list(held._slice(length - ROWS, ROWS))
+    return _fetch.elements(held, 0, ROWS) + [...] + _fetch.elements(held, length - ROWS, ROWS)
 
 
 def _cells(column: Any, quote: Callable[[Any], str] = repr) -> List[str]:
@@ -130,12 +129,15 @@ CELL = "padding:2px 10px;white-space:nowrap"
 
 
 def _is_numeric(dtype: str) -> bool:
-    return dtype.startswith(("int", "uint", "float", "decimal"))
+    return dtype.startswith(("int", "uint", "float", "bfloat", "decimal"))
 
 
 def _all_values(column: Any) -> Optional[Any]:
-    """A numeric column's values as an array of float64, NaN where there is none; None: too many."""
-    if column._ordinal >= 0 or column._length > PLOT_ALL or not column._dtype.startswith(("int", "uint", "float")):
+    """A numeric column's values as an array of float64, NaN where there is none; None: too many, or foreign."""
+    dtype = column._dtype
+    if column._ordinal >= 0 or column._length > PLOT_ALL:
+        return None
+    if dtype in _floats.FOREIGN or not dtype.startswith(("int", "uint", "float")):
         return None
     try:
         import numpy
@@ -155,7 +157,7 @@ def _sample(column: Any) -> List[float]:
     values = []
     for i in range(count):
         at = i * (length - 1) // max(count - 1, 1)
-        value = _fetch.to_list(column._slice(at, 1))[0]
+        value = _fetch.elements(column, at, 1)[0]
         good = value is not None and math.isfinite(value)
         values.append(float(value) if good else math.nan)
     return values

@@ -171,11 +171,8 @@ def _number_list(view: Any) -> List[Any]:
         return [complex(*pair) for pair in pairs]
     if view.format == "e":
         return [v for (v,) in struct.iter_unpack("<e", bytes(view))]
-    if view.dtype in _floats.SMALL:
-        return [float(v) for v in buffer_to_numpy(view)]
-    if view.dtype == "bfloat16":
-        bits = struct.iter_unpack("<H", bytes(view))
-        return [struct.unpack("<f", struct.pack("<I", v << 16))[0] for (v,) in bits]
+    if view.dtype in _floats.FOREIGN:
+        return _floats.decode(bytes(view), view.dtype)
     return memoryview(view).tolist()
 
 
@@ -339,12 +336,12 @@ def to_list(held: Any) -> List[Any]:
     if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
         meaning = _meaning(held._dtype)
-        foreign = view.dtype in _floats.FOREIGN
-        if meaning is None and view.format not in ("Zf", "Zd", "e") and not foreign:
+        if view.dtype in _floats.FOREIGN:
+            return _floats.nested(_number_list(view), held.shape)
+        if meaning is None and view.format not in ("Zf", "Zd", "e"):
             return memoryview(view).tolist()
         if held.ndim != 1:
-            array = held.to_numpy()
-            return (array.astype("f4") if foreign else array).tolist()
+            return held.to_numpy().tolist()
         numbers = _number_list(view)
         return [meaning(v) for v in numbers] if meaning else numbers
     if held.kind == ARRAY:

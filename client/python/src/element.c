@@ -14,7 +14,8 @@ enum {
     DL_NONE = 255
 };
 
-/* format: of the struct module where memoryview and NumPy agree on it */
+/* format: of the struct module where memoryview and NumPy agree on it; of floats that NumPy lacks
+   that of integers as wide, so that numpy.asarray() has their bits and not texts */
 static const struct {
     const char *dtype;
     struct element element;
@@ -29,19 +30,19 @@ static const struct {
     {"uint32", {'I', DL_UINT, 32, true, "<u4"}},
     {"uint64", {'Q', DL_UINT, 64, true, "<u8"}},
     {"float16", {'e', DL_FLOAT, 16, true, "<f2"}},
-    {"bfloat16", {0, DL_BFLOAT, 16, true, ""}},
+    {"bfloat16", {'H', DL_BFLOAT, 16, true, ""}},
     {"float32", {'f', DL_FLOAT, 32, true, "<f4"}},
     {"float64", {'d', DL_FLOAT, 64, true, "<f8"}},
     {"complex64", {'F', DL_COMPLEX, 64, true, "<c8"}},
     {"complex128", {'D', DL_COMPLEX, 128, true, "<c16"}},
-    {"float8_e3m4", {0, 7, 8, true, ""}},
-    {"float8_e4m3", {0, 8, 8, true, ""}},
-    {"float8_e4m3b11fnuz", {0, 9, 8, true, ""}},
-    {"float8_e4m3fn", {0, 10, 8, true, ""}},
-    {"float8_e4m3fnuz", {0, 11, 8, true, ""}},
-    {"float8_e5m2", {0, 12, 8, true, ""}},
-    {"float8_e5m2fnuz", {0, 13, 8, true, ""}},
-    {"float8_e8m0fnu", {0, 14, 8, true, ""}},
+    {"float8_e3m4", {'B', 7, 8, true, ""}},
+    {"float8_e4m3", {'B', 8, 8, true, ""}},
+    {"float8_e4m3b11fnuz", {'B', 9, 8, true, ""}},
+    {"float8_e4m3fn", {'B', 10, 8, true, ""}},
+    {"float8_e4m3fnuz", {'B', 11, 8, true, ""}},
+    {"float8_e5m2", {'B', 12, 8, true, ""}},
+    {"float8_e5m2fnuz", {'B', 13, 8, true, ""}},
+    {"float8_e8m0fnu", {'B', 14, 8, true, ""}},
     /* packed: seen as bytes; DLPack has them in pairs, as PyTorch does, or not at all */
     {"float4_e2m1fn", {'B', 17, 4, true, ""}},
     {"float6_e2m3fn", {'B', DL_NONE, 6, true, ""}},
