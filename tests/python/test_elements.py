@@ -2,9 +2,10 @@
 
 import re
 
+import small_floats
 from conftest import ROOT
 
-from gpubufd import _core
+from gpubufd import _core, _floats
 
 ROW = re.compile(r'^ *\[GB_TYPE_\w+\] *= *\{"(\w+)", *(\d+), *\d, *\w+, *\w+, *-?\d+, *(NULL|"[^"]*"), *'
                  r'(NULL|"[^"]*"), *(DL_\w+), *(true|false)\},?$', re.M)
@@ -40,3 +41,13 @@ def test_the_same_types_in_the_extension():
     for name in ("float6_e2m3fn", "float6_e3m2fn"):  # DLPack's code for them is not offered: no consumer packs alike
         expected[name] = (6, codes["DL_NONE"], "")
     assert found == expected
+
+
+def test_the_floats_that_numpy_lacks():
+    """Their names and bits, and that their values are tried."""
+    lacking = {name: bits for name, bits, numpy, _, array in types() if "float" in name and not numpy}
+    assert _floats.FOREIGN == set(lacking)
+    assert _floats.PACKED == {name: bits for name, bits in lacking.items() if bits < 8}
+    assert set(small_floats.DTYPES) == _floats.SMALL
+    for name in small_floats.DTYPES:
+        assert small_floats.bits_of(name) == lacking[name]

@@ -219,12 +219,14 @@ export class NDArray extends SharedObject {
   private constructor ()
   readonly kind: 'array'
   readonly dtype: string
+  /** In elements, also where they are packed ("float4_e2m1fn"): `values` has the bytes that they fill then. */
   readonly shape: number[]
   readonly strides: number[]
   readonly ndim: number
   readonly size: number
   readonly nullCount: number
   readonly isContiguous: boolean
+  /** Of floats that JavaScript has no array for ("float16", "bfloat16", "float8_e4m3fn") their bits. */
   readonly values: Values
   readonly mask?: Uint8Array
   readonly maskOffset: number
