@@ -187,6 +187,8 @@ ODD = {
     "no fields": (column("struct", 3, mask={}), {"": 3}),
     "far away": ({"kind": "array", "dtype": "int8", "shape": [0, 1 << 51]}, {}),
     "32 axes": ({"kind": "array", "dtype": "bfloat16", "shape": [1] * 32, "mask": {}}, {}),
+    "packed": ({"kind": "array", "dtype": "float6_e3m2fn", "shape": [3, 4], "mask": {}}, {}),
+    "packed, one axis": ({"kind": "array", "dtype": "float4_e2m1fn", "shape": [6]}, {}),
     "no axis": ({"kind": "array", "dtype": "complex128", "shape": []}, {}),
     "twelve deep": (None, {}),
     "4096 columns": (table(1, **{f"{i}": {"dtype": "bool", "mask": {}} for i in range(4096)}),

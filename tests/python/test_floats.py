@@ -210,16 +210,25 @@ def test_every_value(client, dtype):
     first, second = rows.tolist()
     assert small_floats.same(sum(first + second, []), expected)
     assert small_floats.same(rows[1:].tolist()[0][0], expected[len(expected) // 2 :][:4])
+    count = len(expected) // 8
+    places = [(i, j, k) for i in (0, 1) for j in range(count) for k in range(4)]
+    assert small_floats.same([rows[place] for place in places], expected)
+    assert small_floats.same([rows[-1, -1, -1]], expected[-1:])
+    for place in ((2, 0, 0), (0, count, 0), (0, 0, 4), (0, 0, -5)):
+        with pytest.raises(IndexError):
+            rows[place]
 
 
 def test_shapes_of_values(client):
     content = b"\x38\x40"
-    assert publish(client, "none", "float8_e4m3fn", (), content[:1]).tolist() == 1.0
+    none = publish(client, "none", "float8_e4m3fn", (), content[:1])
+    assert none.tolist() == none[()] == 1.0
     assert publish(client, "empty", "float8_e4m3fn", (0,), b"").tolist() == []
     assert publish(client, "flat", "float8_e4m3fn", (2, 0), b"").tolist() == [[], []]
     assert publish(client, "deep", "float8_e4m3fn", (0, 2), b"").tolist() == []
     assert publish(client, "column", "float8_e4m3fn", (2, 1), content).tolist() == [[1.0], [2.0]]
     assert publish(client, "wide", "bfloat16", (2, 1), b"\x80\x3f\x80\xff").tolist() == [[1.0], [float("-inf")]]
+    assert client["wide"][1, 0] == float("-inf")
 
 
 def test_packed_elements_next_to_one_another(client):

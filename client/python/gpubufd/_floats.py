@@ -86,6 +86,18 @@ def decode(data: bytes, dtype: str) -> List[float]:
     return [table[number >> shift & mask] for number in numbers for shift in shifts]
 
 
+def element(view: Any, place: Tuple[int, ...]) -> float:
+    """One element of a view, by its number along each axis."""
+    memory: Any = memoryview(view)
+    dtype = view.dtype
+    if dtype not in PACKED:
+        return decode(memory[place].to_bytes(view.itemsize, "little"), dtype)[0]
+    together = group(dtype)
+    step = together * PACKED[dtype] // 8
+    start = place[-1] // together * step
+    return decode(bytes(memory[place[:-1] + (start + k,)] for k in range(step)), dtype)[place[-1] % together]
+
+
 def nested(flat: List[float], shape: Sequence[int]) -> Any:
     """As the lists of an array of that shape; without axes the element itself."""
     if len(shape) < 2:

@@ -460,6 +460,9 @@ class Array(_Sequence):
                 f"{key!r}: of an array on a GPU slices of the first axis can be taken here; "
                 "for anything else use to_cupy() or copy_to_host()"
             )
+        if self._dtype in _floats.FOREIGN and isinstance(key, tuple) and len(key) == len(shape):
+            if not self._has_mask and all(map(_is_index, key)):  # by itself, even where NumPy has no such type
+                return _floats.element(self._view(), tuple(map(_index, key, shape)))
         return self.to_numpy()[_as_key(key)]
 
     def _check_arrow(self) -> None:
