@@ -314,6 +314,7 @@ enum gpubuf_kind {
     GPUBUF_KIND_ARRAY = 1,  /* n-dimensional, one dtype, maybe with a bitmap of valid elements */
     GPUBUF_KIND_COLUMN = 2, /* an Arrow column */
     GPUBUF_KIND_TABLE = 3,  /* columns of equal length, by name */
+    GPUBUF_KIND_BUNDLE = 4, /* many arrays, by name: a safetensors file (see bundles) */
 };
 
 GPUBUF_API enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object);
@@ -461,7 +462,8 @@ struct gpubuf_column_spec {
 
 struct gpubuf_layout_spec {
     enum gpubuf_kind kind;
-    uint64_t bytes;                   /* KIND_BYTES */
+    uint64_t bytes;                   /* KIND_BYTES, KIND_BUNDLE: of the whole content */
+    uint64_t manifest_bytes;          /* KIND_BUNDLE (see gpubuf_bundle_layout) */
     const char *dtype;                /* KIND_ARRAY … */
     unsigned ndim;                    /* at most 32 */
     const uint64_t *shape;            /* extents, in elements */
@@ -577,6 +579,111 @@ GPUBUF_API int gpubuf_put_table(struct gpubuf_client *client, const char *name,
 GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
                                  const struct gpubuf_values *column, uint64_t length,
                                  const struct gpubuf_create_options *options);
+
+/* ---- bundles ------------------------------------------------------------------------------- */
+
+/*
+ * A bundle is one object that holds many arrays, such as the weights of a model: one version, one
+ * lease, all or nothing. Its content is a safetensors file: 8 bytes with the length of the manifest
+ * (little-endian), the manifest (JSON: name, dtype, shape and place of each array, and metadata),
+ * then the arrays' data. The daemon does not look into it; what follows reads it, once, and checks
+ * all of it.
+ *
+ * A struct gpubuf_bundle never changes, so any thread may use it at any time. What it returns
+ * belongs to it and lives as long; with an object, the memory that is pointed to is the object's,
+ * which the bundle holds. Of functions that take no client or object, gpubuf_errmsg(NULL) explains
+ * failures.
+ */
+struct gpubuf_bundle;
+
+/* One array. Later versions may have more members, at the end: do not copy it by its size. */
+struct gpubuf_tensor {
+    const char *name;
+    const char *dtype; /* in the protocol's spelling, such as "bfloat16"; BOOL is "bool8" */
+    unsigned ndim;
+    const uint64_t *shape; /* in elements, also of packed ones; data is in C order */
+    uint64_t offset;       /* of its first byte in the bundle's content */
+    uint64_t bytes;
+    void *pointer; /* its first byte, on the host or on the object's GPU; NULL without an object */
+};
+
+/*
+ * Reads the manifest of an object of kind bundle; from a GPU it is copied to the host for that,
+ * which waits until the content is there (gpubuf_wait_ready). The object may be one that is being
+ * written, once the manifest is in it. *bundle is to be ended with gpubuf_bundle_free, until when
+ * it holds a reference to the object. GPUBUF_E_INVALID: no bundle, or the manifest is wrong (the
+ * message names the tensor and the place); GPUBUF_E_BUSY in a callback; errors of gpubuf_read.
+ */
+GPUBUF_API int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bundle);
+
+/*
+ * Reads a manifest that lies in memory of the host, `manifest_bytes` bytes behind the 8 that say
+ * how many, as the start of a file of `bytes` bytes in all. The text is not kept.
+ */
+GPUBUF_API int gpubuf_bundle_parse(const char *manifest, uint64_t manifest_bytes, uint64_t bytes,
+                                   struct gpubuf_bundle **bundle);
+
+/* What an array of a bundle is to be. */
+struct gpubuf_tensor_spec {
+    const char *name;
+    const char *dtype; /* one that safetensors has, in the protocol's spelling */
+    unsigned ndim;
+    const uint64_t *shape;
+};
+
+/*
+ * Makes the manifest of a bundle of `count` arrays and gives each its place, without holes: the
+ * data begins at a multiple of 256, and each array at a multiple of the largest power of two, up to
+ * 256, that divides its bytes. Those of larger ones come first, else they keep their order. Tensor
+ * i of the bundle is tensors[i]. `metadata` is key, value, key, value, …, NULL; or NULL. Nothing is
+ * kept of the arguments. Then a producer writes
+ *
+ *     struct gpubuf_layout_spec layout;
+ *     uint64_t head_bytes;
+ *     gpubuf_bundle_layout(bundle, &layout);
+ *     const void *head = gpubuf_bundle_head(bundle, &head_bytes);
+ *     gpubuf_create(client, name, &layout, NULL, &object);
+ *     gpubuf_write(object, GPUBUF_DATA, 0, head, head_bytes, NULL);
+ *     for (size_t i = 0; i < count; i++) {
+ *         const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
+ *         gpubuf_write(object, GPUBUF_DATA, tensor->offset, data[i], tensor->bytes, NULL);
+ *     }
+ *     gpubuf_seal(object, NULL);
+ */
+GPUBUF_API int gpubuf_bundle_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
+                                  const char *const *metadata, struct gpubuf_bundle **bundle);
+
+/* The layout of an object of that content; and a planned bundle's first bytes, up to its data, with
+   their number in *bytes (of others NULL, and 0). */
+GPUBUF_API void gpubuf_bundle_layout(const struct gpubuf_bundle *bundle,
+                                     struct gpubuf_layout_spec *layout);
+GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, uint64_t *bytes);
+
+/* NULL is fine. */
+GPUBUF_API void gpubuf_bundle_free(struct gpubuf_bundle *bundle);
+
+/* How many arrays there are; array i, in the order of the manifest; and one by its name, its index
+   to *i, which may be NULL. NULL if there is none. */
+GPUBUF_API size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle);
+GPUBUF_API const struct gpubuf_tensor *gpubuf_bundle_at(const struct gpubuf_bundle *bundle,
+                                                        size_t i);
+GPUBUF_API const struct gpubuf_tensor *gpubuf_bundle_find(const struct gpubuf_bundle *bundle,
+                                                          const char *name, size_t *i);
+
+/* As gpubuf_metadata and gpubuf_metadata_at, for the manifest's "__metadata__". */
+GPUBUF_API const char *gpubuf_bundle_metadata(const struct gpubuf_bundle *bundle, const char *key);
+GPUBUF_API int gpubuf_bundle_metadata_at(const struct gpubuf_bundle *bundle, size_t i,
+                                         const char **key, const char **value);
+
+/*
+ * Array i of a bundle with an object as an object of its own: a view (see parts of an object), of
+ * kind array, which outlives the bundle and is to be released. GPUBUF_E_NOT_FOUND past the end;
+ * GPUBUF_E_INVALID: there is no object; GPUBUF_E_UNSUPPORTED: packed elements that fill no whole
+ * bytes along the last axis, or a place that is no multiple of the element's size, as a file of
+ * others may have.
+ */
+GPUBUF_API int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i,
+                                   struct gpubuf_object **array);
 
 /* ---- Arrow --------------------------------------------------------------------------------- */
 

@@ -182,6 +182,7 @@ uint64_t gb_layout_length(const struct gb_layout *layout)
 {
     switch (layout->kind) {
     case GB_KIND_BYTES:
+    case GB_KIND_BUNDLE:
         return layout->bytes;
     case GB_KIND_ARRAY:
         return layout->ndim ? layout->shape[0] : 1;
@@ -266,7 +267,8 @@ static void slice_array(struct gb_layout *layout, uint64_t offset, uint64_t leng
 int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                     const struct gb_path *path, struct gb_error *error)
 {
-    static const char *const units[] = {"bytes", "rows of the first axis", "elements", "rows"};
+    static const char *const units[] = {"bytes", "rows of the first axis", "elements", "rows",
+                                        "bytes"};
     uint64_t end, limit = gb_layout_length(layout);
 
     if (layout->kind == GB_KIND_ARRAY && layout->ndim == 0)
@@ -276,6 +278,12 @@ int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                           "offset %llu and length %llu go past the end: there are %llu %s",
                           (unsigned long long)offset, (unsigned long long)length,
                           (unsigned long long)limit, units[layout->kind]);
+    if (layout->kind == GB_KIND_BUNDLE && length != limit)
+        return gb_fail_at(error, path,
+                          "offset %llu and length %llu: a bundle has one manifest for all of its "
+                          "%llu bytes, and cannot be sliced",
+                          (unsigned long long)offset, (unsigned long long)length,
+                          (unsigned long long)limit);
     if (layout->kind == GB_KIND_ARRAY && layout->ndim == 1 &&
         !(gb_dtype_fills(&layout->column.dtype, offset) &&
           gb_dtype_fills(&layout->column.dtype, length)))
@@ -299,6 +307,8 @@ int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
         break;
     case GB_KIND_COLUMN:
         gb_column_slice(&layout->column, offset, length);
+        break;
+    case GB_KIND_BUNDLE: /* all of it */
         break;
     }
     return 0;

@@ -25,10 +25,12 @@
 #include "dtype.h"
 #include "json.h"
 
-enum gb_kind { GB_KIND_BYTES, GB_KIND_ARRAY, GB_KIND_COLUMN, GB_KIND_TABLE };
+enum gb_kind { GB_KIND_BYTES, GB_KIND_ARRAY, GB_KIND_COLUMN, GB_KIND_TABLE, GB_KIND_BUNDLE };
 
 #define GB_BUFFER_ALIGN 256u /* where buffers start */
 #define GB_MASK_PAD 64u      /* what a mask's bytes are rounded up to */
+#define GB_BUNDLE_PREFIX 8u  /* of a bundle's content: how long its manifest is, little-endian */
+#define GB_BUNDLE_ALIGN 8u   /* where a bundle may start at all: no element needs more */
 
 struct gb_buffer {
     bool present;
@@ -55,15 +57,16 @@ struct gb_column {
 
 struct gb_layout {
     enum gb_kind kind;
-    uint64_t bytes; /* bytes */
-    unsigned ndim;  /* array */
+    uint64_t bytes;          /* bytes, bundle */
+    uint64_t manifest_bytes; /* bundle: what follows the first 8 bytes; never 0, and lies inside */
+    unsigned ndim;           /* array */
     uint64_t *shape;
     int64_t *strides; /* in bytes, from item to item; always filled in by reading */
     bool c_order;     /* the strides are those of C order and need not be written */
     /* column: itself. table: length, children and metadata, with dtype struct. array: dtype,
        data, mask, length = number of elements, offset = the first element's bit in the mask (0
-       but for slices), null_count = -1 with a mask. bytes: data, with dtype uint8 and length =
-       bytes. */
+       but for slices), null_count = -1 with a mask. bytes and bundle: data, with dtype uint8 and
+       length = bytes. */
     struct gb_column column;
 };
 
@@ -142,7 +145,7 @@ uint64_t gb_layout_length(const struct gb_layout *layout);
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their
  * buffers. What `layout` points to is changed in place. A null_count other than 0 and the length
  * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end, for an
- * array of 0 axes, and for packed elements that are no whole bytes.
+ * array of 0 axes, for packed elements that are no whole bytes, and for a part of a bundle.
  */
 int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                     const struct gb_path *path, struct gb_error *error);

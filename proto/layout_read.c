@@ -9,6 +9,13 @@ static const struct gb_field bytes_fields[] = {
     GB_RAW(data, GB_FIELD_OBJECT, 0, 0, 0),
 };
 
+static const struct gb_field bundle_fields[] = {
+    GB_RAW(kind, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
+    GB_RAW(bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_RAW(manifest_bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, GB_LIMIT(integer)),
+    GB_RAW(data, GB_FIELD_OBJECT, 0, 0, 0),
+};
+
 static const struct gb_field array_fields[] = {
     GB_RAW(kind, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(dtype, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
@@ -356,17 +363,27 @@ static int read_array(struct gb_layout_reader *reader, struct gb_json value,
 
 /* ---- layouts ---- */
 
+/* Bytes, or a bundle, whose elements are aligned if it is. What its manifest says is not read. */
 static int read_bytes(struct gb_layout_reader *reader, struct gb_json value,
                       const struct gb_path *path, struct gb_layout *layout)
 {
+    bool bundle = layout->kind == GB_KIND_BUNDLE;
+    struct gb_path manifest = {.up = path, .key = "manifest_bytes"};
     struct gb_raw_layout raw = {.bytes = 0};
-    int r = gb_json_read(value, bytes_fields, GB_COUNT(bytes_fields), reader->unknown, path,
-                         reader->pool, &raw, NULL, reader->error);
+    int r = gb_json_read(value, bundle ? bundle_fields : bytes_fields,
+                         bundle ? GB_COUNT(bundle_fields) : GB_COUNT(bytes_fields), reader->unknown,
+                         path, reader->pool, &raw, NULL, reader->error);
 
     if (r < 0)
         return r;
-    struct gb_buffer_need need = {"data", raw.bytes, raw.bytes, 1, false};
+    if (bundle && GB_BUNDLE_PREFIX + raw.manifest_bytes > raw.bytes)
+        return gb_fail_at(reader->error, &manifest,
+                          "%llu, and %u before it, are more than the bundle's %llu bytes",
+                          GB_ULL(raw.manifest_bytes), GB_BUNDLE_PREFIX, GB_ULL(raw.bytes));
+    struct gb_buffer_need need = {"data", raw.bytes, raw.bytes, bundle ? GB_BUNDLE_ALIGN : 1,
+                                  false};
     layout->bytes = layout->column.length = raw.bytes;
+    layout->manifest_bytes = raw.manifest_bytes;
     layout->column.dtype.type = GB_TYPE_UINT8;
     return gb_layout_read_buffer(reader, raw.data, &need, path, &layout->column.data);
 }
@@ -406,7 +423,7 @@ static const struct gb_field kind_field = {
 static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
                      const struct gb_path *up, enum gb_kind *kind)
 {
-    static const char *const kinds[] = {"bytes", "array", "column", "table"};
+    static const char *const kinds[] = {"bytes", "array", "column", "table", "bundle"};
     struct gb_path path = {.up = up, .key = "kind"};
     struct gb_raw_layout raw = {.kind = {NULL, 0}};
     struct gb_json_walk walk = gb_json_walk(value);
@@ -428,7 +445,8 @@ static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
         }
     }
     return gb_fail_at(reader->error, &path,
-                      "expected \"bytes\", \"array\", \"column\" or \"table\", found %.*s%s",
+                      "expected \"bytes\", \"array\", \"column\", \"table\" or \"bundle\", "
+                      "found %.*s%s",
                       shown(raw.kind), raw.kind.text,
                       (size_t)shown(raw.kind) < gb_json_length(raw.kind) ? "…" : "");
 }
@@ -466,6 +484,7 @@ int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct 
         return r;
     switch (read.kind) {
     case GB_KIND_BYTES:
+    case GB_KIND_BUNDLE:
         r = read_bytes(&reader, value, path, &read);
         break;
     case GB_KIND_ARRAY:

@@ -25,7 +25,7 @@ struct gb_layout_reader {
 struct gb_raw_layout {
     struct gb_json kind, dtype, data, mask, offsets, shape, strides, columns, children, metadata;
     struct gb_string name;
-    uint64_t bytes, length, offset;
+    uint64_t bytes, manifest_bytes, length, offset;
     int64_t null_count;
 };
 

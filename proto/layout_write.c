@@ -140,6 +140,13 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
         gb_write_uint(writer, layout->bytes);
         WRITE_BUFFER(writer, column, data, form);
         break;
+    case GB_KIND_BUNDLE:
+        GB_WRITE_LITERAL(writer, "{\"kind\":\"bundle\",\"bytes\":");
+        gb_write_uint(writer, layout->bytes);
+        GB_WRITE_LITERAL(writer, ",\"manifest_bytes\":");
+        gb_write_uint(writer, layout->manifest_bytes);
+        WRITE_BUFFER(writer, column, data, form);
+        break;
     case GB_KIND_ARRAY:
         GB_WRITE_LITERAL(writer, "{\"kind\":\"array\",");
         write_array(writer, layout, form);

@@ -98,6 +98,10 @@ void gb_describe(struct gpubuf_object *object, struct gb_writer *writer)
     case GPUBUF_KIND_BYTES:
         write_count(writer, gpubuf_length(object), "byte", "bytes");
         break;
+    case GPUBUF_KIND_BUNDLE:
+        GB_WRITE_LITERAL(writer, "bundle, ");
+        write_count(writer, gpubuf_length(object), "byte", "bytes");
+        break;
     case GPUBUF_KIND_COLUMN:
         gb_write_format(writer, "column of %s, ", gpubuf_dtype(object));
         write_count(writer, gpubuf_length(object), "element", "elements");

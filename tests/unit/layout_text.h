@@ -98,6 +98,7 @@ static inline void assert_written(const struct gb_layout *layout, enum gb_layout
 #define COLUMN "{\"kind\":\"column\",\"dtype\":"
 #define ARRAY "{\"kind\":\"array\",\"dtype\":\"int32\",\"shape\":"
 #define PACKED(type) "{\"kind\":\"array\",\"dtype\":\"float" type "\",\"shape\":"
+#define BUNDLE "{\"kind\":\"bundle\",\"bytes\":"
 #define TABLE "{\"kind\":\"table\",\"length\":4,\"columns\":["
 #define INT8(name) "{\"name\":\"" name "\",\"dtype\":\"int8\",\"length\":4}"
 

@@ -53,8 +53,8 @@ static inline bool columns_equal(const struct gb_column *a, const struct gb_colu
 
 static inline bool layouts_equal(const struct gb_layout *a, const struct gb_layout *b)
 {
-    if (a->kind != b->kind || a->bytes != b->bytes || a->ndim != b->ndim ||
-        a->c_order != b->c_order)
+    if (a->kind != b->kind || a->bytes != b->bytes || a->manifest_bytes != b->manifest_bytes ||
+        a->ndim != b->ndim || a->c_order != b->c_order)
         return false;
     for (unsigned i = 0; i < a->ndim; i++) {
         if (a->shape[i] != b->shape[i] || a->strides[i] != b->strides[i])
@@ -261,12 +261,19 @@ static inline void make_layout(struct maker *maker, struct gb_layout *layout)
     struct gb_column *column = &layout->column;
 
     memset(layout, 0, sizeof(*layout));
-    layout->kind = (enum gb_kind)below(maker, 4);
+    layout->kind = (enum gb_kind)below(maker, 5);
     switch (layout->kind) {
     case GB_KIND_BYTES:
         layout->bytes = column->length = below(maker, 100);
         column->dtype.type = GB_TYPE_UINT8;
         make_buffer(maker, layout->bytes, 1, &column->data);
+        break;
+    case GB_KIND_BUNDLE:
+        layout->manifest_bytes = 1 + below(maker, 100);
+        layout->bytes = column->length =
+            GB_BUNDLE_PREFIX + layout->manifest_bytes + below(maker, 100);
+        column->dtype.type = GB_TYPE_UINT8;
+        make_buffer(maker, layout->bytes, GB_BUNDLE_ALIGN, &column->data);
         break;
     case GB_KIND_ARRAY:
         make_array(maker, layout);

@@ -14,7 +14,7 @@
 
 /* ---- what is refused ---- */
 
-#define KINDS "\"bytes\", \"array\", \"column\" or \"table\""
+#define KINDS "\"bytes\", \"array\", \"column\", \"table\" or \"bundle\""
 
 static const struct {
     enum gb_layout_form form;
@@ -55,6 +55,22 @@ static const struct {
      "params.layout.data: it ends at 2^52 or later"},
     {REPLY, "{\"kind\":\"bytes\",\"bytes\":9,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":9}}",
      "params.layout.data.segment: missing"},
+    /* bundles */
+    {CREATE, BUNDLE "99}", "params.layout.manifest_bytes: missing"},
+    {CREATE, BUNDLE "99,\"manifest_bytes\":0}",
+     "params.layout.manifest_bytes: expected an integer from 1 to " MAX ", found 0"},
+    {CREATE, BUNDLE "99,\"manifest_bytes\":92}",
+     "params.layout.manifest_bytes: 92, and 8 before it, are more than the bundle's 99 bytes"},
+    {CREATE, BUNDLE "9,\"manifest_bytes\":" MAX "}",
+     "params.layout.manifest_bytes: " MAX ", and 8 before it, are more than the bundle's 9 bytes"},
+    {CREATE, BUNDLE "99,\"manifest_bytes\":9,\"data\":{\"bytes\":98}}",
+     "params.layout.data.bytes: 98 is too small, 99 are needed"},
+    {CREATE, BUNDLE "99,\"manifest_bytes\":9,\"tensors\":[]}",
+     "params.layout.tensors: unknown member"},
+    {CREATE, "{\"kind\":\"bytes\",\"bytes\":99,\"manifest_bytes\":9}",
+     "params.layout.manifest_bytes: unknown member"},
+    {REGISTER, BUNDLE "99,\"manifest_bytes\":9,\"data\":{\"handle\":0,\"offset\":4,\"bytes\":99}}",
+     "params.layout.data.offset: 4 is not a multiple of 8"},
     /* arrays */
     {CREATE, "{\"kind\":\"array\",\"shape\":[1]}", "params.layout.dtype: missing"},
     {CREATE, "{\"kind\":\"array\",\"dtype\":\"int8\"}", "params.layout.shape: missing"},
@@ -425,6 +441,10 @@ static const struct {
 } accepted[] = {
     {CREATE, "{\"k\\u0069nd\":\"b\\u0079tes\",\"bytes\":5}",
      "{\"kind\":\"bytes\",\"bytes\":5,\"data\":{\"bytes\":5}}"},
+    {CREATE, "{\"manifest_bytes\":2,\"kind\":\"bundle\",\"bytes\":10}",
+     BUNDLE "10,\"manifest_bytes\":2,\"data\":{\"bytes\":10}}"},
+    {REGISTER, BUNDLE "11,\"manifest_bytes\":2,\"data\":{\"handle\":1,\"offset\":8,\"bytes\":99}}",
+     BUNDLE "11,\"manifest_bytes\":2,\"data\":{\"handle\":1,\"offset\":8,\"bytes\":99}}"},
     {CREATE, "{\"bytes\":0,\"data\":{\"bytes\":9},\"kind\":\"bytes\"}",
      "{\"kind\":\"bytes\",\"bytes\":0,\"data\":{\"bytes\":9}}"},
     {CREATE, COLUMN "\"in\\u00748\",\"length\":3}",

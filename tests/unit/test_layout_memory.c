@@ -118,6 +118,7 @@ static void test_failures_by_hand(void **state)
         unsigned allocations;
     } rows[] = {
         {"{\"kind\":\"bytes\",\"bytes\":1}", 0},
+        {"{\"kind\":\"bundle\",\"bytes\":10,\"manifest_bytes\":2}", 0},
         {"{\"kind\":\"column\",\"dtype\":\"int8\",\"length\":1}", 0},
         {"{\"kind\":\"column\",\"dtype\":\"\\u0069nt8\",\"length\":1}", 1},
         {"{\"kind\":\"array\",\"dtype\":\"int8\",\"shape\":[1,2,3],\"strides\":[6,3,1]}", 2},

@@ -358,6 +358,12 @@ static void test_slices_past_the_end(void **state)
     assert_int_equal(gb_layout_slice(&layout, 5, 2, &path, &error), INVALID);
     assert_string_equal(error.message, "params.slice: offset 5 and length 2 go past the end: "
                                        "there are 6 rows");
+    layout = read_good(BUNDLE "20,\"manifest_bytes\":2}", CREATE);
+    assert_int_equal(gb_layout_slice(&layout, 10, 8, &path, &error), INVALID);
+    assert_string_equal(error.message, "params.slice: offset 10 and length 8: a bundle has one "
+                                       "manifest for all of its 20 bytes, and cannot be sliced");
+    assert_int_equal(gb_layout_slice(&layout, 0, 20, &path, &error), 0);
+    assert_int_equal(layout.column.data.bytes, 20);
     layout = read_good(ARRAY "[]}", CREATE);
     assert_int_equal(gb_layout_slice(&layout, 0, 1, &path, &error), INVALID);
     assert_string_equal(error.message, "params.slice: an array of 0 axes cannot be sliced");

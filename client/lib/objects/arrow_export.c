@@ -317,6 +317,8 @@ static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
 
 static const char *why_not(const struct gpubuf_object *object)
 {
+    if (object->kind == GPUBUF_KIND_BUNDLE)
+        return "Arrow has no bundles; their arrays can be exported";
     if (object->kind != GPUBUF_KIND_ARRAY)
         return NULL;
     if (object->ndim != 1)
@@ -349,6 +351,7 @@ static int make_array(struct ArrowArray *array, struct gpubuf_object *object)
         return array_of_part(array, object, part);
     case GPUBUF_KIND_ARRAY:
     case GPUBUF_KIND_BYTES:
+    case GPUBUF_KIND_BUNDLE: /* refused */
         break;
     }
     return array_of_run(array, object);

@@ -70,6 +70,10 @@ static uint64_t digest_layout(const struct gb_layout *layout)
     case GB_KIND_BYTES:
         digest_number(&digest, layout->bytes);
         break;
+    case GB_KIND_BUNDLE:
+        digest_number(&digest, layout->bytes);
+        digest_number(&digest, layout->manifest_bytes);
+        break;
     case GB_KIND_ARRAY:
         digest_shape_of_column(&digest, NULL, &layout->column.dtype, 0, 0,
                                layout->column.mask.present, 0, layout->ndim);
@@ -231,10 +235,10 @@ static int write_array(struct layout_writing *writing, const struct gpubuf_layou
 
 static int write_layout(struct layout_writing *writing, const struct gpubuf_layout_spec *spec)
 {
-    static const char *const kinds[] = {"bytes", "array", "column", "table"};
+    static const char *const kinds[] = {"bytes", "array", "column", "table", "bundle"};
     struct gb_writer *writer = writing->writer;
     int r = 0;
-    if ((unsigned)spec->kind > GPUBUF_KIND_TABLE)
+    if ((unsigned)spec->kind > GPUBUF_KIND_BUNDLE)
         return gb_fail(writing->error, GPUBUF_E_INVALID, "unknown kind %d", (int)spec->kind);
     writing->digest.value = (uint64_t)spec->kind;
     gb_write_format(writer, "{\"kind\":\"%s\"", kinds[spec->kind]);
@@ -243,6 +247,14 @@ static int write_layout(struct layout_writing *writing, const struct gpubuf_layo
         GB_WRITE_LITERAL(writer, ",\"bytes\":");
         gb_write_uint(writer, spec->bytes);
         digest_number(&writing->digest, spec->bytes);
+        break;
+    case GPUBUF_KIND_BUNDLE:
+        GB_WRITE_LITERAL(writer, ",\"bytes\":");
+        gb_write_uint(writer, spec->bytes);
+        GB_WRITE_LITERAL(writer, ",\"manifest_bytes\":");
+        gb_write_uint(writer, spec->manifest_bytes);
+        digest_number(&writing->digest, spec->bytes);
+        digest_number(&writing->digest, spec->manifest_bytes);
         break;
     case GPUBUF_KIND_ARRAY:
         r = write_array(writing, spec);

@@ -27,7 +27,7 @@ static uint64_t array_extent(const struct gpubuf_object *object)
 
 static void set_dtype(struct gpubuf_object *object)
 {
-    if (object->kind == GPUBUF_KIND_BYTES || object->kind == GPUBUF_KIND_TABLE) {
+    if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN) {
         object->dtype = "";
         return;
     }
@@ -77,7 +77,8 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease)
 
     switch (layout->kind) {
     case GB_KIND_BYTES:
-        object->kind = GPUBUF_KIND_BYTES;
+    case GB_KIND_BUNDLE:
+        object->kind = layout->kind == GB_KIND_BYTES ? GPUBUF_KIND_BYTES : GPUBUF_KIND_BUNDLE;
         object->length = object->extent = layout->bytes;
         set_one_axis(object, 1);
         break;
@@ -182,7 +183,7 @@ uint64_t gpubuf_offset(const struct gpubuf_object *object)
 
 int64_t gpubuf_null_count(const struct gpubuf_object *object)
 {
-    if (object->kind == GPUBUF_KIND_TABLE || object->kind == GPUBUF_KIND_BYTES)
+    if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN)
         return 0;
     if (object->column->dtype.type == GB_TYPE_NULL)
         return (int64_t)object->length;
@@ -319,7 +320,7 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
     const struct gb_lease *lease = object->lease;
     if (i >= element_count(object) || strcmp(lease->device, "host") != 0)
         return false;
-    if (object->kind == GPUBUF_KIND_TABLE || object->kind == GPUBUF_KIND_BYTES)
+    if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN)
         return true;
 
     const struct gb_column *column = object->column;
@@ -447,22 +448,31 @@ void gb_selection_drop(struct gb_selection *selection)
     if (!selection ||
         atomic_fetch_sub_explicit(&selection->references, 1, memory_order_acq_rel) > 1)
         return;
-    free(selection->table.children);
+    free(selection->column.children);
     free(selection->origins);
     free(selection);
 }
 
-static struct gb_selection *selection_new(const struct gb_column *table, size_t count)
+static struct gb_selection *selection_new(const struct gb_column *column, unsigned ndim)
 {
-    struct gb_selection *selection = calloc(1, sizeof(*selection));
+    struct gb_selection *selection =
+        calloc(1, sizeof(*selection) + ndim * sizeof(selection->strides[0]));
     if (!selection)
         return NULL;
     atomic_init(&selection->references, 1);
-    selection->table = *table;
-    selection->table.child_count = 0;
-    selection->table.children = calloc(count + 1, sizeof(*selection->table.children));
+    selection->column = *column;
+    return selection;
+}
+
+static struct gb_selection *selection_of_columns(const struct gb_column *table, size_t count)
+{
+    struct gb_selection *selection = selection_new(table, 0);
+    if (!selection)
+        return NULL;
+    selection->column.child_count = 0;
+    selection->column.children = calloc(count + 1, sizeof(*selection->column.children));
     selection->origins = calloc(count + 1, sizeof(*selection->origins));
-    if (selection->table.children && selection->origins)
+    if (selection->column.children && selection->origins)
         return selection;
     gb_selection_drop(selection);
     return NULL;
@@ -483,15 +493,15 @@ static int selection_add(struct gb_selection *selection, const struct gpubuf_obj
     if (!origin)
         return gb_report_text(client, GPUBUF_E_NOT_FOUND, "%s has no column \"%s\"",
                               table->lease->name, name ? name : "");
-    uint32_t count = selection->table.child_count;
+    uint32_t count = selection->column.child_count;
     for (uint32_t i = 0; i < count; i++) {
         if (selection->origins[i] == origin)
             return gb_report_text(client, GPUBUF_E_INVALID, "column \"%s\" is asked for twice",
                                   name);
     }
     selection->origins[count] = origin;
-    selection->table.children[count] = *origin;
-    selection->table.child_count = count + 1;
+    selection->column.children[count] = *origin;
+    selection->column.child_count = count + 1;
     return 0;
 }
 
@@ -510,7 +520,7 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
                               table->lease->name);
     /* With more names than columns one is missing or comes twice, which is found before the end. */
     size_t room = count < table->column->child_count ? count : table->column->child_count;
-    struct gb_selection *selection = selection_new(table->column, room);
+    struct gb_selection *selection = selection_of_columns(table->column, room);
     if (!selection)
         return gb_report_memory(client);
     for (size_t i = 0; r == 0 && i < count; i++)
@@ -521,13 +531,47 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
         return r < 0 ? r : GPUBUF_E_NO_MEMORY;
     }
     made->kind = GPUBUF_KIND_TABLE;
-    made->column = &selection->table;
+    made->column = &selection->column;
     made->selection = selection;
     made->offset = table->offset;
     made->length = table->length;
     made->whole = table->whole;
     set_dtype(made);
     *view = made;
+    return 0;
+}
+
+/* ---- an array of a bundle ---- */
+
+int gb_object_array(struct gb_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
+                    const uint64_t *shape, uint64_t start, struct gpubuf_object **array)
+{
+    struct gb_selection *selection = selection_new(&lease->layout.column, ndim);
+    struct gpubuf_object *view = selection ? view_new(lease, ndim) : NULL;
+    if (!view) {
+        gb_selection_drop(selection);
+        return selection ? GPUBUF_E_NO_MEMORY : gb_report_memory(lease->client);
+    }
+    view->kind = GPUBUF_KIND_ARRAY;
+    view->column = &selection->column;
+    view->selection = selection;
+    view->whole = true;
+    view->ndim = ndim;
+    view->shape = view->own_shape;
+    view->strides = selection->strides;
+    view->length = ndim ? shape[0] : 1;
+    selection->column.dtype = *dtype;
+    uint64_t stride = gb_dtype_item(dtype);
+    for (unsigned i = ndim; i-- > 0;) {
+        uint64_t items = gb_dtype_items(dtype, shape[i], i + 1 == ndim);
+        view->own_shape[i] = shape[i];
+        selection->strides[i] = (int64_t)stride;
+        stride *= items ? items : 1;
+    }
+    view->extent = array_extent(view);
+    view->start = view->extent ? start : 0;
+    set_dtype(view);
+    *array = view;
     return 0;
 }
 
@@ -561,6 +605,10 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
     struct gpubuf_client *client = object->lease->client;
     if (object->kind == GPUBUF_KIND_ARRAY && object->ndim == 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "an array of 0 axes cannot be sliced");
+    if (object->kind == GPUBUF_KIND_BUNDLE)
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "%s is a bundle, which cannot be sliced, but its arrays can",
+                              object->lease->name);
     if (offset > object->length || length > object->length - offset)
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "%" PRIu64 " elements from %" PRIu64
@@ -604,6 +652,8 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
         view->offset = object->offset + offset;
         set_dtype(view);
         break;
+    case GPUBUF_KIND_BUNDLE: /* refused above */
+        break;
     }
     *slice = view;
     return 0;
@@ -614,7 +664,8 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
 int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                        const char **value)
 {
-    if (object->kind < GPUBUF_KIND_COLUMN || i >= object->column->metadata_count)
+    if ((object->kind != GPUBUF_KIND_COLUMN && object->kind != GPUBUF_KIND_TABLE) ||
+        i >= object->column->metadata_count)
         return 1;
     *key = object->column->metadata[i].key;
     *value = object->column->metadata[i].value;

@@ -8,11 +8,13 @@
 
 #include "client/lib/objects/lease.h"
 
-/* Some columns of a table, shared by the views of them. What the columns point to is the lease's. */
+/* What is viewed and is no part of the lease's layout, shared by its views: some columns of a
+   table, or an array of a bundle. What the columns point to is the lease's. */
 struct gb_selection {
     _Atomic size_t references;
-    struct gb_column table;     /* its children are copies */
+    struct gb_column column;    /* of a table its children are copies */
     struct gb_column **origins; /* what they are copies of, in the lease's layout */
+    int64_t strides[];          /* of an array */
 };
 
 struct gpubuf_object {
@@ -22,7 +24,7 @@ struct gpubuf_object {
     /* What it views: a column; the table's columns and length; of arrays and bytes data and mask.
        In the lease's layout, or in `selection`. */
     struct gb_column *column;
-    struct gb_selection *selection; /* counted; NULL: all columns */
+    struct gb_selection *selection; /* counted; NULL: what the layout has */
     uint64_t offset; /* columns: in elements, from the buffers' start. Tables: rows, relative to the
                         columns' own offsets. Arrays: the first element's bit in the mask. */
     uint64_t length;
@@ -41,6 +43,10 @@ struct gpubuf_object {
 
 /* Fills in the root object of a lease. */
 void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease);
+
+/* A view of an array that lies `start` bytes into the lease's one buffer, aligned, in C order. */
+int gb_object_array(struct gb_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
+                    const uint64_t *shape, uint64_t start, struct gpubuf_object **array);
 
 /* Drops a reference; NULL is fine. */
 void gb_selection_drop(struct gb_selection *selection);

@@ -1,0 +1,538 @@
+#include "client/lib/base/manifest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/dtype.h"
+#include "proto/limits.h"
+
+#define METADATA "__metadata__"
+#define DATA_ALIGN 256u /* where a planned bundle's data begins, and its large arrays do */
+#define ULL(value) ((unsigned long long)(value))
+
+static const struct {
+    const char *name; /* safetensors' */
+    enum gb_type type;
+} dtypes[] = {
+    {"BF16", GB_TYPE_BFLOAT16},
+    {"F32", GB_TYPE_FLOAT32},
+    {"F16", GB_TYPE_FLOAT16},
+    {"F64", GB_TYPE_FLOAT64},
+    {"I64", GB_TYPE_INT64},
+    {"I32", GB_TYPE_INT32},
+    {"I16", GB_TYPE_INT16},
+    {"I8", GB_TYPE_INT8},
+    {"U64", GB_TYPE_UINT64},
+    {"U32", GB_TYPE_UINT32},
+    {"U16", GB_TYPE_UINT16},
+    {"U8", GB_TYPE_UINT8},
+    {"BOOL", GB_TYPE_BOOL8},
+    {"C64", GB_TYPE_COMPLEX64},
+    {"F8_E4M3", GB_TYPE_FLOAT8_E4M3FN},
+    {"F8_E5M2", GB_TYPE_FLOAT8_E5M2},
+    {"F8_E8M0", GB_TYPE_FLOAT8_E8M0FNU},
+    {"F8_E4M3FNUZ", GB_TYPE_FLOAT8_E4M3FNUZ},
+    {"F8_E5M2FNUZ", GB_TYPE_FLOAT8_E5M2FNUZ},
+    {"F6_E2M3", GB_TYPE_FLOAT6_E2M3FN},
+    {"F6_E3M2", GB_TYPE_FLOAT6_E3M2FN},
+    {"F4", GB_TYPE_FLOAT4_E2M1FN},
+};
+#define DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
+
+static int no_memory(struct gb_error *error)
+{
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
+}
+
+/* The bytes of an array: whole ones, and fewer than 2^52. */
+static int measure(enum gb_type type, const uint64_t *shape, unsigned ndim, uint64_t *bytes,
+                   struct gb_error *error)
+{
+    uint64_t bits = gb_type_info(type)->bits;
+    bool empty = false;
+
+    for (unsigned i = 0; i < ndim; i++)
+        empty = empty || shape[i] == 0;
+    for (unsigned i = 0; i < ndim && !empty; i++) {
+        if (__builtin_mul_overflow(bits, shape[i], &bits) || bits / 8 > GB_LIMIT(integer))
+            return gb_fail(error, GPUBUF_E_INVALID, "shape: the array has 2^52 bytes or more");
+    }
+    if (!empty && bits % 8 != 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "shape: its elements of %u bits are no whole bytes",
+                       gb_type_info(type)->bits);
+    *bytes = empty ? 0 : bits / 8;
+    return 0;
+}
+
+/* ---- names ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct gb_named *)a)->name, ((const struct gb_named *)b)->name);
+}
+
+long gb_manifest_find(const struct gb_named *names, size_t count, const char *name)
+{
+    struct gb_named key = {.name = name};
+    const struct gb_named *found =
+        count ? bsearch(&key, names, count, sizeof(key), compare_names) : NULL;
+
+    return found ? (long)found->i : -1;
+}
+
+/* Sorts them; the same name twice is refused. */
+static int sort_names(struct gb_named *names, size_t count, const char *what,
+                      struct gb_error *error)
+{
+    if (count > 1)
+        qsort(names, count, sizeof(*names), compare_names);
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(names[i - 1].name, names[i].name) == 0)
+            return gb_fail(error, GPUBUF_E_INVALID, "%s \"%.80s\" is there twice", what,
+                           names[i].name);
+    }
+    return 0;
+}
+
+/* ---- one tensor ---- */
+
+struct raw_tensor {
+    struct gb_string dtype;
+    struct gb_json shape, data_offsets;
+};
+
+static const struct gb_field tensor_fields[] = {
+    GB_FIELD(struct raw_tensor, dtype, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct raw_tensor, shape, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct raw_tensor, data_offsets, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
+};
+
+static int read_dtype(const struct gb_string *text, enum gb_type *type, struct gb_error *error)
+{
+    for (size_t i = 0; i < DTYPES; i++) {
+        if (strcmp(dtypes[i].name, text->text) == 0) {
+            *type = dtypes[i].type;
+            return 0;
+        }
+    }
+    return gb_fail(error, GPUBUF_E_INVALID, "dtype: unknown dtype \"%.80s\"", text->text);
+}
+
+static int read_integers(struct gb_json list, const char *member, uint64_t *out,
+                         struct gb_error *error)
+{
+    struct gb_path path = {.key = member};
+    struct gb_json_walk walk = gb_json_walk(list);
+    struct gb_json item;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path step = {.up = &path, .index = i};
+        r = gb_json_uint(item, 0, GB_LIMIT(integer), &step, &out[i], error);
+    }
+    return r;
+}
+
+/* What a reading has at hand. `texts` is for what is not kept. */
+struct reading {
+    struct gb_manifest *manifest;
+    struct gb_pool texts;
+    struct gb_error *error;
+};
+
+/* Offsets become those in the bundle. */
+static int read_places(const struct reading *reading, const struct raw_tensor *raw,
+                       struct gpubuf_tensor *tensor)
+{
+    const struct gb_manifest *manifest = reading->manifest;
+    uint64_t start = GB_BUNDLE_PREFIX + manifest->manifest_bytes;
+    uint64_t data = manifest->bytes - start, places[2];
+    int r;
+
+    if (gb_json_count(raw->data_offsets) != 2)
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "data_offsets: expected 2 integers, found %zu",
+                       gb_json_count(raw->data_offsets));
+    r = read_integers(raw->data_offsets, "data_offsets", places, reading->error);
+    if (r < 0)
+        return r;
+    if (places[0] > places[1])
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "data_offsets: it begins at %llu, behind its end at %llu", ULL(places[0]),
+                       ULL(places[1]));
+    if (places[1] > data)
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "data_offsets: it ends at byte %llu of the data, which has %llu",
+                       ULL(places[1]), ULL(data));
+    if (places[1] - places[0] != tensor->bytes)
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "data_offsets: %llu bytes, but its dtype and shape make %llu",
+                       ULL(places[1] - places[0]), ULL(tensor->bytes));
+    tensor->offset = start + places[0];
+    return 0;
+}
+
+static int read_tensor(struct reading *reading, struct gb_json value, struct gpubuf_tensor *tensor)
+{
+    struct raw_tensor raw = {.dtype = {NULL, 0}};
+    enum gb_type type = GB_TYPE_NULL;
+    uint64_t *shape;
+    size_t ndim;
+    int r;
+
+    if (gb_json_type(value) != GB_JSON_OBJECT)
+        return gb_fail(reading->error, GPUBUF_E_INVALID, "expected an object, found %s",
+                       gb_json_type_name(gb_json_type(value)));
+    r = gb_json_read(value, tensor_fields, 3, GB_UNKNOWN_IGNORE, NULL, &reading->texts, &raw, NULL,
+                     reading->error);
+    if (r == 0)
+        r = read_dtype(&raw.dtype, &type, reading->error);
+    if (r < 0)
+        return r;
+    ndim = gb_json_count(raw.shape);
+    if (ndim > GB_LIMIT(ndim))
+        return gb_fail(reading->error, GPUBUF_E_INVALID, "shape: %zu axes; at most %d are allowed",
+                       ndim, (int)GB_LIMIT(ndim));
+    shape = gb_pool_calloc(&reading->manifest->pool, ndim, sizeof(*shape));
+    if (!shape)
+        return no_memory(reading->error);
+    r = read_integers(raw.shape, "shape", shape, reading->error);
+    if (r == 0)
+        r = measure(type, shape, (unsigned)ndim, &tensor->bytes, reading->error);
+    if (r < 0)
+        return r;
+    tensor->dtype = gb_type_info(type)->name;
+    tensor->ndim = (unsigned)ndim;
+    tensor->shape = shape;
+    return read_places(reading, &raw, tensor);
+}
+
+/* ---- all of them ---- */
+
+/* Puts the tensor's name, as it stands in the text, before the sentence. */
+static int say_which(struct gb_json key, int code, struct gb_error *error)
+{
+    size_t length = gb_json_length(key), shown = length > 80 ? 80 : length;
+
+    if (!error || code != GPUBUF_E_INVALID)
+        return code;
+    while (shown < length && ((unsigned char)key.text[shown] & 0xc0) == 0x80)
+        shown--;
+    struct gb_error inner = *error;
+    return gb_fail(error, code, "tensor %.*s%s: %s", (int)shown, key.text,
+                   shown < length ? "…" : "", inner.message);
+}
+
+static int read_metadata(struct reading *reading, struct gb_json value)
+{
+    struct gb_manifest *manifest = reading->manifest;
+    struct gb_path path = {.key = METADATA};
+    struct gb_json_walk walk;
+    struct gb_json key, item;
+    struct gb_string text;
+    int r = 0;
+
+    if (manifest->metadata)
+        return gb_fail_at(reading->error, &path, "occurs twice");
+    if (gb_json_type(value) != GB_JSON_OBJECT)
+        return gb_fail_at(reading->error, &path, "expected an object, found %s",
+                          gb_json_type_name(gb_json_type(value)));
+    walk = gb_json_walk(value);
+    size_t count = gb_json_count(value);
+    manifest->metadata = gb_pool_calloc(&manifest->pool, count, sizeof(*manifest->metadata));
+    manifest->metadata_names =
+        gb_pool_calloc(&manifest->pool, count, sizeof(*manifest->metadata_names));
+    if (!manifest->metadata || !manifest->metadata_names)
+        return no_memory(reading->error);
+    for (size_t i = 0; gb_json_next(&walk, &key, &item); i++) {
+        r = gb_json_string(key, 0, &path, &manifest->pool, &text, reading->error);
+        if (r < 0)
+            return r;
+        struct gb_path step = {.up = &path, .key = text.text};
+        manifest->metadata_names[i] = (struct gb_named){text.text, i};
+        manifest->metadata[i].key = text.text;
+        r = gb_json_string(item, 0, &step, &manifest->pool, &text, reading->error);
+        if (r < 0)
+            return r;
+        manifest->metadata[i].value = text.text;
+    }
+    manifest->metadata_count = count;
+    return sort_names(manifest->metadata_names, count, METADATA ": the key", reading->error);
+}
+
+static int read_members(struct reading *reading, struct gb_json value)
+{
+    struct gb_manifest *manifest = reading->manifest;
+    struct gb_json_walk walk = gb_json_walk(value);
+    size_t members = gb_json_count(value);
+    struct gb_json key, item;
+    struct gb_string name;
+    int r = 0;
+
+    manifest->tensors = gb_pool_calloc(&manifest->pool, members, sizeof(*manifest->tensors));
+    manifest->tensor_names =
+        gb_pool_calloc(&manifest->pool, members, sizeof(*manifest->tensor_names));
+    if (!manifest->tensors || !manifest->tensor_names)
+        return no_memory(reading->error);
+    while (r == 0 && gb_json_next(&walk, &key, &item)) {
+        size_t i = manifest->tensor_count;
+        r = gb_json_string(key, 0, NULL, &manifest->pool, &name, reading->error);
+        if (r == 0 && strcmp(name.text, METADATA) == 0) {
+            r = read_metadata(reading, item);
+            continue;
+        }
+        if (r == 0)
+            r = read_tensor(reading, item, &manifest->tensors[i]);
+        if (r < 0)
+            return say_which(key, r, reading->error);
+        gb_pool_reset(&reading->texts);
+        manifest->tensors[i].name = name.text;
+        manifest->tensor_names[i] = (struct gb_named){name.text, i};
+        manifest->tensor_count++;
+    }
+    return r < 0 ? r
+                 : sort_names(manifest->tensor_names, manifest->tensor_count, "tensor",
+                              reading->error);
+}
+
+/* Where tensors begin, then where they end: an empty one lies before what begins at its place. */
+static int compare_places(const void *a, const void *b)
+{
+    const struct gpubuf_tensor *left = *(const struct gpubuf_tensor *const *)a;
+    const struct gpubuf_tensor *right = *(const struct gpubuf_tensor *const *)b;
+
+    if (left->offset != right->offset)
+        return left->offset < right->offset ? -1 : 1;
+    return (left->bytes > right->bytes) - (left->bytes < right->bytes);
+}
+
+/* Each byte of the data is one tensor's. */
+static int check_places(struct reading *reading)
+{
+    const struct gb_manifest *manifest = reading->manifest;
+    uint64_t start = GB_BUNDLE_PREFIX + manifest->manifest_bytes, end = start;
+    size_t count = manifest->tensor_count;
+    const struct gpubuf_tensor *before = NULL,
+                               **order = gb_pool_calloc(&reading->texts, count, sizeof(*order));
+
+    if (!order)
+        return no_memory(reading->error);
+    for (size_t i = 0; i < count; i++)
+        order[i] = &manifest->tensors[i];
+    if (count > 1)
+        qsort(order, count, sizeof(const struct gpubuf_tensor *), compare_places);
+    for (size_t i = 0; i < count; i++) {
+        const struct gpubuf_tensor *tensor = order[i];
+        if (before && tensor->offset < end)
+            return gb_fail(reading->error, GPUBUF_E_INVALID,
+                           "tensor \"%.80s\": its data begins at byte %llu, inside that of "
+                           "\"%.80s\", which ends at %llu",
+                           tensor->name, ULL(tensor->offset - start), before->name,
+                           ULL(end - start));
+        if (tensor->offset > end)
+            return gb_fail(reading->error, GPUBUF_E_INVALID,
+                           "tensor \"%.80s\": its data begins at byte %llu, and bytes from %llu to "
+                           "there are no tensor's",
+                           tensor->name, ULL(tensor->offset - start), ULL(end - start));
+        end = tensor->offset + tensor->bytes;
+        before = tensor;
+    }
+    if (end != manifest->bytes)
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "the data has %llu bytes, but the tensors only %llu",
+                       ULL(manifest->bytes - start), ULL(end - start));
+    return 0;
+}
+
+static int read_text(struct reading *reading, const char *text, uint64_t length)
+{
+    struct gb_pool tape = {.chunks = NULL};
+    struct gb_json value;
+    int r = gb_json_check(text, length, &tape, &value, reading->error);
+
+    if (r == GPUBUF_E_PARSE) {
+        struct gb_error inner = reading->error ? *reading->error : (struct gb_error){.code = 0};
+        r = gb_fail(reading->error, GPUBUF_E_INVALID, "the manifest is not JSON: %s",
+                    inner.message);
+    }
+    if (r == 0 && (gb_json_type(value) != GB_JSON_OBJECT || text[0] != '{'))
+        r = gb_fail(reading->error, GPUBUF_E_INVALID,
+                    "the manifest is no object that begins with '{' at its first byte");
+    if (r == 0)
+        r = read_members(reading, value);
+    gb_pool_end(&tape);
+    return r;
+}
+
+int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
+                     struct gb_manifest *manifest, struct gb_error *error)
+{
+    struct gb_manifest made = {.bytes = bytes, .manifest_bytes = length};
+    struct reading reading = {.manifest = &made, .error = error};
+    int r;
+
+    if (length == 0 || length > GB_MANIFEST_MAX)
+        return gb_fail(error, GPUBUF_E_INVALID, "a manifest of %llu bytes; it has from 1 to %u",
+                       ULL(length), GB_MANIFEST_MAX);
+    if (bytes > GB_LIMIT(integer) || bytes < GB_BUNDLE_PREFIX + length)
+        return gb_fail(
+            error, GPUBUF_E_INVALID,
+            "a bundle of %llu bytes has no room for a manifest of %llu, and %u before it",
+            ULL(bytes), ULL(length), GB_BUNDLE_PREFIX);
+    r = read_text(&reading, text, length);
+    if (r == 0)
+        r = check_places(&reading);
+    gb_pool_end(&reading.texts);
+    if (r < 0) {
+        gb_manifest_end(&made);
+        return r;
+    }
+    *manifest = made;
+    return 0;
+}
+
+void gb_manifest_end(struct gb_manifest *manifest)
+{
+    gb_pool_end(&manifest->pool);
+}
+
+/* ---- making one ---- */
+
+struct planned {
+    const char *dtype; /* safetensors' */
+    uint64_t begin, bytes;
+};
+
+static int plan_tensor(const struct gpubuf_tensor_spec *spec, struct planned *planned,
+                       struct gb_error *error)
+{
+    struct gb_error inner = {.code = 0};
+    struct gb_dtype dtype;
+    int r;
+
+    if (!spec->name || !gb_utf8_valid(spec->name, strlen(spec->name)) ||
+        strcmp(spec->name, METADATA) == 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the name of a tensor is UTF-8, and not \"" METADATA "\"");
+    if (!spec->dtype || !gb_dtype_parse(spec->dtype, strlen(spec->dtype), &dtype))
+        return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": unknown dtype \"%.80s\"",
+                       spec->name, spec->dtype ? spec->dtype : "");
+    for (size_t i = 0; i < DTYPES && !planned->dtype; i++)
+        planned->dtype = dtypes[i].type == dtype.type ? dtypes[i].name : NULL;
+    if (!planned->dtype)
+        return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": safetensors has no %s",
+                       spec->name, spec->dtype);
+    if (spec->ndim > GB_LIMIT(ndim) || (spec->ndim && !spec->shape))
+        return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": its shape has at most %d axes",
+                       spec->name, (int)GB_LIMIT(ndim));
+    r = measure(dtype.type, spec->shape, spec->ndim, &planned->bytes, &inner);
+    return r == 0 ? 0 : gb_fail(error, r, "tensor \"%.80s\": %s", spec->name, inner.message);
+}
+
+/* The largest power of two, up to DATA_ALIGN, that divides it. */
+static uint64_t alignment(uint64_t bytes)
+{
+    uint64_t lowest = bytes & (~bytes + 1);
+
+    return lowest == 0 || lowest > DATA_ALIGN ? DATA_ALIGN : lowest;
+}
+
+/*
+ * Without holes: those whose bytes are a multiple of 256 first, then those of 128, and so on. So each
+ * begins at a multiple of what divides its own size, which is never less than an element.
+ */
+static uint64_t place(struct planned *planned, size_t count)
+{
+    uint64_t at = 0;
+
+    for (uint64_t align = DATA_ALIGN; align > 0; align /= 2) {
+        for (size_t i = 0; i < count; i++) {
+            if (alignment(planned[i].bytes) != align)
+                continue;
+            planned[i].begin = at;
+            if (__builtin_add_overflow(at, planned[i].bytes, &at))
+                return UINT64_MAX;
+        }
+    }
+    return at;
+}
+
+static int write_metadata(struct gb_writer *writer, const char *const *metadata,
+                          struct gb_error *error)
+{
+    for (size_t i = 0; metadata && metadata[i]; i += 2) {
+        const char *key = metadata[i], *value = metadata[i + 1];
+        if (!value || !gb_utf8_valid(key, strlen(key)) || !gb_utf8_valid(value, strlen(value)))
+            return gb_fail(error, GPUBUF_E_INVALID, "metadata are not pairs of UTF-8 strings");
+        gb_write_text(writer, i ? "," : "\"" METADATA "\":{");
+        gb_write_cstring(writer, key);
+        gb_write_char(writer, ':');
+        gb_write_cstring(writer, value);
+    }
+    if (metadata && metadata[0])
+        gb_write_char(writer, '}');
+    return 0;
+}
+
+static void write_tensor(struct gb_writer *writer, const struct gpubuf_tensor_spec *spec,
+                         const struct planned *planned)
+{
+    gb_write_cstring(writer, spec->name);
+    gb_write_format(writer, ":{\"dtype\":\"%s\",\"shape\":[", planned->dtype);
+    for (unsigned i = 0; i < spec->ndim; i++) {
+        if (i)
+            gb_write_char(writer, ',');
+        gb_write_uint(writer, spec->shape[i]);
+    }
+    gb_write_format(writer, "],\"data_offsets\":[%llu,%llu]}", ULL(planned->begin),
+                    ULL(planned->begin + planned->bytes));
+}
+
+/* Room for the length, then the manifest, and spaces up to where data may begin. */
+static int write_head(struct gb_writer *head, const struct gpubuf_tensor_spec *tensors,
+                      const struct planned *planned, size_t count, const char *const *metadata,
+                      struct gb_error *error)
+{
+    int r;
+
+    gb_write(head, "        {", GB_BUNDLE_PREFIX + 1);
+    r = write_metadata(head, metadata, error);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < count; i++) {
+        if (i || (metadata && metadata[0]))
+            gb_write_char(head, ',');
+        write_tensor(head, &tensors[i], &planned[i]);
+    }
+    gb_write_char(head, '}');
+    while (!head->failed && head->length % DATA_ALIGN != 0)
+        gb_write_char(head, ' ');
+    if (head->failed)
+        return no_memory(error);
+    for (unsigned i = 0; i < GB_BUNDLE_PREFIX; i++)
+        head->data[i] = (char)((head->length - GB_BUNDLE_PREFIX) >> 8 * i);
+    return 0;
+}
+
+int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
+                     const char *const *metadata, struct gb_writer *head,
+                     struct gb_manifest *manifest, struct gb_error *error)
+{
+    struct planned *planned = calloc(count + 1, sizeof(*planned));
+    uint64_t bytes = 0;
+    int r = planned ? 0 : no_memory(error);
+
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = plan_tensor(&tensors[i], &planned[i], error);
+    if (r == 0) {
+        bytes = place(planned, count);
+        r = write_head(head, tensors, planned, count, metadata, error);
+    }
+    free(planned);
+    if (r < 0)
+        return r;
+    if (__builtin_add_overflow(bytes, head->length, &bytes))
+        bytes = UINT64_MAX;
+    return gb_manifest_read(head->data + GB_BUNDLE_PREFIX, head->length - GB_BUNDLE_PREFIX, bytes,
+                            manifest, error);
+}

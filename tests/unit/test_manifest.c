@@ -1,0 +1,430 @@
+/* Manifests of bundles: what is read, what is refused and how, and where a plan puts arrays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "client/lib/base/manifest.h"
+#include "random.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define MAX "4503599627370495" /* 2^52 - 1 */
+#define MANY 20000u
+
+/* Reads exactly `text`, in memory that ends where it does, with so many bytes of data behind it. */
+static int read_text(const char *text, size_t length, uint64_t data, struct gb_manifest *manifest,
+                     struct gb_error *error)
+{
+    char *copy = malloc(length + !length);
+    assert_non_null(copy);
+    memcpy(copy, text, length);
+    int r = gb_manifest_read(copy, length, 8 + length + data, manifest, error);
+    memset(copy, 'x', length); /* nothing of it is kept */
+    free(copy);
+    return r;
+}
+
+static struct gb_manifest good(const char *text, uint64_t data)
+{
+    struct gb_manifest manifest;
+    struct gb_error error;
+
+    if (read_text(text, strlen(text), data, &manifest, &error) != 0)
+        fail_msg("%s: %s", text, error.message);
+    return manifest;
+}
+
+static void bad(const char *text, uint64_t data, const char *message)
+{
+    struct gb_error error = {.code = 0};
+    struct gb_manifest manifest, before;
+
+    memset(&manifest, 0x5a, sizeof(manifest));
+    before = manifest;
+    assert_int_equal(read_text(text, strlen(text), data, &manifest, &error), GPUBUF_E_INVALID);
+    if (strcmp(error.message, message) != 0)
+        fail_msg("%s:\n  %s\nexpected:\n  %s", text, error.message, message);
+    assert_int_equal(error.code, GPUBUF_E_INVALID);
+    assert_memory_equal(&manifest, &before, sizeof(manifest));
+    assert_int_equal(read_text(text, strlen(text), data, &manifest, NULL), GPUBUF_E_INVALID);
+}
+
+static void test_plain(void **state)
+{
+    static const char text[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"42\"},"
+        "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[2,26]},"
+        "\"a\":{\"shape\":[],\"data_offsets\":[0,2],\"dtype\":\"BF16\",\"new\":[{}]},"
+        "\"ü \\u00e4\":{\"dtype\":\"I8\",\"shape\":[7,0],\"data_offsets\":[26,26]}}   ";
+    struct gb_manifest manifest = good(text, 26);
+    uint64_t start = 8 + strlen(text);
+
+    (void)state;
+    assert_int_equal(manifest.bytes, start + 26);
+    assert_int_equal(manifest.manifest_bytes, strlen(text));
+    assert_int_equal(manifest.tensor_count, 3);
+    const struct gpubuf_tensor *b = &manifest.tensors[0], *a = &manifest.tensors[1],
+                               *empty = &manifest.tensors[2];
+    assert_string_equal(b->name, "b");
+    assert_string_equal(b->dtype, "float32");
+    assert_int_equal(b->ndim, 2);
+    assert_int_equal(b->shape[0], 2);
+    assert_int_equal(b->shape[1], 3);
+    assert_int_equal(b->offset, start + 2);
+    assert_int_equal(b->bytes, 24);
+    assert_null(b->pointer);
+    assert_string_equal(a->dtype, "bfloat16");
+    assert_int_equal(a->ndim, 0);
+    assert_int_equal(a->offset, start);
+    assert_int_equal(a->bytes, 2);
+    assert_string_equal(empty->name, "ü ä");
+    assert_int_equal(empty->bytes, 0);
+    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "a"), 1);
+    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "b"), 0);
+    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "ü ä"), 2);
+    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "c"), -1);
+    assert_int_equal(manifest.metadata_count, 2);
+    assert_string_equal(manifest.metadata[1].key, "step");
+    assert_string_equal(manifest.metadata[1].value, "42");
+    assert_int_equal(gb_manifest_find(manifest.metadata_names, 2, "format"), 0);
+    assert_int_equal(gb_manifest_find(manifest.metadata_names, 2, "a"), -1);
+    gb_manifest_end(&manifest);
+}
+
+static void test_nothing(void **state)
+{
+    static const char *const texts[] = {"{}", "{\"__metadata__\":{}}", "{ }   "};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        struct gb_manifest manifest = good(texts[i], 0);
+        assert_int_equal(manifest.tensor_count, 0);
+        assert_int_equal(manifest.metadata_count, 0);
+        assert_int_equal(gb_manifest_find(manifest.tensor_names, 0, "a"), -1);
+        gb_manifest_end(&manifest);
+    }
+}
+
+#define T(name, dtype, shape, places)                                                              \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" places "}"
+
+static void test_dtypes(void **state)
+{
+    static const struct {
+        const char *file, *ours, *shape;
+        uint64_t bytes;
+    } rows[] = {
+        {"BOOL", "bool8", "[3]", 3},
+        {"U8", "uint8", "[3]", 3},
+        {"I8", "int8", "[3]", 3},
+        {"U16", "uint16", "[3]", 6},
+        {"I16", "int16", "[3]", 6},
+        {"F16", "float16", "[3]", 6},
+        {"BF16", "bfloat16", "[3]", 6},
+        {"U32", "uint32", "[3]", 12},
+        {"I32", "int32", "[3]", 12},
+        {"F32", "float32", "[3]", 12},
+        {"U64", "uint64", "[3]", 24},
+        {"I64", "int64", "[3]", 24},
+        {"F64", "float64", "[3]", 24},
+        {"C64", "complex64", "[3]", 24},
+        {"F8_E4M3", "float8_e4m3fn", "[3]", 3},
+        {"F8_E5M2", "float8_e5m2", "[3]", 3},
+        {"F8_E8M0", "float8_e8m0fnu", "[3]", 3},
+        {"F8_E4M3FNUZ", "float8_e4m3fnuz", "[3]", 3},
+        {"F8_E5M2FNUZ", "float8_e5m2fnuz", "[3]", 3},
+        {"F4", "float4_e2m1fn", "[2,3]", 3},
+        {"F6_E2M3", "float6_e2m3fn", "[3,4]", 9},
+        {"F6_E3M2", "float6_e3m2fn", "[4]", 3},
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        snprintf(text, sizeof(text), "{" T("a", "%s", "%s", "[0,%d]") "}", rows[i].file,
+                 rows[i].shape, (int)rows[i].bytes);
+        struct gb_manifest manifest = good(text, rows[i].bytes);
+        assert_string_equal(manifest.tensors[0].dtype, rows[i].ours);
+        assert_int_equal(manifest.tensors[0].bytes, rows[i].bytes);
+        gb_manifest_end(&manifest);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *text, *message;
+        uint64_t data;
+    } rows[] = {
+        {"[]", "the manifest is no object that begins with '{' at its first byte", 0},
+        {" {}", "the manifest is no object that begins with '{' at its first byte", 0},
+        {"{} x", "the manifest is not JSON: byte 3: expected nothing after the value", 0},
+        {"{\"a\":}", "the manifest is not JSON: byte 5: expected a value", 0},
+        {"{\"a\":1}", "tensor \"a\": expected an object, found a number", 0},
+        {"{\"a\\n\":1}", "tensor \"a\\n\": expected an object, found a number", 0},
+        {"{\"a\\u0000\":{}}", "tensor \"a\\u0000\": \\u0000 is not accepted in a string", 0},
+        {"{\"a\":{}}", "tensor \"a\": dtype: missing", 0},
+        {"{\"a\":{\"dtype\":\"F32\"}}", "tensor \"a\": shape: missing", 0},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", "tensor \"a\": data_offsets: missing", 0},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", "tensor \"a\": dtype: occurs twice", 0},
+        {"{" T("a", "f32", "[]", "[0,4]") "}", "tensor \"a\": dtype: unknown dtype \"f32\"", 4},
+        {"{" T("a", "F32", "7", "[0,4]") "}",
+         "tensor \"a\": shape: expected an array, found a number", 4},
+        {"{" T("a", "F32", "[1,-1]", "[0,4]") "}",
+         "tensor \"a\": shape[1]: expected an integer from 0 to " MAX ", found -1", 4},
+        {"{" T("a", "F32", "[1.0]", "[0,4]") "}",
+         "tensor \"a\": shape[0]: expected an integer without fraction or exponent, found 1.0", 4},
+        {"{" T("a", "I8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+               "[0,1]") "}",
+         "tensor \"a\": shape: 33 axes; at most 32 are allowed", 1},
+        {"{" T("a", "I8", "[" MAX ",2]", "[0,1]") "}",
+         "tensor \"a\": shape: the array has 2^52 bytes or more", 1},
+        {"{" T("a", "F64", "[4294967296,4294967296,4294967296]", "[0,1]") "}",
+         "tensor \"a\": shape: the array has 2^52 bytes or more", 1},
+        {"{" T("a", "F4", "[3]", "[0,2]") "}",
+         "tensor \"a\": shape: its elements of 4 bits are no whole bytes", 2},
+        {"{" T("a", "F32", "[1]", "[0]") "}",
+         "tensor \"a\": data_offsets: expected 2 integers, found 1", 4},
+        {"{" T("a", "F32", "[1]", "[0,4,8]") "}",
+         "tensor \"a\": data_offsets: expected 2 integers, found 3", 4},
+        {"{" T("a", "F32", "[1]", "[4,0]") "}",
+         "tensor \"a\": data_offsets: it begins at 4, behind its end at 0", 4},
+        {"{" T("a", "F32", "[1]", "[0,5]") "}",
+         "tensor \"a\": data_offsets: it ends at byte 5 of the data, which has 4", 4},
+        {"{" T("a", "F32", "[1]", "[0,18446744073709551615]") "}",
+         "tensor \"a\": data_offsets[1]: expected an integer from 0 to " MAX
+         ", found 18446744073709551615",
+         4},
+        {"{" T("a", "F32", "[2]", "[0,4]") "}",
+         "tensor \"a\": data_offsets: 4 bytes, but its dtype and shape make 8", 4},
+        {"{" T("a", "I8", "[4]", "[0,4]") "," T("b", "I8", "[4]", "[2,6]") "}",
+         "tensor \"b\": its data begins at byte 2, inside that of \"a\", which ends at 4", 6},
+        {"{" T("b", "I8", "[4]", "[4,8]") "," T("a", "I8", "[2]", "[0,2]") "}",
+         "tensor \"b\": its data begins at byte 4, and bytes from 2 to there are no tensor's", 8},
+        {"{" T("a", "I8", "[4]", "[0,4]") "," T("e", "I8", "[0]", "[2,2]") "}",
+         "tensor \"e\": its data begins at byte 2, inside that of \"a\", which ends at 4", 4},
+        {"{" T("a", "I8", "[4]", "[0,4]") "}", "the data has 6 bytes, but the tensors only 4", 6},
+        {"{}", "the data has 1 bytes, but the tensors only 0", 1},
+        {"{" T("a", "I8", "[1]", "[0,1]") "," T("\\u0061", "I8", "[1]", "[1,2]") "}",
+         "tensor \"a\" is there twice", 2},
+        {"{\"__metadata__\":1}", "__metadata__: expected an object, found a number", 0},
+        {"{\"__metadata__\":{\"a\":1}}", "__metadata__.a: expected a string, found a number", 0},
+        {"{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", "__metadata__: the key \"a\" is there twice",
+         0},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__: occurs twice", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++)
+        bad(rows[i].text, rows[i].data, rows[i].message);
+}
+
+static void test_sizes(void **state)
+{
+    struct gb_manifest manifest;
+    struct gb_error error;
+
+    (void)state;
+    bad("", 9, "a manifest of 0 bytes; it has from 1 to 100000000");
+    assert_int_equal(gb_manifest_read("{}", 2, 9, &manifest, &error), GPUBUF_E_INVALID);
+    assert_string_equal(error.message,
+                        "a bundle of 9 bytes has no room for a manifest of 2, and 8 before it");
+    assert_int_equal(gb_manifest_read("{}", 2, UINT64_MAX, &manifest, &error), GPUBUF_E_INVALID);
+    assert_int_equal(gb_manifest_read("{}", UINT64_MAX, 10, &manifest, &error), GPUBUF_E_INVALID);
+    assert_int_equal(gb_manifest_read("{}", 100000001, 200000000, &manifest, &error),
+                     GPUBUF_E_INVALID);
+}
+
+/* A long name is cut between characters. */
+static void test_long_names(void **state)
+{
+    char text[1024] = "{\"", message[1024];
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        strcat(text, "ü");
+    strcat(text, "\":1}");
+    snprintf(message, sizeof(message), "tensor %.79s…: expected an object, found a number",
+             text + 1);
+    bad(text, 0, message);
+}
+
+/* A plan, what was planned, and each array's place by its name. */
+static void test_plan(void **state)
+{
+    static const uint64_t odd[] = {3}, row[] = {2, 128}, even[] = {5, 2}, none[] = {4, 0};
+    static const struct gpubuf_tensor_spec specs[] = {
+        {"odd", "int8", 1, odd},       {"row", "float32", 2, row},   {"scalar", "float64", 0, NULL},
+        {"half", "bfloat16", 2, even}, {"none", "float16", 2, none},
+    };
+    static const char *const metadata[] = {"k\"", "v\n", "format", "pt", NULL};
+    struct gb_writer head = {.data = NULL};
+    struct gb_manifest manifest;
+    struct gb_error error;
+
+    (void)state;
+    assert_int_equal(gb_manifest_plan(specs, 5, metadata, &head, &manifest, &error), 0);
+    assert_int_equal(head.length % 256, 0);
+    assert_int_equal(manifest.manifest_bytes, head.length - 8);
+    assert_int_equal((unsigned char)head.data[0] + 256 * (unsigned char)head.data[1],
+                     head.length - 8);
+    assert_memory_equal(head.data + 2, "\0\0\0\0\0\0{", 7);
+    assert_int_equal(manifest.bytes, head.length + 1024 + 8 + 20 + 3);
+    static const uint64_t places[] = {1024 + 8 + 20, 0, 1024, 1024 + 8, 1024};
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        const struct gpubuf_tensor *tensor = &manifest.tensors[i];
+        assert_string_equal(tensor->name, specs[i].name);
+        assert_string_equal(tensor->dtype, specs[i].dtype);
+        if (tensor->bytes > 0)
+            assert_int_equal(tensor->offset, head.length + places[i]);
+    }
+    assert_string_equal(manifest.metadata[0].key, "k\"");
+    assert_string_equal(manifest.metadata[0].value, "v\n");
+    gb_manifest_end(&manifest);
+    gb_writer_end(&head);
+}
+
+static void test_plans_refused(void **state)
+{
+    static const uint64_t shape[] = {1, 3}, large[] = {UINT64_C(1) << 51};
+    static const struct {
+        struct gpubuf_tensor_spec spec[2];
+        const char *message;
+    } rows[] = {
+        {{{NULL, "int8", 0, NULL}}, "the name of a tensor is UTF-8, and not \"__metadata__\""},
+        {{{"\xff", "int8", 0, NULL}}, "the name of a tensor is UTF-8, and not \"__metadata__\""},
+        {{{"__metadata__", "int8", 0, NULL}},
+         "the name of a tensor is UTF-8, and not \"__metadata__\""},
+        {{{"a", NULL, 0, NULL}}, "tensor \"a\": unknown dtype \"\""},
+        {{{"a", "F32", 0, NULL}}, "tensor \"a\": unknown dtype \"F32\""},
+        {{{"a", "complex128", 0, NULL}}, "tensor \"a\": safetensors has no complex128"},
+        {{{"a", "utf8", 0, NULL}}, "tensor \"a\": safetensors has no utf8"},
+        {{{"a", "int8", 33, shape}}, "tensor \"a\": its shape has at most 32 axes"},
+        {{{"a", "int8", 2, NULL}}, "tensor \"a\": its shape has at most 32 axes"},
+        {{{"a", "float4_e2m1fn", 2, shape}},
+         "tensor \"a\": shape: its elements of 4 bits are no whole bytes"},
+        {{{"a", "float64", 1, large}}, "tensor \"a\": shape: the array has 2^52 bytes or more"},
+        {{{"a", "int8", 1, large}, {"b", "int8", 1, large}},
+         "a bundle of 4503599627370752 bytes has no room for a manifest of 248, and 8 before it"},
+        {{{"a", "int8", 0, NULL}, {"a", "int8", 0, NULL}}, "tensor \"a\" is there twice"},
+    };
+    static const char *const metadata[] = {"key", NULL};
+    struct gb_manifest manifest;
+    struct gb_error error;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct gb_writer head = {.data = NULL};
+        size_t count = rows[i].spec[1].name ? 2 : 1;
+        assert_int_equal(gb_manifest_plan(rows[i].spec, count, NULL, &head, &manifest, &error),
+                         GPUBUF_E_INVALID);
+        assert_string_equal(error.message, rows[i].message);
+        gb_writer_end(&head);
+    }
+    struct gb_writer head = {.data = NULL};
+    assert_int_equal(gb_manifest_plan(NULL, 0, metadata, &head, &manifest, &error),
+                     GPUBUF_E_INVALID);
+    gb_writer_end(&head);
+}
+
+/* Whatever is planned: each at a multiple of what divides its bytes, one behind the other. */
+static void test_random_plans(void **state)
+{
+    static const char *const dtypes[] = {"int8", "bfloat16", "float32", "float64", "float4_e2m1fn"};
+    struct test_random random = {.state = 7};
+    char names[40][8];
+
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct gpubuf_tensor_spec specs[40];
+        uint64_t shapes[40][2], used = 0;
+        size_t count = test_random_below(&random, 40);
+        struct gb_writer head = {.data = NULL};
+        struct gb_manifest manifest;
+        struct gb_error error;
+
+        for (size_t i = 0; i < count; i++) {
+            snprintf(names[i], sizeof(names[i]), "%zu", i);
+            shapes[i][0] = test_random_below(&random, 20);
+            shapes[i][1] = 2 * test_random_below(&random, 100);
+            specs[i] =
+                (struct gpubuf_tensor_spec){names[i], dtypes[test_random_below(&random, 5)],
+                                            test_random_below(&random, 10) ? 2 : 1, shapes[i]};
+            if (specs[i].ndim == 1)
+                shapes[i][0] *= 2;
+        }
+        assert_int_equal(gb_manifest_plan(specs, count, NULL, &head, &manifest, &error), 0);
+        for (size_t i = 0; i < count; i++) {
+            const struct gpubuf_tensor *tensor = &manifest.tensors[i];
+            used += tensor->bytes;
+            for (uint64_t align = 1; align <= 256 && tensor->bytes % align == 0; align *= 2)
+                assert_int_equal(tensor->offset % align, 0);
+        }
+        assert_int_equal(manifest.bytes, head.length + used);
+        gb_manifest_end(&manifest);
+        gb_writer_end(&head);
+    }
+}
+
+static double now_ms(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+/* 20 000 tensors, as of a large mixture of experts: planned, read, and each found. */
+static void test_many(void **state)
+{
+    static const uint64_t shape[] = {768, 2048};
+    struct gpubuf_tensor_spec *specs = calloc(MANY, sizeof(*specs));
+    char(*names)[80] = calloc(MANY, sizeof(*names));
+    struct gb_writer head = {.data = NULL};
+    struct gb_manifest manifest, again;
+    struct gb_error error;
+    double best = 1e9;
+
+    (void)state;
+    assert_true(specs && names);
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof(names[i]), "model.layers.%u.mlp.experts.%u.down_proj.weight",
+                 i / 128, i % 128);
+        specs[i] = (struct gpubuf_tensor_spec){names[i], "bfloat16", 2, shape};
+    }
+    assert_int_equal(gb_manifest_plan(specs, MANY, NULL, &head, &manifest, &error), 0);
+    for (int i = 0; i < 5; i++) {
+        double start = now_ms();
+        assert_int_equal(
+            gb_manifest_read(head.data + 8, head.length - 8, manifest.bytes, &again, &error), 0);
+        double took = now_ms() - start;
+        best = took < best ? took : best;
+        assert_int_equal(again.tensor_count, MANY);
+        gb_manifest_end(&again);
+    }
+    print_message("%u tensors, %zu bytes: %.1f ms\n", MANY, head.length, best);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(gb_manifest_find(manifest.tensor_names, MANY, names[i]), i);
+    gb_manifest_end(&manifest);
+    gb_writer_end(&head);
+    free(names);
+    free(specs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_dtypes),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_plan),         cmocka_unit_test(test_plans_refused),
+        cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many),
+    };
+    return cmocka_run_group_tests_name("manifest", tests, NULL, NULL);
+}
