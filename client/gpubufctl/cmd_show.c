@@ -16,8 +16,9 @@
 enum { ROWS, COLUMN, SLICE, VERSION, WAIT };
 
 const struct gb_cli_option gb_show_options[] = {
-    {"rows", 'n', "N", "how many rows to print (10)", NULL, GB_COMPLETE_NONE},
-    {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
+    {"rows", 'n', "N", "how many rows to print (10; of a bundle all)", NULL, GB_COMPLETE_NONE},
+    {"column", 'c', "COLUMN", "only this column of a table, or array of a bundle", NULL,
+     GB_COMPLETE_NONE},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
     {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
@@ -31,7 +32,8 @@ struct show {
     struct gb_cli *cli;
     const char *name;
     struct gpubuf_object *object;
-    uint64_t rows; /* to print */
+    struct gpubuf_bundle *bundle; /* NULL: of another kind */
+    uint64_t rows;                /* to print */
     unsigned width;
     struct gb_error error;
 };
@@ -288,6 +290,96 @@ static int show_bytes(struct show *show)
     return GB_STATUS_OK;
 }
 
+/* ---- bundles -------------------------------------------------------------------------------- */
+
+static void write_shape(const struct gpubuf_tensor *tensor, struct gb_writer *writer)
+{
+    for (unsigned i = 0; i < tensor->ndim; i++)
+        gb_write_format(writer, "%s%" PRIu64, i ? " × " : "", tensor->shape[i]);
+}
+
+static void add_tensor(struct gb_grid *grid, const struct gpubuf_tensor *tensor)
+{
+    char size[32];
+    struct gb_writer shape;
+
+    gb_writer_init(&shape, 0);
+    write_shape(tensor, &shape);
+    gb_format_size(tensor->bytes, size, sizeof(size));
+    gb_grid_text(grid, tensor->name, GB_STYLE_BOLD);
+    gb_grid_text(grid, tensor->dtype, GB_STYLE_NONE);
+    gb_grid_add(grid, shape.length ? shape.data : "", shape.length, GB_STYLE_NONE);
+    gb_grid_text(grid, size, GB_STYLE_NONE);
+    gb_writer_end(&shape);
+}
+
+static bool print_metadata(const struct show *show)
+{
+    const char *key, *value;
+    struct gb_grid grid;
+
+    gb_grid_init(&grid, 2);
+    grid.longest = 60;
+    for (size_t i = 0; gpubuf_bundle_metadata_at(show->bundle, i, &key, &value) == 0; i++) {
+        gb_grid_text(&grid, key, GB_STYLE_DIM);
+        gb_grid_text(&grid, value, GB_STYLE_NONE);
+    }
+    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+/* A line an array: its name, dtype, shape and size. */
+static int show_bundle(struct show *show)
+{
+    static const char *const titles[] = {"array", "dtype", "shape", "size"};
+    uint64_t count = gpubuf_bundle_count(show->bundle);
+    uint64_t rows = count < show->rows ? count : show->rows;
+    struct gb_grid grid;
+
+    if (!print_metadata(show))
+        return out_of_memory();
+    gb_grid_init(&grid, 4);
+    grid.longest = 80;
+    if (!grid.failed) {
+        grid.columns[0].flexible = true;
+        grid.columns[3].right = true;
+    }
+    for (size_t i = 0; i < 4; i++)
+        gb_grid_text(&grid, titles[i], GB_STYLE_DIM);
+    for (size_t i = 0; i < rows; i++)
+        add_tensor(&grid, gpubuf_bundle_at(show->bundle, i));
+    putchar('\n');
+    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
+    gb_grid_end(&grid);
+    if (!done)
+        return out_of_memory();
+    print_more(show, count - rows, "array", "arrays");
+    return GB_STATUS_OK;
+}
+
+static void add_bundle_json(const struct gpubuf_bundle *bundle, cJSON *out)
+{
+    cJSON *metadata = cJSON_AddObjectToObject(out, "metadata");
+    cJSON *arrays = cJSON_AddArrayToObject(out, "arrays");
+    const char *key, *value;
+
+    for (size_t i = 0; gpubuf_bundle_metadata_at(bundle, i, &key, &value) == 0; i++)
+        cJSON_AddStringToObject(metadata, key, value);
+    for (size_t i = 0; i < gpubuf_bundle_count(bundle); i++) {
+        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "name", tensor->name);
+        cJSON_AddStringToObject(item, "dtype", tensor->dtype);
+        cJSON *shape = cJSON_AddArrayToObject(item, "shape");
+        for (unsigned k = 0; k < tensor->ndim; k++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[k]));
+        cJSON_AddNumberToObject(item, "offset", (double)tensor->offset);
+        cJSON_AddNumberToObject(item, "bytes", (double)tensor->bytes);
+        cJSON_AddItemToArray(arrays, item);
+    }
+}
+
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static void print_title(const struct show *show)
@@ -317,16 +409,18 @@ static int show_object(struct show *show)
         return show_bytes(show);
     case GPUBUF_KIND_ARRAY:
         return show_array(show);
+    case GPUBUF_KIND_BUNDLE:
+        return show_bundle(show);
     default:
         return show_table(show);
     }
 }
 
-/* --json: the columns with their types and nulls, or the dtype and shape; no values. */
+/* --json: the columns with their types and nulls, the dtype and shape, or the arrays; no values. */
 static void print_json(const struct show *show)
 {
     struct gpubuf_object *object = show->object;
-    static const char *const kinds[] = {"bytes", "array", "column", "table"};
+    static const char *const kinds[] = {"bytes", "array", "column", "table", "bundle"};
     cJSON *out = cJSON_CreateObject();
 
     cJSON_AddStringToObject(out, "name", gpubuf_name(object));
@@ -341,7 +435,9 @@ static void print_json(const struct show *show)
         for (unsigned i = 0; i < gpubuf_ndim(object); i++)
             cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)gpubuf_shape(object)[i]));
     }
-    if (gpubuf_kind(object) == GPUBUF_KIND_TABLE) {
+    if (show->bundle) {
+        add_bundle_json(show->bundle, out);
+    } else if (gpubuf_kind(object) == GPUBUF_KIND_TABLE) {
         cJSON *columns = cJSON_AddArrayToObject(out, "columns");
         for (size_t i = 0; i < gpubuf_child_count(object); i++) {
             struct gpubuf_object *column = NULL;
@@ -376,10 +472,18 @@ int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
     int status = gb_view_open(cli, show.name, &options, &show.object);
     if (status != GB_STATUS_OK)
         return status;
-    if (cli->json)
+    if (gpubuf_kind(show.object) == GPUBUF_KIND_BUNDLE) {
+        int code = gpubuf_bundle_open(show.object, &show.bundle);
+        if (code < 0)
+            status = gb_cli_error(cli, code, "cannot show %s", show.name);
+        else if (!args->option[ROWS])
+            show.rows = UINT64_MAX;
+    }
+    if (status == GB_STATUS_OK && cli->json)
         print_json(&show);
-    else
+    else if (status == GB_STATUS_OK)
         status = show_object(&show);
+    gpubuf_bundle_free(show.bundle);
     gpubuf_release(show.object);
     return status;
 }

@@ -31,6 +31,9 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
         gb_write_format(writer, ", length %" PRId64, gb_cjson_int_of(layout, "length", 0));
     if (columns)
         gb_write_format(writer, ", %d columns", cJSON_GetArraySize(columns));
+    if (gb_cjson_int_of(layout, "manifest_bytes", 0) > 0)
+        gb_write_format(writer, ", manifest of %" PRId64 " bytes",
+                        gb_cjson_int_of(layout, "manifest_bytes", 0));
     GB_CJSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);

@@ -30,12 +30,39 @@ static void replace(struct gpubuf_object **object, struct gpubuf_object *view)
     *object = view;
 }
 
+/* Puts an array in the place of its bundle. */
+static int choose_array(struct gb_cli *cli, const char *name, const char *array,
+                        struct gpubuf_object **object)
+{
+    struct gpubuf_object *view = NULL;
+    struct gpubuf_bundle *bundle;
+    size_t i;
+    int status = GB_STATUS_OK;
+    int code = gpubuf_bundle_open(*object, &bundle);
+
+    if (code < 0)
+        return gb_cli_error(cli, code, "cannot read the manifest of %s", name);
+    if (!gpubuf_bundle_find(bundle, array, &i))
+        status = gb_cli_fail(GB_STATUS_FAILED, "%s has no array \"%s\"; see gpubufctl show %s",
+                             name, array, name);
+    else if ((code = gpubuf_bundle_array(bundle, i, &view)) < 0)
+        status = gb_cli_error(cli, code, "cannot open array %s of %s", array, name);
+    else
+        replace(object, view);
+    gpubuf_bundle_free(bundle);
+    return status;
+}
+
 static int narrow(struct gb_cli *cli, const char *name, const char *column,
                   const struct gb_slice_text *slice, struct gpubuf_object **object)
 {
     struct gpubuf_object *view = NULL;
 
-    if (column) {
+    if (column && gpubuf_kind(*object) == GPUBUF_KIND_BUNDLE) {
+        int status = choose_array(cli, name, column, object);
+        if (status != GB_STATUS_OK)
+            return status;
+    } else if (column) {
         if (gpubuf_kind(*object) != GPUBUF_KIND_TABLE)
             return gb_cli_fail(GB_STATUS_FAILED, "%s is not a table and has no column \"%s\"", name,
                                column);

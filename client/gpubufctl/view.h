@@ -6,8 +6,8 @@
 #include "proto/json.h"
 
 /*
- * Opens `name` and narrows it to a column and a slice, each NULL for the whole. *object is to be
- * released. 0, or a status; the failure has been told.
+ * Opens `name` and narrows it to a column, or an array of a bundle, and a slice, each NULL for the
+ * whole. *object is to be released. 0, or a status; the failure has been told.
  */
 struct gb_view_options {
     const char *column, *slice;

@@ -66,9 +66,11 @@ def a_column(random, length, depth=1, dtypes=None):
 
 def a_layout(random):
     length = random.choice([0, 0, 1, 2, 7, 8, 9, 63, 64, 65, 200])
-    kind = random.choice(["bytes", "array", "column", "column", "table", "table"])
+    kind = random.choice(["bytes", "bundle", "array", "column", "column", "table", "table"])
     if kind == "bytes":
         return {"kind": "bytes", "bytes": length}
+    if kind == "bundle":
+        return {"kind": kind, "bytes": length + 9, "manifest_bytes": random.choice([1, length + 1, length // 2 + 1])}
     if kind == "array":
         shape = [random.choice([0, 1, 2, 3, 5]) for _ in range(random.choice([0, 1, 2, 3, 6]))]
         made = {"kind": kind, "dtype": random.choice(ELEMENTS), "shape": shape}

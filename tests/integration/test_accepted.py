@@ -91,8 +91,8 @@ class Accepted:
         if layout["kind"] == "table" and self.random.random() < 0.5:
             names = [c["name"] for c in layout["columns"]]
             params["columns"] = self.random.sample(names, self.random.randint(0, len(names)))
-        extent = {"bytes": lambda: layout["bytes"], "array": lambda: (layout["shape"] or [0])[0]}.get(
-            layout["kind"], lambda: layout["length"])()
+        extent = {"bytes": lambda: layout["bytes"], "bundle": lambda: layout["bytes"],
+                  "array": lambda: (layout["shape"] or [0])[0]}.get(layout["kind"], lambda: layout["length"])()
         if self.random.random() < 0.8:
             offset = self.random.randint(0, extent)
             params["slice"] = {"offset": offset, "length": self.random.choice(

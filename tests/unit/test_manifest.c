@@ -13,6 +13,10 @@
 #include "client/lib/base/manifest.h"
 #include "random.h"
 
+#include "failing.h"
+
+#include "proto/pool.c"
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX "4503599627370495" /* 2^52 - 1 */
 #define MANY 20000u
@@ -372,6 +376,47 @@ static void test_random_plans(void **state)
     }
 }
 
+/* Each allocation of a pool fails in turn; nothing is left. */
+static void test_no_memory(void **state)
+{
+    static const char text[] = "{\"__metadata__\":{\"k\":\"v\"}," T("a", "I8", "[1]", "[0,1]") "}";
+    static const struct gpubuf_tensor_spec spec = {"a", "int8", 0, NULL};
+    struct gb_manifest manifest, before;
+    struct gb_error error;
+    long blocks = failing_blocks;
+    size_t n = 0;
+    int r;
+
+    (void)state;
+    memset(&manifest, 0x5a, sizeof(manifest));
+    before = manifest;
+    do {
+        failing_from(++n, 1);
+        r = gb_manifest_read(text, strlen(text), 8 + strlen(text) + 1, &manifest, &error);
+        if (r < 0) {
+            assert_int_equal(r, GPUBUF_E_NO_MEMORY);
+            assert_int_equal(error.code, r);
+            assert_memory_equal(&manifest, &before, sizeof(manifest));
+            assert_int_equal(failing_blocks, blocks);
+        }
+    } while (r < 0);
+    assert_true(n > 3); /* the tape, what is kept, what is not, and then none failed */
+    gb_manifest_end(&manifest);
+    assert_int_equal(failing_blocks, blocks);
+    for (n = 1, r = -1; r < 0; n++) {
+        struct gb_writer head = {.data = NULL};
+        failing_from(n, 1);
+        r = gb_manifest_plan(&spec, 1, NULL, &head, &manifest, &error);
+        if (r < 0)
+            assert_int_equal(r, GPUBUF_E_NO_MEMORY);
+        else
+            gb_manifest_end(&manifest);
+        gb_writer_end(&head);
+        assert_int_equal(failing_blocks, blocks);
+    }
+    failing_from(0, 0);
+}
+
 static double now_ms(void)
 {
     struct timespec time;
@@ -425,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_sizes),        cmocka_unit_test(test_long_names),
         cmocka_unit_test(test_plan),         cmocka_unit_test(test_plans_refused),
         cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("manifest", tests, NULL, NULL);
 }
