@@ -224,6 +224,28 @@ test('created, filled in place, sealed', async () => {
   await assert.rejects(c.stat('given up'), { kind: 'not_found' })
 })
 
+test('a bundle is the bytes of a safetensors file', async () => {
+  const manifest = '{"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}'
+  const file = Buffer.concat([Buffer.alloc(8), Buffer.from(manifest), Buffer.of(1, 2, 3)])
+  file.writeBigUInt64LE(BigInt(manifest.length))
+  const layout = { kind: 'bundle', bytes: file.length, manifestBytes: manifest.length }
+  const made = await c.create('bundle', layout)
+  made.bytes.set(file)
+  await made.seal()
+  made.release()
+  const bundle = await c.open('bundle')
+  assert.ok(bundle instanceof gpubufd.Bundle)
+  assert.equal(bundle.kind, 'bundle')
+  assert.equal(bundle.length, file.length)
+  assert.deepEqual(Buffer.from(bundle.bytes), file)
+  assert.throws(() => bundle.slice(1), { kind: 'invalid' })
+  assert.throws(() => bundle.toArrow(), { kind: 'unsupported' })
+  bundle.release()
+  await assert.rejects(c.create('bad', { ...layout, manifestBytes: file.length }), { kind: 'invalid' })
+  await assert.rejects(c.create('bad', { kind: 'bundle', bytes: 9 }), { kind: 'invalid' })
+  await c.delete('bundle')
+})
+
 test('a released object refuses, and its views with it', async () => {
   await c.put('gone', { a: Int32Array.of(1, 2) })
   const table = await c.open('gone')

@@ -14,7 +14,7 @@ const { Watch } = require('./watch.cjs')
 const KEY = Symbol('gpubufd')
 const NAMES = 64 // to delete in one request, at most: the protocol's limit
 const EVICT = { spill: 1, drop: 2, keep: 3 }
-const KINDS = { bytes: 0, array: 1, column: 2, table: 3 }
+const KINDS = { bytes: 0, array: 1, column: 2, table: 3, bundle: 4 }
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const DAY_MS = 86_400_000
@@ -360,14 +360,16 @@ class Client extends EventEmitter {
 
   /**
    * Allocates an object, to be filled and then sealed: { kind: 'bytes', bytes }, { kind: 'array', dtype,
-   * shape }, { kind: 'column', dtype, length, … } or { kind: 'table', length, columns: [{ name, … }] }.
+   * shape }, { kind: 'column', dtype, length, … }, { kind: 'table', length, columns: [{ name, … }] } or
+   * { kind: 'bundle', bytes, manifestBytes }, a safetensors file.
    */
   async create (name, layout, options) {
     text(name, 'the name')
     if (typeof layout !== 'object' || layout === null || !(layout.kind in KINDS)) {
-      throw new TypeError('the layout has no kind: "bytes", "array", "column" or "table"')
+      throw new TypeError('the layout has no kind: "bytes", "array", "column", "table" or "bundle"')
     }
-    const spec = { kind: KINDS[layout.kind], bytes: layout.bytes, dtype: layout.dtype, mask: layout.mask }
+    const { kind, bytes, manifestBytes, dtype, mask } = layout
+    const spec = { kind: KINDS[kind], bytes, manifestBytes, dtype, mask }
     if (layout.kind === 'array') {
       if (!Array.isArray(layout.shape)) throw new TypeError('the shape is not an array')
       spec.shape = layout.shape

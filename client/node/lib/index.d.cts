@@ -82,6 +82,7 @@ export interface ColumnLayout {
 export type Layout =
   | { kind: 'bytes', bytes: number }
   | { kind: 'array', dtype: string, shape: number[], mask?: boolean }
+  | { kind: 'bundle', bytes: number, manifestBytes: number }
   | ({ kind: 'column', length: number } & ColumnLayout)
   | { kind: 'table', length: number, columns: ColumnLayout[], metadata?: Map<string, string> | Record<string, string> }
 
@@ -182,11 +183,11 @@ export type Publishable =
   | PlainColumn
   | { readonly [column: string]: Values | arrow.Vector | PlainColumn }
 
-export type AnyObject = Bytes | NDArray | Column | Table
+export type AnyObject = Bytes | NDArray | Column | Table | Bundle
 
 export abstract class SharedObject {
   protected constructor ()
-  readonly kind: 'bytes' | 'array' | 'column' | 'table'
+  readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
   readonly name: string
   readonly version: number
   readonly device: string
@@ -213,6 +214,14 @@ export class Bytes extends SharedObject {
   readonly deviceData?: DeviceMemory
   toArrow (): arrow.Vector<arrow.Uint8>
   toHost (options?: RequestOptions): Promise<arrow.Vector<arrow.Uint8>>
+}
+
+/** Many arrays in one object, as a safetensors file, whose bytes these are. It has no slices. */
+export class Bundle extends SharedObject {
+  private constructor ()
+  readonly kind: 'bundle'
+  readonly bytes: Uint8Array
+  readonly deviceData?: DeviceMemory
 }
 
 export class NDArray extends SharedObject {
@@ -309,6 +318,7 @@ export class Client extends EventEmitter {
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
 
   create (name: string, layout: { kind: 'bytes', bytes: number }, options?: CreateOptions): Promise<Bytes>
+  create (name: string, layout: Extract<Layout, { kind: 'bundle' }>, options?: CreateOptions): Promise<Bundle>
   create (name: string, layout: Extract<Layout, { kind: 'array' }>, options?: CreateOptions): Promise<NDArray>
   create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: CreateOptions): Promise<Column>
   create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: CreateOptions): Promise<Table>

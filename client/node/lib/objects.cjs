@@ -10,7 +10,7 @@ const { constants } = require('node:buffer')
 const { submit, external, checkSignal, optionsOf } = require('./requests.cjs')
 const { ipcHandle } = require('./raw.cjs')
 
-const KINDS = ['bytes', 'array', 'column', 'table']
+const KINDS = ['bytes', 'array', 'column', 'table', 'bundle']
 
 const COPY_NOW = 1 << 20 // bytes that are copied at once rather than by another thread
 const BUFFERS = { __proto__: null, data: DATA, mask: MASK, offsets: OFFSETS }
@@ -353,6 +353,9 @@ class Bytes extends SharedObject {
   get deviceData () { return this._device(DATA) }
 }
 
+/** Many arrays, in a safetensors file, whose bytes these are; a bundle has no slices. */
+class Bundle extends Bytes {}
+
 class NDArray extends SharedObject {
   get dtype () { return this._info.dtype }
   get shape () { return this._info.shape.slice() }
@@ -521,7 +524,7 @@ class Table extends SharedObject {
   }
 }
 
-const TYPES = [Bytes, NDArray, Column, Table]
+const TYPES = [Bytes, NDArray, Column, Table, Bundle]
 
 /** Makes an object of what the addon opened. */
 function makeObject (client, name, slot, kind, copy) {
@@ -531,4 +534,4 @@ function makeObject (client, name, slot, kind, copy) {
   return object
 }
 
-module.exports = { fill, SharedObject, Bytes, NDArray, Column, Table, makeObject }
+module.exports = { fill, SharedObject, Bytes, NDArray, Column, Table, Bundle, makeObject }

@@ -139,9 +139,10 @@ static bool read_layout(struct reading *reading, napi_value object,
     uint64_t kind = 0;
     if (!read_index(reading, object, "kind", &kind) ||
         !read_index(reading, object, "bytes", &layout->bytes) ||
+        !read_index(reading, object, "manifestBytes", &layout->manifest_bytes) ||
         !read_text(reading, object, "dtype", &layout->dtype))
         return false;
-    layout->kind = (enum gpubuf_kind)(kind & 3);
+    layout->kind = (enum gpubuf_kind)(kind & 7); /* what is none is refused */
     layout->mask = gb_read_flag(env, gb_member(env, object, "mask"));
     napi_value shape = gb_member(env, object, "shape");
     uint32_t ndim = gb_array_length(env, shape);
