@@ -207,6 +207,8 @@ function planOf (object) {
     case 'table': return object.columns.map(plan)
     case 'column': return [plan(object)]
     case 'array': return [planArray(object)]
+    case 'bundle':
+      throw new classes.UnsupportedError('a bundle is no Arrow array: its bytes are a safetensors file', 'unsupported', -32010)
     default: return [planBytes(object)]
   }
 }
