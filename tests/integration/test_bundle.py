@@ -250,6 +250,7 @@ def test_show_what_is_no_manifest(ctl, shared_peer):
     shared_peer.create_object("odd", layout_of(struct.pack("<Q", 5) + b"nojsn"), struct.pack("<Q", 5) + b"nojsn")
     shared_peer.create_object("bytes", bytes_layout(4), b"1234")
     assert "odd: the manifest is not JSON: byte 0" in ctl.fails(FAILED, "show", "odd")
-    ctl.fails(FAILED, "--json", "show", "odd")
+    done = ctl.raw("--json", "show", "odd")
+    assert done.returncode == FAILED and json.loads(done.stderr)["error"]["kind"] == "invalid"
     ctl.fails(FAILED, "show", "bytes", "--column", "a")
     shared_peer.delete(["odd", "bytes"])
