@@ -31,6 +31,25 @@
 
 /* ---- the program ---- */
 
+static void touch(struct gpubuf_object *object, int depth);
+
+/* Each array of a bundle, whatever the memory says. */
+static void touch_bundle(struct gpubuf_object *object)
+{
+    struct gpubuf_bundle *bundle;
+    struct gpubuf_object *view;
+
+    if (gpubuf_bundle_open(object, &bundle) != 0)
+        return;
+    for (size_t i = 0; i < gpubuf_bundle_count(bundle); i++) {
+        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
+        DEMAND(gpubuf_bundle_find(bundle, tensor->name, NULL) == tensor);
+        if (gpubuf_bundle_array(bundle, i, &view) == 0)
+            touch(view, 0), gpubuf_release(view);
+    }
+    gpubuf_bundle_free(bundle);
+}
+
 /* Touches all that it is given. */
 static void touch(struct gpubuf_object *object, int depth)
 {
@@ -52,6 +71,8 @@ static void touch(struct gpubuf_object *object, int depth)
     for (size_t i = 0; gpubuf_metadata_at(object, i, &key, &value) == 0; i++)
         DEMAND(strcmp(gpubuf_metadata(object, key), value) == 0 || i > 0);
     DEMAND(strlen(gpubuf_dtype(object)) < 64 && gpubuf_name(object) && gpubuf_device(object));
+    if (depth > 0 && gpubuf_kind(object) == GPUBUF_KIND_BUNDLE)
+        touch_bundle(object);
     for (size_t i = 0; depth > 0 && i < gpubuf_child_count(object) && i < 4; i++)
         if (gpubuf_child(object, i, &view) == 0) {
             touch(view, depth - 1);
@@ -197,6 +218,27 @@ static void open_things(char what)
     stage.request_count += r == 0;
 }
 
+/* With its manifest written, as a producer does. */
+static void create_bundle(void)
+{
+    static const uint64_t shape[] = {25, 4};
+    static const struct gpubuf_tensor_spec spec = {"a", "int8", 2, shape};
+    struct gpubuf_layout_spec layout;
+    struct gpubuf_bundle *bundle;
+    struct gpubuf_object *object;
+    uint64_t bytes;
+
+    DEMAND(gpubuf_bundle_plan(&spec, 1, NULL, &bundle) == 0);
+    gpubuf_bundle_layout(bundle, &layout);
+    const void *head = gpubuf_bundle_head(bundle, &bytes);
+    DEMAND(layout.bytes == 356 && layout.manifest_bytes == 248); /* as the daemon's steps have it */
+    if (gpubuf_create(stage.client, "p", &layout, NULL, &object) == 0) {
+        (void)gpubuf_write(object, GPUBUF_DATA, 0, head, bytes, NULL);
+        touch(object, 3), keep(object);
+    }
+    gpubuf_bundle_free(bundle);
+}
+
 static void create_things(char what)
 {
     static const uint64_t shape[] = {4, 5};
@@ -220,6 +262,9 @@ static void create_things(char what)
     case 't':
         if (gpubuf_create(client, "p", &specs[2], NULL, &object) == 0)
             touch(object, 3), keep(object);
+        return;
+    case 'n':
+        create_bundle();
         return;
     case 'b':
         (void)gpubuf_put_bytes(client, "p", "content", 7, NULL);
@@ -347,7 +392,7 @@ static void use(char what, unsigned number)
     stage.request_count += r == 0;
 }
 
-/* o v m O M open, c t b a A create and put, s l d p i g k K w W ask, R T V E H L D B Y S Z use an
+/* o v m O M open, c t n b a A create and put, s l d p i g k K w W ask, R T V E H L D B Y S Z use an
    object; q cancels a request, u ends a watch, . dispatches. */
 static void do_call(char what, unsigned number)
 {
@@ -361,7 +406,7 @@ static void do_call(char what, unsigned number)
         (void)(gpubuf_fd(stage.client) + gpubuf_events(stage.client));
     else if (memchr("ovmOM", what, 5))
         open_things(what);
-    else if (memchr("ctbaA", what, 5))
+    else if (memchr("ctbaAn", what, 6))
         create_things(what);
     else if (memchr("sldpigkKwW", what, 10))
         ask(what);

@@ -27,6 +27,8 @@
 #define ARRAY                                                                                      \
     "{'kind':'array','dtype':'int32','shape':[4,5],'data':" BUFFER("0", "80")                      \
     ",'mask':" BUFFER("256", "64") "}"
+#define BUNDLE                                                                                     \
+    "{'kind':'bundle','bytes':356,'manifest_bytes':248,'data':" BUFFER("256", "356") "}"
 #define COLUMN_X                                                                                   \
     "{'name':'x','dtype':'int32','length':3,'null_count':1,'data':" BUFFER("0", "12")              \
     ",'mask':" BUFFER("256", "64") ",'metadata':{'k':'v'}}"
@@ -52,6 +54,7 @@ static const char *const answers[] = {
     "Fs\n" GRANT(FDS("1"), OBJECT(TABLE), SEGMENT("r", "0")),
     "Fs\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("rw", "0")),
     "Fs\n" GRANT(FDS("1"), OBJECT(TABLE), SEGMENT("rw", "0")),
+    "Fs\n" GRANT(FDS("1"), OBJECT(BUNDLE), SEGMENT("rw", "0")),
     "Ft\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
     "Fn\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
     "Fu\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
@@ -108,7 +111,7 @@ static size_t make_answer(char *out, struct test_random *random)
 
 static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random)
 {
-    static const char calls[] = "ovmOMctbaAsldpigkKwWRTVEHLDBYSZqu..f..OOR";
+    static const char calls[] = "ovmOMctnbaAsldpigkKwWRTVEHLDBYSZqu..f..OOR";
     size_t length = 0;
 
     if (test_random_below(random, 2) == 0)

@@ -21,6 +21,7 @@
     "'layout':{'kind':'table','length':4,'columns':["                                              \
     "{'name':'@','dtype':'int32','length':4,'mask':{}},"                                           \
     "{'name':'t','dtype':'utf8','length':4,'data':{'bytes':$}}]}"
+#define BUNDLE "'layout':{'kind':'bundle','bytes':$,'manifest_bytes':#}"
 #define REGISTER(fds, handles)                                                                     \
     "%{'jsonrpc':'2.0','id':#,'fds':" fds ",'method':'register','params':{'name':'@'," ARRAY       \
     ",'handles':[" handles "],'replace':true,'mode':'~','wait_ms':!}}"
@@ -41,6 +42,7 @@ static const char *const templates[] = {
     SAY("create", "'name':'@'," BYTES ",'share':'ipc'"),
     SAY("create", "'name':'@'," BYTES ",'mode':'~','evict':'keep','ttl_ms':!"),
     SAY("create", "'name':'@/@'," TABLE ",'mode':'~'"),
+    SAY("create", "'name':'@'," BUNDLE ",'wait_ms':!") "\n" SAY("seal", "'lease':#,'release':true"),
     SAY("create", "'name':'@'," BYTES) "\n" SAY("seal", "'lease':#,'release':true"),
     SAY("seal", "'lease':#"),
     SAY("seal", "'lease':#,'release':true"),
