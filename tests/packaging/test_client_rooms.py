@@ -71,7 +71,7 @@ PARTS = {
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _repr"),
-        ("objects", "_objects"),
+        ("objects", "_held _objects"),
         ("files", "_files"),
         ("client", "_client aio"),
         ("dask", "_dask_places _dask_partitions dask"),

@@ -1,0 +1,207 @@
+"""What Array, Column, Table and Bytes have in common: a lease, slices, Arrow's capsules."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple, TypeVar
+
+from . import _core, _errors, _fetch, _repr
+from ._layout import BYTES, TABLE
+from .cuda import handle_or_zero
+
+Self = TypeVar("Self", bound="Held")
+
+
+class _HostOnly:
+    """A method that objects on a GPU do not have, so that nobody who looks for it calls it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        if instance._ordinal >= 0:
+            raise AttributeError(f"{self.function.__name__}: it is on a GPU")
+        return self.function.__get__(instance, owner)
+
+
+def _refuse_keywords(keywords: Dict[str, Any]) -> None:
+    for key, value in keywords.items():
+        if value is not None:
+            raise NotImplementedError(f"{key}={value!r} is not supported")
+
+
+if TYPE_CHECKING:
+    _Parts = _core.Object
+else:
+
+    class _Parts:
+        """Below, this is joined with a lease on what the daemon has, or with a copy on the host."""
+
+        __slots__ = ()
+
+
+class Held(_Parts):
+    """What Array, Column, Table and Bytes have in common: they hold a lease.
+
+    The lease ends when the last of these goes: the object itself, its slices and columns, and whatever
+    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same. What to_host() made of one
+    on a GPU holds a copy instead, and needs neither the daemon nor the client.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *arguments: Any) -> Any:
+        if not issubclass(cls, (_core.Object, _fetch.HostCopy)):
+            raise TypeError(f"a {cls.__name__} is not made by hand: see Client.get and Client.create")
+        return super().__new__(cls)
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: "host", or the GPU's UUID ("GPU-…")."""
+        return self._device
+
+    @property
+    def ordinal(self) -> int:
+        """The GPU's number in this process, as CUDA counts them; -1 on the host."""
+        return self._ordinal
+
+    def _note_written(self, array: Any) -> Any:
+        """An array that NumPy is to refuse to write from the seal on."""
+        if not self.version and array.flags.writeable and not array.flags.owndata:
+            self._written = [*getattr(self, "_written", ()), weakref.ref(array)]
+        return array
+
+    def _check_alive(self) -> None:
+        """Stale: it was being written when its connection was lost, and nobody will ever see it."""
+        if not self.version and self.stale:
+            raise _errors.make(-32007, "stale", f"{self.name!r} was not sealed and went with its connection, which "
+                               "was lost: create() it anew")
+
+    def _sealed(self) -> None:
+        for array in [reference() for reference in getattr(self, "_written", ())]:
+            if array is not None:
+                array.flags.writeable = False
+        self._written = []
+
+    def wait_ready(self, stream: Any = None) -> None:
+        """Makes a CUDA stream (None: this thread) wait until what was published is there.
+
+        Costs nothing on the host, or if it was there when it was opened.
+        """
+        self._wait_ready(handle_or_zero(stream))
+
+    def release_on(self, stream: Any) -> None:
+        """Releases it once the work queued on a CUDA stream so far is done."""
+        self._release_on(handle_or_zero(stream))
+
+    def close(self) -> None:
+        """The same as release()."""
+        self.release()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any = None, *exception: Any) -> None:
+        """Releases it. What create() made and nobody has sealed is published first, unless there is an exception."""
+        try:
+            if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
+                self._seal(None, 0)
+                self._sealed()
+        finally:
+            self.release()
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"a {type(self).__name__} is neither true nor false: for its length say len(), "
+            "for what is in it to_numpy()"
+        )
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: send its name, and open it in the other process"
+        )
+
+    def __repr__(self) -> str:
+        return _repr.text(self)
+
+    def _repr_html_(self) -> str:
+        return _repr.html(self)
+
+    def to_host(self: Self) -> Self:
+        """The same on the host, nulls and nesting kept: itself if it is there, else a copy.
+
+        A copy of an Array, Column or Table is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
+        slices and columns. It lies in this process' own memory, which nothing else sees, and holds no lease.
+        Waits for what the producer has queued. Of Bytes on a GPU: Unsupported; copy_to_host() makes an array.
+        """
+        if self.kind == BYTES and self._ordinal >= 0:
+            raise _errors.make(-32010, "unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")
+        made: Self = _fetch.to_host(self)
+        return made
+
+    # ---- slicing ----
+
+    def _range(self: Self, key: slice, count: int) -> Self:
+        start, stop, step = key.indices(count)
+        if step != 1:
+            raise ValueError("a slice without a copy has step 1; take every n-th of to_numpy()")
+        part: Self = self._slice(start, max(stop - start, 0))
+        return part
+
+    def head(self: Self, n: int = 5) -> Self:
+        """The first `n` rows or elements, nothing copied; with a negative `n` all but the last -n."""
+        return self._range(slice(None, n), self._count())
+
+    def tail(self: Self, n: int = 5) -> Self:
+        """The last `n` rows or elements, nothing copied; with a negative `n` all but the first -n."""
+        count = self._count()
+        return self._range(slice(max(count - n, 0) if n >= 0 else -n, None), count)
+
+    def _count(self) -> int:
+        return self._length
+
+    # ---- Arrow ----
+
+    def _check_arrow(self) -> None:
+        pass
+
+    def __arrow_c_schema__(self) -> Any:
+        """A capsule of Arrow's C schema."""
+        return self._arrow_schema()
+
+    @_HostOnly
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Tuple[Any, Any]:
+        """Capsules of Arrow's C schema and array, with nothing copied."""
+        self._check_arrow()
+        return self._arrow_schema(), self._arrow_array()
+
+    @_HostOnly
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """A capsule of an Arrow C stream that has this as its only array."""
+        self._check_arrow()
+        return self._arrow_stream()
+
+    def __arrow_c_device_array__(self, requested_schema: Any = None, **keywords: Any) -> Tuple[Any, Any]:
+        """Capsules of Arrow's C schema and device array: on the host and on a GPU, nothing copied."""
+        _refuse_keywords(keywords)
+        self._check_arrow()
+        return self._arrow_schema(), self._arrow_device_array()
+
+    def __arrow_c_device_stream__(self, requested_schema: Any = None, **keywords: Any) -> Any:
+        """A capsule of an Arrow C device stream that has this as its only array: on the host and on a GPU."""
+        _refuse_keywords(keywords)
+        self._check_arrow()
+        return self._arrow_device_stream()
+
+    def to_pyarrow(self) -> Any:
+        """A pyarrow Array or Table over the same memory; of a table on a GPU a RecordBatch."""
+        import pyarrow
+
+        if self._ordinal >= 0:
+            kind = pyarrow.RecordBatch if self.kind == TABLE else pyarrow.Array
+            return kind._import_from_c_device_capsule(*self.__arrow_c_device_array__())
+        make = pyarrow.table if self.kind == TABLE else pyarrow.array
+        return make(self)
