@@ -72,7 +72,7 @@ PARTS = {
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _repr"),
         ("objects", "_held _objects"),
-        ("files", "_files"),
+        ("files", "_files _told"),
         ("client", "_client aio"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("package", "__init__"),

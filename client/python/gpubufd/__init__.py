@@ -38,8 +38,9 @@ from ._errors import (
 _core.set_error_factory(_make)
 
 from ._buffers import Buffer, Validity  # noqa: E402
-from ._client import Client, Event, Info, Watch, connect  # noqa: E402
+from ._client import Client, connect  # noqa: E402
 from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
+from ._told import Event, Info, Watch  # noqa: E402
 
 __version__ = _core.version
 

@@ -18,9 +18,10 @@ import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _errors, _frames
-from ._client import Client, Info
+from ._client import Client
 from ._dask_places import Cluster, failure, host_name, is_here, local_daemon
 from ._objects import Bytes
+from ._told import Info
 
 FORMAT = 1
 PUBLICATION = re.compile(r"/(dask-[0-9a-f]{16})/[^/]+$")

@@ -21,10 +21,10 @@ import weakref
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from typing import Union
 
-from . import _client, _convert, _core, _errors, _files, _nodes, cuda
-from ._client import Event, Info
+from . import _client, _convert, _core, _errors, _files, _nodes, _told, cuda
 from ._files import FilePath
 from ._layout import HOST
+from ._told import Event, Info
 
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 
@@ -382,7 +382,7 @@ class Watch(AsyncIterator[Event]):
 
         def on_event(*fields: Any) -> None:  # in whichever thread dispatches
             if not loop.is_closed():
-                loop.call_soon_threadsafe(queue.put_nowait, _client._event(*fields))
+                loop.call_soon_threadsafe(queue.put_nowait, _told.event_of(*fields))
 
         self._begun = True
         begin = client._client._watch_async

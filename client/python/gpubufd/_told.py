@@ -1,0 +1,198 @@
+"""What the daemon tells of objects: in answers to list and stat, and in watches."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import select
+import time
+import weakref
+from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+
+from . import _errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """What the daemon tells of an object.
+
+    Sizes are in bytes, `created` and `ttl` in seconds (since 1970; 0: for ever). `layout` is there in
+    answers to stat() alone, `idle` in those of stat() and list(): the seconds since it was last opened or
+    given back, 0 while somebody holds it.
+    """
+
+    name: str
+    version: int
+    state: str  # "open" or "sealed"
+    tier: str  # where the bytes are: "device", "host" or "disk"
+    device: str  # "host" or "GPU-…"
+    bytes: int
+    mode: int
+    uid: int
+    gid: int
+    created: float
+    leases: int
+    pinned: bool
+    ttl: float
+    final: bool = False  # the kernel lets nobody write its memory any more
+    share: str = ""
+    evict: str = ""
+    when_short: str = ""  # when memory is short and nobody holds it: it "spills", "stays" or "drops"
+    producer: str = ""
+    layout: Optional[Dict[str, Any]] = None
+    idle: Optional[float] = None
+
+    @classmethod
+    def _of(cls, record: Dict[str, Any]) -> "Info":
+        return cls(
+            name=record["name"],
+            version=record["version"],
+            state=record["state"],
+            tier=record["tier"],
+            device=record["device"],
+            bytes=record["bytes"],
+            mode=int(record["mode"], 8),
+            uid=record["uid"],
+            gid=record["gid"],
+            created=record["created_ms"] / 1000,
+            leases=record["leases"],
+            pinned=record["pinned"],
+            ttl=record.get("ttl_ms", 0) / 1000,
+            final=record.get("final", False),
+            share=record.get("share", ""),
+            evict=record.get("evict", ""),
+            when_short=record.get("when_short", ""),
+            producer=record.get("producer", ""),
+            layout=record.get("layout"),
+            idle=record["idle_ms"] / 1000 if "idle_ms" in record else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened to an object.
+
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None,
+    "synced": what existed when the watch began has all been told; "reconnected": a connection that broke
+    is made anew, events may be missing, and all that exists is told again. Later daemons may send others.
+    """
+
+    kind: str
+    info: Optional[Info] = None
+
+    @property
+    def name(self) -> Optional[str]:
+        """The object's name."""
+        return self.info.name if self.info else None
+
+
+def event_of(kind: str, *fields: Any) -> Event:
+    if not fields:
+        return Event(kind)
+    name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl = fields
+    return Event(
+        kind,
+        Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
+             mode=mode, uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
+             ttl=ttl / 1000),
+    )
+
+
+class Watch(Iterator[Event]):
+    """Events, in order, as an iterator. `with`, close() and del end it.
+
+    next() waits for an event, at most the watch's `timeout` (seconds; then the iteration ends). It may
+    be used while other threads use the client.
+    """
+
+    def __init__(self, client: Any, prefix: Optional[str], timeout: Optional[float]):
+        self._client = client
+        self._timeout = timeout
+        self._events: Deque[Event] = collections.deque()
+        read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._read_end = read_end
+        events = self._events
+
+        def on_event(*fields: Any) -> None:  # in whichever thread dispatches
+            events.append(event_of(*fields))
+            try:
+                os.write(write_end, b"!")
+            except BlockingIOError:
+                pass  # it is awake already
+
+        watches: List[Tuple[int, int]] = []  # (its number, that of the client's connection)
+
+        def begin() -> None:
+            watch = client._watch(prefix, on_event)
+            watches[:] = [(watch, client._connections)]
+
+        self._watches, self._begin = watches, begin
+        self._finalize = weakref.finalize(self, _end_watch, client, watches, read_end, write_end)
+        self._finalize.atexit = False
+        try:
+            begin()
+        except BaseException:
+            self._finalize()
+            raise
+
+    def __iter__(self) -> "Watch":
+        return self
+
+    def poll(self) -> Optional[Event]:
+        """The next event that has arrived; None if there is none."""
+        if not self._events and self._finalize.alive:
+            self._receive()
+        return self._events.popleft() if self._events else None
+
+    def _receive(self) -> None:
+        """Where the connection was lost, the client's next one is watched: made by this, or by another call."""
+        try:
+            self._client._dispatch()
+            if self._watches[0][1] == self._client._connections:
+                return
+        except _errors.Closed:
+            if self._client.closed or not self._client._resumes:
+                raise
+        self._events.append(Event("reconnected"))
+        try:
+            self._begin()
+        except BaseException:
+            self._events.pop()
+            raise
+
+    def __next__(self) -> Event:
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        while self._finalize.alive:
+            event = self.poll()
+            if event is not None:
+                return event
+            poller = select.poll()
+            poller.register(self._client.fileno(), self._client._events())
+            poller.register(self._read_end, select.POLLIN)
+            left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+            if not poller.poll(left) and end is not None and time.monotonic() >= end:
+                break
+            try:
+                os.read(self._read_end, 4096)
+            except BlockingIOError:
+                pass
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends it."""
+        self._finalize()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+def _end_watch(client: Any, watches: List[Any], read_end: int, write_end: int) -> None:
+    for watch, connection in watches:
+        if connection == client._connections:  # else it went with that
+            client._unwatch(watch)
+    os.close(read_end)
+    os.close(write_end)
