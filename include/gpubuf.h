@@ -492,6 +492,7 @@ struct gpubuf_create_options {
     int64_t wait_ms; /* how long to wait for space; 0: not at all */
     bool final;      /* the kernel keeps everybody from changing it once it is sealed, its maker
                         too; of host memory only */
+    uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
 };
 
 /*

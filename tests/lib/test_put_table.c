@@ -1,4 +1,5 @@
 /* Columns and tables of plain C arrays, and the texts of columns. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,12 +191,46 @@ static void test_refused(void **state)
     assert_int_equal(leases_of(client, "no"), -1);
 }
 
+static uint64_t version_of(const char *name)
+{
+    struct gpubuf_info info;
+    ok(client, gpubuf_stat(client, name, &info));
+    return info.version;
+}
+
+static void test_version(void **state)
+{
+    (void)state;
+    const int64_t data[2] = {1, 2};
+    const struct gpubuf_values column = {"a", "int64", data, NULL};
+    const uint64_t shape = 2;
+    uint64_t version = 0, older = 99;
+    struct gpubuf_create_options options = {
+        .size = sizeof(options), .replace = true, .version = &version};
+    ok(client, gpubuf_put_table(client, "v", &column, 1, 2, &options));
+    assert_int_equal(version, version_of("v"));
+    ok(client, gpubuf_put_column(client, "v", &column, 2, &options));
+    assert_int_equal(version, version_of("v"));
+    ok(client, gpubuf_put_array(client, "v", "int64", 1, &shape, NULL, data, &options));
+    assert_int_equal(version, version_of("v"));
+    ok(client, gpubuf_put_bytes(client, "v", data, 3, &options));
+    assert_int_equal(version, version_of("v"));
+
+    options.version = &older;
+    options.replace = false;
+    fails(client, GPUBUF_E_EXISTS, gpubuf_put_bytes(client, "v", data, 3, &options));
+    options.replace = true;
+    options.size = offsetof(struct gpubuf_create_options, version); /* of an older header */
+    ok(client, gpubuf_put_bytes(client, "v", data, 3, &options));
+    assert_int_equal(older, 99);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),   cmocka_unit_test(test_many_texts),
         cmocka_unit_test(test_nothing), cmocka_unit_test(test_bad_offsets),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_version),
     };
     return cmocka_run_group_tests_name("put_table", tests, connect_group, disconnect_group);
 }

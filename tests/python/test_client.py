@@ -1,5 +1,6 @@
 """The client: names, errors, waiting, watching, threads, and when leases end."""
 
+import asyncio
 import gc
 import os
 import pickle
@@ -13,6 +14,7 @@ import weakref
 import pytest
 
 import gpubufd
+import gpubufd.aio
 
 
 def leases(client, name, of=None):
@@ -84,6 +86,32 @@ def test_names(client, np):
     assert isinstance(found[1], gpubufd.NotFound)
     with pytest.raises(KeyError, match="nope"):
         client.get_many(["t", "nope"])
+
+
+def test_a_time_to_live(client, daemon):
+    client.put("week", [1], ttl=7 * 86_400)
+    assert client.stat("week").ttl == 7 * 86_400
+    client.expire("week", 100 * 86_400.0)
+    assert client.stat("week").ttl == 100 * 86_400
+    for forever in (None, 0):
+        client.expire("week", 60)
+        client.expire("week", forever)
+        assert client.stat("week").ttl == 0
+    for wrong in (-1, float("nan"), float("inf"), 1e15):
+        with pytest.raises(ValueError, match="ttl is"):
+            client.expire("week", wrong)
+        with pytest.raises(ValueError, match="ttl is"):
+            client.put("never", [1], ttl=wrong)
+    with pytest.raises(gpubufd.NotFound):
+        client.expire("nothing", 5)
+
+    async def later():
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            await other.expire("week", 0.001)
+
+    with client.watch("week", timeout=60) as events:
+        asyncio.run(later())
+        assert next(event for event in events if event.kind == "deleted").name == "week"
 
 
 def test_a_thousand_names(client):

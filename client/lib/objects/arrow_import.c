@@ -444,7 +444,8 @@ int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
     else
         r = gpubuf_create(client, name, &layout, options, &object);
     if (r == 0)
-        r = gb_end_put(object, copy_node(object->lease, &object->lease->layout.column, &plan));
+        r = gb_end_put(object, options,
+                       copy_node(object->lease, &object->lease->layout.column, &plan));
     gb_pool_end(&planning.pool);
     return r;
 }

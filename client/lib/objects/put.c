@@ -62,14 +62,15 @@ static int write_run(const struct gpubuf_object *object, const struct source *so
 }
 
 /* Seals what was written, or aborts it. Returns `r` if that is a failure already. */
-static int finish(struct gpubuf_object *object, const struct source *source, int r)
+static int finish(struct gpubuf_object *object, const struct source *source,
+                  const struct gpubuf_create_options *options, int r)
 {
     struct gb_error error;
     int fetched = 0;
     if (source->gpu && is_on_host(object) && gb_gpu_finish(source->gpu, NULL, &error) < 0)
         fetched = gb_report(object->lease->client, &error);
     free(source->packed);
-    return gb_end_put(object, r < 0 ? r : fetched);
+    return gb_end_put(object, options, r < 0 ? r : fetched);
 }
 
 int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
@@ -86,7 +87,7 @@ int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void 
     r = source_begin(&source, object, data);
     if (r == 0 && bytes > 0)
         r = write_run(object, &source, 0, data, bytes);
-    return finish(object, &source, r);
+    return finish(object, &source, options, r);
 }
 
 /* ---- arrays ---- */
@@ -193,7 +194,7 @@ int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char 
     struct strided source;
     r = source_begin(&memory, object, data);
     if (r < 0)
-        return finish(object, &memory, r);
+        return finish(object, &memory, options, r);
     if (object->extent && !data)
         r = gb_report_text(client, GPUBUF_E_INVALID, "the data is NULL");
     else if (!collapse(object, strides, &source))
@@ -203,5 +204,5 @@ int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char 
         r = gb_report_memory(client);
     else
         r = copy_runs(object, &source, &memory, data);
-    return finish(object, &memory, r);
+    return finish(object, &memory, options, r);
 }

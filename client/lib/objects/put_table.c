@@ -175,7 +175,7 @@ static int put(struct gpubuf_client *client, const char *name,
         made = made->children;
     for (size_t i = 0; r == 0 && i < count; i++)
         r = copy_column(object->lease, &made[i], &columns[i], layout->column.length);
-    return gb_end_put(object, r);
+    return gb_end_put(object, options, r);
 }
 
 int gpubuf_put_table(struct gpubuf_client *client, const char *name,

@@ -1,5 +1,6 @@
 #include "client/lib/objects/seal.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -306,13 +307,22 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     return r;
 }
 
-int gb_end_put(struct gpubuf_object *object, int r)
+/* A program that was built with an older header has no such member. */
+static bool wants_version(const struct gpubuf_create_options *options)
+{
+    size_t end = offsetof(struct gpubuf_create_options, version) + sizeof(options->version);
+    return options && options->size >= end && options->version;
+}
+
+int gb_end_put(struct gpubuf_object *object, const struct gpubuf_create_options *options, int r)
 {
     int finished = gb_finish_writing(object->lease);
     if (r == 0)
         r = finished;
     if (r == 0)
         r = seal_and_wait(object, NULL, true, NULL);
+    if (r == 0 && wants_version(options))
+        *options->version = atomic_load(&object->lease->version);
     gpubuf_release(object);
     return r;
 }

@@ -5,8 +5,9 @@
 #include "gpubuf.h"
 
 /* The end of a put, of which `r` says whether it failed by now: waits until what was written is in
-   the object, then seals it and ends the lease in one go, or aborts it. Takes the object. Returns
-   `r` if that is a failure already; reports others. */
-int gb_end_put(struct gpubuf_object *object, int r);
+   the object, then seals it and ends the lease in one go, or aborts it. Takes the object. Writes
+   the version where the program's `options` (may be NULL) want it. Returns `r` if that is a failure
+   already; reports others. */
+int gb_end_put(struct gpubuf_object *object, const struct gpubuf_create_options *options, int r);
 
 #endif

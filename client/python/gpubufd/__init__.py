@@ -38,7 +38,7 @@ from ._errors import (
 _core.set_error_factory(_make)
 
 from ._buffers import Buffer, Validity  # noqa: E402
-from ._client import Client, connect  # noqa: E402
+from ._client import Client, Ref, connect  # noqa: E402
 from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
 
@@ -47,6 +47,6 @@ __version__ = _core.version
 __all__ = [
     "Array", "Buffer", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
     "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Invalid",
-    "Limit", "NoSpace", "NotFound", "ProtocolError", "Stale", "Table", "Timeout", "Unsupported",
+    "Limit", "NoSpace", "NotFound", "ProtocolError", "Ref", "Stale", "Table", "Timeout", "Unsupported",
     "Validity", "Watch", "connect",
 ]

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import os
 import pathlib
 import re
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
+)
 
 from . import _convert, _core, _errors, _files, _nodes, cuda
 from ._files import FilePath
+from ._held import Held
 from ._layout import DATA, HOST, MASK
 from ._told import Info, Watch
 
+_Kind = TypeVar("_Kind", bound=Held)
 EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
 
 _NO_RESUME = -2
+TTL_MOST = 2**52 // 1000  # seconds
 MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
 
 
 def _ms(seconds: Optional[float], what: str = "timeout") -> int:
-    """Milliseconds, rounded up; None is 0."""
+    """Milliseconds, rounded up; None is 0. Nobody waits for longer than a day."""
     if seconds is None:
         return 0
-    if seconds != seconds or seconds < 0:
+    if not seconds >= 0:
         raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
-    return min(int(seconds * 1000 + 0.999), 86_400_000)
+    return int(min(seconds, 86_400.0) * 1000 + 0.999)
+
+
+def _ttl_ms(seconds: Optional[float]) -> int:
+    if seconds is None:
+        return 0
+    if not 0 <= seconds < TTL_MOST:
+        raise ValueError(f"ttl is {seconds}: expected seconds, 0 or more; None: it stays")
+    return int(seconds * 1000 + 0.999)
 
 
 def _mode(mode: Union[int, str, None]) -> int:
@@ -46,7 +61,7 @@ def options(
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
     return (
-        device, share, _mode(mode), bool(replace), _ms(ttl, "ttl"), EVICT[evict], _ms(timeout),
+        device, share, _mode(mode), bool(replace), _ttl_ms(ttl), EVICT[evict], _ms(timeout),
         bool(final),
     )
 
@@ -159,6 +174,65 @@ def memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int
     return layout, tuple(parts)
 
 
+# ---- what is opened ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Ref:
+    """One version of what is published under a name; put() returns it, and Client.ref().
+
+    It is small, can be pickled and be a key, and equals another that means the same version. In any process
+    of this machine get() opens it, without a copy. It holds no lease: somebody else must keep the version from
+    being deleted or replaced. `instance`: the daemon that the version is of; "": any. `path`: its socket; None:
+    where connect() looks.
+    """
+
+    name: str
+    version: int
+    instance: str = ""
+    path: Optional[str] = dataclasses.field(default=None, compare=False)
+
+    def get(self, client: "Optional[Client]" = None) -> Any:
+        """Opens it by a client, or by a connection that this process makes for all Refs.
+
+        Stale: the version is gone, since its name was deleted or has another object now.
+        """
+        return (client or _client_of(self.path, os.getpid())).get(self)
+
+    def __repr__(self) -> str:
+        return f"gpubufd.Ref({self.name!r}, {self.version})"
+
+
+@functools.lru_cache(maxsize=None)
+def _client_of(path: Optional[str], process: int) -> "Client":
+    """The connection of a process, which its children by fork() do not share."""
+    return connect(path)
+
+
+def asked(name: Union[str, Ref], version: int) -> Tuple[str, int]:
+    """The name and the version to open."""
+    return (name.name, name.version) if isinstance(name, Ref) else (name, version)
+
+
+def gone(name: Union[str, Ref], error: Any) -> _errors.Error:
+    """What to raise where there is no such object; of a Ref, which there was, a Stale."""
+    if isinstance(name, Ref):
+        error = _errors.make(-32007, "stale", f"{name!r} is gone: {error}")
+    return error
+
+
+def opened(held: Any, name: Union[str, Ref], kind: Optional[type], instance: str) -> Any:
+    """What was opened, if it is what was meant: of that kind, and of that daemon."""
+    if isinstance(name, Ref) and name.instance not in ("", instance):
+        held.release()
+        raise gone(name, "its daemon was stopped, and the one that is there now has never had it")
+    if kind is not None and not isinstance(held, kind):
+        told = f"{held.name!r} is of the kind {type(held).__name__}, not {kind.__name__}"
+        held.release()
+        raise TypeError(told)
+    return held
+
+
 class Client(_core.Client):
     """A connection to the daemon; made by connect(). Any thread may use it at any time.
 
@@ -171,6 +245,7 @@ class Client(_core.Client):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self._mine: Dict[str, Any] = {}  # what share_mine() shares, by name
+        self._path: Optional[str] = keywords["path"]
         resume_ms: int = keywords["resume_ms"]
         self._resumes = resume_ms != _NO_RESUME
         self._resume_seconds = 10.0 if not resume_ms else float("inf") if resume_ms < 0 else resume_ms / 1000
@@ -206,19 +281,42 @@ class Client(_core.Client):
 
     # ---- reading ----
 
-    def get(self, name: str, timeout: Optional[float] = None, *, version: int = 0) -> Any:
+    @overload
+    def get(self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...) -> Any: ...
+
+    @overload
+    def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ..., kind: Type[_Kind]
+    ) -> _Kind: ...
+
+    def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
+        kind: Optional[type] = None,
+    ) -> Any:
         """Opens what was published under a name: an Array, Column, Table or Bytes, with no copy.
 
-        With a `timeout` it waits so long for the name to exist. `version`: that one and no other.
+        With a `timeout` it waits so long for the name to exist. `version`: that one and no other; a Ref says both.
+        `kind`: gpubufd.Table, Array, Column or Bytes, for type checkers, too; a TypeError if it is of another.
 
         NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
-        TimeoutError). Stale: another version has taken its place.
+        TimeoutError). Stale: another version has taken its place, or that of a Ref is gone.
         """
-        return self._open(name, version, _ms(timeout) if timeout else 0)
+        try:
+            held = self._open(*asked(name, version), _ms(timeout) if timeout else 0)
+        except (_errors.NotFound, _errors.Stale) as error:
+            raise gone(name, error) from None
+        return opened(held, name, kind, self.instance)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: Union[str, Ref]) -> Any:
         """get(name)"""
-        return self._open(name, 0, 0)
+        return self.get(name)
+
+    def ref(self, name: str) -> Ref:
+        """What means the version that a name has now, for other processes. NotFound."""
+        return self._ref(name, self.stat(name).version)
+
+    def _ref(self, name: str, version: int) -> Ref:
+        return Ref(name, version, self.instance, self._path and os.path.abspath(self._path))
 
     def __contains__(self, name: str) -> bool:
         try:
@@ -271,8 +369,8 @@ class Client(_core.Client):
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False,
-    ) -> None:
-        """Publishes a copy of a value under a name.
+    ) -> Ref:
+        """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
         Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
         `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas and cuDF
@@ -302,31 +400,32 @@ class Client(_core.Client):
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:
-                return self._put_plan(name, plan, on, opts)
+                return self._ref(name, self._put_plan(name, plan, on, opts))
             except (_errors.Closed, _errors.Stale):  # the daemon went meanwhile: done again, it comes to the same
                 if self.closed or time.monotonic() >= until:
                     raise
 
-    def _put_plan(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> None:
+    def _put_plan(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> int:
         if plan.kind == "bytes":
-            self._put_bytes(name, plan.buffer, opts)
-        elif plan.kind == "arrow":
+            return self._put_bytes(name, plan.buffer, opts)
+        if plan.kind == "arrow":
             wait_for_streams(plan, on)
-            self._put_arrow(name, plan.source, plan.table, opts)
-        elif plan.kind == "array" and (plan.strides is not None or plan.device is None) and not plan.mask:
+            return self._put_arrow(name, plan.source, plan.table, opts)
+        if plan.kind == "array" and (plan.strides is not None or plan.device is None) and not plan.mask:
             wait_for_streams(plan, on)
-            self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
-        else:
-            queue = queue_of(plan, on)
-            layout, copies = layout_and_copies(plan, queue)
-            with self._create(name, layout, opts) as made:
-                if queue and made._ordinal not in (HOST, plan.device):
-                    wait_for(queue, plan.device)  # it is of no use on another GPU
-                    queue = 0
-                _nodes.fill(made, copies, queue)
-                if queue:
-                    wait_for(queue, plan.device)
-                made._seal(None, 0)
+            return self._put_array(name, plan.dtype, plan.shape, plan.strides, plan.address, opts)
+        queue = queue_of(plan, on)
+        layout, copies = layout_and_copies(plan, queue)
+        with self._create(name, layout, opts) as made:
+            if queue and made._ordinal not in (HOST, plan.device):
+                wait_for(queue, plan.device)  # it is of no use on another GPU
+                queue = 0
+            _nodes.fill(made, copies, queue)
+            if queue:
+                wait_for(queue, plan.device)
+            made._seal(None, 0)
+            version: int = made.version
+            return version
 
     def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
@@ -443,6 +542,10 @@ class Client(_core.Client):
         """Takes a pin back."""
         self.call("unpin", {"name": name})
 
+    def expire(self, name: str, ttl: Optional[float]) -> None:
+        """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""
+        self.call("expire", _expire(name, ttl))
+
     def spill(self, name: str, tier: Optional[str] = None) -> None:
         """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
 
@@ -489,6 +592,10 @@ class Client(_core.Client):
         when nothing has happened for so long; otherwise it goes on for ever.
         """
         return Watch(self, prefix or None, timeout)
+
+
+def _expire(name: str, ttl: Optional[float]) -> Dict[str, Any]:
+    return {"name": name, "ttl_ms": _ttl_ms(ttl)}
 
 
 def _spill(name: str, tier: Optional[str]) -> Dict[str, Any]:

@@ -121,7 +121,8 @@ class Held(_Parts):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: send its name, and open it in the other process"
+            f"a {type(self).__name__} cannot be pickled: send its name, or client.ref(name), and "
+            "open that in the other process"
         )
 
     def __repr__(self) -> str:

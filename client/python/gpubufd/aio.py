@@ -19,9 +19,10 @@ import pathlib
 import select
 import weakref
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
-from typing import Union
+from typing import Type, Union, overload
 
 from . import _client, _convert, _core, _errors, _files, _nodes, _told, cuda
+from ._client import Ref
 from ._files import FilePath
 from ._layout import HOST
 from ._told import Event, Info
@@ -162,10 +163,29 @@ class Client:
                 raise
             raise _errors.make(-32006, "timeout", f"{method} was not answered in {timeout} s") from None
 
-    async def get(self, name: str, timeout: Optional[float] = None, *, version: int = 0) -> Any:
+    @overload
+    async def get(self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...) -> Any: ...
+
+    @overload
+    async def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ..., kind: Type[_client._Kind]
+    ) -> _client._Kind: ...
+
+    async def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
+        kind: Optional[type] = None,
+    ) -> Any:
         """Opens what was published under a name; see gpubufd.Client.get."""
         wait = _client._ms(timeout) if timeout else 0
-        return await self._request(self._client._open_async, name, version, wait)
+        try:
+            held = await self._request(self._client._open_async, *_client.asked(name, version), wait)
+        except (_errors.NotFound, _errors.Stale) as error:
+            raise _client.gone(name, error) from None
+        return _client.opened(held, name, kind, self.instance)
+
+    async def ref(self, name: str) -> Ref:
+        """What means the version that a name has now, for other processes. NotFound."""
+        return self._client._ref(name, (await self.stat(name)).version)
 
     async def get_many(
         self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
@@ -199,7 +219,7 @@ class Client:
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False,
-    ) -> None:
+    ) -> Ref:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
@@ -211,13 +231,13 @@ class Client:
             try:
                 plan.into_columns()
             except _nodes.Joined:  # a dictionary in several pieces, which only the library joins
-                self._client._put_arrow(name, plan.source, plan.table, opts)
-                return
+                return self._client._ref(name, self._client._put_arrow(name, plan.source, plan.table, opts))
         layout, copies = _layout_and_copies(plan)
         made = await self._request(self._client._create_async, name, layout, opts)
         try:
             await self._fill(made, plan, copies)
             await self.seal(made)
+            return self._client._ref(name, made.version)
         finally:
             made.release()
 
@@ -321,6 +341,10 @@ class Client:
     async def unpin(self, name: str) -> None:
         """Takes a pin back."""
         await self.call("unpin", {"name": name})
+
+    async def expire(self, name: str, ttl: Optional[float]) -> None:
+        """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""
+        await self.call("expire", _client._expire(name, ttl))
 
     async def spill(self, name: str, tier: Optional[str] = None) -> None:
         """Moves an object off its device now; see gpubufd.Client.spill."""

@@ -579,9 +579,11 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     if (build(&sources, source, &schema, &array) == 0) {
         int status;
+        uint64_t version = 0;
+        options.version = &version;
         WITHOUT_GIL(status =
                         gpubuf_put_arrow(link->client, name, &schema, &array, as_table, &options));
-        result = status < 0 ? raise_status(link, status) : new_ref(Py_None);
+        result = status < 0 ? raise_status(link, status) : PyLong_FromUnsignedLongLong(version);
     }
     sources_end(&sources);
     link_put(link);

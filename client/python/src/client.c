@@ -306,7 +306,8 @@ static PyObject *client_create(PyObject *self, PyObject *args)
     return result;
 }
 
-/* put_array(name, dtype, shape, strides or None, address, options): `address` must stay. */
+/* put_array(name, dtype, shape, strides or None, address, options): the version. `address` must
+   stay. */
 static PyObject *client_put_array(PyObject *self, PyObject *args)
 {
     const char *name, *dtype;
@@ -340,13 +341,15 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     if (!link)
         return NULL;
     int status;
+    uint64_t version = 0;
+    options.version = &version;
     WITHOUT_GIL(status = gpubuf_put_array(link->client, name, dtype, (unsigned)ndim, extents,
                                           strides == Py_None ? NULL : steps,
                                           (void *)(uintptr_t)address, &options));
-    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+    return finish(link, status, status < 0 ? NULL : PyLong_FromUnsignedLongLong(version));
 }
 
-/* put_bytes(name, buffer, options) */
+/* put_bytes(name, buffer, options): the version. */
 static PyObject *client_put_bytes(PyObject *self, PyObject *args)
 {
     const char *name;
@@ -364,10 +367,12 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
         return NULL;
     }
     int status;
+    uint64_t version = 0;
+    options.version = &version;
     WITHOUT_GIL(status = gpubuf_put_bytes(link->client, name, buffer.len ? buffer.buf : "",
                                           (uint64_t)buffer.len, &options));
     PyBuffer_Release(&buffer);
-    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
+    return finish(link, status, status < 0 ? NULL : PyLong_FromUnsignedLongLong(version));
 }
 
 /* register(name, ((address, bytes), …), layout_json, options) */

@@ -4,7 +4,8 @@
 
 #include "client/python/src/core.h"
 
-/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms), whose strings it borrows. */
+/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms, final), whose strings it
+   borrows. */
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
 
 struct layout_arena; /* owns what a specification points to */

@@ -6,6 +6,10 @@ client = gpubufd.connect(timeout="5")  # wrong
 client.put(5, [1])  # wrong
 client.put("a")  # wrong
 client.get("a").whatever  # anything may come of it
+client.get("a", kind=gpubufd.Array).columns  # wrong
+client.get("a", kind=int)  # wrong
+client.get(5)  # wrong
+client.put("a", [1]).get("x")  # wrong
 client.list(5)  # wrong
 client.stat("a").byte  # wrong
 client.watch("a", timeout="x")  # wrong

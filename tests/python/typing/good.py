@@ -38,6 +38,11 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
     whole: gpubufd.Column = column.to_host()[2:]
     assert on_host and whole
     array: gpubufd.Array = client.get("a")
+    of_a_kind = client.get("a", 1.5, kind=gpubufd.Array)
+    pair: Tuple[gpubufd.Array, int] = of_a_kind, client.put("b", [1]).version
+    ref: gpubufd.Ref = client.ref("b")
+    key: Dict[gpubufd.Ref, Any] = {ref: ref.get(), gpubufd.Ref("b", 5): client[ref]}
+    assert pair and key
     strides: Tuple[int, ...] = array.strides
     pointer: int = buffer.pointer
     assert names and validity is not None and shape and interface and strides and some and pointer
@@ -64,6 +69,8 @@ def look(client: gpubufd.Client) -> None:
     devices: List[Dict[str, Any]] = client.devices()
     try:
         client.pin("a")
+        client.expire("a", 60.5)
+        client.expire("a", None)
         client.spill("a", tier="disk")
         client.restore("a", timeout=1.5)
     except gpubufd.NotFound as error:
@@ -95,7 +102,9 @@ def gpu() -> None:
 
 async def later() -> None:
     async with await gpubufd.aio.connect(timeout=1) as client:
-        await client.put("x", b"abc")
+        ref: gpubufd.Ref = await client.put("x", b"abc")
+        of_a_kind: int = (await client.get(ref, kind=gpubufd.Bytes)).nbytes
+        assert of_a_kind
         some: Any = await client.get("x", timeout=1)
         info: gpubufd.Info = await client.stat("x")
         async with client.watch() as watch:
