@@ -88,6 +88,21 @@ def test_names(client, np):
         client.get_many(["t", "nope"])
 
 
+def test_modes_are_octal(client):
+    for mode in (0o640, "640", "0640"):
+        client.put("m", [1], mode=mode, replace=True)
+        assert client.stat("m").mode == 0o640 and "mode=0o640," in repr(client.stat("m"))
+    for wrong in (640, "1777", -1):
+        with pytest.raises(ValueError, match=f"mode is {wrong!r}.*0o640 or '640'"):
+            client.put("m", [1], mode=wrong, replace=True)
+    with client.watch("m") as events:
+        assert repr(next(events).info.mode) == "0o640"
+        assert repr(events) == "<gpubufd.Watch of names that begin with 'm'>"
+    assert repr(events) == "<gpubufd.Watch of names that begin with 'm', ended>"
+    with client.watch() as events:
+        assert repr(events) == "<gpubufd.Watch of all names>"
+
+
 def test_a_time_to_live(client, daemon):
     client.put("week", [1], ttl=7 * 86_400)
     assert client.stat("week").ttl == 7 * 86_400

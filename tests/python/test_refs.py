@@ -4,12 +4,13 @@ import asyncio
 import gc
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
 
 import pytest
-from conftest import PACKAGE, Daemon
+from conftest import PACKAGE, ROOT, Daemon
 
 import gpubufd
 import gpubufd.aio
@@ -164,6 +165,18 @@ def test_a_pool_of_processes(client, program, method):
                 print("gone")
     """, method)
     assert said == ["gone"] and client.leases() == []
+
+
+def test_what_the_guide_shows(program):
+    text = (ROOT / "docs" / "PYTHON.md").read_text()
+    (block,) = re.findall(r"```python notest\n(def mean.*?)```", text, re.S)
+    prelude = """
+        import multiprocessing, sys
+        import gpubufd
+        client = gpubufd.connect(sys.argv[1])
+        frames = [{"price": [float(i), i + 1.0]} for i in range(5)]
+    """
+    assert program(textwrap.dedent(prelude) + block) == ["[0.5,", "1.5,", "2.5,", "3.5,", "4.5]"]
 
 
 def test_dask_passes_them(client, program):

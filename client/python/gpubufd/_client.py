@@ -49,7 +49,10 @@ def _ttl_ms(seconds: Optional[float]) -> int:
 def _mode(mode: Union[int, str, None]) -> int:
     if mode is None:
         return 0
-    return int(mode, 8) if isinstance(mode, str) else int(mode)
+    bits = int(mode, 8) if isinstance(mode, str) else int(mode)
+    if not 0 <= bits <= 0o777:
+        raise ValueError(f"mode is {mode!r}: expected one as chmod has it, such as 0o640 or '640'")
+    return bits
 
 
 def options(

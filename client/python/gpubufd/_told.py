@@ -13,6 +13,13 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
 from . import _errors
 
 
+class Mode(int):
+    """Permissions, which show themselves as people write them: 0o640."""
+
+    def __repr__(self) -> str:
+        return oct(self)
+
+
 @dataclasses.dataclass(frozen=True)
 class Info:
     """What the daemon tells of an object.
@@ -52,7 +59,7 @@ class Info:
             tier=record["tier"],
             device=record["device"],
             bytes=record["bytes"],
-            mode=int(record["mode"], 8),
+            mode=Mode(record["mode"], 8),
             uid=record["uid"],
             gid=record["gid"],
             created=record["created_ms"] / 1000,
@@ -94,7 +101,7 @@ def event_of(kind: str, *fields: Any) -> Event:
     return Event(
         kind,
         Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
-             mode=mode, uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
+             mode=Mode(mode), uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
              ttl=ttl / 1000),
     )
 
@@ -108,6 +115,7 @@ class Watch(Iterator[Event]):
 
     def __init__(self, client: Any, prefix: Optional[str], timeout: Optional[float]):
         self._client = client
+        self._prefix = prefix
         self._timeout = timeout
         self._events: Deque[Event] = collections.deque()
         read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -135,6 +143,10 @@ class Watch(Iterator[Event]):
         except BaseException:
             self._finalize()
             raise
+
+    def __repr__(self) -> str:
+        names = f"names that begin with {self._prefix!r}" if self._prefix else "all names"
+        return f"<gpubufd.Watch of {names}{'' if self._finalize.alive else ', ended'}>"
 
     def __iter__(self) -> "Watch":
         return self
