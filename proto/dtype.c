@@ -365,6 +365,8 @@ static bool take_arrow_parameters(struct cursor *cursor, struct gb_dtype *dtype)
 
 bool gb_dtype_from_arrow(const char *format, struct gb_dtype *dtype)
 {
+    if (strcmp(format, "+m") == 0) /* a map lies as a list of structs of key and value does */
+        format = "+l";
     for (unsigned i = 0; i < GB_TYPE_COUNT; i++) {
         struct gb_dtype parsed = {.type = (enum gb_type)i};
         struct cursor cursor = {format, format + strlen(format)};

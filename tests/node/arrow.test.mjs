@@ -281,10 +281,24 @@ test('record batches, one by one and as streams', withArrow, async () => {
   for (const one of using) one.release()
 })
 
+test('a map comes back as a list of structs of key and value', withArrow, async () => {
+  const type = new arrow.Map_(new arrow.Field('entries', new arrow.Struct([
+    new arrow.Field('key', new arrow.Utf8(), false), new arrow.Field('value', new arrow.Int32(), true)]), false))
+  const map = arrow.vectorFromArray([{ a: 1 }, null, { b: null, c: 3 }, {}], type)
+  const pairs = [[{ key: 'a', value: 1 }], null, [{ key: 'b', value: null }, { key: 'c', value: 3 }], []]
+  for (const [skip, vector] of [[0, map], [2, map.slice(2)], [0, map.slice(0, 2).concat(map.slice(2))]]) {
+    await c.put('map', new arrow.Table({ m: vector }), { replace: true })
+    const table = await c.open('map')
+    const rows = [...table.column('m').toArrow()].map(row => row && [...row].map(pair => pair.toJSON()))
+    assert.deepEqual(rows, pairs.slice(skip))
+    assert.equal(table.column('m').dtype, 'list')
+    table.release()
+  }
+})
+
 test('types that cannot be shared are named', withArrow, async () => {
-  const map = arrow.vectorFromArray([{ a: 1 }], new arrow.Map_(new arrow.Field('entries', new arrow.Struct([
-    new arrow.Field('key', new arrow.Utf8(), false), new arrow.Field('value', new arrow.Int32(), true)]), false)))
-  await assert.rejects(c.put('map', map), TypeError)
+  const intervals = arrow.vectorFromArray([Int32Array.of(1, 2)], new arrow.IntervalDayTime())
+  await assert.rejects(c.put('days', new arrow.Table({ x: intervals })), { name: 'TypeError', message: /column "x".*duration/ })
   await assert.rejects(c.put('broken', Buffer.from('ARROW1 and no more')), Error)
 })
 

@@ -387,7 +387,7 @@ static void test_arrow_alone(void **state)
         "d:1,2,64", "d:1,2,128,", "d:1,2,12", "t",   "td",      "tdX",     "tt",
         "ttx",      "tds",        "tsu",      "ts",  "tsx:UTC", "tsu;",    "tDx",
         "tD",       "ttss",       "ti",       "tiM", "tiD",     "tin",     "+",
-        "+m",       "+r",         "+w",       "+w:", "+w:-1",   "+ud:1",   "+us:1",
+        "+mx",      "+r",         "+w",       "+w:", "+w:-1",   "+ud:1",   "+us:1",
         "vu",       "vz",         "+vl",      "+lx", "n ",      "tsu:a b", "+s{}",
     };
     struct gb_dtype dtype;
@@ -397,6 +397,8 @@ static void test_arrow_alone(void **state)
         if (gb_dtype_from_arrow(none[i], &dtype))
             fail_msg("\"%s\" is taken for an Arrow format", none[i]);
     }
+    assert_true(gb_dtype_from_arrow("+m", &dtype));
+    assert_spelling(&dtype, "list");
     assert_true(gb_dtype_from_arrow("d:19,10,128", &dtype));
     assert_spelling(&dtype, "decimal128(19,10)");
 }

@@ -18,10 +18,12 @@ const DECIMAL = 7
 const DATE = 8
 const TIME = 9
 const TIMESTAMP = 10
+const INTERVAL = 11
 const LIST = 12
 const STRUCT = 13
 const FIXED_BINARY = 15
 const FIXED_LIST = 16
+const MAP = 17 // which lies as a list of structs of key and value does
 const DURATION = 18
 const LARGE_BINARY = 19
 const LARGE_UTF8 = 20
@@ -53,7 +55,8 @@ function dtypeName (type) {
     case DATE: return type.unit === 0 ? 'date32' : 'date64'
     case TIME: return `time${type.bitWidth}[${UNITS[type.unit]}]`
     case TIMESTAMP: return `timestamp[${UNITS[type.unit]}${type.timezone ? ',' + type.timezone : ''}]`
-    case LIST: return 'list'
+    case LIST:
+    case MAP: return 'list'
     case STRUCT: return 'struct'
     case FIXED_BINARY: return `fixed_binary(${type.byteWidth})`
     case FIXED_LIST: return `fixed_list(${type.listSize})`
@@ -62,6 +65,11 @@ function dtypeName (type) {
     case LARGE_UTF8: return 'large_utf8'
   }
   return undefined
+}
+
+function refused (type, name) {
+  const advice = type.typeId === INTERVAL ? ': make durations of them, or structs' : ''
+  return new TypeError(`${name ? `column "${name}": ` : ''}the type ${type} cannot be shared${advice}`)
 }
 
 /** Copies `count` bits. */
@@ -203,7 +211,7 @@ function itemChunks (chunks, stretches) {
  */
 function columnOf (type, chunks, { name, metadata } = {}) {
   const dtype = dtypeName(type)
-  if (!dtype) throw new TypeError(`${name ? `column "${name}": ` : ''}the type ${type} cannot be shared`)
+  if (!dtype) throw refused(type, name)
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0)
   const spec = { name, dtype, length, nullCount: 0 }
   const column = { spec, writes: [], children: [] }
@@ -262,7 +270,8 @@ function addContent (column, type, chunks) {
       spec.dataBytes = add(DATA, chunks.map((chunk, i) => chunk.values.subarray(...stretches[i])))
       return
     }
-    case LIST: {
+    case LIST:
+    case MAP: {
       const { offsets, stretches } = gatherOffsets(chunks, length, Int32Array)
       add(OFFSETS, [offsets])
       column.children = [columnOf(type.children[0].type, itemChunks(chunks, stretches), type.children[0])]

@@ -20,6 +20,17 @@ FORMATS = {
     "u": "utf8", "U": "large_utf8", "z": "binary", "Z": "large_binary", "tdD": "date32",
     "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
     "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
+    "+m": "list",  # a map lies as a list of structs of key and value does
+}
+# What is not: what it is called, and what to do with it.
+OTHERS = {
+    "vu": ("views of strings", "cast it to string"), "vz": ("views of binary values", "cast it to binary"),
+    "+vl": ("views of lists", "cast it to list"), "+vL": ("views of lists", "cast it to large_list"),
+    "tiM": ("intervals of months", "cast it to int32"),
+    "tiD": ("intervals of days and milliseconds", "cast it to duration, or make a struct of it"),
+    "tin": ("intervals of months, days and nanoseconds", "cast it to duration, or make a struct of it"),
+    "+r": ("runs of equal values", "decode it"), "+u": ("unions", "make a column of each type"),
+    "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
 UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
 # Bytes of an element, by the dtype or what is before its parameters.
@@ -140,7 +151,7 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
     dtype = dtype_of(format_)
     if dtype is None:
-        raise TypeError(f"{at_column(name)}Arrow's format {format_!r} is not supported: cast it first")
+        raise refused(format_, name)
     if length < 0 or offset < 0 or null_count < -1:
         raise ValueError(f"{at_column(name)}the Arrow array has a negative length or offset")
     node = Node(
@@ -161,14 +172,19 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
                 children=[node, values], metadata=pairs, keep=keep)
 
 
+def refused(format_: str, where: str) -> TypeError:
+    """What to raise for an Arrow format that the protocol has no dtype for."""
+    what, advice = next((told for begin, told in OTHERS.items() if format_.startswith(begin)),
+                        (f"format {format_!r}", "cast it"))
+    return TypeError(f"{at_column(where)}Arrow's {what} cannot be put: {advice}")
+
+
 def check_types(schema: Any, where: str = "") -> None:
     """TypeError, with the column's name, if a schema has a type that is not supported."""
 
     def check(told: Tuple[Any, ...], path: str) -> None:
         if dtype_of(told[0]) is None:
-            raise TypeError(
-                f"{at_column(path)}Arrow's format {told[0]!r} is not supported: cast it first"
-            )
+            raise refused(told[0], path)
         for child in told[6] + ((told[7],) if told[7] else ()):
             check(child, ".".join(name for name in (path, child[1]) if name))
 
