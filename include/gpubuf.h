@@ -516,8 +516,9 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * Publishes a created object (not a view of it) under its name. The caller must have finished
  * writing, on the device too. Afterwards the object is a read lease on what was sealed; its memory
  * must not be written. `null_counts`, where not NULL, has one entry for each column of a table (or
- * one for a column); -1 leaves what `create` said. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS:
- * the name was taken meanwhile. After a failure the object is as before and may be sealed again.
+ * one for a column); -1 leaves what `create` said. Readers believe them, and need not look at a mask
+ * where there are 0 nulls: in host memory one that is not what the mask says is GPUBUF_E_INVALID.
+ * GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile. After a failure the object is as before and may be sealed again.
  * Other threads must not ask for the object's null counts while it runs.
  *
  * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is

@@ -192,7 +192,7 @@ static int do_create(void)
     };
     const struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_TABLE, .column = {.length = 10, .children = columns, .child_count = 2}};
-    const int64_t nulls[] = {3, -1};
+    const int64_t nulls[] = {10, -1}; /* its mask is zero */
     struct gpubuf_object *object = UNTOUCHED;
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
     int r = gpubuf_create(client, "memory/created", &layout, &options, &object);

@@ -191,6 +191,41 @@ static void test_refused(void **state)
     assert_int_equal(leases_of(client, "no"), -1);
 }
 
+/* Readers believe a count of nulls, so one that the mask does not bear out is found. */
+static void test_null_counts(void **state)
+{
+    (void)state;
+    const struct gpubuf_column_spec item = {.dtype = "int8", .length = 10, .mask = true};
+    const struct gpubuf_column_spec columns[] = {
+        {.name = "x", .dtype = "int8", .length = 10, .null_count = -1, .mask = true},
+        {.name = "fixed", .dtype = "fixed_list(1)", .length = 10, .children = &item, .child_count = 1}};
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_TABLE, .column = {.length = 10, .children = columns, .child_count = 2}};
+    const int64_t wrong[] = {4, -1}, right[] = {1, -1};
+    struct gpubuf_object *table, *x, *fixed, *inner;
+    struct gpubuf_memory mask, inner_mask;
+    ok(client, gpubuf_create(client, "nulls", &layout, &again, &table));
+    ok(client, gpubuf_column(table, "x", &x));
+    ok(client, gpubuf_column(table, "fixed", &fixed));
+    ok(client, gpubuf_child(fixed, 0, &inner));
+    ok(client, gpubuf_memory(x, GPUBUF_MASK, &mask));
+    ok(client, gpubuf_memory(inner, GPUBUF_MASK, &inner_mask));
+    memcpy(mask.pointer, "\xfe\x03", 2);
+    memcpy(inner_mask.pointer, "\xff\x01", 2); /* one more than its spec said: 0 */
+    fails(client, GPUBUF_E_INVALID, gpubuf_seal(table, wrong));
+    assert_non_null(strstr(gpubuf_errmsg(client), "nulls, column x: its mask has 1 nulls"));
+    fails(client, GPUBUF_E_INVALID, gpubuf_seal(table, right));
+    assert_non_null(strstr(gpubuf_errmsg(client), "its mask has 1 nulls, and its null_count is 0"));
+    memcpy(inner_mask.pointer, "\xff\x03", 2);
+    fails(client, GPUBUF_E_INVALID, gpubuf_seal_async(table, wrong, NULL, NULL, NULL));
+    ok(client, gpubuf_seal(table, right));
+    assert_int_equal(gpubuf_null_count(x), 1);
+    gpubuf_release(inner);
+    gpubuf_release(fixed);
+    gpubuf_release(x);
+    gpubuf_release(table);
+}
+
 static uint64_t version_of(const char *name)
 {
     struct gpubuf_info info;
@@ -230,7 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),   cmocka_unit_test(test_many_texts),
         cmocka_unit_test(test_nothing), cmocka_unit_test(test_bad_offsets),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_version),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_version), cmocka_unit_test(test_null_counts),
     };
     return cmocka_run_group_tests_name("put_table", tests, connect_group, disconnect_group);
 }

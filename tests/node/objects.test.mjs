@@ -435,3 +435,18 @@ test('nothing is left', async () => {
   })
   assert.ok(await mappings() < 10)
 })
+
+test('a count of nulls is what the mask says, or nobody has counted', async () => {
+  const layout = { kind: 'column', dtype: 'int8', length: 3, mask: true }
+  for (const [nullCount, sealed] of [[undefined, undefined], [-1, undefined], [1, undefined], [3, 1]]) {
+    const made = await c.create('nulls', { ...layout, nullCount }, { replace: true })
+    made.mask[0] = 0b101
+    made.values.set([1, 0, 3])
+    if (sealed !== undefined) await assert.rejects(made.seal(), { kind: 'invalid', message: /its mask has 1 nulls, and its null_count is 3/ })
+    await made.seal({ nullCounts: sealed })
+    made.release()
+    const column = await c.open('nulls')
+    assert.deepEqual([column.isValid(0), column.isValid(1), Math.abs(column.nullCount)], [true, false, 1])
+    column.release()
+  }
+})

@@ -1,5 +1,6 @@
 #include "client/lib/objects/seal.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,42 @@ static int reserve(struct gpubuf_client *client, struct gb_event *event, struct 
     return gb_report_memory(client);
 }
 
+/* ---- counts of nulls ---- */
+
+/* Whether a column's mask has the nulls that are said to be there; so for its children. */
+static int check_mask(const struct gb_lease *lease, const struct gb_column *column, int64_t said)
+{
+    if (said >= 0 && column->mask.bytes > 0) {
+        const unsigned char *mask = gb_buffer_address(lease, &column->mask);
+        uint64_t nulls = column->length - gb_count_bits(mask, column->offset, column->length);
+        if ((int64_t)nulls != said)
+            return gb_report_text(lease->client, GPUBUF_E_INVALID,
+                                  "%s%s%s: its mask has %" PRIu64 " nulls, and its null_count is "
+                                  "%" PRId64 ": give the right one, or -1",
+                                  lease->name, column->name ? ", column " : "",
+                                  column->name ? column->name : "", nulls, said);
+    }
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < column->child_count; i++)
+        r = check_mask(lease, &column->children[i], column->children[i].null_count);
+    return r;
+}
+
+/* Readers believe the counts, and leave a mask unread where there are no nulls. What lies on a GPU
+   is not looked at. */
+static int check_null_counts(const struct gpubuf_object *object, const int64_t *null_counts)
+{
+    if (strcmp(object->lease->device, "host") != 0)
+        return 0;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < count_columns(object); i++) {
+        const struct gb_column *column = counted_column(object, i);
+        bool given = null_counts && null_counts[i] >= 0;
+        r = check_mask(object->lease, column, given ? null_counts[i] : column->null_count);
+    }
+    return r;
+}
+
 static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                          struct gb_event *event)
 {
@@ -284,7 +321,10 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
 
 int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts)
 {
-    return seal_and_wait(object, null_counts, false, NULL);
+    int r = gb_object_check(object);
+    if (r == 0)
+        r = check_null_counts(object, null_counts);
+    return r < 0 ? r : seal_and_wait(object, null_counts, false, NULL);
 }
 
 int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, void *stream)
@@ -302,6 +342,8 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
                 : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */
     if (r < 0)
         return gb_report(client, &error);
+    if (!event)
+        return gpubuf_seal(object, null_counts);
     r = seal_and_wait(object, null_counts, false, event);
     gb_event_drop(event);
     return r;
@@ -331,6 +373,8 @@ int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                       gpubuf_object_cb callback, void *arg, uint64_t *request)
 {
     int r = gb_object_check(object);
+    if (r == 0)
+        r = check_null_counts(object, null_counts);
     if (r < 0)
         return r;
     struct gpubuf_client *client = object->lease->client;

@@ -72,6 +72,7 @@ export interface ColumnLayout {
   dtype: string
   length?: number
   mask?: boolean
+  /** How many are null, where that is known: by default it is not, if there is a mask. */
   nullCount?: number
   /** Of strings: how many bytes of characters. */
   dataBytes?: number

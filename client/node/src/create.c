@@ -62,9 +62,10 @@ static bool read_index(const struct reading *reading, napi_value object, const c
     return gb_is_absent(reading->env, value) || gb_read_index(reading->env, value, name, number);
 }
 
-static bool read_count(const struct reading *reading, napi_value object, int64_t *count)
+/* Without a word of it, the nulls of a column that has a mask are not counted. */
+static bool read_count(const struct reading *reading, napi_value object, bool mask, int64_t *count)
 {
-    double number = 0;
+    double number = mask ? -1 : 0;
     napi_value value = gb_member(reading->env, object, "nullCount");
     if (!gb_is_absent(reading->env, value) &&
         !gb_read_number(reading->env, value, "nullCount", &number))
@@ -110,10 +111,11 @@ static bool read_column(struct reading *reading, napi_value object,
         !read_index(reading, object, "length", &column->length) ||
         !read_index(reading, object, "offset", &column->offset) ||
         !read_index(reading, object, "dataBytes", &column->data_bytes) ||
-        !read_count(reading, object, &column->null_count) ||
         !read_metadata(reading, object, &column->metadata))
         return false;
     column->mask = gb_read_flag(env, gb_member(env, object, "mask"));
+    if (!read_count(reading, object, column->mask, &column->null_count))
+        return false;
     napi_value list = gb_member(env, object, "children");
     uint32_t count = gb_array_length(env, list);
     if (count == 0)
