@@ -49,9 +49,9 @@ extern "C" {
 #endif
 
 #define GPUBUF_VERSION_MAJOR 0
-#define GPUBUF_VERSION_MINOR 1
+#define GPUBUF_VERSION_MINOR 2
 #define GPUBUF_VERSION_PATCH 0
-#define GPUBUF_VERSION "0.1.0"
+#define GPUBUF_VERSION "0.2.0"
 
 /* The protocol that this library speaks. */
 #define GPUBUF_PROTOCOL 1
@@ -92,7 +92,7 @@ enum gpubuf_error {
 #undef GPUBUF_ERROR_ENUM
 };
 
-/* The version of the library at run time, such as "0.1.0". Static. */
+/* The version of the library at run time, such as "0.2.0". Static. */
 GPUBUF_API const char *gpubuf_version(void);
 
 /* A fixed text for an error code; never NULL, also for an unknown code. Static. */

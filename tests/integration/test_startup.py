@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import GPUBUFD, SANITIZER, runs_as
+from conftest import GPUBUFD, ROOT, SANITIZER, runs_as
 from peer import DEADLINE, Peer
 
 
@@ -255,7 +256,8 @@ def test_help_and_version():
     for word in ("--socket", "--device", "--config", "--log-level", "--probe", "Usage"):
         assert word in done.stdout
     done = run("--version")
-    assert done.returncode == 0 and "0.1.0" in done.stdout and done.stdout.count("\n") == 1
+    version = re.search(r'#define GPUBUF_VERSION "(.*)"', (ROOT / "include" / "gpubuf.h").read_text())[1]
+    assert done.returncode == 0 and done.stdout == f"gpubufd {version}\n"
 
 
 def test_probe():
