@@ -173,6 +173,9 @@ def _number_list(view: Any) -> List[Any]:
         return [v for (v,) in struct.iter_unpack("<e", bytes(view))]
     if view.dtype in _floats.FOREIGN:
         return _floats.decode(bytes(view), view.dtype)
+    if view.dtype.startswith("fixed_binary"):
+        data, size = bytes(view), view.itemsize
+        return [data[i : i + size] for i in range(0, len(data), size)]
     return memoryview(view).tolist()
 
 
@@ -338,7 +341,8 @@ def to_list(held: Any) -> List[Any]:
         meaning = _meaning(held._dtype)
         if view.dtype in _floats.FOREIGN:
             return _floats.nested(_number_list(view), held.shape)
-        if meaning is None and view.format not in ("Zf", "Zd", "e"):
+        special = view.format in ("Zf", "Zd", "e") or view.dtype.startswith("fixed_binary")
+        if meaning is None and not special:
             return memoryview(view).tolist()
         if held.ndim != 1:
             return held.to_numpy().tolist()
@@ -400,6 +404,8 @@ def to_series(held: Any) -> Any:
         return pandas.Series(array, name=name)
     if kind in ("timestamp", "date32", "date64", "duration"):
         return pandas.Series(_pandas_times(held), name=name)
+    if kind == "fixed_binary":
+        return pandas.Series(objects_array(held.tolist()), name=name)
     return pandas.Series(held.to_numpy(), name=name, copy=False)
 
 
