@@ -410,13 +410,14 @@ node-modules:
 .PHONY: node-smoke
 node-smoke: node node-modules ## pack Node, its package and a check for a machine with a GPU: build/node-smoke.tar.xz
 	@GPUBUF_BUILD=$(abspath $(BUILD)) scripts/node-smoke pack $(BUILD)/node-smoke.tar.xz
-# PREBUILDS: directories of addons for other machines. npm installs it where there is an addon.
+# PREBUILDS: directories of addons for other machines. REPOSITORY: where the source is published. npm installs it where there is an addon.
 NODE_PACK = const fs = require("fs"), name = "package.json", package = JSON.parse(fs.readFileSync(name)); \
 	package.cpu = fs.readdirSync("prebuilds").map(platform => platform.split("-")[1]); \
+	if (process.env.REPOSITORY) package.repository = { type: "git", url: process.env.REPOSITORY }; \
 	fs.writeFileSync(name, JSON.stringify(package, null, 2))
 node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler; PREBUILDS=DIR
 	@$(if $(PREBUILDS),cp -R $(addsuffix /.,$(PREBUILDS)) $(NODE_PACKAGE)/prebuilds)
-	@cd $(NODE_PACKAGE) && $(NODE) -e '$(NODE_PACK)' && npm pack --silent --offline --pack-destination ..
+	@cd $(NODE_PACKAGE) && REPOSITORY='$(REPOSITORY)' $(NODE) -e '$(NODE_PACK)' && npm pack --silent --offline --pack-destination ..
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
