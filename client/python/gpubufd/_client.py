@@ -304,15 +304,18 @@ class Client(_core.Client):
         NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
         TimeoutError). Stale: another version has taken its place, or that of a Ref is gone.
         """
+        wait_ms = _ms(timeout) if timeout else 0
+        if kind is None and not isinstance(name, Ref):
+            return self._open(name, version, wait_ms)
         try:
-            held = self._open(*asked(name, version), _ms(timeout) if timeout else 0)
+            held = self._open(*asked(name, version), wait_ms)
         except (_errors.NotFound, _errors.Stale) as error:
             raise gone(name, error) from None
         return opened(held, name, kind, self.instance)
 
     def __getitem__(self, name: Union[str, Ref]) -> Any:
         """get(name)"""
-        return self.get(name)
+        return self.get(name) if isinstance(name, Ref) else self._open(name, 0, 0)
 
     def ref(self, name: str) -> Ref:
         """What means the version that a name has now, for other processes. NotFound."""
