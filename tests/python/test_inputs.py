@@ -355,11 +355,10 @@ def test_misbehaving(client, value):
 
 
 def test_arrow_types_that_there_are_not(client):
-    """As polars' strings were for a while: views."""
     import arrowc
 
     advice = {
-        "vu": "cast it to string", "+r": "decode it", "+ud:0": "make a column of each type", "x": "cast it",
+        "+vl": "cast it to list", "+r": "decode it", "+ud:0": "make a column of each type", "x": "cast it",
         "tiM": "intervals of months cannot be put: cast it to int32", "tiD": "intervals of days .*cast it to duration",
         "tin": "intervals of months, days .*cast it to duration, or make a struct", "d:5,2,256": "cast it to decimal128",
     }

@@ -1,5 +1,6 @@
 """Columns and tables: from lists, NumPy, pandas and Arrow, and back."""
 
+import asyncio
 import datetime
 import decimal
 import gc
@@ -9,6 +10,7 @@ import arrowc
 import pytest
 
 import gpubufd
+import gpubufd.aio
 
 UTC = datetime.timezone.utc
 D = decimal.Decimal
@@ -285,10 +287,62 @@ def test_broken_batches(client):
     backwards = [("s", "u", [(2, 0, 0, [None, ints(0, 5, 1), b"abcde"])] * 2)]
     with pytest.raises(ValueError, match="backwards"):
         client.put("x", arrowc.StreamProducer(backwards))
-    views = [("s", "vu", [(0, 0, 0, [None, b"", b""])] * 2)]
-    with pytest.raises((TypeError, gpubufd.Unsupported)):
-        client.put("x", arrowc.StreamProducer(views))
     assert "x" not in client
+
+
+def views(rows, offset=0):
+    """A batch of views of strings: short ones lie in them, long ones in two buffers; before `offset` is nonsense."""
+    data, made, bits = [b"##", b""], b"\xff" * 16 * offset, 0
+    for i, text in enumerate(rows, offset):
+        text, which = (b"", 0) if text is None else (text.encode(), i % 2)
+        bits |= (rows[i - offset] is not None) << i
+        if len(text) <= 12:
+            made += struct.pack("<i12s", len(text), text)
+        else:
+            made += struct.pack("<i4sii", len(text), text[:4], which, len(data[which]))
+            data[which] += text
+    mask = bits.to_bytes((offset + len(rows)) // 8 + 1, "little") if None in rows else None
+    sizes = struct.pack("<2q", *map(len, data))
+    return len(rows), offset, rows.count(None), [mask, made, *data, sizes]
+
+
+LONG = ["a", None, "", "twelve bytes", "thirteen byte", "größer als zwölf", "x" * 100, "ends"]
+
+
+def test_views_of_strings(daemon, client):
+    """As polars has them."""
+    batches = [views(LONG), views(LONG[::-1], 3), views([]), views(["only one"])]
+    numbers = [(batch[0], 0, 0, [None, bytes(8 * batch[0])]) for batch in batches]
+    expected = LONG + LONG[::-1] + ["only one"]
+    frame = arrowc.StreamProducer([("n", "l", numbers), ("s", "vu", batches)])
+    client.put("frame", frame)
+    assert client["frame"]["s"].tolist() == expected and client["frame"].dtypes == {"n": "int64", "s": "large_utf8"}
+    assert client["frame"]["s"].null_count == 2 and client["frame"]["n"].tolist() == [0] * len(expected)
+
+    client.put("bytes", arrowc.StreamProducer([("b", "vz", batches)]))
+    assert client["bytes"]["b"].tolist() == [None if text is None else text.encode() for text in expected]
+    client.put("dict", {"x": arrowc.StreamProducer([("s", "vu", batches)]), "n": list(range(len(expected)))})
+    assert client["dict"].tolist() == [{"x": {"s": text}, "n": i} for i, text in enumerate(expected)]
+    dictionary = arrowc.StreamProducer([("d", "I", [(3, 0, 0, [None, struct.pack("<3I", 1, 0, 1)])])],
+                                       ("vu", views(["a", "a text of some length"])))
+    client.put("dictionary", dictionary)
+    assert client["dictionary"]["d"].tolist() == ["a text of some length", "a", "a text of some length"]
+
+    async def later():
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            await other.put("later", arrowc.StreamProducer([("s", "vu", batches)]))
+
+    asyncio.run(later())
+    assert client["later"]["s"].tolist() == expected
+
+
+@pytest.mark.parametrize("which", ["length", "buffer", "offset", "past the end"])
+def test_views_that_are_not_within_their_data(client, which):
+    view = {"length": (-1, 0, 0, 0), "buffer": (13, 0, 2, 0), "offset": (13, 0, 0, -1), "past the end": (13, 0, 0, 1)}
+    buffers = [None, struct.pack("<4i", *view[which]), b"thirteen byte", b"", struct.pack("<2q", 13, 0)]
+    with pytest.raises(ValueError, match="not within its data"):
+        client.put("bad", arrowc.StreamProducer([("s", "vu", [(1, 0, 0, buffers)])]))
+    assert "bad" not in client
 
 
 def test_export_outlives_all_else(client, daemon):

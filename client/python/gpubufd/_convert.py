@@ -222,8 +222,7 @@ def _plan_found(keep: Any, found: Optional[_gpu.Found]) -> Plan:
 def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
     """Of Arrow's capsules, on the host or on a GPU."""
     table = _is_table(value, source)
-    if not _gpu.is_gpu_source(source):
-        _nodes.check_types(source[0])
+    if not _gpu.is_gpu_source(source) and not _nodes.check_types(source[0]):
         return Plan("arrow", value, source=source, table=table)
     found = _gpu.of_capsules(source, value)
     if not table:
@@ -502,11 +501,15 @@ def _plan_dict(
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
     there = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
+    sources = {name: column_source(column, name) for name, column in value.items() if there[name] is None}
+    for name, source in sources.items():
+        if len(source) == 2 and _nodes.check_types(source[0], name):
+            there[name] = _gpu.of_capsules(source, value[name])
     if any(there.values()):
-        return _plan_mixed(value, there)
+        return _plan_mixed(value, there, sources, metadata)
     children = []
     for name, column in value.items():
-        source = column_source(column, name)
+        source = sources[name]
         found = source[1] if len(source) != 2 else len(column)
         if rows is not None and found != rows:
             raise ValueError(f"{at_column(name)}it has {found} rows, the columns before it {rows}")
@@ -520,13 +523,17 @@ def _plan_dict(
     return made
 
 
-def _plan_mixed(value: Mapping[Any, Any], found: Mapping[Any, Any]) -> Plan:
-    """A dict of columns, some of which are on a GPU, where the table then lies."""
+def _plan_mixed(
+    value: Mapping[Any, Any], found: Mapping[Any, Any], sources: Mapping[str, Any],
+    metadata: Optional[Tuple[bytes, ...]],
+) -> Plan:
+    """A dict of columns, some of which are on a GPU, where the table then lies, or are views of strings."""
     made = Plan("columns", (value, found), table=True)
-    for name, column in value.items():
+    made.metadata = metadata
+    for name in value:
         there = found[name]
         if there is None:
-            source = column_source(column, name)
+            source = sources[name]
             there = _gpu.Found(_nodes.pieces_of(source), keep=source)
         made.take(name, there)
     made.rows = sum(piece.rows for piece in made.columns[0][1])

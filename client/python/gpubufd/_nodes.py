@@ -21,10 +21,12 @@ FORMATS = {
     "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
     "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
     "+m": "list",  # a map lies as a list of structs of key and value does
+    "vu": "large_utf8", "vz": "large_binary",  # views, which are made into what they show
 }
+VIEWS = ("vu", "vz")
 # What is not: what it is called, and what to do with it.
 OTHERS = {
-    "vu": ("views of strings", "cast it to string"), "vz": ("views of binary values", "cast it to binary"),
+    "v": ("views of strings on a GPU", "cast it to large_string"),
     "+vl": ("views of lists", "cast it to list"), "+vL": ("views of lists", "cast it to large_list"),
     "tiM": ("intervals of months", "cast it to int32"),
     "tiD": ("intervals of days and milliseconds", "cast it to duration, or make a struct of it"),
@@ -150,7 +152,7 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     """What `_core.nodes` tells of an Arrow array."""
     format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
     dtype = dtype_of(format_)
-    if dtype is None:
+    if dtype is None or format_ in VIEWS and device != HOST:
         raise refused(format_, name)
     if length < 0 or offset < 0 or null_count < -1:
         raise ValueError(f"{at_column(name)}the Arrow array has a negative length or offset")
@@ -160,6 +162,11 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     )
     if len(buffers) > 0 and dtype != "null":
         node.mask = buffers[0]
+    if format_ in VIEWS:
+        made = _core.text_of_views(buffers, offset, offset + length)
+        node.offsets, node.data = (_core.address(one)[0] for one in made)
+        node.keep = (made, keep)
+        return node
     if dtype in OFFSET_WIDTHS and len(buffers) > 1:
         node.offsets = buffers[1]
     if len(buffers) > 1 and not format_.startswith("+"):
@@ -179,17 +186,18 @@ def refused(format_: str, where: str) -> TypeError:
     return TypeError(f"{at_column(where)}Arrow's {what} cannot be put: {advice}")
 
 
-def check_types(schema: Any, where: str = "") -> None:
-    """TypeError, with the column's name, if a schema has a type that is not supported."""
+def check_types(schema: Any, where: str = "") -> bool:
+    """TypeError, with the column's name, if a schema has a type that is not supported; whether it has views."""
 
-    def check(told: Tuple[Any, ...], path: str) -> None:
+    def check(told: Tuple[Any, ...], path: str) -> bool:
         if dtype_of(told[0]) is None:
             raise refused(told[0], path)
-        for child in told[6] + ((told[7],) if told[7] else ()):
-            check(child, ".".join(name for name in (path, child[1]) if name))
+        children = told[6] + ((told[7],) if told[7] else ())
+        found = [check(child, ".".join(name for name in (path, child[1]) if name)) for child in children]
+        return told[0] in VIEWS or any(found)
 
     told = _core.nodes(schema, None)
-    check(told, where or told[1])
+    return check(told, where or told[1])
 
 
 def encoded(pairs: Tuple[bytes, ...]) -> bytes:

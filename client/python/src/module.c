@@ -42,6 +42,7 @@ static PyMethodDef functions[] = {
     {"schema_text", core_schema_text, METH_O, NULL},
     {"copy_bits", core_copy_bits, METH_VARARGS, NULL},
     {"text_of", core_text_of, METH_VARARGS, NULL},
+    {"text_of_views", core_text_of_views, METH_VARARGS, NULL},
     {"text_list", core_text_list, METH_VARARGS, NULL},
     {"count_nulls", core_count_nulls, METH_VARARGS, NULL},
     {"add_to_integers", core_add_to_integers, METH_VARARGS, NULL},

@@ -1,6 +1,7 @@
 #include "client/python/src/text.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GIL_EVERY 32768 /* values between two chances for other threads */
@@ -291,4 +292,112 @@ PyObject *core_text_list(PyObject *module, PyObject *args)
     if (column.mask.buf)
         PyBuffer_Release(&column.mask);
     return result;
+}
+
+/* ---- from views ---- */
+
+#define VIEW_BYTES 16
+#define INLINE_BYTES 12 /* of an element that lies in its view */
+
+struct views {
+    const unsigned char *mask, *views;
+    const char **data;
+    const int64_t *sizes;
+    Py_ssize_t count, start, end;
+};
+
+/* An element's bytes; false: its view is not within the data. */
+static bool view_at(const struct views *views, Py_ssize_t i, const char **text, int32_t *length)
+{
+    struct {
+        int32_t length, prefix, buffer, offset;
+    } view;
+    const unsigned char *at = views->views + i * VIEW_BYTES;
+    *text = NULL;
+    *length = 0;
+    if (i < views->start || (views->mask && !(views->mask[i / 8] >> (i % 8) & 1)))
+        return true;
+    memcpy(&view, at, sizeof(view));
+    *length = view.length;
+    *text = (const char *)at + sizeof(view.length);
+    if (view.length <= INLINE_BYTES)
+        return view.length >= 0;
+    if (view.buffer < 0 || view.buffer >= views->count || view.offset < 0 ||
+        view.length > views->sizes[view.buffer] - view.offset)
+        return false;
+    *text = views->data[view.buffer] + view.offset;
+    return true;
+}
+
+/* How many bytes all of it has; -1: a view is not within the data. */
+static int64_t measure_views(const struct views *views)
+{
+    int64_t total = 0;
+    for (Py_ssize_t i = views->start; i < views->end; i++) {
+        const char *text;
+        int32_t length;
+        if (!view_at(views, i, &text, &length))
+            return -1;
+        total += length;
+    }
+    return total;
+}
+
+static void copy_views(const struct views *views, char *offsets, char *data)
+{
+    int64_t at = 0;
+    memset(offsets, 0, sizeof(at));
+    for (Py_ssize_t i = 0; i < views->end; i++) {
+        const char *text;
+        int32_t length;
+        (void)view_at(views, i, &text, &length); /* they have been measured */
+        if (length > 0)
+            memcpy(data + at, text, (size_t)length);
+        at += length;
+        memcpy(offsets + (i + 1) * (Py_ssize_t)sizeof(at), &at, sizeof(at));
+    }
+}
+
+static PyObject *text_of_views(const struct views *views)
+{
+    int64_t total;
+    WITHOUT_GIL(total = measure_views(views));
+    if (total < 0) {
+        PyErr_SetString(PyExc_ValueError, "a view of a string is not within its data");
+        return NULL;
+    }
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (views->end + 1) * (Py_ssize_t)sizeof(total));
+    PyObject *data = offsets ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total) : NULL;
+    if (!data) {
+        Py_XDECREF(offsets);
+        return NULL;
+    }
+    char *offsets_at = PyBytes_AsString(offsets), *data_at = PyBytes_AsString(data);
+    WITHOUT_GIL(copy_views(views, offsets_at, data_at));
+    return Py_BuildValue("(NN)", offsets, data);
+}
+
+PyObject *core_text_of_views(PyObject *module, PyObject *args)
+{
+    PyObject *buffers;
+    struct views views = {.count = 0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!nn:text_of_views", &PyTuple_Type, &buffers, &views.start,
+                          &views.end))
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(buffers);
+    const char **addresses = count < 2 ? NULL : calloc((size_t)count, sizeof(*addresses));
+    if (!addresses)
+        return count < 2 ? PyErr_Format(PyExc_ValueError, "views of strings have no buffers")
+                         : PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++)
+        addresses[i] = PyLong_AsVoidPtr(PyTuple_GetItem(buffers, i));
+    views.mask = (const unsigned char *)addresses[0];
+    views.views = (const unsigned char *)addresses[1];
+    views.data = addresses + 2;
+    views.count = count > 3 ? count - 3 : 0;
+    views.sizes = (const int64_t *)(const void *)addresses[count - 1];
+    PyObject *found = PyErr_Occurred() ? NULL : text_of_views(&views);
+    free(addresses);
+    return found;
 }
