@@ -518,8 +518,9 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * must not be written. `null_counts`, where not NULL, has one entry for each column of a table (or
  * one for a column); -1 leaves what `create` said. Readers believe them, and need not look at a mask
  * where there are 0 nulls: in host memory one that is not what the mask says is GPUBUF_E_INVALID.
- * GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile. After a failure the object is as before and may be sealed again.
- * Other threads must not ask for the object's null counts while it runs.
+ * GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile. After a failure the
+ * object is as before and may be sealed again. Other threads must not ask for the object's null
+ * counts while it runs.
  *
  * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is
  * released: in host memory, in the whole pages that are the object's alone, where these are 64 KiB

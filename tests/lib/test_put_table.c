@@ -198,7 +198,11 @@ static void test_null_counts(void **state)
     const struct gpubuf_column_spec item = {.dtype = "int8", .length = 10, .mask = true};
     const struct gpubuf_column_spec columns[] = {
         {.name = "x", .dtype = "int8", .length = 10, .null_count = -1, .mask = true},
-        {.name = "fixed", .dtype = "fixed_list(1)", .length = 10, .children = &item, .child_count = 1}};
+        {.name = "fixed",
+         .dtype = "fixed_list(1)",
+         .length = 10,
+         .children = &item,
+         .child_count = 1}};
     const struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_TABLE, .column = {.length = 10, .children = columns, .child_count = 2}};
     const int64_t wrong[] = {4, -1}, right[] = {1, -1};
@@ -263,9 +267,10 @@ static void test_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_many_texts),
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_bad_offsets),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_version), cmocka_unit_test(test_null_counts),
+        cmocka_unit_test(test_table),       cmocka_unit_test(test_many_texts),
+        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_bad_offsets),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_version),
+        cmocka_unit_test(test_null_counts),
     };
     return cmocka_run_group_tests_name("put_table", tests, connect_group, disconnect_group);
 }

@@ -366,7 +366,8 @@ static PyObject *text_of_views(const struct views *views)
         PyErr_SetString(PyExc_ValueError, "a view of a string is not within its data");
         return NULL;
     }
-    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (views->end + 1) * (Py_ssize_t)sizeof(total));
+    PyObject *offsets =
+        PyBytes_FromStringAndSize(NULL, (views->end + 1) * (Py_ssize_t)sizeof(total));
     PyObject *data = offsets ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total) : NULL;
     if (!data) {
         Py_XDECREF(offsets);
