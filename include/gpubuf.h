@@ -489,8 +489,8 @@ struct gpubuf_create_options {
     bool replace;       /* take the name from an object that has it */
     int64_t ttl_ms;     /* delete it so long after its seal; 0: never */
     enum gpubuf_evict evict;
-    int64_t wait_ms; /* how long to wait for space; 0: not at all */
-    bool final;      /* the kernel keeps everybody from changing it once it is sealed, its maker
+    int64_t wait_ms;   /* how long to wait for space; 0: not at all */
+    bool final;        /* the kernel keeps everybody from changing it once it is sealed, its maker
                         too; of host memory only */
     uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
 };
