@@ -25,9 +25,9 @@ def read(path):
 def main():
     device, name = (sys.argv[1:] + [None, None])[:2]
     with gpubufd.connect() as client:
-        version = client.put(name or "flights", read(FLIGHTS), device=device or None, replace=True)
+        ref = client.put(name or "flights", read(FLIGHTS), device=device or None, replace=True)
         table = client.get(name or "flights")
-        print(f"{name or 'flights'}: {len(table)} rows of {', '.join(table.names)} on {table.device}, version {version}")
+        print(f"{name or 'flights'}: {len(table)} rows of {', '.join(table.names)} on {table.device}, version {ref.version}")
 
 
 if __name__ == "__main__":
