@@ -10,7 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACES = {
-    "include/gpubuf.h": r'such as "(.*?)"',
+    "include/gpubuf.h": r'run time, such as "(.*?)"',
     "client/node/package.json": r'"version": "(.*?)"',
     "debian/changelog": r"\Agpubufd \((.*?)\)",
     "CHANGELOG.md": r"## \[Unreleased\]: (\S+)",
