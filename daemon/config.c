@@ -200,7 +200,7 @@ static bool is_fixed_limit(const char *name)
     static const char *const fixed[] = {
         "line_bytes", "request_bytes", "depth",   "fds",          "pending_fds", "name_bytes",
         "names",      "ids",           "columns", "layout_depth", "ndim",        "metadata_pairs",
-        "alias_text", "wait_ms",       "list",    "integer",
+        "alias_text", "wait_ms",       "list",    "integer",      "label_bytes", "keep",
     };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)

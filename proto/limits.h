@@ -12,6 +12,8 @@
     X(fds, 16, "descriptors with one message")                                                     \
     X(pending_fds, 64, "descriptors received and not yet taken by a message")                      \
     X(name_bytes, 255, "bytes in a name")                                                          \
+    X(label_bytes, 255, "bytes in a version's label")                                              \
+    X(keep, 8, "older versions that a name keeps")                                                 \
     X(names, 64, "names in one request")                                                           \
     X(ids, 256, "leases or segments in one request")                                               \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \

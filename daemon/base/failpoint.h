@@ -32,6 +32,7 @@
     X(PUBLISH_BEGIN, "an object is about to get its name")                                         \
     X(PUBLISH_NAMED, "it has it; the former object of that name has not lost it yet")              \
     X(PUBLISH_DONE, "both is recorded; nobody has been answered")                                  \
+    X(OLDER_GONE, "an older version has lost its name, for a later one or with it")                \
     X(UNNAME_DONE, "an object has lost its name")                                                  \
     X(OUT_BEGIN, "a copy in a tier is about to be made")                                           \
     X(OUT_COPIED, "the content was copied; the loop does not know")                                \

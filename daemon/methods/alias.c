@@ -7,8 +7,9 @@
 #include "daemon/objects/text.h"
 
 struct alias_params {
-    struct gb_string name, of, mode;
+    struct gb_string name, of, mode, label;
     struct gb_json slice, columns;
+    uint64_t keep;
     bool replace;
 };
 
@@ -19,6 +20,7 @@ static const struct gb_field alias_fields[] = {
     GB_FIELD(struct alias_params, columns, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(columns)),
     GB_FIELD(struct alias_params, mode, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct alias_params, replace, GB_FIELD_BOOL, 0, 0, 0),
+    GB_TITLE_FIELDS(struct alias_params),
 };
 
 struct slice_params {
@@ -146,7 +148,9 @@ static int finish(struct gb_call *call, const struct alias_params *params, struc
 
     if (!object)
         return call->error.code;
-    r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
+    r = gb_object_title(call, object, &params->label, params->keep);
+    if (r == 0)
+        r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
     if (r == 0)
         r = check_text(call, object);
     return gb_object_publish(call, object, r, params->replace);

@@ -52,20 +52,111 @@ int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_o
     return 0;
 }
 
-int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
-                            struct gb_object **out)
+int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json)
 {
-    struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
+    struct gb_writer writer;
 
-    if (!object || !gb_session_may_read(call->session, object))
+    *json = (struct gb_string){.text = NULL};
+    if (!label->length)
+        return 0;
+    gb_writer_init(&writer, 0);
+    gb_write_string(&writer, label->text, label->length);
+    if (!writer.failed)
+        json->text = gb_pool_strndup(call->pool, writer.data, writer.length);
+    json->length = writer.length;
+    gb_writer_end(&writer);
+    return json->text ? 0 : gb_call_no_memory(call);
+}
+
+/* Of versions that only leases keep so many are looked at: nobody bounds how many there are. */
+#define HELD_LIMIT 1024u
+
+static bool is_meant(const struct gb_object *object, const struct gb_which *which,
+                     const struct gb_string *label)
+{
+    if (which->version)
+        return object->version == which->version;
+    return object->label_length == label->length && object->label &&
+           memcmp(object->label, label->text, label->length) == 0;
+}
+
+/* What the name has, as a sentence ends with it: 7 ("step-7"), 6 */
+static void write_versions(struct gb_call *call, const struct gb_object *object, char *text,
+                           size_t size)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (; object && object->named; object = gb_object_older(object)) {
+        size_t label = object->label ? object->label_length + 3 : 0;
+
+        if (!gb_session_may_read(call->session, object))
+            continue;
+        if (length + label + 32 > size)
+            break;
+        length += (size_t)sprintf(text + length, "%s%" PRIu64, length ? ", " : "", object->version);
+        if (label)
+            length +=
+                (size_t)sprintf(text + length, " (%.*s)", (int)object->label_length, object->label);
+    }
+}
+
+static int fail_which(struct gb_call *call, const struct gb_string *name,
+                      const struct gb_which *which, const struct gb_string *label,
+                      const struct gb_object *current)
+{
+    char has[256];
+
+    write_versions(call, current, has, sizeof(has));
+    if (which->version)
+        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
+                                 "\"%s\" has no version %" PRIu64 " to open; it has %s", name->text,
+                                 which->version, has);
+    return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
+                             "\"%s\" has no version labelled %s; it has %s", name->text,
+                             label->text, has);
+}
+
+int gb_call_find_which(struct gb_call *call, const struct gb_string *name,
+                       const struct gb_which *which, struct gb_object **out)
+{
+    struct gb_object *current, *object;
+    struct gb_string label;
+    unsigned looked = 0;
+
+    if (!which->version && !which->label.text)
         return gb_call_find(call, name, out);
-    if (!gb_session_may_change(call->session, object))
-        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
-                                 "\"%s\" belongs to uid %u, and its mode %04o does not let you "
-                                 "change it",
-                                 name->text, object->owner->uid, object->mode);
-    *out = object;
-    return 0;
+    if (which->label.text && (which->version || !which->label.length))
+        return gb_fail_at(&call->error, GB_PARAM("label"),
+                          which->version ? "goes without version" : "expected at least one byte");
+    if (gb_call_label(call, &which->label, &label) < 0)
+        return call->error.code;
+    current = gb_registry_find(&call->server->registry, name->text, name->length);
+    for (object = current; object && (object->named || (which->held && looked++ < HELD_LIMIT));
+         object = gb_object_older(object)) {
+        if (!is_meant(object, which, &label) || !gb_session_may_read(call->session, object))
+            continue;
+        *out = object;
+        return 0;
+    }
+    for (object = current; object && object->named; object = gb_object_older(object))
+        if (gb_session_may_read(call->session, object))
+            return fail_which(call, name, which, &label, current);
+    return gb_call_find(call, name, out); /* which says that there is none */
+}
+
+int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
+                            const struct gb_which *which, struct gb_object **out)
+{
+    static const struct gb_which current = {.version = 0};
+    int r = gb_call_find_which(call, name, which ? which : &current, out);
+
+    if (r < 0 || gb_session_may_change(call->session, *out))
+        return r;
+    return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
+                             "\"%s\" belongs to uid %u, and its mode %04o does not let you "
+                             "change it",
+                             name->text, (*out)->owner->uid, (*out)->mode);
 }
 
 int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,

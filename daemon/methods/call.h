@@ -102,9 +102,26 @@ int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *na
 int gb_call_no_memory(struct gb_call *call);
 /* An object by name that the session may open; else not_found. */
 int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **object);
-/* As above, which it may also change; else denied. */
+/* Which version of a name is meant: by its number, or by its label, which the newest that has it
+   answers to; neither: the current one. */
+struct gb_which {
+    uint64_t version; /* 0: not by that */
+    struct gb_string label;
+    bool held; /* also one that only leases keep */
+};
+#define GB_WHICH_FIELDS(struct_type)                                                               \
+    GB_FIELD(struct_type, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),                        \
+        GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes))
+
+/* That version, if the session may open it. Where the name has others, stale or (by label)
+   not_found, with a sentence that tells which. */
+int gb_call_find_which(struct gb_call *call, const struct gb_string *name,
+                       const struct gb_which *which, struct gb_object **object);
+/* As above (`which` NULL: the current one), which it may also change; else denied. */
 int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
-                            struct gb_object **object);
+                            const struct gb_which *which, struct gb_object **object);
+/* A label as texts have it; in the pool. Absent, or empty: none. GPUBUF_E_NO_MEMORY. */
+int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json);
 /* Reads an octal mode; `fallback` if absent. */
 int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
                  unsigned *mode);

@@ -15,6 +15,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_TITLE_FIELDS(struct gb_create_params),
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
@@ -86,6 +87,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
     if (check_unsealed(call) == 0 && /* again, since a task took its time */
+        gb_object_title(call, object, &params->label, params->keep) == 0 &&
         gb_object_render(object, text, 0, room, &call->error) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);

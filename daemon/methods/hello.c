@@ -169,7 +169,9 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
             gb_registry_find(&call->server->registry, name->text, name->length);
         struct gb_lease *lease = NULL;
 
-        if (!object || object->version != wanted->version)
+        while (object && object->named && object->version != wanted->version)
+            object = gb_object_older(object);
+        if (!object || !object->named)
             object =
                 gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&

@@ -60,7 +60,7 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
-    int r = gb_call_find_changeable(call, &params->name, &object);
+    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
 
     (void)present;
     if (r == 0)

@@ -21,15 +21,12 @@ static const struct gb_field delete_fields[] = {
 
 static int delete_one(struct gb_call *call, const struct gb_string *name, uint64_t version)
 {
+    const struct gb_which which = {.version = version};
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, name, &object);
+    int r = gb_call_find_changeable(call, name, &which, &object);
 
     if (r < 0)
         return r;
-    if (version && object->version != version)
-        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
-                                 "\"%s\" is at version %" PRIu64 ", not %" PRIu64, name->text,
-                                 object->version, version);
     gb_registry_unname(&call->server->registry, object, GB_EVENT_DELETED);
     return 0;
 }
@@ -66,7 +63,7 @@ const struct gb_method gb_method_delete = {
 struct list_params {
     struct gb_string prefix, cursor;
     uint64_t limit;
-    bool placements;
+    bool placements, versions;
 };
 
 static const struct gb_field list_fields[] = {
@@ -74,6 +71,7 @@ static const struct gb_field list_fields[] = {
     GB_FIELD(struct list_params, limit, GB_FIELD_UINT, 0, 1, GB_LIMIT(list)),
     GB_FIELD(struct list_params, cursor, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct list_params, placements, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct list_params, versions, GB_FIELD_BOOL, 0, 0, 0),
 };
 
 /* How many names are looked at for one answer, visible or not: the loop must go on. */
@@ -112,24 +110,46 @@ static void pass(struct name_walk *walk, const struct gb_object *object)
     walk->looked++;
 }
 
-/* What the caller may see of them, until the answer is full. */
-static void write_listed(struct gb_call *call, struct name_walk *walk, uint64_t limit,
-                         bool placements)
+/* If the caller may see it. */
+static void write_one(struct gb_call *call, const struct gb_object *object, bool placements,
+                      uint64_t *count)
 {
-    uint64_t now = call->server->registry.now_ms, count = 0;
+    uint64_t now = call->server->registry.now_ms;
+
+    if (!gb_session_may_read(call->session, object))
+        return;
+    if ((*count)++ > 0)
+        gb_write_char(call->writer, ',');
+    if (placements)
+        gb_object_write_placed(call->writer, object, now);
+    else
+        gb_object_write_idle(call->writer, object, false, now);
+}
+
+/* So many versions of a name are looked at, since nobody bounds how many are held, and room for them is
+   left in the answer. */
+#define VERSIONS_LIMIT 64u
+#define VERSIONS_ROOM (VERSIONS_LIMIT * 4096)
+
+/* What the caller may see of them, until the answer is full. */
+static void write_listed(struct gb_call *call, struct name_walk *walk,
+                         const struct list_params *params, uint64_t limit)
+{
+    size_t room = GB_ANSWER_ROOM - (params->versions ? VERSIONS_ROOM : 0);
+    uint64_t count = 0;
     struct gb_object *object;
 
     while ((object = next_object(walk)) && count < limit && walk->looked <= LOOK_LIMIT &&
-           call->writer->length < GB_ANSWER_ROOM) {
+           call->writer->length < room) {
         pass(walk, object);
-        if (!gb_session_may_read(call->session, object))
-            continue;
-        if (count++ > 0)
-            gb_write_char(call->writer, ',');
-        if (placements)
-            gb_object_write_placed(call->writer, object, now);
-        else
-            gb_object_write_idle(call->writer, object, false, now);
+        write_one(call, object, params->placements, &count);
+        for (unsigned i = 1; params->versions && i < VERSIONS_LIMIT; i++) {
+            object = gb_object_older(object);
+            if (!object)
+                break;
+            write_one(call, object, params->placements, &count);
+            walk->looked++;
+        }
     }
 }
 
@@ -151,7 +171,7 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
     GB_WRITE_LITERAL(call->writer, "{\"seq\":");
     gb_write_uint(call->writer, call->server->seq);
     GB_WRITE_LITERAL(call->writer, ",\"objects\":[");
-    write_listed(call, &walk, limit, params->placements);
+    write_listed(call, &walk, params, limit);
     gb_write_char(call->writer, ']');
     if (next_object(&walk) && walk.last_length > 0) {
         GB_WRITE_LITERAL(call->writer, ",\"cursor\":");
@@ -166,6 +186,16 @@ const struct gb_method gb_method_list = {
 
 /* ---- stat, pin, unpin ---- */
 
+struct stat_params {
+    struct gb_string name, label;
+    uint64_t version;
+};
+
+static const struct gb_field stat_fields[] = {
+    GB_FIELD(struct stat_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+    GB_WHICH_FIELDS(struct stat_params),
+};
+
 struct name_params {
     struct gb_string name;
 };
@@ -176,9 +206,10 @@ static const struct gb_field name_fields[] = {
 
 static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
 {
-    const struct name_params *params = p;
+    const struct stat_params *params = p;
+    const struct gb_which which = {params->version, params->label, .held = true};
     struct gb_object *object;
-    int r = gb_call_find(call, &params->name, &object);
+    int r = gb_call_find_which(call, &params->name, &which, &object);
 
     (void)present;
     if (r < 0)
@@ -191,12 +222,12 @@ static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_stat = {
-    GB_METHOD_ROW("stat", 0, name_fields, handle_stat, struct name_params)};
+    GB_METHOD_ROW("stat", 0, stat_fields, handle_stat, struct stat_params)};
 
 static int set_pin(struct gb_call *call, const struct name_params *params, bool pin)
 {
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, &object);
+    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
 
     if (r < 0)
         return r;
@@ -238,7 +269,7 @@ static int handle_expire(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct expire_params *params = p;
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, &object);
+    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
 
     (void)present;
     if (r == 0)

@@ -185,6 +185,17 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
     return object;
 }
 
+int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
+                    uint64_t keep)
+{
+    struct gb_string json;
+    int r = gb_call_label(call, label, &json);
+
+    if (r == 0)
+        gb_object_entitle(object, &json, (unsigned)keep);
+    return r;
+}
+
 void gb_object_goes_with(struct gb_session *session, struct gb_object *object)
 {
     gb_list_append(&session->produced, &object->of_producer);

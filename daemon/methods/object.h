@@ -8,9 +8,9 @@
 struct gb_create_params {
     struct gb_string name;
     struct gb_json layout, handles;
-    struct gb_string device, share, mode, evict;
+    struct gb_string device, share, mode, evict, label;
     bool replace, final, brief;
-    uint64_t ttl_ms, wait_ms;
+    uint64_t ttl_ms, wait_ms, keep;
 };
 
 /* The checked parameters. */
@@ -27,6 +27,15 @@ struct gb_creation {
 
 /* Whether the name may be taken now: the same is asked again when it is taken. */
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace);
+
+/* Of create, register, alias and seal: what is said of a version. */
+#define GB_TITLE_FIELDS(struct_type)                                                               \
+    GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),                    \
+        GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep))
+
+/* For the rendering that comes next. GPUBUF_E_NO_MEMORY. */
+int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
+                    uint64_t keep);
 
 /* A new object over the storage, whose reference it takes in any case. */
 struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,

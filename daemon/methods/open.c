@@ -10,7 +10,7 @@
 /* ---- open ---- */
 
 struct open_params {
-    struct gb_string name, segments;
+    struct gb_string name, segments, label;
     struct gb_json names;
     uint64_t version, wait_ms;
     bool brief;
@@ -19,7 +19,7 @@ struct open_params {
 static const struct gb_field open_fields[] = {
     GB_FIELD(struct open_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct open_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
-    GB_FIELD(struct open_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
+    GB_WHICH_FIELDS(struct open_params),
     GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct open_params, brief, GB_FIELD_BOOL, 0, 0, 0),
@@ -31,15 +31,16 @@ enum opened {
     COMES_BACK = 2    /* the content from a tier below: the request waits */
 };
 
-/* A read lease on the name's current version, and its segments for the reply. */
+/* A read lease on the name's current version, or on that which is asked for, and its segments for the
+   reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
-    uint64_t version = params->version;
+    const struct gb_which which = {.version = params->version, .label = params->label};
     struct gb_object *object;
     struct gb_metrics *metrics = &call->server->metrics;
-    int r = gb_call_find(call, name, &object);
+    int r = gb_call_find_which(call, name, &which, &object);
 
     if (r < 0) {
         metrics->misses +=
@@ -47,11 +48,6 @@ static int open_one(struct gb_call *call, const struct open_params *params,
         return r;
     }
     metrics->hits += !call->wait;
-    if (version && object->version != version)
-        return gb_call_fail_name(call, GPUBUF_E_STALE, name,
-                                 "\"%s\" is at version %" PRIu64 ", and version %" PRIu64
-                                 " is no more",
-                                 name->text, object->version, version);
     r = gb_call_may_lease(call);
     if (r == 0)
         r = gb_user_may_open(call->session->user, object->storage->device, &call->error);
@@ -69,7 +65,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     /* Last, since what is noted here as given must be sent. */
     r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
     if (r == 0) {
-        gb_lease_slot(*lease);
+        gb_lease_slot(*lease); /* of the name's current version */
     } else {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
@@ -301,8 +297,9 @@ static int handle_open(struct gb_call *call, const void *p, uint64_t present)
         return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
     if (params->name.text)
         return open_name(call, params, all);
-    if (params->version)
-        return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
+    if (params->version || params->label.text)
+        return gb_fail_at(&call->error, GB_PARAM(params->version ? "version" : "label"),
+                          "goes with name, not with names");
     return open_names(call, params, all);
 }
 

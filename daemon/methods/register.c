@@ -16,6 +16,7 @@ static const struct gb_field register_fields[] = {
     GB_FIELD(struct gb_create_params, replace, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
+    GB_TITLE_FIELDS(struct gb_create_params),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 
@@ -97,7 +98,9 @@ static int make_registered(struct gb_call *call, const struct gb_creation *creat
         gb_object_goes_with(call->session, object);
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
+    r = gb_object_title(call, object, &params->label, params->keep);
+    if (r == 0)
+        r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
     return gb_object_publish(call, object, r, params->replace);
 }
 

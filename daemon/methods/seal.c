@@ -13,7 +13,8 @@
 struct seal_params {
     uint64_t lease;
     struct gb_json null_counts;
-    struct gb_string ready;
+    struct gb_string ready, label;
+    uint64_t keep;
     bool release;
 };
 
@@ -22,7 +23,9 @@ static const struct gb_field seal_fields[] = {
     GB_FIELD(struct seal_params, null_counts, GB_FIELD_OBJECT, 0, 0, 0),
     GB_FIELD(struct seal_params, release, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct seal_params, ready, GB_FIELD_STRING, 0, 0, 0),
+    GB_TITLE_FIELDS(struct seal_params),
 };
+enum { HAS_KEEP = 1 << 5 }; /* among the fields that are present */
 
 /* The event that the writer's work passes: kept for readers, not looked into. */
 static int read_ready(struct gb_call *call, const struct gb_string *text, char **ready)
@@ -166,6 +169,19 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
     return r < 0 ? r : gb_object_check_name(call, &name, (*lease)->unsealed->replace);
 }
 
+/* What the request says of this version, in place of what create said. */
+static int retitle(struct gb_call *call, const struct seal_params *params, struct gb_object *object)
+{
+    struct gb_string label = {object->label, object->label_length};
+    int r = params->label.text ? gb_call_label(call, &params->label, &label) : 0;
+
+    if (r == 0)
+        gb_object_entitle(object, &label,
+                          call->message->present & HAS_KEEP ? (unsigned)params->keep
+                                                            : object->keep);
+    return r;
+}
+
 /* Gives the object, which is rendered, its name. */
 static int publish(struct gb_call *call, const struct seal_params *params, struct gb_lease *lease)
 {
@@ -235,6 +251,8 @@ static int end_seal(struct gb_call *call, void *state)
     }
     r = find_sealable(call, params, &lease);
     if (r == 0)
+        r = retitle(call, params, lease->object);
+    if (r == 0)
         r = gb_object_render(lease->object, &task->layout, call->server->registry.next_version,
                              &task->text, &call->error);
     return r < 0 ? r : publish(call, params, lease);
@@ -259,6 +277,8 @@ static int seal_with_counts(struct gb_call *call, const struct seal_params *para
     r = count_and_write(params->null_counts, call->pool, &lease->unsealed->layout, &text,
                         &call->error);
     if (r == 0)
+        r = retitle(call, params, lease->object);
+    if (r == 0)
         r = gb_object_render(lease->object, &text, call->server->registry.next_version, &room,
                              &call->error);
     gb_writer_end(&text);
@@ -271,12 +291,14 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     struct gb_lease *lease;
     int r = find_sealable(call, params, &lease);
 
-    (void)present;
     if (r < 0)
         return r;
     if (params->null_counts.text)
         return seal_with_counts(call, params, lease);
-    r = gb_object_set_version(lease->object, call->server->registry.next_version, &call->error);
+    r = retitle(call, params, lease->object);
+    if (r == 0)
+        r = gb_object_set_version(lease->object, call->server->registry.next_version,
+                                  params->label.text || (present & HAS_KEEP), &call->error);
     return r < 0 ? r : publish(call, params, lease);
 }
 

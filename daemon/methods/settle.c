@@ -23,12 +23,13 @@ struct settled_object {
 static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled,
                                        unsigned *looked)
 {
-    struct gb_object *current =
+    struct gb_object *named =
         gb_registry_find(&call->server->registry, settled->name.text, settled->name.length);
 
-    if (current && current->version == settled->version && current->ready &&
-        current->producer == call->session->id)
-        return current;
+    while (named && named->named && named->version != settled->version)
+        named = gb_object_older(named);
+    if (named && named->named && named->ready && named->producer == call->session->id)
+        return named;
     GB_LIST_EACH(&call->session->produced, link) {
         struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_producer);
 

@@ -14,11 +14,13 @@
 #define ALIASES_LIMIT 1024u
 
 struct why_params {
-    struct gb_string name;
+    struct gb_string name, label;
+    uint64_t version;
 };
 
 static const struct gb_field why_fields[] = {
     GB_FIELD(struct why_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+    GB_WHICH_FIELDS(struct why_params),
 };
 
 /* The answer at work. */
@@ -231,7 +233,7 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
 
         if (!may_look(answer, &looked))
             break;
-        if (object == of || !object->named)
+        if (object == of || !object->current)
             continue;
         if (!gb_session_may_read(answer->call->session, object))
             others++;
@@ -246,11 +248,12 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
 static int handle_why(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct why_params *params = p;
+    const struct gb_which which = {params->version, params->label, .held = true};
     struct answer answer = {.call = call};
     struct gb_object *object;
     uint64_t now = call->server->registry.now_ms;
     const char *next, *stays;
-    int r = gb_call_find(call, &params->name, &object);
+    int r = gb_call_find_which(call, &params->name, &which, &object);
 
     (void)present;
     if (r < 0)

@@ -96,7 +96,7 @@ void gb_lease_slot(struct gb_lease *lease)
 {
     struct gb_object *object = lease->object;
 
-    if (object->slots == GB_OBJECT_SLOTS)
+    if (object->slots == GB_OBJECT_SLOTS || !object->current)
         return;
     lease->slot = gb_page_take(lease->holder->page, lease->id);
     if (!lease->slot)

@@ -13,6 +13,7 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
     registry->store = store;
     registry->next_version = registry->next_lease = 1;
     gb_list_init(&registry->walks);
+    gb_list_init(&registry->orphans);
 }
 
 void gb_registry_end(struct gb_registry *registry)
@@ -22,6 +23,7 @@ void gb_registry_end(struct gb_registry *registry)
     registry->on_event = NULL;
     while ((name = gb_names_lower(&registry->names, "", 0, false)))
         gb_registry_unname(registry, GB_CONTAINER(name, struct gb_object, index), GB_EVENT_DELETED);
+    gb_registry_sweep(registry);
     assert(registry->leases.count == 0 && registry->objects == 0);
     gb_names_end(&registry->names);
     gb_hash_end(&registry->leases);
@@ -66,6 +68,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     owner->objects++;
     owner->text_bytes += name_length;
     gb_list_init(&object->leases);
+    gb_list_init(&object->of_name);
     gb_list_append(&storage->objects, &object->of_storage);
     storage->text += name_length;
     registry->objects++;
@@ -86,6 +89,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     assert(!object->named && gb_list_empty(&object->leases));
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_list_remove(&object->of_storage);
+    gb_list_remove(&object->of_name);
     object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->of_producer);
     end_charge(object);
@@ -118,6 +122,13 @@ struct gb_object *gb_registry_find(const struct gb_registry *registry, const cha
     struct gb_name *index = gb_names_find(&registry->names, name, length);
 
     return index ? GB_CONTAINER(index, struct gb_object, index) : NULL;
+}
+
+struct gb_object *gb_object_older(const struct gb_object *object)
+{
+    struct gb_object *next = GB_CONTAINER(object->of_name.next, struct gb_object, of_name);
+
+    return next->current ? NULL : next;
 }
 
 /* ---- holds: what keeps a storage from being evicted ---- */
@@ -283,12 +294,28 @@ void gb_storage_enter(struct gb_storage *storage)
         gb_recent_enter(order, &storage->recent, storage->bytes);
 }
 
-/* What being a name's current version brings: a place in the order of eviction, `keep`, an end. */
-static void gain_name(struct gb_registry *registry, struct gb_object *object)
+/* From now on the name means it. False if memory is out: not where the name had another. */
+static bool enter_index(struct gb_registry *registry, struct gb_object *object)
+{
+    if (!gb_names_insert(&registry->names, &object->index))
+        return false;
+    object->current = true;
+    registry->private_names += !(object->mode & 4);
+    return true;
+}
+
+static void leave_index(struct gb_registry *registry, struct gb_object *object)
+{
+    gb_names_remove(&registry->names, &object->index);
+    object->current = false;
+    registry->private_names -= !(object->mode & 4);
+}
+
+/* What having a name brings: a place in the order of eviction, `keep`, an end. */
+static void gain_name(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
 
-    registry->private_names += !(object->mode & 4);
     object->named = true;
     storage->needs += object->evict != GB_EVICT_DROP;
     gb_storage_set_clean(storage);
@@ -311,11 +338,21 @@ static void lose_need(struct gb_object *object)
         gb_storage_enter(storage);
 }
 
-static void lose_name(struct gb_registry *registry, struct gb_object *object)
+/* What only leases keep comes last in the ring of its name. */
+static void join_held(struct gb_registry *registry, struct gb_object *object)
+{
+    struct gb_object *current = gb_registry_find(registry, object->name, object->name_length);
+
+    gb_list_remove(&object->of_name);
+    if (current)
+        gb_list_append(&current->of_name, &object->of_name);
+}
+
+/* `later`: it ends by gb_registry_sweep(), where nobody holds it. */
+static void lose_name(struct gb_registry *registry, struct gb_object *object, bool later)
 {
     object->named = false;
     end_charge(object);
-    registry->private_names -= !(object->mode & 4);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);
     set_unsettled(object, false);
@@ -323,20 +360,75 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object)
         drop_pin(object->storage);
     if (object->evict != GB_EVICT_DROP)
         lose_need(object);
-    if (gb_list_empty(&object->leases))
+    if (gb_list_empty(&object->leases) && !later) {
         object_free(registry, object);
+        return;
+    }
+    gb_list_remove(&object->of_name);
+    if (gb_list_empty(&object->leases))
+        gb_list_append(&registry->orphans, &object->of_name);
     else
-        gb_storage_changed(object->storage);
+        join_held(registry, object);
+    gb_storage_changed(object->storage);
+}
+
+/* Has the name keep no more than so many older versions. The oldest goes first: whatever a crash
+   leaves of it, the name means what it meant. */
+static void keep_older(struct gb_registry *registry, struct gb_object *current, unsigned keep,
+                       bool later)
+{
+    for (;;) {
+        struct gb_object *object = current, *older;
+        unsigned count = 0;
+
+        while ((older = gb_object_older(object)) && older->named) {
+            object = older;
+            count++;
+        }
+        if (count <= keep)
+            return;
+        lose_name(registry, object, later);
+        GB_FAILPOINT(OLDER_GONE);
+    }
+}
+
+static void tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
+{
+    if (registry->on_event)
+        registry->on_event(registry->on_event_arg, event, object);
+}
+
+/* The current version is no more: the name means the one before it, if it kept one. */
+static void leave_to_older(struct gb_registry *registry, struct gb_object *object)
+{
+    struct gb_object *older = gb_object_older(object);
+
+    leave_index(registry, object);
+    if (older && older->named) {
+        enter_index(registry, older); /* an index that had a name before has room for one */
+        tell(registry, GB_EVENT_SEALED, older);
+    }
 }
 
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, enum gb_event event)
 {
-    gb_object_outdate(object);
-    if (registry->on_event)
-        registry->on_event(registry->on_event_arg, event, object);
-    gb_names_remove(&registry->names, &object->index);
-    lose_name(registry, object);
+    if (object->current) {
+        if (event != GB_EVENT_WITHDRAWN)
+            keep_older(registry, object, 0, event == GB_EVENT_EVICTED);
+        gb_object_outdate(object);
+        tell(registry, event, object);
+        leave_to_older(registry, object);
+    }
+    lose_name(registry, object, false);
     GB_FAILPOINT(UNNAME_DONE);
+}
+
+/* It comes before the version that was current. Who pinned the name did not mean the older one. */
+static void follow(struct gb_registry *registry, struct gb_object *object, struct gb_object *former)
+{
+    gb_list_append(&former->of_name, &object->of_name);
+    gb_object_pin(former, false);
+    keep_older(registry, object, object->keep, false);
 }
 
 int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
@@ -357,8 +449,8 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
     GB_FAILPOINT(PUBLISH_BEGIN);
     if (former)
-        gb_names_remove(&registry->names, &former->index);
-    if (!gb_names_insert(&registry->names, &object->index)) {
+        leave_index(registry, former);
+    if (!enter_index(registry, object)) {
         assert(!former); /* an index that had a name before has room for one */
         gb_deadlines_remove(&registry->deadlines, &object->deadline);
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
@@ -368,24 +460,31 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         object->storage->used_ms = now_ms; /* registered memory, which had no writer's lease */
     if (former)
         gb_object_outdate(former);
-    gain_name(registry, object);
+    gain_name(object);
     GB_FAILPOINT(PUBLISH_NAMED);
     if (former)
-        lose_name(registry, former);
+        follow(registry, object, former);
     GB_FAILPOINT(PUBLISH_DONE);
-    if (registry->on_event)
-        registry->on_event(registry->on_event_arg, GB_EVENT_SEALED, object);
+    tell(registry, GB_EVENT_SEALED, object);
     return 0;
+}
+
+/* Before the first of the name's versions that is older, or only held. */
+static void join_older(struct gb_object *current, struct gb_object *object)
+{
+    struct gb_object *older = gb_object_older(current);
+
+    while (older && older->named && older->version > object->version)
+        older = gb_object_older(older);
+    gb_list_append(older ? &older->of_name : &current->of_name, &object->of_name);
 }
 
 int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
                         bool pinned, uint64_t expires_ms)
 {
-    struct gb_object *former =
-        named ? gb_registry_find(registry, object->name, object->name_length) : NULL;
+    struct gb_object *former = gb_registry_find(registry, object->name, object->name_length);
+    bool older = former && former->version > object->version;
 
-    if (former && former->version > object->version)
-        named = false;
     if (!named) {
         end_charge(object);
         return 0;
@@ -393,17 +492,29 @@ int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, 
     if (object->ttl_ms > 0 &&
         !gb_deadlines_add(&registry->deadlines, &object->deadline, expires_ms))
         return GPUBUF_E_NO_MEMORY;
+    if (older) {
+        join_older(former, object);
+        gain_name(object);
+        keep_older(registry, former, former->keep, false);
+        return 0;
+    }
     if (former)
-        gb_names_remove(&registry->names, &former->index);
-    if (!gb_names_insert(&registry->names, &object->index)) {
+        leave_index(registry, former);
+    if (!enter_index(registry, object)) {
         gb_deadlines_remove(&registry->deadlines, &object->deadline);
         return GPUBUF_E_NO_MEMORY;
     }
-    gain_name(registry, object);
+    gain_name(object);
     gb_object_pin(object, pinned);
     if (former)
-        lose_name(registry, former);
+        follow(registry, object, former);
     return 0;
+}
+
+void gb_registry_restore_held(struct gb_registry *registry, struct gb_object *object)
+{
+    if (!object->named)
+        join_held(registry, object);
 }
 
 void gb_object_settle(struct gb_object *object)
@@ -455,13 +566,33 @@ void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, enum gb_event event)
 {
     gb_storage_ref(storage);
-    GB_LIST_EACH(&storage->objects, link) {
-        struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+    /* A current version takes older ones along, so those of this storage go before. */
+    for (int current = 0; current < 2; current++)
+        GB_LIST_EACH(&storage->objects, link) {
+            struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
 
-        if (object->named)
-            gb_registry_unname(registry, object, event);
-    }
+            if (object->named && object->current == current)
+                gb_registry_unname(registry, object, event);
+            else if (!object->named && gb_list_empty(&object->leases))
+                object_free(registry, object); /* an orphan */
+        }
     gb_storage_unref(registry->store, storage);
+}
+
+void gb_registry_sweep(struct gb_registry *registry)
+{
+    GB_LIST_EACH(&registry->orphans, link)
+        object_free(registry, GB_CONTAINER(link, struct gb_object, of_name));
+}
+
+/* An older version of the name on that device; NULL: none. */
+static struct gb_object *older_on(const struct gb_object *current, const struct gb_device *device)
+{
+    struct gb_object *older = gb_object_older(current);
+
+    while (older && older->named && older->storage->device != device)
+        older = gb_object_older(older);
+    return older && older->named ? older : NULL;
 }
 
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device)
@@ -469,9 +600,11 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
     struct gb_name *name = gb_names_lower(&registry->names, "", 0, false), *next;
 
     for (; name; name = next) {
-        struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
+        struct gb_object *object = GB_CONTAINER(name, struct gb_object, index), *older;
 
         next = gb_names_next(name);
+        while ((older = older_on(object, device)))
+            gb_registry_unname(registry, older, GB_EVENT_WITHDRAWN);
         if (object->storage->device == device)
             gb_registry_unname(registry, object, GB_EVENT_WITHDRAWN);
     }

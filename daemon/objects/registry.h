@@ -1,8 +1,9 @@
 /*
  * Names and versions. An object is one version of a name: unsealed, it is known by its write
  * lease only; sealed, it is the name's current version until it is deleted, replaced or evicted,
- * and lives on as long as somebody holds a lease. Pure logic over the store: no sockets, no clock.
- * Not thread-safe: the loop's.
+ * and lives on as long as somebody holds a lease. A name may keep some older versions beside its
+ * current one: those are entered as it is, and found by version or label. Events are about current
+ * versions only. Pure logic over the store: no sockets, no clock. Not thread-safe: the loop's.
  */
 #ifndef GB_REGISTRY_H
 #define GB_REGISTRY_H
@@ -28,7 +29,9 @@ enum gb_event {
 const char *gb_event_kind(enum gb_event event);
 
 struct gb_object {
-    struct gb_name index; /* while it is the name's current version */
+    struct gb_name index;   /* while it is the name's current version */
+    struct gb_link of_name; /* a ring: the current version, older ones that have the name, newest
+                               first, then those that only leases keep */
     struct gb_link of_storage;
     struct gb_storage *storage;
     struct gb_link leases;
@@ -40,10 +43,13 @@ struct gb_object {
     gid_t gid;
     unsigned mode;
     enum gb_evict evict;
-    bool named, pinned, by_session; /* by_session: registered by its producer */
-    bool charged;               /* its storage counts for its owner: it has a name or is written */
-    size_t unsealed_bytes;      /* of its layout, while it is written */
-    bool unsettled;             /* its content is not there yet: a hold */
+    bool current;            /* it is what the name means */
+    bool named;              /* it is, or the name keeps it as an older version */
+    bool pinned, by_session; /* by_session: registered by its producer */
+    unsigned keep;           /* while it is current: older versions that the name keeps, at most */
+    bool charged;            /* its storage counts for its owner: it has a name or is written */
+    size_t unsealed_bytes;   /* of its layout, while it is written */
+    bool unsettled;          /* its content is not there yet: a hold */
     struct gb_link of_producer; /* in a session's list, as long as it goes with it: unsettled, or
                                    registered memory that stays its producer's */
     uint64_t producer;          /* the id of that session, while it is in its list */
@@ -55,9 +61,11 @@ struct gb_object {
     uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
 
     /* What replies say of it and never changes, rendered once: members without braces. Up to
-       `head_length` name, version and device; up to `brief_length` all but the layout (lists,
-       events); then `,"layout":{…}`. NULL while unsealed. */
+       `head_length` name, version, label and device; up to `brief_length` all but the layout
+       (lists, events); then `,"layout":{…}`. NULL until it is rendered. */
     char *text;
+    const char *label; /* as JSON: in the text, or what the next text will have; NULL: none */
+    size_t label_length;
     uint32_t head_length, brief_length;
     size_t text_length;
 
@@ -78,6 +86,7 @@ struct gb_registry {
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
     uint64_t objects;
     uint64_t private_names; /* of objects that not everybody may open */
+    struct gb_link orphans; /* that lost their name while memory was sought, and have no lease */
     uint64_t now_ms;        /* the time of this turn, set by the server */
     /* Told after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
@@ -116,24 +125,32 @@ bool gb_storage_can_spill(const struct gb_storage *storage);
 const char *gb_object_prospect(const struct gb_object *object);
 
 /*
- * Gives a rendered object its name: `replace` says whether it may take it from another. The
- * replaced version loses its name without an event of its own. `now_ms` starts its time to live.
+ * Gives a rendered object its name: `replace` says whether it may take it from another. Of the
+ * versions before it as many as it says stay; the others lose the name, without an event of their
+ * own. `now_ms` starts its time to live.
  * GPUBUF_E_EXISTS, GPUBUF_E_NO_MEMORY; then nothing has changed.
  */
 int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, bool replace,
                         uint64_t now_ms, struct gb_error *error);
 /* Takes the name away, saying why; the object goes with its last lease, at once if there is none.
- */
+   Older versions of the name go before a current one, but for what is withdrawn: then the newest of
+   them is current. */
 void gb_registry_unname(struct gb_registry *registry, struct gb_object *object,
                         enum gb_event event);
 
 struct gb_object *gb_registry_find(const struct gb_registry *registry, const char *name,
                                    size_t length);
+/* The next of its name's versions, in the order of the ring; NULL: no more. Of a current version,
+   and of those that come after one. */
+struct gb_object *gb_object_older(const struct gb_object *object);
 
-/* As it was in a daemon before: rendered, with its version, and with the name unless a later
-   version has it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
+/* As it was in a daemon before: rendered, with its version, and with the name unless later versions
+   have it and do not keep it. The storage has its place. Nobody is told. GPUBUF_E_NO_MEMORY. */
 int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, bool named,
                         bool pinned, uint64_t expires_ms);
+
+/* Once all are back: what has lost its name, and is held, is found among its name's versions. */
+void gb_registry_restore_held(struct gb_registry *registry, struct gb_object *object);
 
 /* Its content is there, and so is that of its aliases. */
 void gb_object_settle(struct gb_object *object);
@@ -147,8 +164,10 @@ int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uin
 /* Unnames every object of a storage, saying why. */
 void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage,
                       enum gb_event event);
-/* That, to make room: it counts as an eviction. */
+/* That, to make room: it counts as an eviction. No other storage ends by it, at once. */
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage);
+/* Ends what lost its name to that, and nobody holds. Not while memory is sought. */
+void gb_registry_sweep(struct gb_registry *registry);
 /* Unnames every object on a device that is gone. */
 void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *device);
 /* Deletes what has outlived its time. */

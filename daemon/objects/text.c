@@ -9,12 +9,23 @@ const char *gb_evict_name(enum gb_evict evict)
     return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
 }
 
+/* Members of the text that are looked for in it. Their quotes are in no string. */
+#define LABEL ",\"label\":"
+#define KEEP ",\"keep\":"
+#define HEAD_END ",\"share\":" /* what follows name, version, label, keep and device */
+
 static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
 {
     GB_WRITE_LITERAL(writer, "\"name\":");
     gb_write_string(writer, object->name, object->name_length);
     GB_WRITE_LITERAL(writer, ",\"version\":");
     gb_write_uint(writer, version);
+    if (object->label) {
+        GB_WRITE_LITERAL(writer, LABEL);
+        gb_write(writer, object->label, object->label_length);
+    }
+    if (object->keep > 0)
+        gb_write_format(writer, KEEP "%u", object->keep);
     GB_WRITE_LITERAL(writer, ",\"device\":\"");
     gb_write_text(writer, object->storage->device->id);
     gb_write_text(writer, object->storage->share == GB_SHARE_FD
@@ -61,8 +72,39 @@ static int render(const struct gb_object *object, const char *layout, size_t len
                          "names, dtypes and metadata of the columns do not fit one message");
 }
 
-/* The member after name, version and device, which write_fixed() writes first. */
-#define HEAD_END ",\"share\":"
+/* What follows `member` in the head of its text; NULL: it has none. */
+static const char *find_member(const struct gb_object *object, const char *member)
+{
+    size_t length = strlen(member);
+    const char *found =
+        object->text ? memmem(object->text, object->head_length, member, length) : NULL;
+
+    return found ? found + length : NULL;
+}
+
+/* Label and `keep` as its text has them. */
+static void read_title(struct gb_object *object)
+{
+    const char *keep = find_member(object, KEEP), *end;
+    unsigned long long count = keep ? strtoull(keep, NULL, 10) : 0;
+
+    object->keep = count < GB_LIMIT(keep) ? (unsigned)count : GB_LIMIT(keep);
+    object->label = find_member(object, LABEL);
+    if (!object->label || *object->label != '"') {
+        object->label = NULL;
+        return;
+    }
+    for (end = object->label + 1; *end != '"'; end++)
+        end += *end == '\\';
+    object->label_length = (size_t)(end + 1 - object->label);
+}
+
+void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep)
+{
+    object->label = label->text;
+    object->label_length = label->length;
+    object->keep = keep;
+}
 
 void gb_object_set_text(struct gb_object *object, char *text, size_t length, size_t brief)
 {
@@ -74,8 +116,9 @@ void gb_object_set_text(struct gb_object *object, char *text, size_t length, siz
     object->text = text;
     object->text_length = length;
     object->brief_length = (uint32_t)brief;
-    head = memmem(text, brief, HEAD_END, strlen(HEAD_END)); /* its quotes are in no string */
+    head = memmem(text, brief, HEAD_END, strlen(HEAD_END));
     object->head_length = (uint32_t)(head ? (size_t)(head - text) : brief);
+    read_title(object);
 }
 
 static void set_text(struct gb_object *object, const struct text *text)
@@ -105,6 +148,8 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
         r = check_text(object, &text, error);
     if (r == 0)
         set_text(object, &text);
+    else
+        read_title(object);
     return r;
 }
 
@@ -134,7 +179,8 @@ static struct gb_string layout_text(const struct gb_object *object)
     return (struct gb_string){object->text + skip, object->text_length - skip};
 }
 
-int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_error *error)
+int gb_object_set_version(struct gb_object *object, uint64_t version, bool entitled,
+                          struct gb_error *error)
 {
     struct gb_string layout = layout_text(object);
     struct gb_writer writer;
@@ -143,8 +189,12 @@ int gb_object_set_version(struct gb_object *object, uint64_t version, struct gb_
 
     gb_writer_init(&writer, 0);
     r = render(object, layout.text, layout.length, version, &writer, &text, error);
+    if (r == 0 && entitled)
+        r = check_text(object, &text, error);
     if (r == 0)
         set_text(object, &text);
+    else
+        read_title(object);
     return r;
 }
 
@@ -222,6 +272,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     if (object->idle_count)
         gb_write_format(writer, ",\"kept\":%" PRIu64, object->idle_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
+    if (object->version && !object->current)
+        gb_write_text(writer, object->named ? ",\"older\":true" : ",\"gone\":true");
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
     gb_write_int(writer, object->ttl_ms);
     if (gb_storage_is_final(object->storage))

@@ -31,6 +31,7 @@ static void fire_timers(struct gb_server *server)
 {
     uint64_t now;
 
+    gb_registry_sweep(&server->registry);
     if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines))
         return; /* without a look at the clock */
     now = gb_now_ms();
@@ -61,7 +62,8 @@ static void on_prepare(uv_prepare_t *handle)
 
     if (!gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
         !gb_list_empty(&server->leaving) || !gb_list_empty(&server->tasks) ||
-        !gb_list_empty(&server->dirty) || gb_waits_have_more(server))
+        !gb_list_empty(&server->dirty) || !gb_list_empty(&server->registry.orphans) ||
+        gb_waits_have_more(server))
         uv_idle_start(&server->go_on, on_idle);
     else
         uv_idle_stop(&server->go_on);

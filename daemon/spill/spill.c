@@ -79,7 +79,7 @@ static void tell(struct gb_spill *spill, struct gb_storage *storage, enum gb_eve
     GB_LIST_EACH(&storage->objects, link) {
         struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
 
-        if (object->named && registry->on_event)
+        if (object->current && registry->on_event)
             registry->on_event(registry->on_event_arg, event, object);
     }
 }

@@ -659,6 +659,8 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     if (state->object_count > 0)
         qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
               compare_objects);
+    for (size_t i = 0; i < state->object_count; i++)
+        gb_registry_restore_held(state->registry, state->objects[i]);
     raise_to(&restoring->store->next_segment, replay->next_segment);
     raise_to(&state->registry->next_version, replay->next_version);
     raise_to(&state->next_number, replay->next_number);

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from peer import bytes_layout
+from test_failpoints import dying  # noqa: F401: a fixture
 
 EVENT = base64.b64encode(bytes(range(64))).decode()
 
@@ -138,3 +139,42 @@ def test_the_host_has_no_events(daemon_factory):
     error = peer.error("invalid", "seal", lease=made["lease"], ready=EVENT)
     assert error.message.startswith("params.ready: "), error.message
     assert peer.call("seal", lease=made["lease"])
+
+
+def labels(peer):
+    return [one["label"] for one in peer.call("list", versions=True)["objects"]]
+
+
+# RELIABILITY.md: Older versions
+def test_what_was_not_settled_leaves_the_name_to_the_version_before(dying):  # noqa: F811
+    """Be it the daemon that was killed, or the producer that has gone."""
+    one = dying()
+    peer = one.daemon.connect()
+
+    def publish(producer, step, **params):
+        made = producer.create("w", bytes_layout(1), b"%d" % step, replace=True, keep=2,
+                               label=f"step-{step}")
+        producer.call("seal", lease=made["lease"], **params)
+
+    for step in range(3):
+        publish(peer, step, release=True)
+    publish(peer, 3, ready=EVENT)
+    assert labels(peer) == ["step-3", "step-2", "step-1"]
+    peer.close()
+    peer = one.crash()
+    assert labels(peer) == ["step-2", "step-1"]
+    peer.call("watch", existing=False)
+    with one.daemon.connect() as producer:
+        publish(producer, 4, ready=EVENT)
+    told = [(kind, event["object"]["label"]) for kind, _, event in peer.events(3)]
+    assert told == [("sealed", "step-4"), ("withdrawn", "step-4"), ("sealed", "step-2")]
+    assert peer.open_object("w").read() == b"2"
+
+
+def test_older_versions_are_settled_too(peer):
+    made = [seal_with_event(peer, "w", replace=True, data=b"1"),
+            seal_with_event(peer, "w", replace=True, data=b"2")]
+    lease = peer.create("w", bytes_layout(1), b"3", replace=True, keep=2)["lease"]
+    made.append(peer.call("seal", lease=lease, keep=1)["version"])
+    peer.call("settle", objects=[{"name": "w", "version": made[1]}])
+    assert "ready" not in peer.call("stat", name="w", version=made[1])["object"]

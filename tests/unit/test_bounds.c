@@ -239,6 +239,30 @@ static void ask_delete(void)
     end_line();
 }
 
+/* Each with as many older versions as it may keep. */
+static void prepare_versions(void)
+{
+    for (int i = 0; i <= GB_LIMIT(keep); i++)
+        for (int j = 0; j < GB_LIMIT(names); j++) {
+            bool measured = measuring;
+            uint64_t lease;
+            char *answer;
+
+            measuring = false;
+            begin_line("create");
+            gb_write_format(&line,
+                            "\"name\":\"victim/%05d\",\"replace\":true,\"keep\":%d,\"layout\":{"
+                            "\"kind\":\"bytes\",\"bytes\":1}",
+                            j, GB_LIMIT(keep));
+            end_line();
+            answer = ask_with(&asker, line.data, line.length, NULL, 0);
+            lease = number_after(answer, "\"lease\":");
+            free(answer);
+            seal(&asker, lease);
+            measuring = measured;
+        }
+}
+
 /* As many as may be keep leases on each of them. */
 enum { KEEPERS = 4 };
 static struct peer keepers[KEEPERS];
@@ -568,6 +592,7 @@ static const struct ask asks[] = {
     {"release, of nothing", NULL, ask_release_nothing, NULL, "\"error\":"},
     {"unmap, of nothing", NULL, ask_unmap_nothing, NULL, "\"error\":"},
     {"delete, names", prepare_victims, ask_delete, NULL, "\"result\":{}"},
+    {"delete, names with versions", prepare_versions, ask_delete, NULL, "\"result\":{}"},
     {"delete, names that are kept", prepare_kept, ask_delete, end_kept, "\"result\":{}"},
     {"delete, of nothing", NULL, ask_delete_nothing, NULL, "\"error\":"},
     {"list, 256", NULL, ask_list, NULL, "\"cursor\":"},

@@ -16,6 +16,7 @@ enum { NAMES = 6, LEASES = 64 };
 
 struct model_object {
     bool alive, named, pinned, keep, spill;
+    unsigned older;                       /* versions that its name keeps, while it is current */
     unsigned name, storage, leases, idle; /* leases in use, and others */
     uint64_t ends;                        /* 0: never */
     struct gb_object *real;
@@ -96,12 +97,56 @@ static void model_lose_name(unsigned i)
         model.storages[object->storage].used = ++model.uses;
 }
 
+/* The last is current. */
 static int model_find(unsigned name)
 {
-    for (unsigned i = 0; i < model.count; i++)
+    for (unsigned i = model.count; i-- > 0;)
         if (model.objects[i].named && model.objects[i].name == name)
             return (int)i;
     return -1;
+}
+
+static int model_oldest(unsigned name, unsigned *older)
+{
+    int oldest = -1;
+
+    *older = 0;
+    for (unsigned i = model.count; i-- > 0;)
+        if (model.objects[i].named && model.objects[i].name == name) {
+            *older += oldest >= 0;
+            oldest = (int)i;
+        }
+    return oldest;
+}
+
+/* The oldest lose the name first. */
+static void model_keep_older(unsigned name, unsigned keep)
+{
+    unsigned older;
+    int oldest;
+
+    while ((oldest = model_oldest(name, &older)) >= 0 && older > keep)
+        model_lose_name((unsigned)oldest);
+}
+
+/* A current version takes the older ones along, unless it is withdrawn. */
+static void model_unname(unsigned i, bool withdrawn)
+{
+    if (!withdrawn && model_find(model.objects[i].name) == (int)i)
+        model_keep_older(model.objects[i].name, 0);
+    model_lose_name(i);
+}
+
+/* With the name, one of its versions or, at random, its current one. */
+static int random_version(struct test_random *random, unsigned name)
+{
+    int i = model_find(name);
+
+    for (int other = i; other >= 0; other--)
+        if (model.objects[other].named && model.objects[other].name == name &&
+            test_random_below(random, 3) == 0)
+            return other;
+    return i;
 }
 
 static const char *name_of(unsigned name)
@@ -114,7 +159,7 @@ static const char *name_of(unsigned name)
 static void random_publish(struct test_random *random)
 {
     struct model_object *object = &model.objects[model.count];
-    int source = model_find(test_random_below(random, NAMES)), former;
+    int source = random_version(random, test_random_below(random, NAMES)), former;
     bool alias = source >= 0 && test_random_below(random, 3) == 0;
     unsigned before, named;
     struct gb_object *real;
@@ -123,6 +168,7 @@ static void random_publish(struct test_random *random)
     object->name = test_random_below(random, NAMES);
     object->keep = test_random_below(random, 8) == 0;
     object->spill = !object->keep && test_random_below(random, 6) == 0;
+    object->older = test_random_below(random, 2) ? test_random_below(random, 4) : 0;
     object->storage = alias ? model.objects[source].storage : model.storage_count;
     if (!alias)
         model.storages[model.storage_count++].bytes = 1 + test_random_below(random, 1000);
@@ -131,6 +177,7 @@ static void random_publish(struct test_random *random)
                       alias ? gb_storage_ref(model.objects[source].real->storage)
                             : storage_of(model.storages[object->storage].bytes));
     real->evict = object->keep ? GB_EVICT_KEEP : object->spill ? GB_EVICT_SPILL : GB_EVICT_DROP;
+    real->keep = object->older;
     real->ttl_ms = test_random_below(random, 3) == 0 ? 1 + test_random_below(random, 50) : 0;
     if (former >= 0 && test_random_below(random, 3) == 0) {
         assert_int_equal(gb_registry_publish(&world.registry, real, false, model.now, &error),
@@ -149,8 +196,12 @@ static void random_publish(struct test_random *random)
     if (!alias) /* it enters as the most recently used */
         model.storages[object->storage].used = ++model.uses;
     model.count++;
-    if (former >= 0)
-        model_lose_name((unsigned)former);
+    if (former < 0)
+        return;
+    weigh(model.objects[former].storage, &before, &named);
+    model.objects[former].pinned = false;
+    used(model.objects[former].storage, before);
+    model_keep_older(object->name, object->older);
 }
 
 static void random_evict(void)
@@ -166,14 +217,17 @@ static void random_evict(void)
             oldest = (int)i;
     }
     assert_int_equal(evict_oldest(), oldest >= 0);
-    for (unsigned i = 0; oldest >= 0 && i < model.count; i++)
-        if (model.objects[i].named && model.objects[i].storage == (unsigned)oldest)
-            model_lose_name(i);
+    gb_registry_sweep(&world.registry);
+    for (int current = 0; current < 2; current++)
+        for (unsigned i = 0; oldest >= 0 && i < model.count; i++)
+            if (model.objects[i].named && model.objects[i].storage == (unsigned)oldest &&
+                current == (model_find(model.objects[i].name) == (int)i))
+                model_unname(i, false);
 }
 
 static void random_lease(struct test_random *random)
 {
-    int i = model_find(test_random_below(random, NAMES));
+    int i = random_version(random, test_random_below(random, NAMES));
 
     if (i < 0 || model.lease_count == LEASES)
         return;
@@ -251,7 +305,7 @@ static void random_expire(struct test_random *random)
     for (uint64_t at = 1; at <= model.now; at++) /* in the order of their ends */
         for (unsigned i = 0; i < model.count; i++)
             if (model.objects[i].named && model.objects[i].ends == at)
-                model_lose_name(i);
+                model_unname(i, false);
 }
 
 static void compare(void)
@@ -274,7 +328,17 @@ static void compare(void)
     for (unsigned name = 0; name < NAMES; name++) {
         int i = model_find(name);
 
-        assert_ptr_equal(find(name_of(name)), i < 0 ? NULL : model.objects[i].real);
+        struct gb_object *real = find(name_of(name));
+
+        assert_ptr_equal(real, i < 0 ? NULL : model.objects[i].real);
+        for (; i >= 0; i--) { /* the ring has all versions that have the name, newest first */
+            if (!model.objects[i].named || model.objects[i].name != name)
+                continue;
+            assert_ptr_equal(real, model.objects[i].real);
+            real = gb_object_older(real);
+        }
+        for (; real; real = gb_object_older(real)) /* and then what is held */
+            assert_true(!real->named && real->lease_count > 0);
     }
     for (unsigned i = 0; i < model.storage_count; i++) {
         unsigned holds, named, leases = 0, pins;
@@ -325,11 +389,13 @@ static void test_random_operations(void **state)
             else if (what == 14)
                 random_expire(&random);
             else {
-                int i = model_find(test_random_below(&random, NAMES));
+                int i = random_version(&random, test_random_below(&random, NAMES));
+                bool withdrawn = test_random_below(&random, 2);
 
                 if (i >= 0) {
-                    gb_registry_unname(&world.registry, model.objects[i].real, GB_EVENT_DELETED);
-                    model_lose_name((unsigned)i);
+                    gb_registry_unname(&world.registry, model.objects[i].real,
+                                       withdrawn ? GB_EVENT_WITHDRAWN : GB_EVENT_DELETED);
+                    model_unname((unsigned)i, withdrawn);
                 }
             }
             compare();
