@@ -234,8 +234,11 @@ GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
 struct gpubuf_open_options {
     size_t size;
-    uint64_t version; /* 0: the current one; GPUBUF_E_STALE if that version is no more */
-    int64_t wait_ms;  /* how long to wait for the object to exist; 0: not at all */
+    uint64_t
+        version;     /* 0: the current one; GPUBUF_E_STALE if the name does not have that version */
+    int64_t wait_ms; /* how long to wait for the object to exist; 0: not at all */
+    const char
+        *label; /* the newest version that has it; NULL: not by label. Not beside `version` */
 };
 
 /*
@@ -257,7 +260,8 @@ GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
 /*
  * Opens `count` objects at once (any number; more than 256 take several requests). objects[i] is
  * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
- * NULL). With a wait_ms each request waits until all of its objects exist; `version` must be 0.
+ * NULL). With a wait_ms each request waits until all of its objects exist; `version` must be 0, and
+ * `label` NULL.
  * Returns how many were opened, or a negative code if the request as a whole failed and nothing is
  * open.
  */
@@ -323,6 +327,8 @@ GPUBUF_API enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object);
    view of. The device is "host" or a GPU's UUID ("GPU-…"). */
 GPUBUF_API const char *gpubuf_name(const struct gpubuf_object *object);
 GPUBUF_API uint64_t gpubuf_object_version(const struct gpubuf_object *object);
+/* What its producer calls this version, such as "step-42"; NULL: nothing. Lives as the object. */
+GPUBUF_API const char *gpubuf_label(const struct gpubuf_object *object);
 GPUBUF_API const char *gpubuf_device(const struct gpubuf_object *object);
 
 /* The name of this column in its table or struct; NULL if it is not one. */
@@ -493,6 +499,9 @@ struct gpubuf_create_options {
     bool final;        /* the kernel keeps everybody from changing it once it is sealed, its maker
                         too; of host memory only */
     uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
+    const char *label; /* what you call this version: up to 255 bytes of UTF-8; NULL: nothing */
+    unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
+                          go when this one is sealed, or with their last reader */
 };
 
 /*
@@ -535,6 +544,9 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * be released beside the caller's own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
+/* What the seal says of this version in place of what gpubuf_create did: its label (NULL: as it was;
+   "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
+GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep);
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
@@ -777,6 +789,10 @@ struct gpubuf_info {
     int64_t ttl_ms;  /* as at create, or by gpubuf_expire; 0: none */
     int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
     bool final;      /* the kernel lets nobody write its memory any more */
+    char label[256]; /* what its producer calls this version; "": nothing */
+    unsigned keep;   /* how many older versions the name keeps while this one is current */
+    bool older;      /* not current, and can be opened by version or label */
+    bool gone;       /* can be opened no more, and is there for those who hold it */
 };
 
 /* Describes an object without opening it. */
@@ -789,7 +805,16 @@ GPUBUF_API int gpubuf_stat(struct gpubuf_client *client, const char *name,
 GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                            int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
 
-/* Removes a name; the memory goes with the last lease. */
+/*
+ * Calls `each` as gpubuf_list does for the versions of a name that there are: the current one, older ones
+ * that can be opened, newest first, then those that are there for their readers only (64 in all at most).
+ * GPUBUF_E_NOT_FOUND: there is none of that name. To be told of new ones, watch the name: each `sealed`
+ * event has version and label.
+ */
+GPUBUF_API int gpubuf_versions(struct gpubuf_client *client, const char *name,
+                               int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
+
+/* Removes a name, its older versions too; the memory goes with the last lease. */
 GPUBUF_API int gpubuf_delete(struct gpubuf_client *client, const char *name);
 
 /* A pinned object is never evicted. */
@@ -823,6 +848,8 @@ struct gpubuf_alias_options {
     const char *const *columns; /* NULL-terminated names of a table's columns; NULL: all */
     unsigned mode;              /* 0: that of the source */
     bool replace;
+    const char *label; /* as of gpubuf_create_options */
+    unsigned keep;
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */

@@ -4,6 +4,28 @@
 
 #include "client/lib/wire/report.h"
 
+int gb_check_title(const struct gpubuf_client *client, const char *label, unsigned keep)
+{
+    if (label && (strlen(label) > GB_LIMIT(label_bytes) || !gb_utf8_valid(label, strlen(label))))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "options.label: expected at most %d bytes of UTF-8",
+                              (int)GB_LIMIT(label_bytes));
+    if (keep > GB_LIMIT(keep))
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.keep is not from 0 to %d",
+                              (int)GB_LIMIT(keep));
+    return 0;
+}
+
+void gb_write_title(struct gb_writer *writer, const char *label, int keep)
+{
+    if (label) {
+        GB_WRITE_LITERAL(writer, ",\"label\":");
+        gb_write_cstring(writer, label);
+    }
+    if (keep >= 0)
+        gb_write_format(writer, ",\"keep\":%d", keep);
+}
+
 int gb_read_create_options(const struct gpubuf_client *client,
                            const struct gpubuf_create_options *given,
                            struct gpubuf_create_options *options)
@@ -32,7 +54,7 @@ int gb_read_create_options(const struct gpubuf_client *client,
     if (options->wait_ms < 0 || options->wait_ms > GB_LIMIT(wait_ms))
         return gb_report_text(client, GPUBUF_E_INVALID, "options.wait_ms is not from 0 to %d",
                               (int)GB_LIMIT(wait_ms));
-    return 0;
+    return gb_check_title(client, options->label, options->keep);
 }
 
 void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_create_options *options)
@@ -58,6 +80,7 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
         gb_write_format(writer, ",\"evict\":\"%s\"", evict[options->evict]);
     if (options->final)
         GB_WRITE_LITERAL(writer, ",\"final\":true");
+    gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
     if (options->wait_ms) {
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);

@@ -198,7 +198,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
 /* ---- leases ---- */
 
 struct object_members {
-    struct gb_string name, device, ready;
+    struct gb_string name, device, ready, label;
     uint64_t version;
     struct gb_json layout;
 };
@@ -214,6 +214,7 @@ static int read_members(struct gb_grants *grants, struct gb_json value,
         GB_FIELD(struct object_members, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
         GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct object_members, ready, GB_FIELD_STRING, 0, 0, 0),
+        GB_FIELD(struct object_members, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
     };
     struct gb_path path = {.key = "object"};
     *members = (struct object_members){.version = 0};
@@ -238,7 +239,9 @@ static size_t lease_bytes(const struct object_members *members)
         flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
     return rounded(sizeof(struct gb_lease)) + rounded(sizeof(struct gpubuf_object)) +
            2 * sizeof(struct gb_lease_segment) + rounded(members->name.length + 1) +
-           rounded(members->device.length + 1) + (flat ? 0 : gb_json_length(layout) * 3 + 256);
+           rounded(members->device.length + 1) +
+           (members->label.text ? rounded(members->label.length + 1) : 0) +
+           (flat ? 0 : gb_json_length(layout) * 3 + 256);
 }
 
 static struct gb_lease *lease_new(const struct object_members *members)
@@ -252,6 +255,14 @@ static struct gb_lease *lease_new(const struct object_members *members)
     lease->root = gb_pool_alloc(&lease->pool, sizeof(struct gpubuf_object));
     lease->name = gb_pool_strndup(&lease->pool, members->name.text, members->name.length);
     lease->device = gb_pool_strndup(&lease->pool, members->device.text, members->device.length);
+    if (members->label.text) {
+        lease->label = gb_pool_strndup(&lease->pool, members->label.text, members->label.length);
+        if (!lease->label) {
+            gb_lease_free(lease);
+            return NULL;
+        }
+    }
+    lease->keep = -1;
     atomic_init(&lease->version, members->version);
     return lease;
 }

@@ -49,6 +49,9 @@ struct gb_lease {
     bool guarded;      /* its own memory cannot be written here */
     bool stray;        /* it went with its connection, and may still be written */
     const char *name, *device;
+    const char *label; /* of this version; NULL: none. While it is written, what the seal will say */
+    int keep;          /* older versions that stay, as the seal will say; -1: as create did */
+    bool entitled;     /* the seal says so of the label */
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_lease_segment *segments;

@@ -17,10 +17,10 @@
 /* ---- descriptions of objects ---- */
 
 struct info_members {
-    struct gb_string name, state, tier, device, mode;
-    uint64_t version, bytes, uid, gid, leases;
+    struct gb_string name, state, tier, device, mode, label;
+    uint64_t version, bytes, uid, gid, leases, keep;
     int64_t created_ms, ttl_ms, idle_ms;
-    bool pinned, final;
+    bool pinned, final, older, gone;
 };
 
 #define INFO_FIELD(member, type, flags, max)                                                       \
@@ -46,6 +46,10 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         INFO_FIELD(final, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(ttl_ms, GB_FIELD_INT, 0, 0),
         INFO_FIELD(idle_ms, GB_FIELD_INT, 0, 0),
+        INFO_FIELD(label, GB_FIELD_STRING, 0, sizeof(info.label) - 1),
+        INFO_FIELD(keep, GB_FIELD_UINT, 0, UINT32_MAX),
+        INFO_FIELD(older, GB_FIELD_BOOL, 0, 0),
+        INFO_FIELD(gone, GB_FIELD_BOOL, 0, 0),
     };
     struct info_members members = {.version = 0};
     struct gb_path path = {.key = "object"};
@@ -58,10 +62,8 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         const struct gb_string *from;
         char *to;
     } texts[] = {
-        {&members.name, info.name},
-        {&members.state, info.state},
-        {&members.tier, info.tier},
-        {&members.device, info.device},
+        {&members.name, info.name},     {&members.state, info.state}, {&members.tier, info.tier},
+        {&members.device, info.device}, {&members.label, info.label},
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i].from->text)
@@ -78,6 +80,9 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     info.pinned = members.pinned;
     info.ttl_ms = members.ttl_ms;
     info.idle_ms = members.idle_ms;
+    info.keep = (unsigned)members.keep;
+    info.older = members.older;
+    info.gone = members.gone;
     *out = info;
     return 0;
 }
@@ -245,6 +250,7 @@ int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_
 
 struct page {
     const char *prefix;
+    bool versions;     /* those of the first name only */
     char cursor[1024]; /* "": the first page */
     struct gpubuf_info *infos;
     size_t count;
@@ -253,7 +259,9 @@ struct page {
 static void write_list(struct gb_writer *writer, const void *arg)
 {
     const struct page *page = arg;
-    gb_write_format(writer, "{\"limit\":%d", (int)GB_LIMIT(list));
+    gb_write_format(writer, "{\"limit\":%d", page->versions ? 1 : (int)GB_LIMIT(list));
+    if (page->versions)
+        GB_WRITE_LITERAL(writer, ",\"versions\":true");
     if (page->prefix) {
         GB_WRITE_LITERAL(writer, ",\"prefix\":");
         gb_write_cstring(writer, page->prefix);
@@ -330,6 +338,24 @@ int gpubuf_list(struct gpubuf_client *client, const char *prefix,
     return r;
 }
 
+/* The name is the first of those that begin with it. */
+int gpubuf_versions(struct gpubuf_client *client, const char *name,
+                    int (*each)(const struct gpubuf_info *info, void *arg), void *arg)
+{
+    int r = check_name(client, "name", name);
+    if (r < 0)
+        return r;
+    struct page page = {.prefix = name, .versions = true};
+    r = gb_call_read(client, "list", write_list, &page, answer_timeout(client), read_page, &page);
+    if (r == 0 && (page.count == 0 || strcmp(page.infos[0].name, name) != 0))
+        r = gb_report_text(client, GPUBUF_E_NOT_FOUND,
+                           "there is no object \"%s\", or none that you may open", name);
+    for (size_t i = 0; r == 0 && i < page.count; i++)
+        r = each(&page.infos[i], arg);
+    free(page.infos);
+    return r;
+}
+
 /* ---- alias ---- */
 
 struct alias {
@@ -358,6 +384,7 @@ static void write_alias(struct gb_writer *writer, const void *arg)
         gb_write_format(writer, ",\"mode\":\"0%o\"", options->mode);
     if (options->replace)
         GB_WRITE_LITERAL(writer, ",\"replace\":true");
+    gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
     gb_write_char(writer, '}');
 }
 
@@ -384,6 +411,9 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
         if (!gb_utf8_valid(options->columns[i], strlen(options->columns[i])))
             return gb_report_text(client, GPUBUF_E_INVALID, "options.columns[%zu] is not UTF-8", i);
     }
+    r = gb_check_title(client, options->label, options->keep);
+    if (r < 0)
+        return r;
     return gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
 }
 

@@ -156,6 +156,12 @@ uint64_t gpubuf_object_version(const struct gpubuf_object *object)
     return atomic_load_explicit(&object->lease->version, memory_order_relaxed);
 }
 
+const char *gpubuf_label(const struct gpubuf_object *object)
+{
+    const char *label = object->lease->label;
+    return label && *label ? label : NULL;
+}
+
 const char *gpubuf_device(const struct gpubuf_object *object)
 {
     return object->lease->device;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
 #include "client/lib/objects/keep.h"
 #include "client/lib/objects/references.h"
@@ -29,7 +30,10 @@ int gb_open_read_options(const struct gpubuf_client *client,
                               (int)GB_LIMIT(wait_ms));
     if (options->version > (uint64_t)GB_LIMIT(integer))
         return gb_report_text(client, GPUBUF_E_INVALID, "version is not below 2^52");
-    return 0;
+    if (options->label && (!*options->label || options->version))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "label is empty, or stands beside a version");
+    return gb_check_title(client, options->label, 0);
 }
 
 void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_options *options)
@@ -38,6 +42,7 @@ void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_op
         GB_WRITE_LITERAL(writer, ",\"version\":");
         gb_write_uint(writer, options->version);
     }
+    gb_write_title(writer, options->label, -1);
     if (options->wait_ms) {
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);
@@ -167,7 +172,8 @@ static const struct gb_request_type open_type = {
 static struct open *open_new(const char *name, size_t length,
                              const struct gpubuf_open_options *options)
 {
-    struct open *open = calloc(1, sizeof(*open) + length + 1);
+    size_t label = options->label ? strlen(options->label) + 1 : 0;
+    struct open *open = calloc(1, sizeof(*open) + length + 1 + label);
     if (!open)
         return NULL;
     open->base.type = &open_type;
@@ -175,6 +181,8 @@ static struct open *open_new(const char *name, size_t length,
     open->options = *options;
     open->name_length = length;
     memcpy(open->name, name, length + 1);
+    if (label) /* it may be sent once more */
+        open->options.label = memcpy(open->name + length + 1, options->label, label);
     return open;
 }
 
@@ -210,7 +218,7 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     struct open *open;
     struct gpubuf_object *kept = NULL;
     r = gb_open_read_options(client, given, &options);
-    if (r == 0 && name)
+    if (r == 0 && name && !options.label)
         kept = gb_keep_find(client, name, options.version);
     if (kept)
         *object = kept;
@@ -239,7 +247,8 @@ void gb_open_end_at_once(struct gb_request *request)
 static struct open *open_kept(struct gpubuf_client *client, const char *name,
                               const struct gpubuf_open_options *options)
 {
-    struct gpubuf_object *kept = name ? gb_keep_find(client, name, options->version) : NULL;
+    struct gpubuf_object *kept =
+        name && !options->label ? gb_keep_find(client, name, options->version) : NULL;
     struct open *open = kept ? open_new(name, strlen(name), options) : NULL;
     if (open && gb_request_note(client, &open->base) < 0) {
         free(open);

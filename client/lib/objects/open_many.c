@@ -475,8 +475,9 @@ static int many_prepare(const struct gpubuf_client *client, const char *const *n
     int r = gb_open_read_options(client, given, &options);
     if (r < 0)
         return r;
-    if (options.version)
-        return gb_report_text(client, GPUBUF_E_INVALID, "a version goes with one name only");
+    if (options.version || options.label)
+        return gb_report_text(client, GPUBUF_E_INVALID, "a %s goes with one name only",
+                              options.version ? "version" : "label");
     if (count > INT32_MAX)
         return gb_report_text(client, GPUBUF_E_INVALID, "%zu names are too many", count);
     *many = many_new(names, count, &options);

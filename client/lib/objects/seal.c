@@ -8,6 +8,7 @@
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/memory/gpu_event.h"
 #include "client/lib/objects/copy.h"
+#include "client/lib/objects/create_options.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/ready.h"
@@ -179,6 +180,32 @@ static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
     gb_write_char(writer, '"');
 }
 
+int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    struct gb_lease *lease = object->lease;
+    struct gpubuf_client *client = lease->client;
+    char *copy = NULL;
+    r = gb_enter(client);
+    if (r < 0)
+        return r;
+    r = gb_check_title(client, label, keep < 0 ? 0 : (unsigned)keep);
+    if (r == 0 && atomic_load(&lease->state) != GB_LEASE_OPEN)
+        r = gb_report_text(client, GPUBUF_E_BUSY, "%s is sealed already, or about to be",
+                           lease->name);
+    if (r == 0 && label && !(copy = gb_pool_strndup(&lease->pool, label, strlen(label))))
+        r = gb_report_memory(client);
+    if (r == 0) {
+        lease->label = copy ? copy : lease->label;
+        lease->entitled |= copy != NULL;
+        lease->keep = keep < 0 ? lease->keep : keep;
+    }
+    gb_leave(client);
+    return r;
+}
+
 /* Sends a seal, the client being entered. `ready` (may be NULL) is taken over on success. */
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                       struct gb_ready *ready, struct seal **out)
@@ -218,6 +245,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
         GB_WRITE_LITERAL(writer, ",\"release\":true");
     if (ready)
         write_ready(writer, ready);
+    gb_write_title(writer, lease->entitled ? lease->label : NULL, lease->keep);
     gb_write_char(writer, '}');
     int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
