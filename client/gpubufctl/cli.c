@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "json_print.h"
+#include "parse.h"
 #include "term.h"
 
 /* ---- the daemon ---------------------------------------------------------------------------- */
@@ -54,9 +55,23 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result)
 {
-    cJSON *params = cJSON_CreateObject();
+    return gb_cli_call_version(cli, method, name, NULL, NULL, result);
+}
 
+int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name,
+                        const char *version, const char *label, char **result)
+{
+    struct gb_error error;
+    uint64_t number = 0;
+
+    if (version && gb_parse_count(version, &number, &error) != 0)
+        return gb_cli_usage(cli, "--version: %s", error.message);
+    cJSON *params = cJSON_CreateObject();
     cJSON_AddStringToObject(params, "name", name);
+    if (version)
+        cJSON_AddNumberToObject(params, "version", (double)number);
+    if (label)
+        cJSON_AddStringToObject(params, "label", label);
     char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, method, text, result);

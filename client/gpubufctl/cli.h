@@ -107,6 +107,9 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 /* The same of a method that takes a name. */
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
+/* That, of a version: by its number, as typed, or its label; each may be NULL. */
+int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name,
+                        const char *version, const char *label, char **result);
 
 /* Reads a command's options, and those that all take into cli->globals, and leaves the rest in
  *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */

@@ -16,7 +16,7 @@
 #include "term.h"
 #include "view.h"
 
-enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, WAIT };
+enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
     {"output", 'o', "FILE", "where to: .npy, .csv, .json, else raw bytes (standard output)", NULL,
@@ -27,6 +27,7 @@ const struct gb_cli_option gb_get_options[] = {
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
     {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for the object to exist", NULL, GB_COMPLETE_NONE},
     {0},
 };
@@ -335,6 +336,7 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
         .column = args->option[COLUMN],
         .slice = args->option[SLICE],
         .version = args->option[VERSION],
+        .label = args->option[LABEL],
         .wait = args->option[WAIT],
     };
     enum format format;

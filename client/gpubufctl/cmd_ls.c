@@ -13,7 +13,7 @@
 #include "term.h"
 #include "user_name.h"
 
-enum { LONG, NAMES, SORT, TOTAL };
+enum { LONG, NAMES, SORT, TOTAL, VERSIONS };
 
 const struct gb_cli_option gb_ls_options[] = {
     {"long", 'l', NULL, "also mode, user, device, tier, version and more", NULL, GB_COMPLETE_NONE},
@@ -21,6 +21,8 @@ const struct gb_cli_option gb_ls_options[] = {
     {"sort", 's', "ORDER", "by name, size, idle or created, the most first (name)",
      "name size idle created", GB_COMPLETE_NONE},
     {"total", 't', NULL, "also how many there are, and their bytes together", NULL,
+     GB_COMPLETE_NONE},
+    {"versions", 'v', NULL, "also older versions, and those that are there for their readers", NULL,
      GB_COMPLETE_NONE},
     {0},
 };
@@ -58,6 +60,12 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     char span[32];
 
     gb_writer_init(&text, 0);
+    if (gb_cjson_bool_of(object, "older"))
+        GB_WRITE_LITERAL(&text, "older ");
+    if (gb_cjson_bool_of(object, "gone"))
+        GB_WRITE_LITERAL(&text, "gone ");
+    if (*gb_cjson_string_of(object, "label", ""))
+        gb_write_format(&text, "%s ", gb_cjson_string_of(object, "label", ""));
     if (gb_cjson_bool_of(object, "pinned"))
         GB_WRITE_LITERAL(&text, "pinned ");
     if (strcmp(evict, "spill") != 0)
@@ -247,15 +255,15 @@ static void print_json(cJSON *objects, bool total)
 }
 
 /* A pattern's objects; where there are none, those that start with it as it stands. */
-static int find(struct gb_cli *cli, const char *text, cJSON **objects)
+static int find(struct gb_cli *cli, const char *text, bool versions, cJSON **objects)
 {
     bool pattern = text && gb_names_is_pattern(text);
 
-    int status = gb_found_names(cli, text, pattern, objects);
+    int status = gb_found_versions(cli, text, pattern, versions, objects);
     if (status != GB_STATUS_OK || !pattern || (*objects)->child)
         return status;
     cJSON_Delete(*objects);
-    status = gb_found_names(cli, text, false, objects);
+    status = gb_found_versions(cli, text, false, versions, objects);
     if (status != GB_STATUS_OK || (*objects)->child)
         return status;
     cJSON_Delete(*objects);
@@ -270,7 +278,8 @@ int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     if (!key)
         return gb_cli_usage(cli, "--sort is name, size, idle or created, not \"%s\"",
                             args->option[SORT]);
-    int status = find(cli, args->count ? args->value[0] : NULL, &objects);
+    int status =
+        find(cli, args->count ? args->value[0] : NULL, args->option[VERSIONS] != NULL, &objects);
     if (status != GB_STATUS_OK)
         return status;
     if (key[0] && !sort_objects(objects, key))

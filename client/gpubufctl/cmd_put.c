@@ -9,6 +9,7 @@
 #include "json_print.h"
 #include "npy.h"
 #include "proto/layout.h"
+#include "proto/limits.h"
 #include "put.h"
 #include "view.h"
 
@@ -21,6 +22,8 @@ enum {
     SHARE,
     MODE,
     REPLACE,
+    LABEL,
+    KEEP,
     TTL,
     EVICT,
     FINAL,
@@ -47,6 +50,9 @@ const struct gb_cli_option gb_put_options[] = {
     {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (600)", "600 640 644 660 666",
      GB_COMPLETE_NONE},
     {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
+    {"label", 'l', "LABEL", "what you call this version, such as step-42", NULL, GB_COMPLETE_NONE},
+    {"keep", 0, "N", "how many older versions can still be opened: 0 to 8 (0)", "1 2 4 8",
+     GB_COMPLETE_NONE},
     {"ttl", 't', "TIME", "delete it after so long: 90s, 5m, 2h, 1d", NULL, GB_COMPLETE_NONE},
     {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (the daemon's)",
      "spill drop keep", GB_COMPLETE_NONE},
@@ -82,10 +88,19 @@ static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
         .share = args->option[SHARE],
         .replace = args->option[REPLACE] != NULL,
         .final = args->option[FINAL] != NULL,
+        .label = args->option[LABEL],
     };
     if (args->option[SHARE] && strcmp(args->option[SHARE], "fd") != 0 &&
         strcmp(args->option[SHARE], "ipc") != 0)
         return gb_cli_usage(put->cli, "--share is fd or ipc, not \"%s\"", args->option[SHARE]);
+    if (args->option[KEEP]) {
+        uint64_t keep;
+        if (gb_parse_count(args->option[KEEP], &keep, &error) != 0 ||
+            keep > (uint64_t)GB_LIMIT(keep))
+            return gb_cli_usage(put->cli, "--keep is from 0 to %d, not \"%s\"", (int)GB_LIMIT(keep),
+                                args->option[KEEP]);
+        put->create.keep = (unsigned)keep;
+    }
     if (args->option[EVICT]) {
         int found = find_word(evicts, args->option[EVICT]);
         if (found < 0)

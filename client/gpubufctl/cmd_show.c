@@ -13,7 +13,7 @@
 #include "term.h"
 #include "view.h"
 
-enum { ROWS, COLUMN, SLICE, VERSION, WAIT };
+enum { ROWS, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_show_options[] = {
     {"rows", 'n', "N", "how many rows to print (10; of a bundle all)", NULL, GB_COMPLETE_NONE},
@@ -22,6 +22,7 @@ const struct gb_cli_option gb_show_options[] = {
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
     {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for the object to exist", NULL, GB_COMPLETE_NONE},
     {0},
 };
@@ -464,6 +465,7 @@ int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
         .column = args->option[COLUMN],
         .slice = args->option[SLICE],
         .version = args->option[VERSION],
+        .label = args->option[LABEL],
         .wait = args->option[WAIT],
     };
 

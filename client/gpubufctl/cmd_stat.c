@@ -11,7 +11,13 @@
 #include "term.h"
 #include "user_name.h"
 
-const struct gb_cli_option gb_stat_options[] = {{0}};
+enum { VERSION, LABEL };
+
+const struct gb_cli_option gb_stat_options[] = {
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
+    {0},
+};
 
 static void add_row(struct gb_grid *grid, const char *key, const char *value)
 {
@@ -72,6 +78,13 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     add_row(grid, "name", gb_cjson_string_of(object, "name", ""));
     gb_grid_text(grid, "version", GB_STYLE_DIM);
     gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
+    if (*gb_cjson_string_of(object, "label", ""))
+        add_row(grid, "label", gb_cjson_string_of(object, "label", ""));
+    if (gb_cjson_int_of(object, "keep", 0) > 0) {
+        gb_grid_text(grid, "keeps", GB_STYLE_DIM);
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " older versions",
+                       gb_cjson_int_of(object, "keep", 0));
+    }
     gb_writer_init(&layout, 0);
     describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
     add_row(grid, "layout", layout.failed ? "" : layout.data);
@@ -86,7 +99,10 @@ static void fill(struct gb_grid *grid, const cJSON *object)
     gb_grid_format(
         grid, GB_STYLE_NONE, "%s, tier %s, shared by %s", gb_cjson_string_of(object, "device", "?"),
         gb_cjson_string_of(object, "tier", "?"), gb_cjson_string_of(object, "share", "?"));
-    add_row(grid, "state", gb_cjson_string_of(object, "state", "?"));
+    add_row(grid, "state",
+            gb_cjson_bool_of(object, "older")  ? "sealed, an older version"
+            : gb_cjson_bool_of(object, "gone") ? "sealed, and can be opened no more"
+                                               : gb_cjson_string_of(object, "state", "?"));
     add_row(grid, "mode", gb_cjson_string_of(object, "mode", "?"));
     add_owner(grid, object);
     gb_grid_text(grid, "leases", GB_STYLE_DIM);
@@ -122,7 +138,8 @@ static int print_one(const struct gb_cli *cli, const cJSON *object)
 int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_name(cli, "stat", args->value[0], &result);
+    int status = gb_cli_call_version(cli, "stat", args->value[0], args->option[VERSION],
+                                     args->option[LABEL], &result);
     if (status != GB_STATUS_OK)
         return status;
 

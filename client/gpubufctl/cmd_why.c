@@ -10,6 +10,15 @@
 #include "line.h"
 #include "user_name.h"
 
+enum { VERSION, LABEL };
+
+const struct gb_cli_option gb_why_options[] = {
+    {"version", 'v', "VERSION", "this version, also if it is there for its readers only", NULL,
+     GB_COMPLETE_NONE},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
 static const cJSON *member(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -186,6 +195,10 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
     size_of(object, "bytes", size, sizeof(size));
     (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), idle, sizeof(idle));
     gb_line_text(line, GB_STYLE_BOLD, name);
+    if (gb_cjson_bool_of(object, "older") || gb_cjson_bool_of(object, "gone"))
+        gb_line_format(line, GB_STYLE_NONE, ", version %" PRId64 "%s",
+                       gb_cjson_int_of(object, "version", 0),
+                       gb_cjson_bool_of(object, "gone") ? ", which can be opened no more" : "");
     gb_line_format(line, GB_STYLE_NONE, ": %s of %s", size, device);
     if (strcmp(tier, "device") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", in the %s tier", tier);
@@ -194,7 +207,48 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
     gb_line_end(line);
 }
 
-static int print_answer(const struct gb_cli *cli, const cJSON *answer, const char *name)
+/* What memory the name has besides: each can be asked about by its version. */
+static void tell_versions(struct gb_line *line, const cJSON *versions)
+{
+    GB_CJSON_EACH(object, versions) {
+        const char *label = gb_cjson_string_of(object, "label", "");
+        int64_t leases = gb_cjson_int_of(object, "leases", 0);
+        bool older = gb_cjson_bool_of(object, "older");
+        char size[32];
+
+        if (!older && !gb_cjson_bool_of(object, "gone"))
+            continue;
+        size_of(object, "bytes", size, sizeof(size));
+        gb_line_format(
+            line, GB_STYLE_NONE, "version %" PRId64 "%s%s%s, %s: %s, open %" PRId64 " time%s",
+            gb_cjson_int_of(object, "version", 0), *label ? " (" : "", label, *label ? ")" : "",
+            size, older ? "kept" : "there for its readers only", leases, plural(leases));
+        gb_line_end(line);
+    }
+}
+
+/* All versions of the name, whose list begins with them. */
+static cJSON *read_versions(struct gb_cli *cli, const char *name)
+{
+    cJSON *params = cJSON_CreateObject(), *page;
+    char *result = NULL;
+
+    cJSON_AddStringToObject(params, "prefix", name);
+    cJSON_AddNumberToObject(params, "limit", 1);
+    cJSON_AddTrueToObject(params, "versions");
+    char *text = gb_cjson_text(params);
+    cJSON_Delete(params);
+    int code = gpubuf_call(cli->client, "list", text, GB_CLI_CALL_MS, &result);
+    free(text);
+    page = code == 0 ? gb_cjson_parse(result) : NULL;
+    gpubuf_free(result);
+    cJSON *versions = cJSON_DetachItemFromObjectCaseSensitive(page, "objects");
+    cJSON_Delete(page);
+    return versions;
+}
+
+static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *versions,
+                        const char *name)
 {
     const cJSON *object = member(answer, "object"), *before = member(answer, "before");
     bool resident = strcmp(gb_cjson_string_of(object, "tier", ""), "device") == 0;
@@ -216,6 +270,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cha
     }
     tell_rest(&line, answer);
     tell_aliases(&line, answer);
+    tell_versions(&line, versions);
     if (!out.failed)
         fwrite(out.data, 1, out.length, stdout);
     bool done = !out.failed;
@@ -226,7 +281,8 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cha
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_name(cli, "why", args->value[0], &result);
+    int status = gb_cli_call_version(cli, "why", args->value[0], args->option[VERSION],
+                                     args->option[LABEL], &result);
     if (status != GB_STATUS_OK)
         return status;
 
@@ -236,8 +292,12 @@ int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to why makes no sense");
     else if (cli->json)
         gb_cjson_print(answer, true);
-    else
-        status = print_answer(cli, answer, args->value[0]);
+    else {
+        bool current = !args->option[VERSION] && !args->option[LABEL];
+        cJSON *versions = current ? read_versions(cli, args->value[0]) : NULL;
+        status = print_answer(cli, answer, versions, args->value[0]);
+        cJSON_Delete(versions);
+    }
     cJSON_Delete(answer);
     return status;
 }

@@ -166,7 +166,7 @@ static const struct gb_cli_command commands[] = {
      "NAME",
      "Say what keeps an object where it is, or what leaves before it",
      NULL,
-     NULL,
+     gb_why_options,
      1,
      1,
      {GB_COMPLETE_NAME, GB_COMPLETE_NONE},

@@ -45,11 +45,19 @@ static bool take_page(cJSON *page, const char *pattern, cJSON *all)
 
 int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects)
 {
+    return gb_found_versions(cli, text, pattern, false, objects);
+}
+
+int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool versions,
+                      cJSON **objects)
+{
     cJSON *all = cJSON_CreateArray();
     cJSON *params = parameters(text, pattern);
     int status = GB_STATUS_OK;
     bool more = true;
 
+    if (versions)
+        cJSON_AddTrueToObject(params, "versions");
     while (status == GB_STATUS_OK && more) {
         char *result = NULL;
         char *request = gb_cjson_text(params);

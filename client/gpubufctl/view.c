@@ -10,7 +10,7 @@
 static int open_whole(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
                       struct gpubuf_object **object)
 {
-    struct gpubuf_open_options open = {.size = sizeof(open)};
+    struct gpubuf_open_options open = {.size = sizeof(open), .label = options->label};
     struct gb_error error;
 
     if ((options->version && gb_parse_count(options->version, &open.version, &error) != 0) ||

@@ -11,7 +11,7 @@
  */
 struct gb_view_options {
     const char *column, *slice;
-    const char *version, *wait; /* as typed */
+    const char *version, *label, *wait; /* as typed */
 };
 int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
                  struct gpubuf_object **object);
