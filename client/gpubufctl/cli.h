@@ -90,6 +90,10 @@ int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
 int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same of a failure that is in `error`. */
+int gb_cli_error_of(const struct gb_cli *cli, const struct gb_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Tells a gb_error as it is; returns the status that fits its code. */
 int gb_cli_tell(const struct gb_error *error);
 

@@ -14,6 +14,8 @@ GB_COMMAND(show);
 extern const struct gb_cli_option gb_copy_options[];
 int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args);
+GB_COMMAND(save);
+GB_COMMAND(load);
 GB_COMMAND(ls);
 GB_COMMAND(stat);
 GB_COMMAND(why);

@@ -46,6 +46,28 @@ static const struct gb_cli_command commands[] = {
      1,
      {GB_COMPLETE_NAME, GB_COMPLETE_NONE},
      gb_cmd_get},
+    {"save",
+     "PREFIX DIR",
+     "Write objects to a directory, which load publishes again",
+     "Those whose names start with PREFIX, or match it, as for ls; '' is all. DIR is there when "
+     "all "
+     "of it is. Layouts, metadata, mode, --evict, --ttl and pins are kept, and each buffer has a "
+     "checksum. An object that shares memory with another (alias) becomes one of its own.",
+     gb_save_options,
+     2,
+     2,
+     {GB_COMPLETE_NAME, GB_COMPLETE_FILE},
+     gb_cmd_save},
+    {"load",
+     "DIR",
+     "Publish the objects that save has written",
+     "Under their names, as yours. What exists is skipped, what is damaged is refused, and the "
+     "rest is published; exit status 1 if any failed.",
+     gb_load_options,
+     1,
+     1,
+     {GB_COMPLETE_FILE, GB_COMPLETE_NONE},
+     gb_cmd_load},
     {"show",
      "NAME",
      "Print what an object is, and its first rows",

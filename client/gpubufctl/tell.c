@@ -142,19 +142,14 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
     substitute(out, size, "; --tier makes one", "; the daemon makes one with its option --tier");
 }
 
-int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
+/* "what: sentence", the sentence in the words of the command line. */
+static int tell(const struct gb_cli *cli, int code, const char *sentence, const char *format,
+                va_list arguments)
 {
     char what[512], text[1536];
-    va_list arguments;
     bool name = false;
 
-    va_start(arguments, format);
     (void)vsnprintf(what, sizeof(what), format, arguments);
-    va_end(arguments);
-
-    const char *sentence = gpubuf_errmsg(cli->client);
-    if (!sentence[0])
-        sentence = gpubuf_strerror(code);
     if (cli->command && strcmp(cli->command->name, "call") == 0) /* speaks the protocol itself */
         (void)snprintf(text, sizeof(text), "%s: %s", what, sentence);
     else {
@@ -164,6 +159,27 @@ int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
     }
     say(gpubuf_errkind(code), text);
     return (int)(name && code == GPUBUF_E_INVALID ? GB_STATUS_USAGE : status_of(code));
+}
+
+int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
+{
+    const char *sentence = gpubuf_errmsg(cli->client);
+    va_list arguments;
+
+    va_start(arguments, format);
+    int status = tell(cli, code, sentence[0] ? sentence : gpubuf_strerror(code), format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int gb_cli_error_of(const struct gb_cli *cli, const struct gb_error *error, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    int status = tell(cli, error->code, error->message, format, arguments);
+    va_end(arguments);
+    return status;
 }
 
 int gb_cli_tell(const struct gb_error *error)

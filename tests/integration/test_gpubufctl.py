@@ -404,8 +404,8 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "get", "show", "ls", "stat", "rm", "pin", "unpin", "expire", "spill", "restore", "alias",
-            "mv", "cp", "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call",
+COMMANDS = ("put", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire", "spill", "restore",
+            "alias", "mv", "cp", "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call",
             "describe", "completion", "help", "version")
 
 

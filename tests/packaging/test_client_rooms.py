@@ -29,7 +29,7 @@ PARTS = {
         ("text", "format term line grid parse user_name json_print screen"),
         ("data", "file npy series csv_table csv_write json_write"),
         ("frame", "cli tell"),
-        ("subjects", "names put put_* view memory memory_json top_view doctor doctor_*"),
+        ("subjects", "names put put_* snapshot view memory memory_json top_view doctor doctor_*"),
         ("commands", "commands complete cmd_*"),
         ("program", "main"),
     ],

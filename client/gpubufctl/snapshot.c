@@ -1,0 +1,440 @@
+#include "snapshot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "json_print.h"
+#include "series.h"
+
+enum { CHUNK = 1 << 20, ALIGN = 64 };
+
+/* An object on its way between memory and a file. */
+struct copy {
+    struct gb_snapshot_file *file;
+    bool loads;
+    uint64_t at;      /* in the file */
+    char *chunk;      /* of CHUNK bytes, and some more */
+    cJSON *sums;      /* saving: to be added to */
+    const cJSON *sum; /* loading: the next buffer's */
+    XXH3_state_t *state;
+    struct gb_error *error;
+};
+
+/* A part of a buffer, as it is to be in the file. */
+struct stretch {
+    struct gpubuf_object *object;
+    enum gpubuf_which which;
+    uint64_t from, bytes; /* of the buffer */
+    unsigned shift;       /* bits of its first byte that are left out */
+    unsigned width;       /* of its integers, of which `base` is taken away; 0: they stay */
+    uint64_t base;
+    const struct gb_series *items; /* of an array whose items do not lie one after the other */
+};
+
+static const char *const whiches[] = {"data", "mask", "offsets"};
+
+static void write_sum(XXH64_hash_t hash, char sum[GB_SNAPSHOT_SUM])
+{
+    (void)snprintf(sum, GB_SNAPSHOT_SUM, "%016" PRIx64, (uint64_t)hash);
+}
+
+void gb_snapshot_sum(const char *text, char sum[GB_SNAPSHOT_SUM])
+{
+    write_sum(XXH3_64bits(text, strlen(text)), sum);
+}
+
+static int library_failure(struct copy *copy, const struct gpubuf_object *object, int code)
+{
+    const char *sentence = gpubuf_object_errmsg(object);
+
+    return gb_fail(copy->error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+static int start(struct copy *copy, struct gb_snapshot_file *file, struct gb_error *error)
+{
+    *copy = (struct copy){.file = file, .error = error};
+    copy->chunk = malloc(CHUNK + ALIGN);
+    copy->state = XXH3_createState();
+    return copy->chunk && copy->state ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
+static void end(struct copy *copy)
+{
+    free(copy->chunk);
+    XXH3_freeState(copy->state);
+}
+
+/* ---- files ---- */
+
+/* Counts what is done; a signal ends it. */
+static int step(struct copy *copy, uint64_t bytes)
+{
+    struct gb_snapshot_file *file = copy->file;
+
+    copy->at += bytes;
+    file->done += bytes;
+    if (file->progress)
+        gb_progress_update(file->progress, file->done);
+    return file->stop && *file->stop ? gb_fail(copy->error, GPUBUF_E_CANCELED, "interrupted") : 0;
+}
+
+static int write_file(struct copy *copy, const char *bytes, uint64_t length)
+{
+    for (uint64_t done = 0; done < length;) {
+        ssize_t count = write(copy->file->fd, bytes + done, (size_t)(length - done));
+        if (count < 0 && errno != EINTR)
+            return gb_fail_errno(copy->error, "cannot write %s", copy->file->path);
+        done += count > 0 ? (uint64_t)count : 0;
+    }
+    return step(copy, length);
+}
+
+static int read_file(struct copy *copy, char *bytes, uint64_t length)
+{
+    for (uint64_t done = 0; done < length;) {
+        ssize_t count = read(copy->file->fd, bytes + done, (size_t)(length - done));
+        if (count < 0 && errno != EINTR)
+            return gb_fail_errno(copy->error, "cannot read %s", copy->file->path);
+        if (count == 0)
+            return gb_fail(copy->error, GPUBUF_E_INVALID, "%s is cut short at byte %" PRIu64,
+                           copy->file->path, copy->at + done);
+        done += count > 0 ? (uint64_t)count : 0;
+    }
+    return step(copy, length);
+}
+
+/* Goes on to where the next buffer begins, over zeros. */
+static int align(struct copy *copy)
+{
+    uint64_t gap = (ALIGN - copy->at % ALIGN) % ALIGN;
+
+    if (copy->loads)
+        return read_file(copy, copy->chunk, gap);
+    memset(copy->chunk, 0, ALIGN);
+    return write_file(copy, copy->chunk, gap);
+}
+
+/* ---- buffers ---- */
+
+/* Moves the bits down by `shift`, into `length` bytes; there is one more. */
+static void shift_bits(unsigned char *bytes, uint64_t length, unsigned shift)
+{
+    for (uint64_t i = 0; i < length && shift > 0; i++)
+        bytes[i] = (unsigned char)(bytes[i] >> shift | bytes[i + 1] << (8 - shift));
+}
+
+static void rebase(char *bytes, uint64_t length, unsigned width, uint64_t base)
+{
+    for (uint64_t i = 0; i + width <= length && width > 0; i += width) {
+        uint64_t value = 0; /* what a publisher wrote may be anything: it wraps round */
+        memcpy(&value, bytes + i, width);
+        value -= base;
+        memcpy(bytes + i, &value, width);
+    }
+}
+
+/* Bytes `from` to `from + count` of an array's items in C order. */
+static void gather(const struct gb_series *items, uint64_t from, char *bytes, uint64_t count)
+{
+    for (uint64_t done = 0; done < count;) {
+        uint64_t i = (from + done) / items->item_bytes, within = (from + done) % items->item_bytes;
+        uint64_t length = items->item_bytes - within;
+        length = length < count - done ? length : count - done;
+        memcpy(bytes + done, gb_series_item(items, i) + within, length);
+        done += length;
+    }
+}
+
+/* The next `count` bytes of a part, as they are to be in the file. A code of the library's. */
+static int fetch(struct copy *copy, const struct stretch *part, uint64_t done, uint64_t count)
+{
+    struct gpubuf_memory memory = {0};
+
+    if (part->items) {
+        gather(part->items, done, copy->chunk, count);
+        return 0;
+    }
+    int code = gpubuf_memory(part->object, part->which, &memory);
+    if (code < 0)
+        return code;
+    /* The last bits may be in one byte more. */
+    bool more = part->shift > 0 && part->from + done + count < memory.bytes;
+    copy->chunk[count] = 0;
+    code =
+        gpubuf_read(part->object, part->which, part->from + done, copy->chunk, count + more, NULL);
+    shift_bits((unsigned char *)copy->chunk, count, part->shift);
+    rebase(copy->chunk, count, part->width, part->base);
+    return code;
+}
+
+static int check_sum(struct copy *copy, const struct stretch *part, uint64_t begin)
+{
+    const char *name = gpubuf_column_name(part->object);
+    char sum[GB_SNAPSHOT_SUM];
+
+    write_sum(XXH3_64bits_digest(copy->state), sum);
+    if (!copy->loads) {
+        cJSON_AddItemToArray(copy->sums, cJSON_CreateString(sum));
+        return 0;
+    }
+    bool same = cJSON_IsString(copy->sum) && strcmp(copy->sum->valuestring, sum) == 0;
+    copy->sum = copy->sum ? copy->sum->next : NULL;
+    if (same)
+        return 0;
+    return gb_fail(copy->error, GPUBUF_E_INVALID,
+                   "%s is damaged between its bytes %" PRIu64 " and %" PRIu64 " (%s%s%.100s)",
+                   copy->file->path, begin, begin + part->bytes, whiches[part->which],
+                   name ? " of column " : "", name ? name : "");
+}
+
+static int copy_stretch(struct copy *copy, const struct stretch *part)
+{
+    int r = align(copy);
+    uint64_t begin = copy->at;
+
+    XXH3_64bits_reset(copy->state);
+    for (uint64_t done = 0; done < part->bytes && r == 0; done += CHUNK) {
+        uint64_t count = part->bytes - done < CHUNK ? part->bytes - done : CHUNK;
+        if (copy->loads)
+            r = read_file(copy, copy->chunk, count);
+        int code = r != 0        ? 0
+                   : copy->loads ? gpubuf_write(part->object, part->which, part->from + done,
+                                                copy->chunk, count, NULL)
+                                 : fetch(copy, part, done, count);
+        if (code < 0)
+            return library_failure(copy, part->object, code);
+        if (r == 0)
+            XXH3_64bits_update(copy->state, copy->chunk, (size_t)count);
+        if (r == 0 && !copy->loads)
+            r = write_file(copy, copy->chunk, count);
+    }
+    return r == 0 ? check_sum(copy, part, begin) : r;
+}
+
+/* ---- what of an object goes into a file ---- */
+
+/* The offsets at the ends of elements `first` to `last`: which bytes of text these have. */
+static int read_ends(struct copy *copy, struct gpubuf_object *object, uint64_t first, uint64_t last,
+                     unsigned width, uint64_t limit, uint64_t ends[2])
+{
+    uint64_t at[2] = {first, last};
+
+    ends[0] = ends[1] = 0;
+    for (int i = 0; i < 2; i++) {
+        int code = gpubuf_read(object, GPUBUF_OFFSETS, at[i] * width, &ends[i], width, NULL);
+        if (code < 0)
+            return library_failure(copy, object, code);
+    }
+    if (ends[0] <= ends[1] && ends[1] <= limit)
+        return 0;
+    return gb_fail(copy->error, GPUBUF_E_INVALID,
+                   "its offsets %" PRIu64 " to %" PRIu64 " are not within 0 to %" PRIu64, ends[0],
+                   ends[1], limit);
+}
+
+/* Cuts a column to what it shows, from an element on whose bits begin a byte, or, where it has
+   children, from its first one on; `parts` tell what that is of its buffers. */
+static int narrow(struct copy *copy, struct gpubuf_object *object, struct gb_column *column,
+                  struct stretch parts[3])
+{
+    const struct gb_type_info *info = gb_type_info(column->dtype.type);
+    struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
+    uint64_t first = column->child_count ? 0 : column->offset / 8 * 8;
+    uint64_t last = column->offset + column->length;
+    uint64_t sizes[3], ends[2];
+
+    column->offset -= first;
+    if (!gb_column_sizes(column, &sizes[GPUBUF_DATA], &sizes[GPUBUF_MASK], &sizes[GPUBUF_OFFSETS]))
+        return gb_fail(copy->error, GPUBUF_E_INVALID, "its layout makes no sense");
+    parts[GPUBUF_DATA].from = first / 8 * gb_dtype_bits(&column->dtype);
+    parts[GPUBUF_MASK].from = first / 8;
+    parts[GPUBUF_OFFSETS].from = first * info->offset_bytes;
+    if (info->offset_bytes > 0 && info->has_data) {
+        int r = read_ends(copy, object, first, last, info->offset_bytes, column->data.bytes, ends);
+        if (r != 0)
+            return r;
+        parts[GPUBUF_DATA].from = ends[0];
+        sizes[GPUBUF_DATA] = ends[1] - ends[0];
+        parts[GPUBUF_OFFSETS].width = info->offset_bytes;
+        parts[GPUBUF_OFFSETS].base = ends[0];
+    }
+    for (int i = 0; i < 3; i++) {
+        uint64_t has = buffers[i]->present ? buffers[i]->bytes : 0;
+        uint64_t left = has > parts[i].from ? has - parts[i].from : 0;
+        parts[i].bytes = sizes[i] < left ? sizes[i] : left;
+        buffers[i]->bytes = parts[i].bytes;
+    }
+    return 0;
+}
+
+static int copy_column(struct copy *copy, struct gpubuf_object *object, struct gb_column *column)
+{
+    static const enum gpubuf_which order[] = {GPUBUF_MASK, GPUBUF_OFFSETS, GPUBUF_DATA};
+    const struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
+    struct stretch parts[3];
+    int r = 0;
+
+    for (int i = 0; i < 3; i++)
+        parts[i] = (struct stretch){object, (enum gpubuf_which)i, .bytes = buffers[i]->bytes};
+    if (!copy->loads)
+        r = narrow(copy, object, column, parts);
+    for (int i = 0; i < 3 && r == 0; i++)
+        if (buffers[order[i]]->present)
+            r = copy_stretch(copy, &parts[order[i]]);
+    for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
+        struct gpubuf_object *child = NULL;
+        int code = gpubuf_child(object, i, &child);
+        r = code < 0 ? library_failure(copy, object, code)
+                     : copy_column(copy, child, &column->children[i]);
+        gpubuf_release(child);
+    }
+    return r;
+}
+
+/* ---- arrays, and all of them ---- */
+
+/* An array is written in C order, with its mask from its first element on. */
+static int write_array(struct copy *copy, struct gpubuf_object *object, struct gb_layout *layout)
+{
+    struct gb_column *column = &layout->column;
+    struct stretch data = {object, GPUBUF_DATA, .bytes = 0},
+                   mask = {object, GPUBUF_MASK, .bytes = 0};
+    struct gb_series series = {0};
+    uint64_t none;
+
+    mask.from = column->offset / 8;
+    mask.shift = (unsigned)(column->offset % 8);
+    column->offset = 0;
+    if (!gb_column_sizes(column, &data.bytes, &mask.bytes, &none))
+        return gb_fail(copy->error, GPUBUF_E_INVALID, "its layout makes no sense");
+    mask.bytes = (column->length + 7) / 8;
+    column->data.bytes = data.bytes;
+    column->mask.bytes = mask.bytes;
+    if (!layout->c_order && gb_dtype_packed(&column->dtype))
+        return gb_fail(copy->error, GPUBUF_E_UNSUPPORTED,
+                       "its elements are packed, and do not lie one after the other");
+    int r = layout->c_order ? 0 : gb_series_init(&series, object, copy->error);
+    data.items = layout->c_order ? NULL : &series;
+    layout->c_order = true;
+    if (r == 0 && column->mask.present)
+        r = copy_stretch(copy, &mask);
+    if (r == 0)
+        r = copy_stretch(copy, &data);
+    gb_series_end(&series);
+    return r;
+}
+
+int gb_snapshot_write(struct gb_snapshot_file *file, struct gpubuf_object *object,
+                      struct gb_layout *layout, cJSON *sums, struct gb_error *error)
+{
+    struct copy copy;
+
+    int r = start(&copy, file, error);
+    copy.sums = sums;
+    int code = r == 0 ? gpubuf_wait_ready(object, NULL) : 0;
+    if (code < 0)
+        r = library_failure(&copy, object, code);
+    if (r == 0)
+        r = layout->kind == GB_KIND_ARRAY ? write_array(&copy, object, layout)
+                                          : copy_column(&copy, object, &layout->column);
+    end(&copy);
+    return r;
+}
+
+int gb_snapshot_read(struct gb_snapshot_file *file, struct gpubuf_object *object,
+                     const struct gb_layout *layout, const cJSON *sums, struct gb_error *error)
+{
+    struct gb_column column = layout->column;
+    struct stat status;
+    struct copy copy;
+
+    int r = start(&copy, file, error);
+    copy.loads = true;
+    copy.sum = gb_cjson_first(sums);
+    if (r == 0)
+        r = copy_column(&copy, object, &column);
+    if (r == 0 && fstat(file->fd, &status) == 0 && (uint64_t)status.st_size != copy.at)
+        r = gb_fail(error, GPUBUF_E_INVALID,
+                    "%s goes on after byte %" PRIu64 ", where it should end", file->path, copy.at);
+    end(&copy);
+    return r;
+}
+
+/* ---- layouts ---- */
+
+int gb_snapshot_layout(const char *text, struct gb_pool *pool, struct gb_layout *layout,
+                       struct gb_error *error)
+{
+    struct gb_path path = {.key = "layout"};
+    struct gb_json value;
+
+    int r = gb_json_check(text, strlen(text), pool, &value, error);
+    return r == 0 ? gb_layout_read(value, GB_LAYOUT_CREATE, &path, pool, layout, error) : r;
+}
+
+static bool spec_column(const struct gb_column *column, struct gb_pool *pool,
+                        struct gpubuf_column_spec *spec)
+{
+    enum { DTYPE = 64 };
+    uint32_t pairs = column->metadata_count;
+    struct gpubuf_column_spec *children =
+        gb_pool_calloc(pool, column->child_count + 1, sizeof(*children));
+    const char **metadata = gb_pool_calloc(pool, 2 * (size_t)pairs + 1, sizeof(*metadata));
+    char *dtype = gb_pool_alloc(pool, DTYPE);
+
+    if (!children || !metadata || !dtype)
+        return false;
+    gb_dtype_format(&column->dtype, dtype, DTYPE);
+    for (uint32_t i = 0; i < pairs; i++) {
+        metadata[2 * i] = column->metadata[i].key;
+        metadata[2 * i + 1] = column->metadata[i].value;
+    }
+    *spec = (struct gpubuf_column_spec){
+        .name = column->name,
+        .dtype = dtype,
+        .length = column->length,
+        .offset = column->offset,
+        .null_count = column->null_count,
+        .mask = column->mask.present,
+        .data_bytes = gb_dtype_bits(&column->dtype) ? 0 : column->data.bytes,
+        .children = children,
+        .child_count = column->child_count,
+        .metadata = pairs ? metadata : NULL,
+    };
+    for (uint32_t i = 0; i < column->child_count; i++)
+        if (!spec_column(&column->children[i], pool, &children[i]))
+            return false;
+    return true;
+}
+
+int gb_snapshot_create(struct gpubuf_client *client, const char *name,
+                       const struct gb_layout *layout, const struct gpubuf_create_options *options,
+                       struct gb_pool *pool, struct gpubuf_object **object)
+{
+    static const enum gpubuf_kind kinds[] = {
+        [GB_KIND_BYTES] = GPUBUF_KIND_BYTES,
+        [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
+        [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN,
+        [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
+    };
+    struct gpubuf_layout_spec spec = {
+        .kind = kinds[layout->kind],
+        .bytes = layout->bytes,
+        .ndim = layout->ndim,
+        .shape = layout->shape,
+        .mask = layout->column.mask.present,
+    };
+
+    if (!spec_column(&layout->column, pool, &spec.column))
+        return GPUBUF_E_NO_MEMORY;
+    spec.dtype = spec.column.dtype;
+    return gpubuf_create(client, name, &spec, options, object);
+}
