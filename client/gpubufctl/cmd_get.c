@@ -19,10 +19,10 @@
 enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
-    {"output", 'o', "FILE", "where to: .npy, .csv, .json, else raw bytes (standard output)", NULL,
-     GB_COMPLETE_FILE},
-    {"format", 'f', "FORMAT", "npy, csv, json or raw (from FILE's name)", "npy csv json raw",
-     GB_COMPLETE_NONE},
+    {"output", 'o', "FILE", "where to: .npy, .csv, .json, .jsonl, else raw bytes (standard output)",
+     NULL, GB_COMPLETE_FILE},
+    {"format", 'f', "FORMAT", "npy, csv, json, jsonl or raw (from FILE's name)",
+     "npy csv json jsonl raw", GB_COMPLETE_NONE},
     {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
@@ -32,7 +32,9 @@ const struct gb_cli_option gb_get_options[] = {
     {0},
 };
 
-enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_JSON, FORMAT_RAW };
+enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_JSON, FORMAT_JSONL, FORMAT_RAW, FORMAT_NONE };
+
+static const char *const formats[] = {"npy", "csv", "json", "jsonl", "raw"};
 
 struct get {
     struct gb_cli *cli;
@@ -207,7 +209,7 @@ static int get_array_csv(struct get *get, const struct gb_series *series)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-static int get_rows(struct get *get, bool json)
+static int get_rows(struct get *get, enum format format)
 {
     size_t count = gpubuf_child_count(get->object);
     struct gb_series *series = calloc(count + 1, sizeof(*series));
@@ -225,14 +227,16 @@ static int get_rows(struct get *get, bool json)
         }
         code = gb_series_init(&series[i], column, &get->error);
         series[i].held = column;
-        if (json)
+        if (format != FORMAT_CSV)
             gb_series_as_json(&series[i]);
         sources[i] = (struct gb_csv_source){series[i].name, &series[i], 0, 1};
     }
-    if (code == 0)
-        code = (json ? gb_json_write_rows : gb_csv_write)(get->output.file, sources, count,
-                                                          gpubuf_length(get->object),
-                                                          &get->progress, &get->error);
+    uint64_t rows = gpubuf_length(get->object);
+    if (code == 0 && format == FORMAT_CSV)
+        code = gb_csv_write(get->output.file, sources, count, rows, &get->progress, &get->error);
+    else if (code == 0)
+        code = gb_json_write_rows(get->output.file, sources, count, rows, format == FORMAT_JSONL,
+                                  &get->progress, &get->error);
     for (size_t i = 0; series && i < count; i++)
         gb_series_end(&series[i]);
     free(series);
@@ -255,13 +259,17 @@ static int get_items(struct get *get, struct gb_series *series)
 static int get_part(struct get *get, enum format format)
 {
     if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
-        if (format == FORMAT_CSV || format == FORMAT_JSON)
-            return get_rows(get, format == FORMAT_JSON);
+        if (format == FORMAT_CSV || format == FORMAT_JSON || format == FORMAT_JSONL)
+            return get_rows(get, format);
         return gb_cli_fail(GB_STATUS_FAILED,
                            "cannot get %s as %s: it is a table; write .csv, or choose a column "
                            "with --column",
                            get->name, format == FORMAT_NPY ? ".npy" : "raw bytes");
     }
+    if (format == FORMAT_JSONL)
+        return gb_cli_fail(
+            GB_STATUS_FAILED,
+            "cannot get %s as JSON lines, which are the rows of a table; write .json", get->name);
     struct gb_series series;
     int status;
     if (gb_series_init(&series, get->object, &get->error) != 0)
@@ -287,26 +295,29 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcasecmp(text + length - tail, end) == 0;
 }
 
+static enum format find_format(const char *name)
+{
+    for (int i = 0; i < FORMAT_NONE; i++)
+        if (strcmp(formats[i], name) == 0)
+            return (enum format)i;
+    return FORMAT_NONE;
+}
+
 static int choose_format(const struct get *get, const char *asked, const char *file,
                          enum format *format)
 {
     if (!asked)
-        *format = ends_with(file, ".npy")                    ? FORMAT_NPY
-                  : ends_with(file, ".csv")                  ? FORMAT_CSV
-                  : ends_with(file, ".json")                 ? FORMAT_JSON
-                  : strcmp(file, "-") == 0 && get->cli->json ? FORMAT_JSON
+        *format = ends_with(file, ".npy")                                   ? FORMAT_NPY
+                  : ends_with(file, ".csv")                                 ? FORMAT_CSV
+                  : ends_with(file, ".json")                                ? FORMAT_JSON
+                  : ends_with(file, ".jsonl") || ends_with(file, ".ndjson") ? FORMAT_JSONL
+                  : strcmp(file, "-") == 0 && get->cli->json                ? FORMAT_JSON
                   : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
                       ? FORMAT_CSV
                       : FORMAT_RAW;
-    else if (strcmp(asked, "npy") == 0)
-        *format = FORMAT_NPY;
-    else if (strcmp(asked, "csv") == 0)
-        *format = FORMAT_CSV;
-    else if (strcmp(asked, "json") == 0)
-        *format = FORMAT_JSON;
     else
-        *format = FORMAT_RAW;
-    bool text = *format == FORMAT_CSV || *format == FORMAT_JSON;
+        *format = find_format(asked);
+    bool text = *format != FORMAT_NPY && *format != FORMAT_RAW;
     if (!text && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
         return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, or "
                                       "--format csv");
@@ -341,9 +352,8 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     };
     enum format format;
 
-    if (asked && strcmp(asked, "npy") != 0 && strcmp(asked, "csv") != 0 &&
-        strcmp(asked, "json") != 0 && strcmp(asked, "raw") != 0)
-        return gb_cli_usage(cli, "--format is npy, csv, json or raw, not \"%s\"", asked);
+    if (asked && find_format(asked) == FORMAT_NONE)
+        return gb_cli_usage(cli, "--format is npy, csv, json, jsonl or raw, not \"%s\"", asked);
     int status = gb_view_open(cli, get.name, &options, &get.object);
     if (status != GB_STATUS_OK)
         return status;

@@ -31,12 +31,13 @@ enum {
     DELIMITER,
     NULLS,
     TYPES,
-    COMMENT
+    COMMENT,
+    ENCODING
 };
 
 const struct gb_cli_option gb_put_options[] = {
-    {"format", 'f', "FORMAT", "npy, csv or raw (from the file's name or start)", "npy csv raw",
-     GB_COMPLETE_NONE},
+    {"format", 'f', "FORMAT", "npy, csv, jsonl or raw (from the file's name or start)",
+     "npy csv jsonl raw", GB_COMPLETE_NONE},
     {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
      "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8 "
      "float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn",
@@ -62,9 +63,11 @@ const struct gb_cli_option gb_put_options[] = {
     {"delimiter", 0, "CHAR", "between a CSV file's fields: ';', '|', tab (a comma)", "tab",
      GB_COMPLETE_NONE},
     {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL, GB_COMPLETE_NONE},
-    {"types", 0, "A=TYPE,…", "types of a CSV file's columns: zip=utf8,day=date32", NULL,
+    {"types", 0, "A=TYPE,…", "types of a table's columns: zip=utf8,day=date32", NULL,
      GB_COMPLETE_NONE},
     {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL, GB_COMPLETE_NONE},
+    {"encoding", 0, "NAME", "of a CSV file or JSON lines, as iconv calls it (utf-8)",
+     "utf-8 utf-16 latin1 windows-1252 shift_jis gb18030", GB_COMPLETE_NONE},
     {0},
 };
 
@@ -165,9 +168,10 @@ static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, 
 
     put->csv.null = args->option[NULLS];
     put->types = args->option[TYPES];
+    put->encoding = args->option[ENCODING];
     put->csv.delimiter = delimiter ? read_character(delimiter) : '\0';
     put->csv.comment = comment ? read_character(comment) : '\0';
-    *csv = delimiter || comment || put->types || put->csv.null;
+    *csv = delimiter || comment || put->csv.null;
     if ((delimiter && !put->csv.delimiter) || (comment && !put->csv.comment))
         return gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
                             delimiter && !put->csv.delimiter ? "delimiter" : "comment",
@@ -189,13 +193,16 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, c
     const char *format = args->option[FORMAT];
 
     if (format)
-        return strcmp(format, "npy") == 0   ? gb_put_npy
-               : strcmp(format, "csv") == 0 ? gb_put_csv
-               : strcmp(format, "raw") == 0 ? gb_put_raw
-                                            : NULL;
+        return strcmp(format, "npy") == 0     ? gb_put_npy
+               : strcmp(format, "csv") == 0   ? gb_put_csv
+               : strcmp(format, "jsonl") == 0 ? gb_put_jsonl
+               : strcmp(format, "raw") == 0   ? gb_put_raw
+                                              : NULL;
     if (ends_with(file, ".npy"))
         return gb_put_npy;
-    if (ends_with(file, ".csv") || ends_with(file, ".tsv") || csv)
+    if (ends_with(file, ".jsonl") || ends_with(file, ".ndjson"))
+        return gb_put_jsonl;
+    if (ends_with(file, ".csv") || ends_with(file, ".tsv") || csv || put->types || put->encoding)
         return gb_put_csv;
     if (put->has_dtype)
         return gb_put_raw;
@@ -244,17 +251,20 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     put->start_length = (size_t)got;
     int (*read)(struct gb_put *) = choose_format(put, args, file, csv);
     if (!read)
-        return gb_cli_usage(put->cli, "--format is npy, csv or raw, not \"%s\"",
+        return gb_cli_usage(put->cli, "--format is npy, csv, jsonl or raw, not \"%s\"",
                             args->option[FORMAT]);
     if (csv && read != gb_put_csv)
-        return gb_cli_usage(put->cli,
-                            "--delimiter, --null, --types and --comment are for CSV files");
+        return gb_cli_usage(put->cli, "--delimiter, --null and --comment are for CSV files");
+    if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
+        return gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
     if (put->has_dtype && read != gb_put_raw)
         return gb_cli_usage(
             put->cli,
             "--dtype is for raw files, and this one is read as %s: leave --dtype out, "
             "or say --format raw to take the file's bytes as they are",
-            read == gb_put_npy ? ".npy" : "CSV");
+            read == gb_put_npy   ? ".npy"
+            : read == gb_put_csv ? "CSV"
+                                 : "JSON lines");
 
     bool guessed =
         read == gb_put_raw && !args->option[FORMAT] && !put->has_dtype && put->kind != GB_PUT_BYTES;

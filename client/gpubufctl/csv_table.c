@@ -156,24 +156,23 @@ static int no_memory(struct gb_error *error)
     return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory while reading the CSV");
 }
 
-static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *column,
-                        const char *text, size_t length)
+int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
+                         struct gb_error *error)
 {
     if (grow((void **)&column->lengths, &column->rows_capacity, column->rows + 1,
              sizeof(uint32_t)) != 0)
-        return no_memory(&reader->error);
+        return no_memory(error);
     if (!text) {
         column->lengths[column->rows++] = GB_CSV_NULL;
         column->nulls++;
         return 0;
     }
     if (length >= GB_CSV_NULL)
-        return gb_fail(&reader->error, GPUBUF_E_INVALID, "line %" PRIu64 ": a field over 4 GiB",
-                       reader->row_line);
+        return gb_fail(error, GPUBUF_E_INVALID, "a field over 4 GiB");
     if (length > 0) {
         if (grow((void **)&column->text, &column->text_capacity, column->text_bytes + length, 1) !=
             0)
-            return no_memory(&reader->error);
+            return no_memory(error);
         memcpy(column->text + column->text_bytes, text, length);
     }
     column->text_bytes += length;
@@ -183,33 +182,52 @@ static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *colu
     return 0;
 }
 
-static int append_header(struct gb_csv_reader *reader, const char *text, size_t length)
+int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
+                     struct gb_error *error)
 {
-    struct gb_csv_table *table = &reader->table;
-    char made_up[32];
-
     if (table->column_count == GB_LIMIT(columns))
-        return gb_fail(&reader->error, GPUBUF_E_INVALID, "line 1: more than %d columns",
-                       (int)GB_LIMIT(columns));
-    if (length == 0) {
-        length = (size_t)snprintf(made_up, sizeof(made_up), "column_%zu", table->column_count + 1);
-        text = made_up;
-    }
+        return gb_fail(error, GPUBUF_E_INVALID, "more than %d columns", (int)GB_LIMIT(columns));
     if (table->column_count % 64 == 0) {
         void *grown = realloc(table->columns, (table->column_count + 64) * sizeof(*table->columns));
         if (!grown)
-            return no_memory(&reader->error);
+            return no_memory(error);
         table->columns = grown;
     }
-    char *name = strndup(text, length);
-    if (!name)
-        return no_memory(&reader->error);
+    char *copy = strndup(name, length);
+    if (!copy)
+        return no_memory(error);
     table->columns[table->column_count++] = (struct gb_csv_column){
-        .name = name,
+        .name = copy,
         .candidates = 1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_UINT64 |
                       1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
     };
     return 0;
+}
+
+/* The same of a field of the parser's; a failure says where it is. */
+static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *column,
+                        const char *text, size_t length)
+{
+    struct gb_error error;
+
+    int r = gb_csv_column_append(column, text, length, &error);
+    return r == 0 ? 0
+                  : gb_fail(&reader->error, r, "line %" PRIu64 ": %s", reader->row_line,
+                            error.message);
+}
+
+static int append_header(struct gb_csv_reader *reader, const char *text, size_t length)
+{
+    char made_up[32];
+    struct gb_error error;
+
+    if (length == 0) {
+        length = (size_t)snprintf(made_up, sizeof(made_up), "column_%zu",
+                                  reader->table.column_count + 1);
+        text = made_up;
+    }
+    int r = gb_csv_table_add(&reader->table, text, length, &error);
+    return r == 0 ? 0 : gb_fail(&reader->error, r, "line 1: %s", error.message);
 }
 
 static void count_lines(struct gb_csv_reader *reader, const char *text, size_t length)
@@ -236,9 +254,10 @@ static void on_field(void *field, size_t length, void *arg)
         return;
     }
     if (text && !gb_utf8_valid(text, length)) {
-        reader->code =
-            gb_fail(&reader->error, GPUBUF_E_INVALID, "line %" PRIu64 ", field %zu: not UTF-8 text",
-                    reader->line, reader->field + 1);
+        reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
+                               "line %" PRIu64 ", field %zu: not UTF-8 text; --encoding latin1, or "
+                               "windows-1252, reads what older programs wrote",
+                               reader->line, reader->field + 1);
         return;
     }
     if (text && reader->have_header && reader->options.null &&
@@ -465,7 +484,7 @@ static int feed_start(struct gb_csv_reader *reader)
     reader->started = true;
     if (length >= 2 && (memcmp(start, "\xff\xfe", 2) == 0 || memcmp(start, "\xfe\xff", 2) == 0))
         return reader->code = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                                      "looks like UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8");
+                                      "looks like UTF-16; --encoding utf-16 reads it");
     if (length >= 3 && memcmp(start, bom, 3) == 0) {
         start += 3;
         length -= 3;

@@ -78,6 +78,13 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
 int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *table,
                          struct gb_error *error);
 
+/* For other files that become such tables: a column more, without rows; and a field more of one,
+   NULL for a null. GPUBUF_E_INVALID past a limit, GPUBUF_E_NO_MEMORY. */
+int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
+                     struct gb_error *error);
+int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
+                         struct gb_error *error);
+
 /* Makes the column one of this type, "int64" or "date32". GPUBUF_E_INVALID where there is no such
    type, or a field is none. */
 int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error);

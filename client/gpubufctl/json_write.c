@@ -34,26 +34,29 @@ static int write_row(const struct gb_csv_source *sources, size_t count, uint64_t
 }
 
 int gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t count, uint64_t rows,
-                       struct gb_progress *progress, struct gb_error *error)
+                       bool lines, struct gb_progress *progress, struct gb_error *error)
 {
     struct gb_writer text;
     uint64_t written = 0;
     int status = 0;
 
     gb_writer_init(&text, 0);
-    gb_write_char(&text, '[');
+    gb_write_text(&text, lines ? "" : "[");
     for (uint64_t row = 0; row < rows; row++) {
-        gb_write_text(&text, row ? ",\n " : "\n ");
+        if (!lines)
+            gb_write_text(&text, row ? ",\n " : "\n ");
         status = write_row(sources, count, row, &text, error);
         if (status != 0)
             break;
+        if (lines)
+            gb_write_char(&text, '\n');
         written += text.length;
         if (row % 1024 == 0)
             gb_progress_update(progress, written);
         if (!flush(file, &text, error, &status))
             break;
     }
-    if (status == 0 && !ferror(file)) {
+    if (status == 0 && !lines && !ferror(file)) {
         gb_write_text(&text, rows ? "\n]\n" : "]\n");
         (void)flush(file, &text, error, &status);
     }

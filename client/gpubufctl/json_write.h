@@ -7,9 +7,10 @@
 
 #include "csv_write.h"
 
-/* An array of objects, a row a line. Fails and ends early as gb_csv_write does. */
+/* An array of objects, a row a line; or, if `lines`, without what makes an array of them. Fails and
+   ends early as gb_csv_write does. */
 int gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t count, uint64_t rows,
-                       struct gb_progress *progress, struct gb_error *error);
+                       bool lines, struct gb_progress *progress, struct gb_error *error);
 
 /* A column (`ndim` is 1) or an array, as arrays along its axes; without axes the one value. */
 int gb_json_write_items(FILE *file, const struct gb_series *series, unsigned ndim,

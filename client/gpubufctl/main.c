@@ -25,11 +25,12 @@ static const struct gb_cli_option options[] = {
 static const struct gb_cli_command commands[] = {
     {"put",
      "NAME FILE",
-     "Publish a file: .npy, .csv, .tsv, or raw bytes",
+     "Publish a file: .npy, .csv, .tsv, .jsonl, or raw bytes",
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
      "table, "
-     "with types found from its fields, or said by --types; an .npy file becomes an array; any "
-     "other file becomes bytes, or an array with --dtype and --shape.",
+     "with types found from its fields, or said by --types, and so does a .jsonl file of JSON "
+     "lines; an .npy file becomes an array; any other file becomes bytes, or an array with --dtype "
+     "and --shape.",
      gb_put_options,
      2,
      2,
@@ -37,7 +38,7 @@ static const struct gb_cli_command commands[] = {
      gb_cmd_put},
     {"get",
      "NAME",
-     "Write an object to a file: .npy, .csv, .json, or raw bytes",
+     "Write an object to a file: .npy, .csv, .json, .jsonl, or raw bytes",
      "cat is another word for it. Negative numbers in A:B count from the end. In .csv a null is "
      "an "
      "empty field and an empty string is \"\"; in .npy a null is NaN or NaT.",

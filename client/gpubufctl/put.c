@@ -8,11 +8,16 @@
 int gb_put_check_name(const struct gb_put *put, const char *file)
 {
     static const char *const others[] = {
-        ".parquet", ".arrow", ".arrows", ".feather", ".ipc", ".orc",         ".json", ".jsonl",
-        ".ndjson",  ".npz",   ".h5",     ".xlsx",    ".pt",  ".safetensors", ".pkl",
+        ".parquet", ".arrow", ".arrows", ".feather", ".ipc",         ".orc", ".json",
+        ".npz",     ".h5",    ".xlsx",   ".pt",      ".safetensors", ".pkl",
     };
     const char *end = strrchr(file, '.');
 
+    if (end && strcasecmp(end, ".json") == 0)
+        return gb_cli_usage(put->cli,
+                            "%s: gpubufctl reads JSON lines (.jsonl): jq -c '.[]' makes these of "
+                            "an array of objects; --format raw takes the file's bytes as they are",
+                            put->input.name);
     for (size_t i = 0; end && i < sizeof(others) / sizeof(*others); i++)
         if (strcasecmp(end, others[i]) == 0)
             return gb_cli_usage(put->cli,

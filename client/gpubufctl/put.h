@@ -30,8 +30,9 @@ struct gb_put {
     struct gb_dtype dtype;
     unsigned ndim;
     uint64_t shape[GB_PARSE_NDIM];
-    /* CSV files only. */
+    /* CSV files only, but for the types. */
     struct gb_csv_options csv;
+    const char *encoding;        /* of a CSV file or JSON lines; NULL: UTF-8 */
     const char *types;           /* "zip=utf8,day=date32"; NULL: as found */
     struct gb_put_stage *stages; /* of an object on a GPU: what is to be copied there */
     /* The outcome. */
@@ -43,6 +44,7 @@ struct gb_put {
 /* Each creates put->object and fills it. 0, or a status of the command. */
 int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
+int gb_put_jsonl(struct gb_put *put);
 int gb_put_raw(struct gb_put *put);
 
 /* Tells a file that the name says is of a format that is not read here. 0, or a status. */

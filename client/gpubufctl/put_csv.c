@@ -1,27 +1,48 @@
-/* Publishing CSV files as tables. */
+/* Publishing CSV files and JSON lines as tables. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "csv_table.h"
+#include "decode.h"
+#include "json_table.h"
 #include "put.h"
 
 enum { CHUNK = 1 << 20 };
 
-static int feed_all(struct gb_put *put, struct gb_csv_reader *reader)
+/* Hands a file's text to the reader of its format. */
+static int feed_all(struct gb_put *put, gb_text_taker feed, void *reader)
 {
+    struct gb_decoder *decoder = NULL;
     char *chunk = malloc(CHUNK);
-    uint64_t got;
-    int code;
+    uint64_t got = CHUNK;
+    int code = chunk ? 0 : gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
 
-    if (!chunk)
-        return gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
-    do {
+    if (code == 0 && put->encoding)
+        code = gb_decoder_new(&decoder, put->encoding, &put->error);
+    while (code == 0 && got == CHUNK) {
         code = gb_put_read(put, chunk, CHUNK, &got);
-        if (code == 0)
-            code = gb_csv_reader_feed(reader, chunk, (size_t)got, &put->error);
-    } while (code == 0 && got == CHUNK);
+        if (code == 0 && decoder)
+            code = gb_decoder_feed(decoder, chunk, (size_t)got, got < CHUNK, feed, reader,
+                                   &put->error);
+        else if (code == 0)
+            code = feed(reader, chunk, (size_t)got, got < CHUNK, &put->error);
+    }
+    gb_decoder_free(decoder);
     free(chunk);
     return code;
+}
+
+static int feed_csv(void *reader, const char *bytes, size_t length, bool last,
+                    struct gb_error *error)
+{
+    (void)last;
+    return gb_csv_reader_feed(reader, bytes, length, error);
+}
+
+static int feed_lines(void *reader, const char *bytes, size_t length, bool last,
+                      struct gb_error *error)
+{
+    return gb_json_lines_feed(reader, bytes, length, last, error);
 }
 
 static int force_type(struct gb_put *put, struct gb_csv_table *table, const char *name,
@@ -60,7 +81,7 @@ static int read_table(struct gb_put *put, struct gb_csv_table *table)
     int code = gb_csv_reader_new(&reader, &put->error);
     if (code == 0) {
         gb_csv_reader_set(reader, &put->csv);
-        code = feed_all(put, reader);
+        code = feed_all(put, feed_csv, reader);
     }
     if (code == 0)
         code = gb_csv_reader_finish(reader, table, &put->error);
@@ -118,26 +139,59 @@ static int fill_column(struct gb_put *put, const struct gb_csv_column *source, s
     return status;
 }
 
-int gb_put_csv(struct gb_put *put)
+static int put_table(struct gb_put *put, const struct gb_csv_table *table)
 {
-    struct gb_csv_table table = {0};
+    int status = create_table(put, table);
 
-    if (put->kind != GB_PUT_AUTO && put->kind != GB_PUT_TABLE)
-        return gb_cli_usage(put->cli, "a CSV file becomes a table and nothing else");
-    int status = read_table(put, &table);
-    if (status == GB_STATUS_OK)
-        status = create_table(put, &table);
     if (status == GB_STATUS_OK) {
-        put->null_counts = calloc(table.column_count, sizeof(*put->null_counts));
+        put->null_counts = calloc(table->column_count, sizeof(*put->null_counts));
         if (!put->null_counts) {
             gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
             status = gb_put_failure(put);
         }
     }
-    for (size_t i = 0; i < table.column_count && status == GB_STATUS_OK; i++) {
-        status = fill_column(put, &table.columns[i], i);
-        put->null_counts[i] = (int64_t)table.columns[i].nulls;
+    for (size_t i = 0; i < table->column_count && status == GB_STATUS_OK; i++) {
+        status = fill_column(put, &table->columns[i], i);
+        put->null_counts[i] = (int64_t)table->columns[i].nulls;
     }
+    return status;
+}
+
+static int check_kind(const struct gb_put *put, const char *what)
+{
+    if (put->kind == GB_PUT_AUTO || put->kind == GB_PUT_TABLE)
+        return GB_STATUS_OK;
+    return gb_cli_usage(put->cli, "%s becomes a table and nothing else", what);
+}
+
+int gb_put_csv(struct gb_put *put)
+{
+    struct gb_csv_table table = {0};
+
+    int status = check_kind(put, "a CSV file");
+    if (status == GB_STATUS_OK)
+        status = read_table(put, &table);
+    if (status == GB_STATUS_OK)
+        status = put_table(put, &table);
     gb_csv_table_end(&table);
+    return status;
+}
+
+int gb_put_jsonl(struct gb_put *put)
+{
+    struct gb_json_lines *lines = NULL;
+
+    int status = check_kind(put, "a file of JSON lines");
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = gb_json_lines_new(&lines, &put->error);
+    if (code == 0)
+        code = feed_all(put, feed_lines, lines);
+    if (code == 0 && put->types)
+        code = force_types(put, gb_json_lines_table(lines));
+    if (code == 0)
+        code = gb_json_lines_settle(lines, &put->error);
+    status = code == 0 ? put_table(put, gb_json_lines_table(lines)) : gb_put_failure(put);
+    gb_json_lines_free(lines);
     return status;
 }

@@ -243,7 +243,7 @@ def test_ps_with_nobody(ctl):
     assert ctl("ps") == "nobody holds anything\n"
 
 
-@pytest.mark.parametrize("end", ["parquet", "arrow", "JSON", "npz", "jsonl", "safetensors"])
+@pytest.mark.parametrize("end", ["parquet", "arrow", "JSON", "npz", "safetensors"])
 def test_files_that_are_not_read(ctl, end):
     path = ctl.file(f"f.{end}", b"PAR1....")
     sentence = ctl.fails(USAGE, "put", "x", path)

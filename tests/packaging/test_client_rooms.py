@@ -27,7 +27,7 @@ PARTS = {
     ],
     "client/gpubufctl": [
         ("text", "format term line grid parse user_name json_print screen"),
-        ("data", "file npy series csv_table csv_write json_write"),
+        ("data", "file decode npy series csv_table csv_write json_table json_write"),
         ("frame", "cli tell"),
         ("subjects", "names put put_* snapshot view memory memory_json top_view doctor doctor_*"),
         ("commands", "commands complete cmd_*"),

@@ -1,0 +1,27 @@
+/*
+ * Text of another encoding made UTF-8, as it comes, by iconv(3). Not thread-safe.
+ */
+#ifndef GB_DECODE_H
+#define GB_DECODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "proto/errors.h"
+
+/* Who takes text: a file's next bytes; `last`: there are no more. 0 or a code. */
+typedef int (*gb_text_taker)(void *taker, const char *bytes, size_t length, bool last,
+                             struct gb_error *error);
+
+struct gb_decoder;
+
+/* GPUBUF_E_INVALID: there is no such encoding; GPUBUF_E_NO_MEMORY. */
+int gb_decoder_new(struct gb_decoder **decoder, const char *encoding, struct gb_error *error);
+void gb_decoder_free(struct gb_decoder *decoder);
+
+/* Hands on what the bytes are in UTF-8. GPUBUF_E_INVALID with the place of one that is none of the
+   encoding's; what `take` returns. */
+int gb_decoder_feed(struct gb_decoder *decoder, const char *bytes, size_t length, bool last,
+                    gb_text_taker take, void *taker, struct gb_error *error);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Files of JSON lines, an object a line, read into the columns of csv_table.h: the members that any
+ * of the lines has, in the order in which they come up. A member that a line has not is a null
+ * there, as null is. Empty lines are skipped. Types are found as for CSV, but text stays text, also
+ * where all of it looks like numbers.
+ */
+#ifndef GB_JSON_TABLE_H
+#define GB_JSON_TABLE_H
+
+#include "csv_table.h"
+
+struct gb_json_lines;
+
+/* GPUBUF_E_NO_MEMORY. */
+int gb_json_lines_new(struct gb_json_lines **lines, struct gb_error *error);
+void gb_json_lines_free(struct gb_json_lines *lines);
+
+/* Takes the file's next bytes; `last`: there are no more. GPUBUF_E_INVALID with the place ("line 12,
+   byte 7: …"), GPUBUF_E_NO_MEMORY; after a failure only gb_json_lines_free may be called. */
+int gb_json_lines_feed(struct gb_json_lines *lines, const char *bytes, size_t length, bool last,
+                       struct gb_error *error);
+
+/* What has been read; it stays the reader's. */
+struct gb_csv_table *gb_json_lines_table(struct gb_json_lines *lines);
+
+/* Settles the types that gb_csv_column_force has not. GPUBUF_E_INVALID for a column that has text
+   in one line and numbers in another. */
+int gb_json_lines_settle(struct gb_json_lines *lines, struct gb_error *error);
+
+#endif
