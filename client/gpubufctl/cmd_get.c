@@ -12,6 +12,8 @@
 #include "file.h"
 #include "json_write.h"
 #include "npy.h"
+#include "parse.h"
+#include "python.h"
 #include "series.h"
 #include "term.h"
 #include "view.h"
@@ -21,8 +23,8 @@ enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 const struct gb_cli_option gb_get_options[] = {
     {"output", 'o', "FILE", "where to: .npy, .csv, .json, .jsonl, else raw bytes (standard output)",
      NULL, GB_COMPLETE_FILE},
-    {"format", 'f', "FORMAT", "npy, csv, json, jsonl or raw (from FILE's name)",
-     "npy csv json jsonl raw", GB_COMPLETE_NONE},
+    {"format", 'f', "FORMAT", "npy, csv, json, jsonl, arrow, arrows, parquet, npz or raw (by FILE)",
+     "npy csv json jsonl arrow arrows parquet npz raw", GB_COMPLETE_NONE},
     {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
@@ -338,6 +340,43 @@ static int write_output(struct get *get, const char *file, enum format format)
     return status;
 }
 
+/* Has the Python package write a file of its format. */
+static int hand_over(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
+                     const char *file, const char *format)
+{
+    cJSON *request = cJSON_CreateObject(), *names = NULL;
+    struct gb_slice_text slice = {0};
+    struct gb_error error;
+    uint64_t version = 0;
+    int64_t wait_ms = 0;
+
+    if (strcmp(file, "-") == 0)
+        return gb_cli_usage(cli, "--format %s needs --output FILE", format);
+    if ((options->slice && gb_parse_slice(options->slice, &slice, &error) != 0) ||
+        (options->version && gb_parse_count(options->version, &version, &error) != 0) ||
+        (options->wait && gb_parse_duration(options->wait, &wait_ms, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    cJSON_AddStringToObject(request, "do", "get");
+    cJSON_AddStringToObject(request, "name", name);
+    cJSON_AddStringToObject(request, "path", file);
+    cJSON_AddStringToObject(request, "format", format);
+    cJSON_AddNumberToObject(request, "version", (double)version);
+    cJSON_AddNumberToObject(request, "timeout", (double)wait_ms / 1000);
+    if (options->column)
+        cJSON_AddStringToObject(request, "column", options->column);
+    cJSON *ends = options->slice ? cJSON_AddArrayToObject(request, "slice") : NULL;
+    if (ends) {
+        cJSON_AddItemToArray(ends, slice.has_start ? cJSON_CreateNumber((double)slice.start)
+                                                   : cJSON_CreateNull());
+        cJSON_AddItemToArray(ends, slice.has_stop ? cJSON_CreateNumber((double)slice.stop)
+                                                  : cJSON_CreateNull());
+    }
+    int status = gb_python_run(cli, request, file, &names);
+    cJSON_Delete(names);
+    cJSON_Delete(request);
+    return status;
+}
+
 int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct get get = {.cli = cli, .name = args->value[0]};
@@ -352,8 +391,14 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     };
     enum format format;
 
+    const char *python = asked ? asked : gb_python_format(file, NULL, 0);
+    if (python && gb_python_is_format(python))
+        return hand_over(cli, get.name, &options, file, python);
     if (asked && find_format(asked) == FORMAT_NONE)
-        return gb_cli_usage(cli, "--format is npy, csv, json, jsonl or raw, not \"%s\"", asked);
+        return gb_cli_usage(cli,
+                            "--format is npy, csv, json, jsonl, arrow, arrows, parquet, npz or "
+                            "raw, not \"%s\"",
+                            asked);
     int status = gb_view_open(cli, get.name, &options, &get.object);
     if (status != GB_STATUS_OK)
         return status;

@@ -11,6 +11,7 @@
 #include "proto/layout.h"
 #include "proto/limits.h"
 #include "put.h"
+#include "python.h"
 #include "view.h"
 
 enum {
@@ -36,8 +37,8 @@ enum {
 };
 
 const struct gb_cli_option gb_put_options[] = {
-    {"format", 'f', "FORMAT", "npy, csv, jsonl or raw (from the file's name or start)",
-     "npy csv jsonl raw", GB_COMPLETE_NONE},
+    {"format", 'f', "FORMAT", "npy, csv, jsonl, arrow, arrows, parquet, npz or raw (by the file)",
+     "npy csv jsonl arrow arrows parquet npz raw", GB_COMPLETE_NONE},
     {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
      "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8 "
      "float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn",
@@ -208,7 +209,8 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, c
         return gb_put_raw;
     if (strcmp(file, "-") == 0 && gb_npy_is(put->start, put->start_length))
         return gb_put_npy;
-    return put->kind == GB_PUT_TABLE ? gb_put_csv : gb_put_raw;
+    bool foreign = gb_python_format(file, put->start, put->start_length) != NULL;
+    return put->kind == GB_PUT_TABLE && !foreign ? gb_put_csv : gb_put_raw;
 }
 
 /* "movies: table, 3201 rows × 16 columns, version 1" */
@@ -236,8 +238,78 @@ static void print_outcome(const struct gb_put *put)
     gb_writer_end(&text);
 }
 
+/* Opens what the Python package has published, and tells of each. */
+static int print_published(struct gb_put *put, const cJSON *names)
+{
+    if (put->cli->json && cJSON_GetArraySize(names) != 1) {
+        gb_cjson_print(names, true);
+        return GB_STATUS_OK;
+    }
+    int status = gb_cli_connect(put->cli);
+    GB_CJSON_EACH(name, names) {
+        put->name = name->valuestring;
+        gpubuf_release(put->object);
+        put->object = NULL;
+        if (status != GB_STATUS_OK)
+            return status;
+        int code = gpubuf_open(put->cli->client, put->name, NULL, &put->object);
+        if (code < 0)
+            return gb_cli_error(put->cli, code, "cannot open %s", put->name);
+        print_outcome(put);
+    }
+    return status;
+}
+
+static int hand_over(struct gb_put *put, const char *format, const char *file)
+{
+    cJSON *names = NULL;
+
+    int status = gb_put_python(put, format, file, &names);
+    if (status == GB_STATUS_OK)
+        status = print_published(put, names);
+    cJSON_Delete(names);
+    return status;
+}
+
+/* Whether the options are for files of the format that this one is read as. 0, or a status. */
+static int check_options(const struct gb_put *put, int (*read)(struct gb_put *), bool csv)
+{
+    if (csv && read != gb_put_csv)
+        return gb_cli_usage(put->cli, "--delimiter, --null and --comment are for CSV files");
+    if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
+        return gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
+    if (!put->has_dtype || read == gb_put_raw)
+        return GB_STATUS_OK;
+    return gb_cli_usage(put->cli,
+                        "--dtype is for raw files, and this one is read as %s: leave --dtype out, "
+                        "or say --format raw to take the file's bytes as they are",
+                        read == gb_put_npy     ? ".npy"
+                        : read == gb_put_csv   ? "CSV"
+                        : read == gb_put_jsonl ? "JSON lines"
+                                               : "what it is");
+}
+
+static int read_and_seal(struct gb_put *put, int (*read)(struct gb_put *))
+{
+    put->input.progress = &put->progress;
+    gb_progress_begin(&put->progress, put->name,
+                      put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
+    int status = read(put);
+    gb_progress_end(&put->progress);
+    if (status == GB_STATUS_OK)
+        status = gb_put_finish(put);
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = gpubuf_seal(put->object, put->null_counts);
+    if (code < 0)
+        return gb_cli_error(put->cli, code, "cannot seal %s", put->name);
+    print_outcome(put);
+    return GB_STATUS_OK;
+}
+
 static int publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
 {
+    const char *format = args->option[FORMAT], *python = NULL;
     uint64_t got;
     bool csv;
 
@@ -250,42 +322,22 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
         return gb_put_failure(put);
     put->start_length = (size_t)got;
     int (*read)(struct gb_put *) = choose_format(put, args, file, csv);
-    if (!read)
-        return gb_cli_usage(put->cli, "--format is npy, csv, jsonl or raw, not \"%s\"",
-                            args->option[FORMAT]);
-    if (csv && read != gb_put_csv)
-        return gb_cli_usage(put->cli, "--delimiter, --null and --comment are for CSV files");
-    if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
-        return gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
-    if (put->has_dtype && read != gb_put_raw)
-        return gb_cli_usage(
-            put->cli,
-            "--dtype is for raw files, and this one is read as %s: leave --dtype out, "
-            "or say --format raw to take the file's bytes as they are",
-            read == gb_put_npy   ? ".npy"
-            : read == gb_put_csv ? "CSV"
-                                 : "JSON lines");
-
-    bool guessed =
-        read == gb_put_raw && !args->option[FORMAT] && !put->has_dtype && put->kind != GB_PUT_BYTES;
-    status = guessed ? gb_put_check_name(put, file) : GB_STATUS_OK;
-    if (status != GB_STATUS_OK)
-        return status;
-
-    put->input.progress = &put->progress;
-    gb_progress_begin(&put->progress, put->name,
-                      put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
-    status = read(put);
-    gb_progress_end(&put->progress);
-    if (status == GB_STATUS_OK)
-        status = gb_put_finish(put);
-    if (status != GB_STATUS_OK)
-        return status;
-    int code = gpubuf_seal(put->object, put->null_counts);
-    if (code < 0)
-        return gb_cli_error(put->cli, code, "cannot seal %s", put->name);
-    print_outcome(put);
-    return GB_STATUS_OK;
+    if (format && gb_python_is_format(format))
+        python = format;
+    else if (!read)
+        return gb_cli_usage(put->cli,
+                            "--format is npy, csv, jsonl, arrow, arrows, parquet, npz or raw, not "
+                            "\"%s\"",
+                            format);
+    bool guessed = read == gb_put_raw && !format && put->kind != GB_PUT_BYTES;
+    if (guessed) /* with a dtype, what it begins with is elements */
+        python = gb_python_format(file, put->start, put->has_dtype ? 0 : put->start_length);
+    status = check_options(put, python ? NULL : read, csv);
+    if (status == GB_STATUS_OK && python)
+        return hand_over(put, python, file);
+    if (status == GB_STATUS_OK && guessed && !put->has_dtype)
+        status = gb_put_check_name(put, file);
+    return status == GB_STATUS_OK ? read_and_seal(put, read) : status;
 }
 
 int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)

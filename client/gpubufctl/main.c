@@ -29,7 +29,8 @@ static const struct gb_cli_command commands[] = {
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
      "table, "
      "with types found from its fields, or said by --types, and so does a .jsonl file of JSON "
-     "lines; an .npy file becomes an array; any other file becomes bytes, or an array with --dtype "
+     "lines; an .npy file becomes an array. Arrow's, Parquet and .npz files go to the Python "
+     "package. Any other file becomes bytes, or an array with --dtype "
      "and --shape.",
      gb_put_options,
      2,

@@ -5,6 +5,8 @@
 #ifndef GB_PUT_H
 #define GB_PUT_H
 
+#include <cjson/cJSON.h>
+
 #include "cli.h"
 #include "csv_table.h"
 #include "file.h"
@@ -46,6 +48,10 @@ int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
 int gb_put_jsonl(struct gb_put *put);
 int gb_put_raw(struct gb_put *put);
+
+/* Has the Python package publish a file of its format; a list of the names is to be deleted. The
+   same. */
+int gb_put_python(struct gb_put *put, const char *format, const char *file, cJSON **names);
 
 /* Tells a file that the name says is of a format that is not read here. 0, or a status. */
 int gb_put_check_name(const struct gb_put *put, const char *file);

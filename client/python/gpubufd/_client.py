@@ -489,7 +489,8 @@ class Client(_core.Client):
 
         Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
         stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers
-        without nulls: .npy. `format` says so for other names: "arrow", "arrows", "parquet", "jsonl", "npy".
+        without nulls: .npy; all columns of a table, or one of these: .npz. `format` says so for other names: "arrow",
+        "arrows", "parquet", "jsonl", "npy", "npz".
         `compression`: "lz4" or "zstd" of Arrow's files (not compressed unless it is said); of Parquet what
         pyarrow has ("snappy").
 

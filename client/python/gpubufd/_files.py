@@ -19,7 +19,7 @@ FilePath = Union[str, "os.PathLike[str]"]
 
 SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrows", ".parquet": "parquet",
-    ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy",
+    ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy", ".npz": "npz",
 }
 KIND = b"gpubufd.kind"  # in the metadata of a file's schema: what its only column was
 ROWS = 8192  # of a table that are made into lines at once
@@ -168,13 +168,38 @@ def _read_npy(path: str, format: str) -> Any:
     return _library("numpy", "NumPy's files").load(path, mmap_mode="r", allow_pickle=False)
 
 
+def read_npz(path: FilePath) -> Dict[str, Any]:
+    """The arrays of a .npz file by their names, all of them, so that one that is broken is told before any is put."""
+    numpy = _library("numpy", "NumPy's files")
+    with numpy.load(path, allow_pickle=False) as file:
+        if not hasattr(file, "files"):
+            raise ValueError(f"{path} is no .npz file")
+        return {name: file[name] for name in file.files}
+
+
+def _refuse_npz(path: str, format: str) -> Any:
+    raise ValueError(f"{path} may have several arrays: for name, array in numpy.load(path).items(): client.put(…)")
+
+
+def _write_npz(held: Any, path: str, format: str, compression: Optional[str]) -> None:
+    numpy = _library("numpy", "NumPy's files")
+    parts = {name: held[name] for name in held.columns} if held.kind == TABLE else {held.name.rpartition("/")[2]: held}
+    for name, part in parts.items():
+        if part.kind == COLUMN and part.null_count:
+            raise TypeError(f"{name!r} has nulls, for which a .npz file has no place: write .arrow")
+    with open(path, "wb") as file:
+        numpy.savez(file, **{name: part.to_numpy() for name, part in parts.items()})
+
+
 # ---- all of them ----
 
 WRITERS: Dict[str, Callable[[Any, str, str, Optional[str]], None]] = {
     "arrow": _write_arrow, "arrows": _write_arrow, "parquet": _write_parquet, "jsonl": _write_lines, "npy": _write_npy,
+    "npz": _write_npz,
 }
 READERS: Dict[str, Callable[[str, str], Any]] = {
     "arrow": _read_arrow, "arrows": _read_arrow, "parquet": _read_parquet, "jsonl": _read_lines, "npy": _read_npy,
+    "npz": _refuse_npz,
 }
 
 
@@ -182,7 +207,7 @@ def write(held: Any, path: FilePath, format: Optional[str], compression: Optiona
     """Writes a file, which is there when all of it is: under another name until then."""
     target = pathlib.Path(path)
     found = _format_of(target, format)
-    if compression is not None and found in ("jsonl", "npy"):
+    if compression is not None and found in ("jsonl", "npy", "npz"):
         raise ValueError(f"compression is for Arrow's and Parquet files, not for {found}")
     if held.kind == BYTES:
         raise TypeError(f"{held.name!r} is bytes, and no table: pathlib.Path(…).write_bytes(client[…].tobytes())")

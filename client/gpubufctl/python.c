@@ -1,0 +1,165 @@
+#include "python.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "json_print.h"
+#include "proto/json.h"
+
+enum { ANSWER_MAX = 1 << 20, NO_PACKAGE = 65 };
+
+/* The first lines take the working directory, where anybody may have put a module, from the path. */
+static const char program[] = "import sys\n"
+                              "sys.path[:] = [place for place in sys.path if place]\n"
+                              "try:\n"
+                              "    from gpubufd._gpubufctl import main\n"
+                              "except ImportError as error:\n"
+                              "    print(error)\n"
+                              "    sys.exit(65)\n"
+                              "sys.exit(main(sys.argv[1]))\n";
+
+static const char *const formats[] = {"arrow", "arrows", "parquet", "npz"};
+
+const char *gb_python_format(const char *file, const void *start, size_t length)
+{
+    static const char *const ends[][2] = {
+        {".arrow", "arrow"},     {".feather", "arrow"}, {".ipc", "arrow"}, {".arrows", "arrows"},
+        {".parquet", "parquet"}, {".pq", "parquet"},    {".npz", "npz"},
+    };
+    const char *end = strrchr(file, '.');
+
+    for (size_t i = 0; end && i < sizeof(ends) / sizeof(*ends); i++)
+        if (strcasecmp(end, ends[i][0]) == 0)
+            return ends[i][1];
+    if (length >= 8 && memcmp(start, "ARROW1\0\0", 8) == 0)
+        return "arrow";
+    return length >= 4 && memcmp(start, "PAR1", 4) == 0 ? "parquet" : NULL;
+}
+
+bool gb_python_is_format(const char *name)
+{
+    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+        if (strcmp(formats[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Starts Python; what it prints comes from *output. 0, or errno. */
+static int start(char *request, pid_t *process, int *output)
+{
+    extern char **environ;
+    char name[] = "python3", option[] = "-c", code[sizeof(program)];
+    char *const words[] = {name, option, code, request, NULL};
+    posix_spawn_file_actions_t actions;
+    int ends[2];
+
+    memcpy(code, program, sizeof(program));
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    int cause = posix_spawn_file_actions_init(&actions);
+    if (cause == 0) {
+        cause = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+        if (cause == 0)
+            cause = posix_spawnp(process, name, &actions, NULL, words, environ);
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    close(ends[1]);
+    if (cause != 0)
+        close(ends[0]);
+    else
+        *output = ends[0];
+    return cause;
+}
+
+/* All that it prints, and then how it ends: its exit status, or -1. */
+static int wait_for(pid_t process, int output, struct gb_writer *answer)
+{
+    char piece[4096];
+    ssize_t count;
+    int status;
+
+    while ((count = read(output, piece, sizeof(piece))) > 0 || (count < 0 && errno == EINTR))
+        if (count > 0)
+            gb_write(answer, piece, (size_t)count);
+    close(output);
+    gb_write_char(answer, '\0');
+    while (waitpid(process, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int tell_missing(const char *what, const char *why)
+{
+    return gb_cli_fail(GB_STATUS_FAILED,
+                       "%s: such files are for the Python package gpubufd, which is not there "
+                       "(%.*s): pip install gpubufd, and pyarrow for Arrow's and Parquet files; "
+                       "--format raw takes bytes as they are",
+                       what, (int)strcspn(why, "\n"), why);
+}
+
+/* A failure that the package tells; its sentence may begin with the file's name already. */
+static int tell_failure(const struct gb_cli *cli, const cJSON *answer, const char *what)
+{
+    const char *message = gb_cjson_string_of(answer, "message", "");
+    size_t length = strlen(what);
+    struct gb_error error;
+
+    if (strncmp(message, what, length) == 0 && message[length] == ':')
+        message += length + 1 + (message[length + 1] == ' ');
+    int code = (int)gb_cjson_int_of(answer, "code", 0);
+    if (code == 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "%s: %s", what, message);
+    gb_fail(&error, code, "%s", message);
+    return gb_cli_error_of(cli, &error, "%s", what);
+}
+
+/* Takes what Python said. */
+static int settle(const struct gb_cli *cli, int status, const char *text, const char *what,
+                  cJSON **names)
+{
+    cJSON *answer = gb_cjson_parse(text);
+    int result;
+
+    if (status == NO_PACKAGE) {
+        result = tell_missing(what, text);
+    } else if (status == 0 && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(answer, "names"))) {
+        *names = cJSON_DetachItemFromObjectCaseSensitive(answer, "names");
+        result = GB_STATUS_OK;
+    } else if (status > 0 && gb_cjson_string_of(answer, "message", NULL)) {
+        result = tell_failure(cli, answer, what);
+    } else {
+        result = gb_cli_fail(GB_STATUS_FAILED, "%s: python3 ended before all was done", what);
+    }
+    cJSON_Delete(answer);
+    return result;
+}
+
+int gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what, cJSON **names)
+{
+    struct gb_writer answer;
+    pid_t process = -1;
+    int output = -1;
+
+    if (cli->socket)
+        cJSON_AddStringToObject(request, "socket", cli->socket);
+    char *text = gb_cjson_text(request);
+    if (!text)
+        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    int cause = start(text, &process, &output);
+    free(text);
+    if (cause != 0)
+        return tell_missing(what, strerror(cause));
+    gb_writer_init(&answer, ANSWER_MAX);
+    int status = wait_for(process, output, &answer);
+    int result = settle(cli, status, answer.failed ? "" : answer.data, what, names);
+    gb_writer_end(&answer);
+    return result;
+}

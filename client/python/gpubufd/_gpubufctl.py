@@ -1,0 +1,44 @@
+"""What gpubufctl hands over: files that are read and written by Python's libraries.
+
+gpubufctl starts Python with a request in JSON, main() answers with a line of JSON on standard output:
+{"names": […]} of what was published, or {"code": that of an error of the daemon or 0, "message": …}.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List
+
+from ._client import Client, connect
+from ._files import read_npz, write
+
+
+def _put(client: Client, request: Dict[str, Any]) -> List[str]:
+    name, path, options = request["name"], request["path"], request["options"]
+    if request["format"] != "npz":
+        return [client.load(path, name, format=request["format"], **options)]
+    arrays = {f"{name}/{key}": array for key, array in read_npz(path).items()}
+    for key, array in arrays.items():
+        client.put(key, array, **options)
+    return list(arrays)
+
+
+def _get(client: Client, request: Dict[str, Any]) -> List[str]:
+    with client.get(request["name"], request.get("timeout"), version=request.get("version", 0)) as held:
+        column, part = request.get("column"), request.get("slice")
+        shown = held if column is None else held[column]
+        write(shown if part is None else shown[slice(*part)], request["path"], request["format"], None)
+    return [request["name"]]
+
+
+def main(text: str) -> int:
+    request = json.loads(text)
+    try:
+        with connect(request.get("socket"), name="gpubufctl") as client:
+            names = (_put if request["do"] == "put" else _get)(client, request)
+        print(json.dumps({"names": names}))
+        return 0
+    except Exception as error:  # told by gpubufctl, in one sentence
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(json.dumps({"code": getattr(error, "code", 0), "message": message}))
+        return 1

@@ -1,0 +1,105 @@
+"""Files that gpubufctl hands to the package: .npz; of Arrow's and Parquet, which need pyarrow, what is recognised."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, PACKAGE
+
+GPUBUFCTL = BUILD / "bin" / "gpubufctl"
+FAILED, USAGE, NO_DAEMON = 1, 2, 3
+
+
+@pytest.fixture
+def ctl(daemon, client, tmp_path):
+    """ctl(words…): gpubufctl in a directory of its own, whose python3 is this Python."""
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    programs.mkdir()
+    work.mkdir()
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python3").chmod(0o755)
+
+    def run(*words, status=0, path=f"{programs}:/usr/bin:/bin", package=str(PACKAGE)):
+        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PATH=path, PYTHONPATH=package)
+        done = subprocess.run([str(GPUBUFCTL), *words], env=env, cwd=work, capture_output=True, text=True, timeout=120,
+                              check=False, stdin=subprocess.DEVNULL)
+        assert done.returncode == status, done
+        assert (done.stderr == "") == (status == 0) and done.stderr.count("\n") <= 1, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    run.work = work
+    return run
+
+
+def test_npz(ctl, client, np):
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b/c": np.array([1, 2], "i2"), "none": np.zeros((0, 2))}
+    np.savez_compressed(ctl.work / "w.npz", **arrays)
+    said = ctl("put", "w", "w.npz").splitlines()
+    assert [line.partition(",")[0] for line in said] == [
+        "w/a: array of float64", "w/b/c: array of int16", "w/none: array of float64"]
+    for name, array in arrays.items():
+        assert (client[f"w/{name}"].to_numpy() == array).all() and client[f"w/{name}"].shape == array.shape
+    assert 'w.npz: "w/a" exists; --replace' in ctl("put", "w", "w.npz", status=FAILED)
+    names = json.loads(ctl("--json", "put", "w", "w.npz", "--replace", "--mode", "644", "--ttl", "90s", "-e", "drop"))
+    assert names == ["w/a", "w/b/c", "w/none"]
+    info = client.stat("w/a")
+    assert (info.mode, info.ttl, info.evict) == (0o644, 90, "drop")
+    ctl("get", "w/a", "-o", "back.npz", "-s", "1:")
+    with np.load(ctl.work / "back.npz") as back:
+        assert back.files == ["a"] and (back["a"] == arrays["a"][1:]).all()
+    client.put("t", {"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]})
+    ctl("get", "t", "-o", "t.npz", "--slice=-2:")
+    with np.load(ctl.work / "t.npz") as back:
+        assert {name: back[name].tolist() for name in back.files} == {"x": [2, 3], "y": [1.5, 2.5]}
+    ctl("get", "t", "-o", "t.npz", "-c", "y")
+    client.put("n", {"x": [1, None]})
+    assert "'x' has nulls" in ctl("get", "n", "-o", "n.npz", status=FAILED)
+    assert sorted(os.listdir(ctl.work)) == ["back.npz", "t.npz", "w.npz"]
+
+
+def test_npz_that_is_none(ctl, client, np):
+    np.savez(ctl.work / "good.npz", a=np.arange(1000), b=np.arange(3))
+    good = (ctl.work / "good.npz").read_bytes()
+    np.savez(ctl.work / "objects.npz", a=np.arange(3), b=np.array([{}]))
+    contents = {"cut.npz": good[:-50], "empty.npz": b"", "text.npz": b"a,b\n1,2\n",
+                "spoilt.npz": good[:500] + bytes([good[500] ^ 1]) + good[501:]}
+    for name, content in contents.items():
+        (ctl.work / name).write_bytes(content)
+    for name in [*contents, "objects.npz"]:
+        assert ctl("put", "w", name, status=FAILED).startswith(f"gpubufctl: {name}: ")
+    assert client.list() == []
+
+
+def test_without_the_package(ctl, np):
+    np.savez(ctl.work / "w.npz", a=np.arange(3))
+    for ways in ({"package": ""}, {"path": "/nonexistent"}):
+        if ways == {"package": ""} and os.environ.get("GPUBUF_PYTHON_INSTALLED"):
+            continue  # it is there
+        said = ctl("put", "w", "w.npz", status=FAILED, **ways)
+        assert "w.npz" in said and "pip install gpubufd" in said and "--format raw" in said
+    # What lies in the directory is not run.
+    (ctl.work / "gpubufd.py").write_text("open('run', 'w')\n")
+    (ctl.work / "json.py").write_text("open('run', 'w')\n")
+    ctl("put", "w", "w.npz")
+    assert not (ctl.work / "run").exists()
+
+
+def test_what_is_recognised(ctl, client):
+    for name, content in (("a.parquet", b"x"), ("b.arrow", b"x"), ("c.feather", b"x"), ("d.arrows", b"x"),
+                          ("e", b"PAR1" + bytes(20) + b"PAR1"), ("f", b"ARROW1\0\0" + bytes(20))):
+        (ctl.work / name).write_bytes(content)
+        ctl("put", "x", name, status=FAILED)
+        assert client.list() == []
+        ctl("put", "x", name, "--format", "raw")
+        assert client["x"].tobytes() == content
+        client.delete("x")
+    assert "from a file only" in ctl("put", "x", "-", "--format", "parquet", status=USAGE)
+    assert "--dtype is for raw files" in ctl("put", "x", "a.parquet", "-d", "int8", status=USAGE)
+    assert "--kind" in ctl("put", "x", "a.parquet", "-k", "array", status=USAGE)
+    assert "--types" in ctl("put", "x", "a.parquet", "-f", "parquet", "--types", "a=utf8", status=USAGE)
+    assert "needs --output" in ctl("get", "x", "-f", "arrow", status=USAGE)
+    assert '"x"' in ctl("get", "x", "-o", "x.npz", status=FAILED)
+    assert "cannot connect" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
