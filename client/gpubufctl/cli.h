@@ -24,7 +24,7 @@ enum gb_status {
     GB_STATUS_TIMEOUT = 4,
 };
 
-#define GB_CLI_OPTIONS_MAX 20 /* of one command, --help not counted */
+#define GB_CLI_OPTIONS_MAX 24 /* of one command, --help not counted */
 
 /* How long an ordinary request may take before the daemon counts as stuck. */
 #define GB_CLI_CALL_MS 60000

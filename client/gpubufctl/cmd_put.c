@@ -33,7 +33,8 @@ enum {
     NULLS,
     TYPES,
     COMMENT,
-    ENCODING
+    ENCODING,
+    RENAME
 };
 
 const struct gb_cli_option gb_put_options[] = {
@@ -69,6 +70,8 @@ const struct gb_cli_option gb_put_options[] = {
     {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL, GB_COMPLETE_NONE},
     {"encoding", 0, "NAME", "of a CSV file or JSON lines, as iconv calls it (utf-8)",
      "utf-8 utf-16 latin1 windows-1252 shift_jis gb18030", GB_COMPLETE_NONE},
+    {"rename-duplicates", 0, NULL, "call a second column \"a\" of a CSV file \"a.1\"", NULL,
+     GB_COMPLETE_NONE},
     {0},
 };
 
@@ -168,11 +171,12 @@ static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, 
     const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];
 
     put->csv.null = args->option[NULLS];
+    put->csv.renames = args->option[RENAME] != NULL;
     put->types = args->option[TYPES];
     put->encoding = args->option[ENCODING];
     put->csv.delimiter = delimiter ? read_character(delimiter) : '\0';
     put->csv.comment = comment ? read_character(comment) : '\0';
-    *csv = delimiter || comment || put->csv.null;
+    *csv = delimiter || comment || put->csv.null || put->csv.renames;
     if ((delimiter && !put->csv.delimiter) || (comment && !put->csv.comment))
         return gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
                             delimiter && !put->csv.delimiter ? "delimiter" : "comment",
@@ -275,7 +279,8 @@ static int hand_over(struct gb_put *put, const char *format, const char *file)
 static int check_options(const struct gb_put *put, int (*read)(struct gb_put *), bool csv)
 {
     if (csv && read != gb_put_csv)
-        return gb_cli_usage(put->cli, "--delimiter, --null and --comment are for CSV files");
+        return gb_cli_usage(
+            put->cli, "--delimiter, --null, --comment and --rename-duplicates are for CSV files");
     if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
         return gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
     if (!put->has_dtype || read == gb_put_raw)
@@ -289,13 +294,15 @@ static int check_options(const struct gb_put *put, int (*read)(struct gb_put *),
                                                : "what it is");
 }
 
-static int read_and_seal(struct gb_put *put, int (*read)(struct gb_put *))
+static int read_and_seal(struct gb_put *put, const char *file, int (*read)(struct gb_put *))
 {
     put->input.progress = &put->progress;
     gb_progress_begin(&put->progress, put->name,
                       put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
     int status = read(put);
     gb_progress_end(&put->progress);
+    if (status == GB_PUT_FOREIGN)
+        return hand_over(put, "npy", file);
     if (status == GB_STATUS_OK)
         status = gb_put_finish(put);
     if (status != GB_STATUS_OK)
@@ -337,7 +344,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
         return hand_over(put, python, file);
     if (status == GB_STATUS_OK && guessed && !put->has_dtype)
         status = gb_put_check_name(put, file);
-    return status == GB_STATUS_OK ? read_and_seal(put, read) : status;
+    return status == GB_STATUS_OK ? read_and_seal(put, file, read) : status;
 }
 
 int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)

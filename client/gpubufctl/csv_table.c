@@ -277,22 +277,59 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* How many of the first `count` columns have this name. */
+static unsigned count_columns(const struct gb_csv_table *table, size_t count, const char *name)
+{
+    unsigned found = 0;
+
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(table->columns[i].name, name) == 0;
+    return found;
+}
+
+/* Calls a column that has the name of N before it "a.N", or by the next number that is free; from
+   the last one on, so that the names before are still those of the file. */
+static int rename_columns(struct gb_csv_reader *reader)
+{
+    struct gb_csv_table *table = &reader->table;
+
+    for (size_t i = table->column_count; i-- > 0;) {
+        struct gb_csv_column *column = &table->columns[i];
+        unsigned number = count_columns(table, i, column->name);
+        char *name = NULL;
+        while (number > 0 && (!name || count_columns(table, table->column_count, name) > 0)) {
+            free(name);
+            if (asprintf(&name, "%s.%u", column->name, number++) < 0)
+                return no_memory(&reader->error);
+        }
+        if (!name)
+            continue;
+        free(column->name);
+        column->name = name;
+    }
+    return 0;
+}
+
 /* Two columns of one name could not be told apart later. */
 static int check_header(struct gb_csv_reader *reader)
 {
     struct gb_csv_table *table = &reader->table;
-    const char **names = malloc((table->column_count + 1) * sizeof(*names));
+    int status = reader->options.renames ? rename_columns(reader) : 0;
 
+    if (status != 0)
+        return status;
+    const char **names = malloc((table->column_count + 1) * sizeof(*names));
     if (!names)
         return no_memory(&reader->error);
     for (size_t i = 0; i < table->column_count; i++)
         names[i] = table->columns[i].name;
     qsort(names, table->column_count, sizeof(*names), compare_names);
-    int status = 0;
     for (size_t i = 1; i < table->column_count && status == 0; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             status = gb_fail(&reader->error, GPUBUF_E_INVALID,
-                             "line 1: two columns are called \"%.100s\"", names[i]);
+                             "line 1: two columns are called \"%.100s\"; --rename-duplicates makes "
+                             "the second \"%.100s.1\"",
+                             names[i], names[i]);
     free(names);
     return status;
 }

@@ -52,6 +52,7 @@ struct gb_csv_reader;
 struct gb_csv_options {
     char delimiter;   /* 0: a comma, or what a first line "sep=;" says */
     char comment;     /* lines that begin with it are skipped; 0: none are */
+    bool renames;     /* a second column "a" to "a.1" */
     const char *null; /* a field that is a null, beside empty ones; NULL: none. Borrowed */
 };
 

@@ -71,8 +71,10 @@ static int write_rows(FILE *file, const struct gb_csv_source *sources, size_t co
         if (fwrite(row->data, 1, row->length, file) != row->length)
             return 0;
         written += row->length;
-        if (i % 1024 == 0)
+        if (i % 1024 == 0) {
+            progress->total = written / (i + 1) * rows; /* as it looks so far */
             gb_progress_update(progress, written);
+        }
     }
     return 0;
 }

@@ -81,7 +81,7 @@ size_t gb_format_local_time(int64_t ms, char *out, size_t size)
 
     if (!localtime_r(&seconds, &broken))
         return cut(snprintf(out, size, "%" PRId64 " ms", ms), size);
-    return strftime(out, size, "%Y-%m-%d %H:%M:%S", &broken);
+    return strftime(out, size, "%Y-%m-%d %H:%M:%S %z", &broken);
 }
 
 /* ---- floating point ------------------------------------------------------------------------- */

@@ -51,8 +51,10 @@ int gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t c
         if (lines)
             gb_write_char(&text, '\n');
         written += text.length;
-        if (row % 1024 == 0)
+        if (row % 1024 == 0) {
+            progress->total = written / (row + 1) * rows; /* as it looks so far */
             gb_progress_update(progress, written);
+        }
         if (!flush(file, &text, error, &status))
             break;
     }

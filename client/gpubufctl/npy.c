@@ -111,7 +111,7 @@ static int read_dtype(struct reader *reader, struct gb_npy *npy)
 
     skip_space(reader);
     if (reader->next < reader->end && *reader->next == '[')
-        return gb_fail(reader->error, GPUBUF_E_INVALID,
+        return gb_fail(reader->error, GPUBUF_E_UNSUPPORTED,
                        "the array has a structured dtype; put its fields one by one, or as .csv");
     int status = read_quoted(reader, "a dtype such as '<f8'", &text, &length);
     if (status != 0)
@@ -130,7 +130,9 @@ static int read_dtype(struct reader *reader, struct gb_npy *npy)
                        "dtype '%.*s' holds Python objects, which cannot be shared", (int)length,
                        text);
     if (!gb_dtype_from_numpy(typestr, length, &npy->dtype) || !gb_type_info(npy->dtype.type)->array)
-        return gb_fail(reader->error, GPUBUF_E_INVALID,
+        return gb_fail(reader->error,
+                       typestr[1] && strchr("UMm", typestr[1]) ? GPUBUF_E_UNSUPPORTED
+                                                               : GPUBUF_E_INVALID,
                        "dtype '%.*s' has no counterpart here; expected numbers, bool, "
                        "datetime64 or timedelta64 in s, ms, us or ns, or bytes such as 'S8'",
                        (int)length, text);

@@ -43,7 +43,9 @@ struct gb_put {
     struct gb_error error;        /* what gb_put_failure tells */
 };
 
-/* Each creates put->object and fills it. 0, or a status of the command. */
+/* Each creates put->object and fills it. 0, or a status of the command. An .npy file may also be
+   GB_PUT_FOREIGN: of a dtype that only the Python package makes something of. */
+#define GB_PUT_FOREIGN (-1)
 int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
 int gb_put_jsonl(struct gb_put *put);

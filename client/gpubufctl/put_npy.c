@@ -2,6 +2,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "npy.h"
 #include "put.h"
@@ -32,6 +33,8 @@ static int read_header(struct gb_put *put, struct gb_npy *npy)
     if (code == 0)
         code = gb_npy_read(header, (size_t)(got + rest), npy, &put->error);
     free(header);
+    if (code == GPUBUF_E_UNSUPPORTED && put->input.fd != STDIN_FILENO)
+        return GB_PUT_FOREIGN;
     return code == 0 ? GB_STATUS_OK : gb_put_failure(put);
 }
 

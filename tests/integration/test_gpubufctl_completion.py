@@ -22,7 +22,7 @@ def run(ctl, words, lines):
 
 def options(ctl, *command):
     """The long ones, as --help tells them."""
-    return set(re.findall(r"^  (?:-., |    )(--[a-z]+)", ctl(*command, "--help"), re.MULTILINE))
+    return set(re.findall(r"^  (?:-., |    )(--[a-z-]+)", ctl(*command, "--help"), re.MULTILINE))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_zsh(named):
     assert [line.partition(":")[0] for line in commands] == list(COMMANDS)
     for command in COMMANDS:
         specs = complete(f"words=({command}); _gpubufctl")
-        named_there = set(re.findall(r"--[a-z]+(?==?\[)", "\n".join(specs)))
+        named_there = set(re.findall(r"--[a-z-]+(?==?\[)", "\n".join(specs)))
         assert named_there == options(named, command), command
     put = complete("words=(put); _gpubufctl")
     assert any(re.search(r"--evict=\[.*\]:WHAT:\(spill drop keep\)$", spec) for spec in put), put

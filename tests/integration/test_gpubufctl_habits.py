@@ -2,6 +2,7 @@
 of the command line."""
 
 import json
+import re
 
 import numpy
 import pytest
@@ -324,3 +325,21 @@ def test_expire(ctl):
         ctl.fails(USAGE, "expire", "a", time)
     ctl.fails(USAGE, "expire", "a")
     assert "cannot set the time of none" in ctl.fails(FAILED, "expire", "none", "5m")
+
+
+def test_columns_of_one_name(ctl):
+    path = ctl.file("d.csv", "a,a,b,a.1,a,\n1,2,3,4,5,6\n")
+    assert "two columns are called \"a\"; --rename-duplicates" in ctl.fails(FAILED, "put", "d", path)
+    ctl("put", "d", path, "--rename-duplicates")
+    names = ["a", "a.3", "b", "a.1", "a.2", "column_6"]
+    assert [column["name"] for column in ctl.json("show", "d")["columns"]] == names
+    ctl("put", "many", ctl.file("m.csv", ",".join(["x"] * 4096) + "\n"), "--rename-duplicates")
+    assert [column["name"] for column in ctl.json("show", "many")["columns"]][-1] == "x.4095"
+    assert "--rename-duplicates" in ctl.fails(USAGE, "put", "d", ctl.file("x.jsonl", "{}"), "--rename-duplicates")
+
+
+def test_a_time_has_its_zone(ctl):
+    ctl("put", "t", ctl.file("t.csv", "a\n1\n"))
+    for zone, offset in (("UTC0", "+0000"), ("IST-5:30", "+0530")):
+        shown = ctl("stat", "t", env={"TZ": zone})
+        assert re.search(rf"^created +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \{offset}$", shown, re.MULTILINE), shown

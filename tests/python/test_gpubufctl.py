@@ -22,10 +22,10 @@ def ctl(daemon, client, tmp_path):
     (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (programs / "python3").chmod(0o755)
 
-    def run(*words, status=0, path=f"{programs}:/usr/bin:/bin", package=str(PACKAGE)):
+    def run(*words, status=0, path=f"{programs}:/usr/bin:/bin", package=str(PACKAGE), stdin=subprocess.DEVNULL):
         env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PATH=path, PYTHONPATH=package)
         done = subprocess.run([str(GPUBUFCTL), *words], env=env, cwd=work, capture_output=True, text=True, timeout=120,
-                              check=False, stdin=subprocess.DEVNULL)
+                              check=False, stdin=stdin)
         assert done.returncode == status, done
         assert (done.stderr == "") == (status == 0) and done.stderr.count("\n") <= 1, done.stderr
         return done.stdout if status == 0 else done.stderr
@@ -103,3 +103,17 @@ def test_what_is_recognised(ctl, client):
     assert "needs --output" in ctl("get", "x", "-f", "arrow", status=USAGE)
     assert '"x"' in ctl("get", "x", "-o", "x.npz", status=FAILED)
     assert "cannot connect" in ctl("-S", "/nonexistent/s", "get", "x", "-o", "x.npz", status=NO_DAEMON)
+
+
+def test_npy_of_other_dtypes(ctl, client, np):
+    """What the command line has no dtype for becomes what put() of the package makes of it."""
+    arrays = {"u": np.array(["a", "", "bc"]), "s": np.array([(1, 0.5), (2, 1.5)], [("a", "i4"), ("b", "f8")]),
+              "d": np.array(["2020-01-01", "NaT"], "M8[D]")}
+    for name, array in arrays.items():
+        np.save(ctl.work / f"{name}.npy", array)
+        ctl("put", name, f"{name}.npy")
+        client.put("same", array, replace=True)
+        assert client[name].tolist() == client["same"].tolist() and client[name].kind == client["same"].kind
+    np.save(ctl.work / "o.npy", np.array([{}]))
+    assert "Python objects" in ctl("put", "o", "o.npy", status=FAILED)
+    assert "structured" in ctl("put", "o", "-", "-f", "npy", status=FAILED, stdin=(ctl.work / "s.npy").open("rb"))

@@ -48,7 +48,9 @@ static void read_bad(const char *text, const char *sentence)
     memset(&npy, 0x55, sizeof(npy));
     struct gb_npy before = npy;
     size_t length = make(bytes, 1, text);
-    assert_int_equal(gb_npy_read(bytes, length, &npy, &error), GPUBUF_E_INVALID);
+    int code = gb_npy_read(bytes, length, &npy, &error);
+    bool sound = strstr(text, "[('") || strstr(text, "<U5") || strstr(text, "M8[D]");
+    assert_int_equal(code, sound ? GPUBUF_E_UNSUPPORTED : GPUBUF_E_INVALID);
     if (!strstr(error.message, sentence))
         fail_msg("%s: expected \"%s\", got \"%s\"", text, sentence, error.message);
     assert_memory_equal(&npy, &before, sizeof(npy));
