@@ -424,10 +424,12 @@ int gb_snapshot_create(struct gpubuf_client *client, const char *name,
         [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
         [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN,
         [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
+        [GB_KIND_BUNDLE] = GPUBUF_KIND_BUNDLE,
     };
     struct gpubuf_layout_spec spec = {
         .kind = kinds[layout->kind],
         .bytes = layout->bytes,
+        .manifest_bytes = layout->manifest_bytes,
         .ndim = layout->ndim,
         .shape = layout->shape,
         .mask = layout->column.mask.present,

@@ -12,6 +12,7 @@ import pytest
 import device as test_device
 from ctl import FAILED, GPUBUFCTL, OK, USAGE, Ctl
 from peer import DEADLINE, wait_until
+from test_bundle import FILE, publish as publish_bundle
 from test_gpubufctl_types import nested, words
 
 SMALL = "name,count,flag\nx,1,true\n,2,\n\"\",,false\n\"a\n\"\"b\",4,true\n"
@@ -28,7 +29,10 @@ def contents(ctl):
     shown = {}
     for name in ctl.names():
         kind = ctl.json("show", name)["kind"]
-        if kind == "bytes":
+        if kind == "bundle":
+            told = ctl.json("show", name)
+            shown[name] = {key: told[key] for key in told if key != "version"}
+        elif kind == "bytes":
             ctl("get", name, "-f", "raw", "-o", "bytes")
             with open(os.path.join(ctl.directory, "bytes"), "rb") as file:
                 shown[name] = file.read()
@@ -66,6 +70,7 @@ def publish_all(ctl, peer):
             "columns": [{"name": "a", "dtype": "int8", "length": 1, "metadata": {"unit": "m"}}]}
     made = peer.create("d/meta", meta, {"columns[0].data": b"\x07"})
     peer.call("seal", lease=made["lease"], release=True)
+    publish_bundle(peer, "d/model", FILE)
     ctl("rm", "n")
 
 
@@ -79,6 +84,9 @@ def test_a_snapshot_on_another_daemon(daemon_factory, tmp_path):
     assert said.startswith(f"saved {len(before)} objects, ") and said.endswith(" in snap\n")
     assert sorted(os.listdir(ctl.directory)).count("snap") == 1
     assert [name for name in os.listdir(ctl.directory) if name.startswith(".snap")] == []
+    manifest = json.loads(read(ctl, "snap", "manifest.json"))
+    (model,) = [entry for entry in manifest["objects"] if entry["name"] == "d/model"]
+    assert read(ctl, "snap", model["file"]) == FILE
     assert other("load", "snap").startswith(f"loaded {len(before)} objects, ")
     assert contents(other) == before
     assert options(other) == kept
