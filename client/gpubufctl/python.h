@@ -19,8 +19,8 @@ bool gb_python_is_format(const char *name);
 
 /*
  * Has `request` done (client/python/gpubufd/_gpubufctl.py says what is in it); the socket is added.
- * `what` is the file, for messages. 0 and the names that were published, to be deleted; or a status,
- * which has been told.
+ * `what` is the file, for messages. 0 and the names that were published, to be deleted; or a
+ * status, which has been told.
  */
 int gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what, cJSON **names);
 
