@@ -27,7 +27,7 @@ struct save {
     struct gb_cli *cli;
     char *target, *temporary; /* the directory, and the one that takes its place */
     cJSON *entries;           /* of the manifest */
-    uint64_t total; /* bytes of all objects */
+    uint64_t total;           /* bytes of all objects */
     struct gb_progress progress;
     struct gb_snapshot_file file;
     cJSON *gone; /* names that were removed meanwhile */

@@ -420,10 +420,8 @@ int gb_snapshot_create(struct gpubuf_client *client, const char *name,
                        struct gb_pool *pool, struct gpubuf_object **object)
 {
     static const enum gpubuf_kind kinds[] = {
-        [GB_KIND_BYTES] = GPUBUF_KIND_BYTES,
-        [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
-        [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN,
-        [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
+        [GB_KIND_BYTES] = GPUBUF_KIND_BYTES,   [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
+        [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN, [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
         [GB_KIND_BUNDLE] = GPUBUF_KIND_BUNDLE,
     };
     struct gpubuf_layout_spec spec = {
