@@ -117,6 +117,8 @@ static int read_options(const struct load *load, const cJSON *entry,
         .ttl_ms = gb_cjson_int_of(entry, "ttl_ms", 0),
         .wait_ms = load->wait_ms,
         .final = gb_cjson_bool_of(entry, "final"),
+        .label = gb_cjson_string_of(entry, "label", NULL),
+        .keep = (unsigned)gb_cjson_int_of(entry, "keep", 0),
     };
     if (strcmp(options->device, device) != 0) /* how it was shared there */
         options->share = NULL;

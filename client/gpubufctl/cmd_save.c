@@ -187,8 +187,9 @@ static int rename_directory(struct save *save)
 static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, const char *layout,
                          cJSON *sums)
 {
-    static const char *const members[] = {"name",  "device", "share",      "mode", "ttl_ms",
-                                          "evict", "pinned", "created_ms", "final"};
+    static const char *const members[] = {"name",   "device", "share",  "mode",
+                                          "ttl_ms", "evict",  "pinned", "created_ms",
+                                          "final",  "label",  "keep"};
     cJSON *entry = cJSON_CreateObject();
 
     for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {

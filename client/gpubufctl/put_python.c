@@ -29,6 +29,10 @@ static cJSON *make_options(const struct gpubuf_create_options *create)
         cJSON_AddNumberToObject(options, "timeout", (double)create->wait_ms / 1000);
     if (create->replace)
         cJSON_AddTrueToObject(options, "replace");
+    if (create->label)
+        cJSON_AddStringToObject(options, "label", create->label);
+    if (create->keep)
+        cJSON_AddNumberToObject(options, "keep", create->keep);
     if (create->final)
         cJSON_AddTrueToObject(options, "final");
     return options;

@@ -42,13 +42,14 @@ def contents(ctl):
 
 
 def options(ctl):
-    kept = ("mode", "evict", "pinned", "ttl_ms", "share", "device", "final")
+    kept = ("mode", "evict", "pinned", "ttl_ms", "share", "device", "final", "label", "keep")
     return {name: {key: value for key, value in ctl.json("stat", name).items() if key in kept}
             for name in ctl.names()}
 
 
 def publish_all(ctl, peer):
-    ctl("put", "d/small", ctl.file("small.csv", SMALL), "--mode", "644", "--evict", "drop")
+    ctl("put", "d/small", ctl.file("small.csv", SMALL), "--mode", "644", "--evict", "drop",
+        "--label", "run ä", "--keep", "2")
     ctl("put", "d/rows", ctl.file("rows.csv", rows(100)), "--ttl", "1h")
     ctl("put", "d/empty", ctl.file("empty", ""))
     ctl("put", "d/none", ctl.file("none.csv", "a,b\n"))
