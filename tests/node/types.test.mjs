@@ -36,7 +36,8 @@ export async function use (signal: AbortSignal): Promise<number> {
   switch (object.kind) {
     case 'array': return object.shape.length
     case 'column': return object.offset
-    case 'bytes': return object.bytes[0]
+    case 'bytes':
+    case 'bundle': return object.bytes[0]
   }
 }
 export async function more (client: Client, signal: AbortSignal): Promise<number> {
