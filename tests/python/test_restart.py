@@ -112,7 +112,7 @@ def test_a_call_waits_for_the_next_daemon(place):
     thread.start()
     place.start()
     thread.join(60)
-    assert found == [None] and client["a"].tolist() == [1, 2]
+    assert found == [client.ref("a")] and client["a"].tolist() == [1, 2]
     client.close()
 
 
