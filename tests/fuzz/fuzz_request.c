@@ -330,7 +330,7 @@ static bool is_same(const struct survivor *a, const struct survivor *b)
            a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
-/* Those with a name, in the names' order; owned. */
+/* Those with a name, in the names' order, older versions after the current one; owned. */
 static struct survivor *note_objects(size_t *count)
 {
     const struct gb_names *names = &world->inside.server.registry.names;
@@ -339,11 +339,16 @@ static struct survivor *note_objects(size_t *count)
     *count = 0;
     for (const struct gb_name *name = gb_names_lower(names, "", 0, false); name;
          name = gb_names_next(name)) {
-        struct survivor *more = realloc(all, (*count + 1) * sizeof(*all));
+        const struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
+        unsigned left = object->keep + 1;
 
-        DEMAND(more);
-        all = more;
-        all[(*count)++] = survivor_of(GB_CONTAINER(name, struct gb_object, index));
+        for (; object && object->named; object = gb_object_older(object)) {
+            struct survivor *more = realloc(all, (*count + 1) * sizeof(*all));
+
+            DEMAND(more && left-- > 0);
+            all = more;
+            all[(*count)++] = survivor_of(object);
+        }
     }
     return all;
 }

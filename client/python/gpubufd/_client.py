@@ -17,7 +17,7 @@ from . import _convert, _core, _errors, _files, _nodes, cuda
 from ._files import FilePath
 from ._held import Held
 from ._layout import DATA, HOST, MASK
-from ._told import Info, Watch
+from ._told import Info, Watch, newer_of
 
 _Kind = TypeVar("_Kind", bound=Held)
 EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
@@ -58,14 +58,14 @@ def _mode(mode: Union[int, str, None]) -> int:
 def options(
     device: Optional[str], share: Optional[str], mode: Union[int, str, None],
     ttl: Optional[float], evict: Optional[str], replace: bool, timeout: Optional[float],
-    final: bool = False,
+    final: bool = False, label: Optional[str] = None, keep: int = 0,
 ) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
     return (
         device, share, _mode(mode), bool(replace), _ttl_ms(ttl), EVICT[evict], _ms(timeout),
-        bool(final),
+        bool(final), label, keep,
     )
 
 
@@ -285,37 +285,42 @@ class Client(_core.Client):
     # ---- reading ----
 
     @overload
-    def get(self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...) -> Any: ...
+    def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
+        label: Optional[str] = ...,
+    ) -> Any: ...
 
     @overload
     def get(
-        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ..., kind: Type[_Kind]
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
+        label: Optional[str] = ..., kind: Type[_Kind],
     ) -> _Kind: ...
 
     def get(
         self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
-        kind: Optional[type] = None,
+        label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
         """Opens what was published under a name: an Array, Column, Table or Bytes, with no copy.
 
-        With a `timeout` it waits so long for the name to exist. `version`: that one and no other; a Ref says both.
+        With a `timeout` it waits so long for the name, or the label, to exist. `version`: that one and no other; a
+        Ref says both. `label`: the newest version that has it.
         `kind`: gpubufd.Table, Array, Column or Bytes, for type checkers, too; a TypeError if it is of another.
 
         NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
-        TimeoutError). Stale: another version has taken its place, or that of a Ref is gone.
+        TimeoutError). Stale: the name does not have that version any more; the sentence says which it has.
         """
         wait_ms = _ms(timeout) if timeout else 0
         if kind is None and not isinstance(name, Ref):
-            return self._open(name, version, wait_ms)
+            return self._open(name, version, wait_ms, label)
         try:
-            held = self._open(*asked(name, version), wait_ms)
+            held = self._open(*asked(name, version), wait_ms, label)
         except (_errors.NotFound, _errors.Stale) as error:
             raise gone(name, error) from None
         return opened(held, name, kind, self.instance)
 
     def __getitem__(self, name: Union[str, Ref]) -> Any:
         """get(name)"""
-        return self.get(name) if isinstance(name, Ref) else self._open(name, 0, 0)
+        return self.get(name) if isinstance(name, Ref) else self._open(name, 0, 0, None)
 
     def ref(self, name: str) -> Ref:
         """What means the version that a name has now, for other processes. NotFound."""
@@ -374,7 +379,7 @@ class Client(_core.Client):
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
-        final: bool = False, nan_as_null: bool = False,
+        final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -393,6 +398,8 @@ class Client(_core.Client):
         waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
         it, this program too; on the host only. With `replace` a put that a crash of the daemon comes between is done
         again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
+        `label`: what you call this version, such as "step-42". `keep`: how many older versions of the name can
+        still be opened, 0 to 8; others go when their last reader does.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
         takes for the index again. Dtypes that a column alone would not say come back likewise.
@@ -402,7 +409,9 @@ class Client(_core.Client):
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
-        opts = options(place_of(plan, device), share, mode, ttl, evict, replace, timeout, final)
+        opts = options(
+            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
+        )
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:
@@ -438,6 +447,7 @@ class Client(_core.Client):
         device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
+        label: Optional[str] = None, keep: int = 0,
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().
 
@@ -450,7 +460,7 @@ class Client(_core.Client):
         Until seal() nobody sees it; released before, it is gone. A `with` block that ends well seals what
         has not been sealed, one that ends by an exception releases it. Errors as of put().
         """
-        opts = options(device, share, mode, ttl, evict, replace, timeout, final)
+        opts = options(device, share, mode, ttl, evict, replace, timeout, final, label, keep)
         made = self._create(name, layout_of(dtype, shape, nulls), opts)
         made._commits = True
         return made
@@ -516,10 +526,13 @@ class Client(_core.Client):
 
     # ---- names ----
 
-    def list(self, prefix: str = "") -> List[Info]:
-        """What is published under names that begin with `prefix`, in the order of names."""
+    def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
+        """What is published under names that begin with `prefix`, in the order of names.
+
+        With `versions` each name's older versions follow its current one, newest first.
+        """
         found: List[Info] = []
-        params: Dict[str, Any] = {"prefix": prefix} if prefix else {}
+        params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
         while True:
             answer = self.call("list", params)
             found += [Info._of(record) for record in answer["objects"]]
@@ -527,9 +540,9 @@ class Client(_core.Client):
                 return found
             params["cursor"] = answer["cursor"]
 
-    def stat(self, name: str) -> Info:
-        """What the daemon knows of an object, its layout too, without opening it. NotFound."""
-        return Info._of(self.call("stat", {"name": name})["object"])
+    def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
+        """What the daemon knows of an object, its layout too, without opening it. NotFound, Stale."""
+        return Info._of(self.call("stat", _which(name, version, label))["object"])
 
     def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
@@ -592,6 +605,21 @@ class Client(_core.Client):
         """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
         return self.stats()["devices"]
 
+    def versions(self, name: str, *, timeout: Optional[float] = None) -> Iterator[Info]:
+        """An iterator over a name's versions: the current one, if there is one, then each that is sealed.
+
+            for info in client.versions("weights"):
+                use(client.get("weights", version=info.version))
+
+        Each is told once, and none that is older than one before. With a `timeout` it ends when none has come
+        for so long; else it goes on. close() ends it.
+        """
+        with self.watch(name, timeout=timeout) as watch:
+            newer = newer_of(name)
+            for event in watch:
+                if newer(event):
+                    yield event.info  # type: ignore[misc]
+
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
         """An iterator over what happens to names that begin with `prefix`.
 
@@ -603,6 +631,15 @@ class Client(_core.Client):
 
 def _expire(name: str, ttl: Optional[float]) -> Dict[str, Any]:
     return {"name": name, "ttl_ms": _ttl_ms(ttl)}
+
+
+def _which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
+    params: Dict[str, Any] = {"name": name}
+    if version:
+        params["version"] = version
+    if label is not None:
+        params["label"] = label
+    return params
 
 
 def _spill(name: str, tier: Optional[str]) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import select
 import time
 import weakref
-from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 from . import _errors
 
@@ -49,6 +49,10 @@ class Info:
     producer: str = ""
     layout: Optional[Dict[str, Any]] = None
     idle: Optional[float] = None
+    label: Optional[str] = None  # what its producer calls this version
+    keep: int = 0  # how many older versions the name keeps while this one is current
+    older: bool = False  # not current, and can be opened by version or label
+    gone: bool = False  # can be opened no more, and is there for those who hold it
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> "Info":
@@ -73,6 +77,10 @@ class Info:
             producer=record.get("producer", ""),
             layout=record.get("layout"),
             idle=record["idle_ms"] / 1000 if "idle_ms" in record else None,
+            label=record.get("label"),
+            keep=record.get("keep", 0),
+            older=record.get("older", False),
+            gone=record.get("gone", False),
         )
 
 
@@ -97,13 +105,29 @@ class Event:
 def event_of(kind: str, *fields: Any) -> Event:
     if not fields:
         return Event(kind)
-    name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl = fields
+    (name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl, label,
+     keep) = fields
     return Event(
         kind,
         Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
              mode=Mode(mode), uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
-             ttl=ttl / 1000),
+             ttl=ttl / 1000, label=label or None, keep=keep),
     )
+
+
+def newer_of(name: str) -> Callable[[Event], bool]:
+    """Tells whether an event is about a version of that name that is newer than those before."""
+    last = 0
+
+    def newer(event: Event) -> bool:
+        nonlocal last
+        info = event.info
+        if event.kind != "sealed" or info is None or info.name != name or info.version <= last:
+            return False
+        last = info.version
+        return True
+
+    return newer
 
 
 class Watch(Iterator[Event]):

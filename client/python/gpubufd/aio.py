@@ -164,21 +164,27 @@ class Client:
             raise _errors.make(-32006, "timeout", f"{method} was not answered in {timeout} s") from None
 
     @overload
-    async def get(self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...) -> Any: ...
+    async def get(
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
+        label: Optional[str] = ...,
+    ) -> Any: ...
 
     @overload
     async def get(
-        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ..., kind: Type[_client._Kind]
+        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
+        label: Optional[str] = ..., kind: Type[_client._Kind],
     ) -> _client._Kind: ...
 
     async def get(
         self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
-        kind: Optional[type] = None,
+        label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
         """Opens what was published under a name; see gpubufd.Client.get."""
         wait = _client._ms(timeout) if timeout else 0
         try:
-            held = await self._request(self._client._open_async, *_client.asked(name, version), wait)
+            held = await self._request(
+                self._client._open_async, *_client.asked(name, version), wait, label
+            )
         except (_errors.NotFound, _errors.Stale) as error:
             raise _client.gone(name, error) from None
         return _client.opened(held, name, kind, self.instance)
@@ -202,9 +208,12 @@ class Client:
         device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
+        label: Optional[str] = None, keep: int = 0,
     ) -> Any:
         """Allocates an object to be filled in place; `await client.seal(it)` publishes it."""
-        opts = _client.options(device, share, mode, ttl, evict, replace, timeout, final)
+        opts = _client.options(
+            device, share, mode, ttl, evict, replace, timeout, final, label, keep
+        )
         layout = _client.layout_of(dtype, shape, nulls)
         return await self._request(self._client._create_async, name, layout, opts)
 
@@ -218,14 +227,15 @@ class Client:
         self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
-        final: bool = False, nan_as_null: bool = False,
+        final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
     ) -> Ref:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
         await self._settle(plan, on)
         opts = _client.options(
-            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final
+            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
+            keep,
         )
         if plan.kind == "arrow":
             try:
@@ -309,10 +319,10 @@ class Client:
         await self._request(self._client._register_async, name, parts, json.dumps(layout), opts)
         self._client._mine[name] = plan
 
-    async def list(self, prefix: str = "") -> List[Info]:
-        """What is published under names that begin with `prefix`, in the order of names."""
+    async def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
+        """What is published under names that begin with `prefix`; see gpubufd.Client.list."""
         found: List[Info] = []
-        params: Dict[str, Any] = {"prefix": prefix} if prefix else {}
+        params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
         while True:
             answer = await self.call("list", params)
             found += [Info._of(record) for record in answer["objects"]]
@@ -320,9 +330,9 @@ class Client:
                 return found
             params["cursor"] = answer["cursor"]
 
-    async def stat(self, name: str) -> Info:
-        """What the daemon knows of an object. NotFound."""
-        return Info._of((await self.call("stat", {"name": name}))["object"])
+    async def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
+        """What the daemon knows of an object. NotFound, Stale."""
+        return Info._of((await self.call("stat", _client._which(name, version, label)))["object"])
 
     async def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names. NotFound, unless `missing_ok`."""
@@ -373,6 +383,14 @@ class Client:
     async def devices(self) -> List[Dict[str, Any]]:
         """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
         return (await self.stats())["devices"]
+
+    async def versions(self, name: str, *, timeout: Optional[float] = None) -> AsyncIterator[Info]:
+        """A name's versions, for `async for`; see gpubufd.Client.versions."""
+        async with self.watch(name, timeout=timeout) as watch:
+            newer = _told.newer_of(name)
+            async for event in watch:
+                if newer(event):
+                    yield event.info  # type: ignore[misc]
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """What happens to names that begin with `prefix`: what exists first, then "synced".

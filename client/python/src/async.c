@@ -62,14 +62,14 @@ PyObject *client_call_async(PyObject *self, PyObject *args)
     return begun(link, status, pending, status < 0 ? 0 : pending->id);
 }
 
-/* open_async(name, version, wait_ms, callback) -> id */
+/* open_async(name, version, wait_ms, label, callback) -> id */
 PyObject *client_open_async(PyObject *self, PyObject *args)
 {
-    const char *name;
+    const char *name, *label;
     unsigned long long version;
     long long wait_ms;
     PyObject *callable;
-    if (!PyArg_ParseTuple(args, "sKLO:open_async", &name, &version, &wait_ms, &callable))
+    if (!PyArg_ParseTuple(args, "sKLzO:open_async", &name, &version, &wait_ms, &label, &callable))
         return NULL;
     struct link *link;
     struct pending *pending = begin(self, callable, &link);
@@ -79,6 +79,7 @@ PyObject *client_open_async(PyObject *self, PyObject *args)
         .size = sizeof(options),
         .version = version,
         .wait_ms = wait_ms,
+        .label = label,
     };
     int status =
         gpubuf_open_async(link->client, name, &options, pending_object, pending, &pending->id);

@@ -215,13 +215,13 @@ static PyObject *client_call(PyObject *self, PyObject *args)
     return finish(link, status, result);
 }
 
-/* open(name, version, wait_ms) */
+/* open(name, version, wait_ms, label) */
 static PyObject *client_open(PyObject *self, PyObject *args)
 {
-    const char *name;
+    const char *name, *label;
     unsigned long long version;
     long long wait_ms;
-    if (!PyArg_ParseTuple(args, "sKL:open", &name, &version, &wait_ms))
+    if (!PyArg_ParseTuple(args, "sKLz:open", &name, &version, &wait_ms, &label))
         return NULL;
     struct link *link = client_enter(self);
     if (!link)
@@ -230,6 +230,7 @@ static PyObject *client_open(PyObject *self, PyObject *args)
         .size = sizeof(options),
         .version = version,
         .wait_ms = wait_ms,
+        .label = label,
     };
     struct gpubuf_object *object = NULL;
     int status;

@@ -58,6 +58,7 @@ static PyObject *text_or_none(const char *text)
 GETTER(kind, PyLong_FromLong((long)gpubuf_kind(object)))
 GETTER(name, text_or_none(gpubuf_name(object)))
 GETTER(version, PyLong_FromUnsignedLongLong(gpubuf_object_version(object)))
+GETTER(label, text_or_none(gpubuf_label(object)))
 GETTER(device, text_or_none(gpubuf_device(object)))
 GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
 GETTER(column_name, text_or_none(gpubuf_column_name(object)))
@@ -325,6 +326,20 @@ static PyObject *object_release_on(PyObject *self, PyObject *stream)
 
 /* ---- sealing ---- */
 
+static PyObject *object_set_label(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"label", "keep", NULL};
+    const char *label;
+    int keep = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "z|i:set_label", names, &label, &keep))
+        return NULL;
+    USE(object, self);
+    int status = gpubuf_set_label(object, label, keep);
+    if (status < 0)
+        return object_raise((struct object *)self, status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *object_seal(PyObject *self, PyObject *args)
 {
     PyObject *counts;
@@ -392,6 +407,7 @@ static PyGetSetDef getters[] = {
     {"kind", get_kind, NULL, NULL, NULL},
     {"name", get_name, NULL, "The name of the object that this is, or is a part of.", NULL},
     {"version", get_version, NULL, "Its version; 0 while it is being written.", NULL},
+    {"label", get_label, NULL, "What its producer calls this version, or None.", NULL},
     {"_device", get_device, NULL, NULL, NULL},
     {"_ordinal", get_ordinal, NULL, NULL, NULL},
     {"_column_name", get_column_name, NULL, NULL, NULL},
@@ -427,6 +443,9 @@ static PyMethodDef methods[] = {
     {"_wait_ready", object_wait_ready, METH_O, NULL},
     {"_release_on", object_release_on, METH_O, NULL},
     {"_seal", object_seal, METH_VARARGS, NULL},
+    {"set_label", (PyCFunction)(void (*)(void))object_set_label, METH_VARARGS | METH_KEYWORDS,
+     "set_label(label, keep=-1)\n--\n\nWhat seal() says of this version in place of what create() "
+     "did: its label, and how many\nolder versions can still be opened (-1: as it was)."},
     {"_arrow_schema", object_arrow_schema, METH_NOARGS, NULL},
     {"_arrow_array", object_arrow_array, METH_NOARGS, NULL},
     {"_arrow_device_array", object_arrow_device_array, METH_NOARGS, NULL},

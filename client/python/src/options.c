@@ -4,16 +4,16 @@
 
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
-    const char *device, *share;
+    const char *device, *share, *label;
     unsigned mode;
-    int replace, evict, final;
+    int replace, evict, final, keep;
     long long ttl_ms, wait_ms;
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zzIpLiLp:options", &device, &share, &mode, &replace, &ttl_ms,
-                          &evict, &wait_ms, &final))
+    if (!PyArg_ParseTuple(tuple, "zzIpLiLpzi:options", &device, &share, &mode, &replace, &ttl_ms,
+                          &evict, &wait_ms, &final, &label, &keep))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
@@ -25,6 +25,8 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         .evict = (enum gpubuf_evict)evict,
         .wait_ms = wait_ms,
         .final = final,
+        .label = label,
+        .keep = (unsigned)keep,
     };
     return 0;
 }

@@ -166,11 +166,12 @@ void pending_event(struct gpubuf_client *client, const char *kind, const struct 
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *returned =
         info ? PyObject_CallFunction(
-                   pending->callable, "ssKKsssIIILKOL", kind, info->name,
+                   pending->callable, "ssKKsssIIILKOLsI", kind, info->name,
                    (unsigned long long)info->version, (unsigned long long)info->bytes, info->device,
                    info->state, info->tier, info->mode, (unsigned)info->uid, (unsigned)info->gid,
                    (long long)info->created_ms, (unsigned long long)info->leases,
-                   info->pinned ? Py_True : Py_False, (long long)info->ttl_ms)
+                   info->pinned ? Py_True : Py_False, (long long)info->ttl_ms, info->label,
+                   info->keep)
              : PyObject_CallFunction(pending->callable, "s", kind);
     if (!returned)
         PyErr_WriteUnraisable(pending->callable);
