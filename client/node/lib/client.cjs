@@ -19,7 +19,8 @@ const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed obje
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const DAY_MS = 86_400_000
 const REQUEST = ['signal']
-const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'timeout', 'signal']
+const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'timeout',
+  'signal']
 const PUT = [...CREATE, 'as', 'shape', 'dtype']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 
@@ -63,8 +64,9 @@ function createOptions (options) {
   if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
   if (typeof final !== 'boolean') throw new TypeError('final is not true or false')
   if (evict !== undefined && !(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
+  if (options.label !== undefined) text(options.label, 'label')
   return {
-    device, share, replace, final, mode: modeOf(options.mode),
+    device, share, replace, final, mode: modeOf(options.mode), label: options.label, keep: number(options.keep, 'keep'),
     evict: evict === undefined ? 0 : EVICT[evict],
     ttl: number(options.ttl, 'ttl'), timeout: wait(options.timeout)
   }
@@ -229,14 +231,15 @@ class Client extends EventEmitter {
 
   // ---- reading ----
 
-  /** Opens an object; `timeout`: milliseconds to wait until it exists. */
+  /** Opens an object, or its `version`, or the newest with a `label`; `timeout`: ms to wait until it exists. */
   async open (name, options) {
     text(name, 'the name')
-    const { timeout, version, signal, copy = this.#options.copy } =
-      optionsOf(options, ['timeout', 'version', 'signal', 'copy'])
+    const { timeout, version, label, signal, copy = this.#options.copy } =
+      optionsOf(options, ['timeout', 'version', 'label', 'signal', 'copy'])
+    if (label !== undefined) text(label, 'label')
     const waits = wait(timeout)
     const wanted = number(version, 'version')
-    return this._ask(id => native.open(this._slot, id, name, wanted, waits), {
+    return this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
       signal,
       settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
     })
@@ -279,16 +282,18 @@ class Client extends EventEmitter {
   }
 
   async stat (name, options) {
-    return (await this.#call('_ask', 'stat', { name: text(name, 'the name') }, options)).object
+    const { version, label, signal } = optionsOf(options, ['version', 'label', 'signal'])
+    return (await this.#call('_ask', 'stat', { name: text(name, 'the name'), version, label }, { signal })).object
   }
 
-  /** All objects whose names begin with `prefix`. */
+  /** All objects whose names begin with `prefix`; with `versions` each name's older versions follow. */
   async list (prefix = '', options) {
     text(prefix, 'the prefix')
+    const { versions, signal } = optionsOf(options, ['versions', 'signal'])
     const all = []
     let cursor
     do {
-      const page = await this.#call('_ask', 'list', { prefix, cursor }, options)
+      const page = await this.#call('_ask', 'list', { prefix, cursor, versions }, { signal })
       all.push(...page.objects)
       cursor = page.cursor
     } while (cursor !== undefined)
@@ -349,9 +354,9 @@ class Client extends EventEmitter {
 
   /** Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. */
   async alias (name, of, options) {
-    const { slice, columns, replace, mode, signal } =
-      optionsOf(options, ['slice', 'columns', 'replace', 'mode', 'signal'])
-    const params = { name: text(name, 'the name'), of: text(of, 'the source'), slice, columns, replace }
+    const { slice, columns, replace, mode, label, keep, signal } =
+      optionsOf(options, ['slice', 'columns', 'replace', 'mode', 'label', 'keep', 'signal'])
+    const params = { name: text(name, 'the name'), of: text(of, 'the source'), slice, columns, replace, label, keep }
     if (mode !== undefined) params.mode = modeOf(mode).toString(8).padStart(4, '0')
     return (await this.#call('_request', 'alias', params, { signal })).version
   }
@@ -489,6 +494,20 @@ class Client extends EventEmitter {
       all: this.#watches,
       reconnect: this.#options.reconnect
     })
+  }
+
+  /**
+   * An async iterator of a name's versions, as objects of list(): the current one, then each that is sealed.
+   * Each is told once, and none that is older than one before. `signal` ends it.
+   */
+  async * versions (name, options) {
+    text(name, 'the name')
+    let last = 0
+    for await (const { kind, object } of this.watch(name, options)) {
+      if (kind !== 'sealed' || object.name !== name || object.version <= last) continue
+      last = object.version
+      yield object
+    }
   }
 }
 

@@ -36,6 +36,8 @@ export interface OpenOptions extends RequestOptions {
   timeout?: number
   /** Only this version. */
   version?: number
+  /** The newest version with this label. */
+  label?: string
   copy?: boolean
 }
 
@@ -57,6 +59,10 @@ export interface CreateOptions extends RequestOptions {
   evict?: 'spill' | 'drop' | 'keep'
   /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
   final?: boolean
+  /** What you call this version, such as "step-42". */
+  label?: string
+  /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
+  keep?: number
   /** Milliseconds to wait for memory, a day at most. */
   timeout?: number
 }
@@ -101,6 +107,14 @@ export interface ObjectInfo {
   created_ms: number
   leases: number
   pinned: boolean
+  /** What its producer calls this version. */
+  label?: string
+  /** How many older versions the name keeps while this one is current. */
+  keep?: number
+  /** Not current, and can be opened by version or label. */
+  older?: true
+  /** Can be opened no more, and is there for those who hold it. */
+  gone?: true
   /** The kernel lets nobody write its memory any more. */
   final?: true
   ttl_ms: number
@@ -191,6 +205,8 @@ export abstract class SharedObject {
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
   readonly name: string
   readonly version: number
+  /** What its producer calls this version. */
+  readonly label: string | undefined
   readonly device: string
   readonly length: number
   readonly released: boolean
@@ -328,8 +344,11 @@ export class Client extends EventEmitter {
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options?: PutOptions & { partial?: false }): Promise<number[]>
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options: PutOptions & { partial: true }): Promise<(number | Error)[]>
 
-  stat (name: string, options?: RequestOptions): Promise<ObjectInfo>
-  list (prefix?: string, options?: RequestOptions): Promise<ObjectInfo[]>
+  stat (name: string, options?: RequestOptions & { version?: number, label?: string }): Promise<ObjectInfo>
+  /** With `versions` each name's older versions follow its current one. */
+  list (prefix?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
+  /** The current version of a name, then each that is sealed: the switch of a reader. */
+  versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
@@ -340,7 +359,8 @@ export class Client extends EventEmitter {
   /** Brings it back before it is opened; `timeout`: milliseconds to wait for room on its device. */
   restore (name: string, options?: RequestOptions & { timeout?: number }): Promise<void>
   alias (name: string, of: string, options?: RequestOptions & {
-    slice?: { offset: number, length: number }, columns?: string[], mode?: string | number, replace?: boolean
+    slice?: { offset: number, length: number }, columns?: string[], mode?: string | number, replace?: boolean,
+    label?: string, keep?: number
   }): Promise<number>
   leases (name?: string, options?: RequestOptions): Promise<{ leases: LeaseInfo[], mapped: { session: number, pid: number, uid: number, client: string, segment: number, bytes: number, retiring?: boolean }[], truncated?: boolean }>
   stats (options?: RequestOptions): Promise<Record<string, unknown>>

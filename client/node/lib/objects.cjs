@@ -148,6 +148,8 @@ class SharedObject {
   get kind () { return KINDS[this.#info.kind] }
   get name () { return this.#lease.name }
   get version () { return this.#info.version }
+  /** What its producer calls this version; undefined: nothing. */
+  get label () { return this.#info.label ?? undefined }
   /** "host", or the GPU's UUID. */
   get device () { return this.#info.device }
   get length () { return this.#info.length }

@@ -169,12 +169,14 @@ static bool read_create_options(struct reading *reading, napi_value object,
                                 struct gpubuf_create_options *options)
 {
     napi_env env = reading->env;
-    uint64_t mode = 0, ttl = 0, wait = 0, evict = 0;
+    uint64_t mode = 0, ttl = 0, wait = 0, evict = 0, keep = 0;
     *options = (struct gpubuf_create_options){.size = sizeof(*options)};
     if (gb_is_absent(env, object))
         return true;
     if (!read_text(reading, object, "device", &options->device) ||
         !read_text(reading, object, "share", &options->share) ||
+        !read_text(reading, object, "label", &options->label) ||
+        !read_index(reading, object, "keep", &keep) ||
         !read_index(reading, object, "mode", &mode) || !read_index(reading, object, "ttl", &ttl) ||
         !read_index(reading, object, "timeout", &wait) ||
         !read_index(reading, object, "evict", &evict))
@@ -185,6 +187,7 @@ static bool read_create_options(struct reading *reading, napi_value object,
     options->ttl_ms = (int64_t)ttl;
     options->evict = (enum gpubuf_evict)evict;
     options->wait_ms = (int64_t)wait;
+    options->keep = keep < UINT32_MAX ? (unsigned)keep : UINT32_MAX;
     return true;
 }
 

@@ -27,6 +27,10 @@ static napi_value info_value(napi_env env, const struct gpubuf_info *info)
     gb_set_number(env, object, "created_ms", (double)info->created_ms);
     gb_set_number(env, object, "leases", (double)info->leases);
     gb_set_number(env, object, "ttl_ms", (double)info->ttl_ms);
+    if (*info->label)
+        gb_set_text(env, object, "label", info->label);
+    if (info->keep)
+        gb_set_number(env, object, "keep", info->keep);
     napi_value pinned = NULL;
     (void)napi_get_boolean(env, info->pinned, &pinned);
     (void)napi_set_named_property(env, object, "pinned", pinned);

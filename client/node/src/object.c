@@ -54,6 +54,7 @@ napi_value gb_js_describe(napi_env env, napi_callback_info info)
     set(env, result, "kind", gb_number(env, kind));
     set(env, result, "name", gb_text(env, gpubuf_name(object)));
     set(env, result, "version", gb_number(env, (double)gpubuf_object_version(object)));
+    set(env, result, "label", gb_text(env, gpubuf_label(object)));
     set(env, result, "device", gb_text(env, gpubuf_device(object)));
     set(env, result, "ordinal", gb_number(env, gpubuf_device_ordinal(object)));
     set(env, result, "columnName", gb_text(env, gpubuf_column_name(object)));

@@ -80,24 +80,36 @@ static bool read_open_options(napi_env env, napi_value version, napi_value wait,
     return true;
 }
 
-/* open(client, id, name, version, waitMs) */
+/* Twice what it may have, at least: what is cut off is too long all the same. False: it has thrown. */
+static bool read_short(napi_env env, napi_value value, const char *what, char text[512])
+{
+    size_t length;
+    char message[64];
+    if (napi_get_value_string_utf8(env, value, text, 512, &length) != napi_ok)
+        (void)snprintf(message, sizeof(message), "%s is not a string", what);
+    else if (strlen(text) != length)
+        (void)snprintf(message, sizeof(message), "%s has a NUL inside", what);
+    else
+        return true;
+    (void)napi_throw_type_error(env, NULL, message);
+    return false;
+}
+
+/* open(client, id, name, version, waitMs, label) */
 napi_value gb_js_open(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     struct gpubuf_open_options options;
-    char name[512]; /* twice what a name may have: what is cut off is too long all the same */
-    size_t length;
-    if (!client || !read_open_options(env, values[3], values[4], &options))
+    char name[512], label[512];
+    if (!client || !read_open_options(env, values[3], values[4], &options) ||
+        !read_short(env, values[2], "the name", name))
         return NULL;
-    if (napi_get_value_string_utf8(env, values[2], name, sizeof(name), &length) != napi_ok) {
-        (void)napi_throw_type_error(env, NULL, "the name is not a string");
-        return NULL;
-    }
-    if (strlen(name) != length) {
-        (void)napi_throw_type_error(env, NULL, "the name has a NUL inside");
-        return NULL;
+    if (!gb_is_absent(env, values[5])) {
+        if (!read_short(env, values[5], "the label", label))
+            return NULL;
+        options.label = label;
     }
     struct gb_pending *pending = gb_pending_new(client, values[1]);
     if (!pending)

@@ -1,0 +1,60 @@
+// Labels, and older versions of a name; the switch of a reader.
+
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { fixture } from './harness.mjs'
+
+const { connect } = await fixture()
+const c = await connect()
+
+const publish = (step, keep = 2) =>
+  c.put('w', Uint8Array.of(step), { replace: true, label: `step-${step}`, keep })
+
+test('older versions are opened by label and by version', async () => {
+  const made = []
+  for (let step = 0; step < 4; step++) made.push(await publish(step))
+  const all = await c.list('w', { versions: true })
+  assert.deepEqual(all.map(o => [o.version, o.label, o.older]),
+    [[made[3], 'step-3', undefined], [made[2], 'step-2', true], [made[1], 'step-1', true]])
+  assert.equal(all[0].keep, 2)
+  const byLabel = await c.open('w', { label: 'step-2' })
+  assert.deepEqual([byLabel.version, byLabel.label, byLabel.values[0]], [made[2], 'step-2', 2])
+  const byVersion = await c.open('w', { version: made[1] })
+  assert.equal(byVersion.label, 'step-1')
+  assert.equal((await c.stat('w', { label: 'step-1' })).version, made[1])
+  await assert.rejects(c.open('w', { label: 'step-0' }), { kind: 'not_found', message: /it has .*step-3/ })
+  await assert.rejects(c.open('w', { version: made[0] }), { kind: 'stale' })
+  for (const wrong of [{ label: 1 }, { label: 'a\0b' }]) await assert.rejects(c.open('w', wrong), TypeError)
+  await assert.rejects(c.put('w', Uint8Array.of(1), { label: 1 }), TypeError)
+  await assert.rejects(c.put('w', Uint8Array.of(1), { replace: true, keep: 9 }), { kind: 'invalid' })
+  await publish(4, 0)
+  assert.deepEqual((await c.list('w', { versions: true })).map(o => [o.label, o.gone]).sort(),
+    [['step-1', true], ['step-2', true], ['step-4', undefined]])
+  byLabel.release()
+  byVersion.release()
+  await c.alias('w', 'w', { replace: true, label: 'alias', keep: 1 })
+  assert.deepEqual((await c.list('w', { versions: true })).filter(o => !o.gone).map(o => o.label), ['alias', 'step-4'])
+  await c.put('plain', Uint8Array.of(1))
+  const plain = await c.open('plain')
+  assert.equal(plain.label, undefined)
+  plain.release()
+  await c.delete(['w', 'plain'])
+})
+
+test('versions() is the switch', async () => {
+  const told = []
+  const end = new AbortController()
+  await publish(0)
+  await c.put('w2', Uint8Array.of(9))
+  await assert.rejects(async () => {
+    for await (const { label, version } of c.versions('w', { signal: end.signal })) {
+      const object = await c.open('w', { version })
+      told.push([label, object.values[0]])
+      object.release()
+      if (told.length === 3) end.abort()
+      else await publish(told.length)
+    }
+  }, { name: 'AbortError' })
+  assert.deepEqual(told, [['step-0', 0], ['step-1', 1], ['step-2', 2]])
+  await c.delete(['w', 'w2'])
+})
