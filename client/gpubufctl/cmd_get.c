@@ -21,10 +21,12 @@
 enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
-    {"output", 'o', "FILE", "where to: .npy, .csv, .json, .jsonl, else raw bytes (standard output)",
-     NULL, GB_COMPLETE_FILE},
-    {"format", 'f', "FORMAT", "npy, csv, json, jsonl, arrow, arrows, parquet, npz or raw (by FILE)",
-     "npy csv json jsonl arrow arrows parquet npz raw", GB_COMPLETE_NONE},
+    {"output", 'o', "FILE",
+     "where to: .npy, .csv, .json, .jsonl, .safetensors, else raw bytes (standard output)", NULL,
+     GB_COMPLETE_FILE},
+    {"format", 'f', "FORMAT",
+     "npy, csv, json, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by FILE)",
+     "npy csv json jsonl safetensors arrow arrows parquet npz raw", GB_COMPLETE_NONE},
     {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
     {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
      GB_COMPLETE_NONE},
@@ -34,9 +36,17 @@ const struct gb_cli_option gb_get_options[] = {
     {0},
 };
 
-enum format { FORMAT_NPY, FORMAT_CSV, FORMAT_JSON, FORMAT_JSONL, FORMAT_RAW, FORMAT_NONE };
+enum format {
+    FORMAT_NPY,
+    FORMAT_CSV,
+    FORMAT_JSON,
+    FORMAT_JSONL,
+    FORMAT_SAFETENSORS,
+    FORMAT_RAW,
+    FORMAT_NONE
+};
 
-static const char *const formats[] = {"npy", "csv", "json", "jsonl", "raw"};
+static const char *const formats[] = {"npy", "csv", "json", "jsonl", "safetensors", "raw"};
 
 struct get {
     struct gb_cli *cli;
@@ -258,8 +268,44 @@ static int get_items(struct get *get, struct gb_series *series)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
+/* What a bundle has in memory is a .safetensors file. */
+static int get_bundle(struct get *get)
+{
+    const uint64_t piece = 4 << 20;
+    struct gpubuf_memory memory;
+    char *stage = NULL;
+
+    int code = gpubuf_memory(get->object, GPUBUF_DATA, &memory);
+    if (code == 0)
+        code = gpubuf_wait_ready(get->object, NULL);
+    if (code < 0)
+        return gb_cli_error(get->cli, code, "cannot read %s", get->name);
+    bool on_gpu = gpubuf_device_ordinal(get->object) >= 0;
+    if (on_gpu && !(stage = malloc(piece)))
+        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    get->progress.total = memory.bytes;
+    for (uint64_t done = 0; done < memory.bytes && !ferror(get->output.file); done += piece) {
+        uint64_t bytes = memory.bytes - done < piece ? memory.bytes - done : piece;
+        if (on_gpu && (code = gpubuf_read(get->object, GPUBUF_DATA, done, stage, bytes, NULL)) < 0)
+            break;
+        fwrite(on_gpu ? stage : (const char *)memory.pointer + done, 1, bytes, get->output.file);
+        gb_progress_update(&get->progress, done);
+    }
+    free(stage);
+    return code < 0 ? gb_cli_error(get->cli, code, "cannot read %s", get->name) : GB_STATUS_OK;
+}
+
 static int get_part(struct get *get, enum format format)
 {
+    bool bundle = gpubuf_kind(get->object) == GPUBUF_KIND_BUNDLE;
+
+    if (bundle && format >= FORMAT_SAFETENSORS)
+        return get_bundle(get);
+    if (bundle || format == FORMAT_SAFETENSORS)
+        return gb_cli_fail(GB_STATUS_FAILED,
+                           bundle ? "cannot get %s so: it is a bundle; write .safetensors"
+                                  : "cannot get %s as .safetensors: it is no bundle",
+                           get->name);
     if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
         if (format == FORMAT_CSV || format == FORMAT_JSON || format == FORMAT_JSONL)
             return get_rows(get, format);
@@ -313,13 +359,14 @@ static int choose_format(const struct get *get, const char *asked, const char *f
                   : ends_with(file, ".csv")                                 ? FORMAT_CSV
                   : ends_with(file, ".json")                                ? FORMAT_JSON
                   : ends_with(file, ".jsonl") || ends_with(file, ".ndjson") ? FORMAT_JSONL
+                  : ends_with(file, ".safetensors")                         ? FORMAT_SAFETENSORS
                   : strcmp(file, "-") == 0 && get->cli->json                ? FORMAT_JSON
                   : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
                       ? FORMAT_CSV
                       : FORMAT_RAW;
     else
         *format = find_format(asked);
-    bool text = *format != FORMAT_NPY && *format != FORMAT_RAW;
+    bool text = *format != FORMAT_NPY && *format < FORMAT_SAFETENSORS;
     if (!text && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
         return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, or "
                                       "--format csv");
@@ -395,10 +442,11 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     if (python && gb_python_is_format(python))
         return hand_over(cli, get.name, &options, file, python);
     if (asked && find_format(asked) == FORMAT_NONE)
-        return gb_cli_usage(cli,
-                            "--format is npy, csv, json, jsonl, arrow, arrows, parquet, npz or "
-                            "raw, not \"%s\"",
-                            asked);
+        return gb_cli_usage(
+            cli,
+            "--format is npy, csv, json, jsonl, safetensors, arrow, arrows, parquet, "
+            "npz or raw, not \"%s\"",
+            asked);
     int status = gb_view_open(cli, get.name, &options, &get.object);
     if (status != GB_STATUS_OK)
         return status;

@@ -1,4 +1,4 @@
-/* gpubufctl put NAME FILE */
+/* gpubufctl put NAME FILE, and put FILE.safetensors [NAME] */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +38,9 @@ enum {
 };
 
 const struct gb_cli_option gb_put_options[] = {
-    {"format", 'f', "FORMAT", "npy, csv, jsonl, arrow, arrows, parquet, npz or raw (by the file)",
-     "npy csv jsonl arrow arrows parquet npz raw", GB_COMPLETE_NONE},
+    {"format", 'f', "FORMAT",
+     "npy, csv, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by the file)",
+     "npy csv jsonl safetensors arrow arrows parquet npz raw", GB_COMPLETE_NONE},
     {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
      "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8 "
      "float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn",
@@ -191,6 +192,17 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcasecmp(text + length - tail, end) == 0;
 }
 
+static bool is_safetensors(const char *file)
+{
+    return ends_with(file, ".safetensors") || ends_with(file, ".safetensors.index.json");
+}
+
+/* An index is JSON, and names the files that it is about. */
+static int (*choose_safetensors(const char *file))(struct gb_put *)
+{
+    return ends_with(file, ".json") ? gb_put_shards : gb_put_safetensors;
+}
+
 /* The format that was asked for, or that the file's name or its start tells. */
 static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, const char *file,
                            bool csv))(struct gb_put *)
@@ -198,11 +210,14 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, c
     const char *format = args->option[FORMAT];
 
     if (format)
-        return strcmp(format, "npy") == 0     ? gb_put_npy
-               : strcmp(format, "csv") == 0   ? gb_put_csv
-               : strcmp(format, "jsonl") == 0 ? gb_put_jsonl
-               : strcmp(format, "raw") == 0   ? gb_put_raw
-                                              : NULL;
+        return strcmp(format, "npy") == 0           ? gb_put_npy
+               : strcmp(format, "csv") == 0         ? gb_put_csv
+               : strcmp(format, "jsonl") == 0       ? gb_put_jsonl
+               : strcmp(format, "safetensors") == 0 ? choose_safetensors(file)
+               : strcmp(format, "raw") == 0         ? gb_put_raw
+                                                    : NULL;
+    if (is_safetensors(file))
+        return choose_safetensors(file);
     if (ends_with(file, ".npy"))
         return gb_put_npy;
     if (ends_with(file, ".jsonl") || ends_with(file, ".ndjson"))
@@ -291,6 +306,7 @@ static int check_options(const struct gb_put *put, int (*read)(struct gb_put *),
                         read == gb_put_npy     ? ".npy"
                         : read == gb_put_csv   ? "CSV"
                         : read == gb_put_jsonl ? "JSON lines"
+                        : read                 ? ".safetensors"
                                                : "what it is");
 }
 
@@ -332,10 +348,11 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     if (format && gb_python_is_format(format))
         python = format;
     else if (!read)
-        return gb_cli_usage(put->cli,
-                            "--format is npy, csv, jsonl, arrow, arrows, parquet, npz or raw, not "
-                            "\"%s\"",
-                            format);
+        return gb_cli_usage(
+            put->cli,
+            "--format is npy, csv, jsonl, safetensors, arrow, arrows, parquet, npz or "
+            "raw, not \"%s\"",
+            format);
     bool guessed = read == gb_put_raw && !format && put->kind != GB_PUT_BYTES;
     if (guessed) /* with a dtype, what it begins with is elements */
         python = gb_python_format(file, put->start, put->has_dtype ? 0 : put->start_length);
@@ -347,23 +364,55 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     return status == GB_STATUS_OK ? read_and_seal(put, file, read) : status;
 }
 
-int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
+/* The name of what a file is published as where none is said: its own, without the suffix. A
+   status, and *name to be freed. */
+static int name_after(const struct gb_cli *cli, const char *file, char **name)
 {
-    struct gb_put put = {.cli = cli, .name = args->value[0]};
+    const char *slash = strrchr(file, '/'), *start = slash ? slash + 1 : file;
+    const char *suffix = ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
+
+    if (!is_safetensors(file) || strlen(start) <= strlen(suffix))
+        return gb_cli_usage(cli,
+                            "put takes a NAME and a FILE; only of a .safetensors file the name "
+                            "may be left out");
+    *name = strndup(start, strlen(start) - strlen(suffix));
+    return *name ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+}
+
+static int put_named(struct gb_put *put, const struct gb_cli_args *args, const char *file)
+{
     struct gb_path path = {.key = "NAME"};
     struct gb_error error;
 
-    int status = read_placement(&put, args);
+    int status = read_placement(put, args);
     if (status == GB_STATUS_OK)
-        status = read_type(&put, args);
+        status = read_type(put, args);
     if (status != GB_STATUS_OK)
         return status;
-    if (gb_name_check(put.name, strlen(put.name), &path, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
-    if (gb_input_open(&put.input, args->value[1], &error) != 0)
+    if (gb_name_check(put->name, strlen(put->name), &path, &error) != 0)
+        return gb_cli_usage(put->cli, "%s", error.message);
+    if (gb_input_open(&put->input, file, &error) != 0)
         return gb_cli_tell(&error);
-    status = publish(&put, args, args->value[1]);
-    gb_put_end(&put);
-    gb_input_close(&put.input);
+    status = publish(put, args, file);
+    gb_put_end(put);
+    gb_input_close(&put->input);
+    return status;
+}
+
+int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    struct gb_put put = {.cli = cli};
+    const char *first = args->value[0], *second = args->count > 1 ? args->value[1] : NULL;
+    bool file_first = !second || (is_safetensors(first) && !is_safetensors(second));
+    char *name = NULL;
+
+    if (!second) {
+        int status = name_after(cli, first, &name);
+        if (status != GB_STATUS_OK)
+            return status;
+    }
+    put.name = name ? name : file_first ? second : first;
+    int status = put_named(&put, args, file_first ? first : second);
+    free(name);
     return status;
 }

@@ -25,15 +25,17 @@ static const struct gb_cli_option options[] = {
 static const struct gb_cli_command commands[] = {
     {"put",
      "NAME FILE",
-     "Publish a file: .npy, .csv, .tsv, .jsonl, or raw bytes",
+     "Publish a file: .npy, .csv, .tsv, .jsonl, .safetensors, or raw bytes",
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
      "table, "
      "with types found from its fields, or said by --types, and so does a .jsonl file of JSON "
-     "lines; an .npy file becomes an array. Arrow's, Parquet and .npz files go to the Python "
+     "lines; an .npy file becomes an array; a .safetensors "
+     "file, or the index of sharded ones (model.safetensors.index.json), becomes a bundle, and its "
+     "NAME may come after it, or be left out. Arrow's, Parquet and .npz files go to the Python "
      "package. Any other file becomes bytes, or an array with --dtype "
      "and --shape.",
      gb_put_options,
-     2,
+     1,
      2,
      {GB_COMPLETE_NAME, GB_COMPLETE_FILE},
      gb_cmd_put},

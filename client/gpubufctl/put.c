@@ -8,7 +8,7 @@
 int gb_put_check_name(const struct gb_put *put, const char *file)
 {
     static const char *const others[] = {
-        ".orc", ".h5", ".xlsx", ".pt", ".safetensors", ".pkl",
+        ".orc", ".h5", ".xlsx", ".pt", ".pkl",
     };
     const char *end = strrchr(file, '.');
 

@@ -1,6 +1,6 @@
 /*
- * Publishing a file: what the readers of its formats (put_npy.c, put_csv.c, put_raw.c) share with
- * `gpubufctl put`.
+ * Publishing a file: what the readers of its formats (put_npy.c, put_csv.c, put_raw.c,
+ * put_safetensors.c) share with `gpubufctl put`.
  */
 #ifndef GB_PUT_H
 #define GB_PUT_H
@@ -50,6 +50,8 @@ int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
 int gb_put_jsonl(struct gb_put *put);
 int gb_put_raw(struct gb_put *put);
+int gb_put_safetensors(struct gb_put *put);
+int gb_put_shards(struct gb_put *put); /* of an index: model.safetensors.index.json */
 
 /* Has the Python package publish a file of its format; a list of the names is to be deleted. The
    same. */

@@ -244,7 +244,7 @@ def test_ps_with_nobody(ctl):
     assert ctl("ps") == "nobody holds anything\n"
 
 
-@pytest.mark.parametrize("end", ["orc", "xlsx", "JSON", "safetensors"])
+@pytest.mark.parametrize("end", ["orc", "xlsx", "JSON", "pkl"])
 def test_files_that_are_not_read(ctl, end):
     path = ctl.file(f"f.{end}", b"12345678")
     sentence = ctl.fails(USAGE, "put", "x", path)
