@@ -39,13 +39,15 @@ _core.set_error_factory(_make)
 
 from ._buffers import Buffer, Validity  # noqa: E402
 from ._client import Client, Ref, connect  # noqa: E402
+from . import _kinds as _kinds  # noqa: E402
+from ._bundle import Bundle  # noqa: E402
 from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
 
 __version__ = _core.version
 
 __all__ = [
-    "Array", "Buffer", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
+    "Array", "Buffer", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
     "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Invalid",
     "Limit", "NoSpace", "NotFound", "ProtocolError", "Ref", "Stale", "Table", "Timeout", "Unsupported",
     "Validity", "Watch", "connect",

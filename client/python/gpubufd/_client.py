@@ -13,7 +13,7 @@ from typing import (
     Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
 )
 
-from . import _convert, _core, _errors, _files, _nodes, cuda
+from . import _convert, _core, _errors, _files, _nodes, _packing, cuda
 from ._files import FilePath
 from ._held import Held
 from ._layout import DATA, HOST, MASK
@@ -140,8 +140,10 @@ def queue_of(plan: _convert.Plan, stream: Optional[int]) -> int:
     return queue
 
 
-def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...], List[_nodes.Copy]]:
-    """What is to be created for an array on a GPU, or one with nulls, or for columns; and its copies."""
+def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
+    """What is to be created for an array on a GPU, or one with nulls, for columns or a bundle; and its copies."""
+    if plan.kind == "bundle":
+        return plan.layout, _packing.copies(plan)
     if plan.kind != "array":
         return plan.build(stream)
     layout = (KIND_ARRAY, 0, plan.dtype, tuple(plan.shape), plan.mask is not None, None)
@@ -300,7 +302,7 @@ class Client(_core.Client):
         self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
         label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
-        """Opens what was published under a name: an Array, Column, Table or Bytes, with no copy.
+        """Opens what was published under a name: an Array, Column, Table, Bytes or Bundle, with no copy.
 
         With a `timeout` it waits so long for the name, or the label, to exist. `version`: that one and no other; a
         Ref says both. `label`: the newest version that has it.
@@ -386,7 +388,8 @@ class Client(_core.Client):
         Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
         `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas and cuDF
         Series, Arrow arrays. A Table: a dict of columns, which may lie in different places, frames, Arrow
-        tables and streams, a list of record batches, structured arrays. Bytes: bytes and bytearray.
+        tables and streams, a list of record batches, structured arrays. Bytes: bytes and bytearray. A Bundle
+        becomes one; put_bundle() makes one.
 
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
         if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
@@ -412,6 +415,28 @@ class Client(_core.Client):
         opts = options(
             place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
         )
+        return self._put(name, plan, on, opts)
+
+    def put_bundle(
+        self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
+        device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
+        ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
+        timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
+    ) -> Ref:
+        """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
+
+        `tensors`: arrays by name, each of which put() would make an Array of, of a dtype that safetensors has.
+        `metadata`: strings by string. The others, and errors, are those of put(), which takes a Bundle as it is.
+        """
+        on = None if stream is None else cuda.handle_of(stream)
+        plan = _packing.tensors(tensors, metadata, on)
+        opts = options(
+            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
+        )
+        return self._put(name, plan, on, opts)
+
+    def _put(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+        replace = opts[3]
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:

@@ -15,7 +15,7 @@ from . import _core, _fetch, _floats, _frames, _gpu, _nodes, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
-    ARRAY, BYTES, COLUMN, CPU, CUDA, DATA, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
+    ARRAY, BUNDLE, BYTES, COLUMN, CPU, CUDA, DATA, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
 )
 from ._lists import list_source
 
@@ -32,7 +32,7 @@ class Plan:
 
     `kind` says which members mean something: "array" (dtype, shape in elements, strides in bytes or None,
     address, mask), "bytes" (buffer), "arrow" (source, table: all on the host), "columns" (columns, rows,
-    table: some of them on a GPU; a column has the name "").
+    table: some of them on a GPU; a column has the name ""), "bundle" (layout, parts).
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class Plan:
         self.pieces: List[_nodes.Piece] = []  # structs that the columns are to be taken out of
         self.rows = 0
         self.metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
+        self.layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
+        self.parts: List[Tuple[int, Plan]] = []  # of a bundle: where in it an array is to lie
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
         self.streams: List[int] = []  # on which it may still be being made
         self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
@@ -201,7 +203,23 @@ def _plan_held(value: Any) -> Plan:
     if value.kind == COLUMN:
         return _plan_found(value, _gpu.column_on_gpu(value, ""))
     value._wait_ready(0)
-    return _plan_array(value)
+    return _plan_bundle(value) if value.kind == BUNDLE else _plan_array(value)
+
+
+def _plan_bundle(value: Any) -> Plan:
+    """A bundle as it lies: one part that is all of it."""
+    memory = value._buffer(DATA)
+    made = Plan("bundle", value)
+    made.parts = [(0, bytes_at(memory.pointer, memory.nbytes, memory))]
+    made.layout = (BUNDLE, memory.nbytes, None, (), False, None, value._manifest_bytes())
+    if value._ordinal >= 0:
+        made.device = made.parts[0][1].device = value._ordinal
+    return made
+
+
+def bytes_at(address: int, size: int, keep: Any) -> Plan:
+    """Bytes of the host's, as an array."""
+    return Plan("array", keep, dtype="uint8", shape=(size,), address=address)
 
 
 def _plan_array(value: Any) -> Plan:

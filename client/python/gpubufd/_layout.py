@@ -8,7 +8,7 @@ from typing import Any, Optional
 from . import _core
 
 DATA, MASK, OFFSETS = 0, 1, 2  # an object's buffers
-BYTES, ARRAY, COLUMN, TABLE = 0, 1, 2, 3  # its kinds
+BYTES, ARRAY, COLUMN, TABLE, BUNDLE = range(5)  # its kinds
 CPU, CUDA = 1, 2  # DLPack's devices
 HOST = -1  # where others say a GPU's ordinal
 NUMPY_UNITS = ("s", "ms", "us", "ns")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core, _floats, cuda
 from ._layout import COLUMN, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
@@ -504,7 +504,7 @@ def target_of(made: Any, path: Tuple[int, ...], found: Dict[Tuple[int, ...], Any
     return found[path]
 
 
-def fill(made: Any, copies: List[Copy], stream: int) -> None:
+def fill(made: Any, copies: Iterable[Copy], stream: int) -> None:
     """Makes the copies; with a stream they are queued there."""
     found: Dict[Tuple[int, ...], Any] = {}
     for path, which, at, address, count, _ in copies:

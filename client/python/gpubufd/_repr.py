@@ -7,7 +7,7 @@ import math
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _fetch, _floats
-from ._layout import ARRAY, BYTES, TABLE
+from ._layout import ARRAY, BUNDLE, BYTES, TABLE
 
 ROWS = 5  # shown at each end
 COLUMNS = 12
@@ -29,8 +29,11 @@ def _value(value: Any, quote: Callable[[Any], str] = repr) -> str:
         return "null"
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = quote(value) if isinstance(value, (str, bytes)) else str(value)
-    return text if len(text) <= 32 else text[:31] + "…"
+    return _short(quote(value) if isinstance(value, (str, bytes)) else str(value), 32)
+
+
+def _short(text: str, most: int = 64) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _where(held: Any) -> str:
@@ -45,13 +48,15 @@ def _title(held: Any) -> str:
     if held.kind == TABLE:
         many = "" if held._child_count == 1 else "s"
         what = f"{len(held):,} rows × {held._child_count} column{many}"
+    elif held.kind == BUNDLE:
+        what = _tensors(held)
     elif held.kind == BYTES:
         what = _size(held._length)
     elif held.kind == ARRAY:
         what = f"{held._dtype} {held.shape}"
     else:
         what = f"{held._dtype} × {held._length:,}"
-    nulls = 0 if held.kind == TABLE else held._null_count
+    nulls = 0 if held.kind in (TABLE, BUNDLE) else held._null_count
     state = "" if held.version else ", not sealed"
     extra = "" if not nulls else ", nulls" if nulls < 0 else f", {nulls:,} null"
     return f"gpubufd.{kind} {name}: {what}{extra}, on {_where(held)}{state}"
@@ -72,10 +77,34 @@ def _cells(column: Any, quote: Callable[[Any], str] = repr) -> List[str]:
     return ["…" if value is ... else _value(value, quote) for value in values]
 
 
+def _tensors(bundle: Any) -> str:
+    try:
+        count = len(bundle)
+        return f"{count:,} tensor{'' if count == 1 else 's'}, {_size(bundle.nbytes)}"
+    except Exception as error:  # a repr must not fail: it says what is wrong instead
+        return f"<{error}>"
+
+
+def _list(bundle: Any) -> List[Tuple[str, str]]:
+    """(name, type and shape) of the tensors at both ends."""
+    try:
+        found = bundle._entries()
+    except Exception:  # a repr must not fail
+        return []
+    all_of_them = len(found) <= 2 * ROWS
+    shown = found if all_of_them else found[:ROWS] + found[-ROWS:]
+    rows = [(_short(repr(name)), f"{dtype} {shape}") for name, dtype, shape, _, _ in shown]
+    return rows if all_of_them else [*rows[:ROWS], ("…", ""), *rows[ROWS:]]
+
+
 def text(held: Any) -> str:
     if held.released:
         return f"<gpubufd.{type(held).__name__}, released>"
     title = _title(held)
+    if held.kind == BUNDLE:
+        rows = _list(held)
+        width = max((len(name) for name, _ in rows), default=0)
+        return f"<{title}>" + "".join(f"\n  {name.ljust(width)}  {what}".rstrip() for name, what in rows)
     if held.kind == BYTES or not held._length or not held.version:
         names = "\n  " + ", ".join(held.names[:COLUMNS]) if held.kind == TABLE else ""
         return f"<{title}>{names}"
@@ -234,6 +263,9 @@ def html(held: Any) -> str:
     title = f"<p><b>{_html.escape(_title(held))}</b></p>"
     if held.kind == BYTES or not held.version:
         return title
+    if held.kind == BUNDLE:
+        lines = [_row([_body(cell, "left") for cell in row]) for row in _list(held)]
+        return f'{title}<table style="border-collapse:collapse">{"".join(lines)}</table>'
     if held.kind == ARRAY and held.ndim != 1:
         return f"{title}<pre>{_html.escape(_matrix(held)[1:])}</pre>"
     heads: List[str] = []

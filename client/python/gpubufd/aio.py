@@ -18,10 +18,10 @@ import json
 import pathlib
 import select
 import weakref
-from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
-from typing import Type, Union, overload
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Tuple, Type, Union, overload
 
-from . import _client, _convert, _core, _errors, _files, _nodes, _told, cuda
+from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _told, cuda
 from ._client import Ref
 from ._files import FilePath
 from ._layout import HOST
@@ -232,11 +232,29 @@ class Client:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
-        await self._settle(plan, on)
         opts = _client.options(
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
             keep,
         )
+        return await self._put(name, plan, on, opts)
+
+    async def put_bundle(
+        self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
+        device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
+        ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
+        timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
+    ) -> Ref:
+        """Publishes copies of many arrays as one Bundle; see gpubufd.Client.put_bundle."""
+        on = None if stream is None else cuda.handle_of(stream)
+        plan = _packing.tensors(tensors, metadata, on)
+        opts = _client.options(
+            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
+            keep,
+        )
+        return await self._put(name, plan, on, opts)
+
+    async def _put(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+        await self._settle(plan, on)
         if plan.kind == "arrow":
             try:
                 plan.into_columns()

@@ -2,6 +2,7 @@
 #include "client/python/src/arrow.h"
 #include "client/python/src/arrow_stream.h"
 #include "client/python/src/bits.h"
+#include "client/python/src/bundle.h"
 #include "client/python/src/client.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
@@ -40,6 +41,8 @@ static PyMethodDef functions[] = {
     {"array_device", core_array_device, METH_O, NULL},
     {"schema_format", core_schema_format, METH_O, NULL},
     {"schema_text", core_schema_text, METH_O, NULL},
+    {"check_manifest", core_check_manifest, METH_VARARGS, NULL},
+    {"plan_bundle", core_plan_bundle, METH_VARARGS, NULL},
     {"copy_bits", core_copy_bits, METH_VARARGS, NULL},
     {"text_of", core_text_of, METH_VARARGS, NULL},
     {"text_of_views", core_text_of_views, METH_VARARGS, NULL},

@@ -1,12 +1,13 @@
 #include "client/python/src/object.h"
 
 PyTypeObject *object_type;
-static PyObject *kinds[4]; /* the subclass for each enum gpubuf_kind */
+#define KINDS 5
+static PyObject *kinds[KINDS]; /* the subclass for each enum gpubuf_kind */
 
 PyObject *object_wrap(struct link *link, struct gpubuf_object *object)
 {
     unsigned kind = gpubuf_kind(object);
-    PyTypeObject *type = kind < 4 && kinds[kind] ? (PyTypeObject *)kinds[kind] : object_type;
+    PyTypeObject *type = kind < KINDS && kinds[kind] ? (PyTypeObject *)kinds[kind] : object_type;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct object *self = (struct object *)allocate(type, 0);
     if (!self) {
@@ -34,9 +35,12 @@ void object_drop(struct object *self)
     if (self->next)
         self->next->previous = self->previous;
     struct gpubuf_object *object = self->object;
+    struct gpubuf_bundle *bundle = self->bundle;
     self->previous = self->next = NULL;
     self->object = NULL;
     self->link = NULL;
+    self->bundle = NULL;
+    gpubuf_bundle_free(bundle);
     gpubuf_release(object);
     link_put(link);
 }
@@ -56,18 +60,18 @@ struct gpubuf_object *object_use(const struct object *self)
 PyObject *core_set_kinds(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *classes[4];
-    if (!PyArg_ParseTuple(args, "OOOO:set_kinds", &classes[0], &classes[1], &classes[2],
-                          &classes[3]))
+    PyObject *classes[KINDS];
+    if (!PyArg_ParseTuple(args, "OOOOO:set_kinds", &classes[0], &classes[1], &classes[2],
+                          &classes[3], &classes[4]))
         return NULL;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < KINDS; i++) {
         if (!PyType_Check(classes[i]) ||
             !PyType_IsSubtype((PyTypeObject *)classes[i], object_type)) {
             PyErr_SetString(PyExc_TypeError, "expected subclasses of Object");
             return NULL;
         }
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < KINDS; i++) {
         PyObject *before = kinds[i];
         kinds[i] = new_ref(classes[i]);
         Py_XDECREF(before);

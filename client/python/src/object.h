@@ -7,11 +7,12 @@
 struct object {
     PyObject_HEAD struct link *link; /* NULL once it is released */
     struct gpubuf_object *object;    /* NULL once it is released */
+    struct gpubuf_bundle *bundle;    /* its manifest, once it was asked for; or NULL */
     struct object *previous, *next;  /* in link->objects */
 };
 
 extern PyTypeObject *object_type;
-/* set_kinds(Array, Bytes, Column, Table): the subclasses that objects are made instances of. */
+/* set_kinds(Bytes, Array, Column, Table, Bundle): the subclasses that objects are instances of. */
 PyObject *core_set_kinds(PyObject *module, PyObject *args);
 /* A new instance of the subclass for its kind; takes over the reference `object`, also on failure. */
 PyObject *object_wrap(struct link *link, struct gpubuf_object *object);

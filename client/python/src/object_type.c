@@ -6,6 +6,7 @@
 #include "client/python/src/arrow.h"
 #include "client/python/src/arrow_stream.h"
 #include "client/python/src/bits.h"
+#include "client/python/src/bundle.h"
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/view.h"
@@ -436,6 +437,13 @@ static PyMethodDef methods[] = {
     {"_column", object_column, METH_O, NULL},
     {"_slice", object_slice, METH_VARARGS, NULL},
     {"_select", object_select, METH_O, NULL},
+    {"_entries", object_entries, METH_NOARGS, NULL},
+    {"_entry", object_entry, METH_O, NULL},
+    {"_find", object_find, METH_O, NULL},
+    {"_tensor", object_tensor, METH_O, NULL},
+    {"_tensor_count", object_tensor_count, METH_NOARGS, NULL},
+    {"_bundle_metadata", object_bundle_metadata, METH_NOARGS, NULL},
+    {"_manifest_bytes", object_manifest_bytes, METH_NOARGS, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
     {"_read", object_read, METH_VARARGS, NULL},

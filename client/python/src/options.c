@@ -151,13 +151,14 @@ int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layo
 {
     PyObject *shape, *column;
     const char *dtype;
-    unsigned long long bytes;
+    unsigned long long bytes, manifest_bytes = 0;
     int kind, mask;
     *arena = NULL;
     *layout = (struct gpubuf_layout_spec){.kind = GPUBUF_KIND_BYTES};
-    if (!PyArg_ParseTuple(tuple, "iKzO!pO:layout", &kind, &bytes, &dtype, &PyTuple_Type, &shape,
-                          &mask, &column))
+    if (!PyArg_ParseTuple(tuple, "iKzO!pO|K:layout", &kind, &bytes, &dtype, &PyTuple_Type, &shape,
+                          &mask, &column, &manifest_bytes))
         return -1;
+    layout->manifest_bytes = manifest_bytes;
     layout->kind = (enum gpubuf_kind)kind;
     layout->bytes = bytes;
     layout->dtype = dtype;

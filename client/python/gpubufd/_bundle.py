@@ -1,0 +1,142 @@
+"""Bundle: many arrays under one name, of which a client hands out one at a time."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+from . import _core, _errors
+from ._held import Held
+from ._layout import DATA
+from ._objects import Array
+
+
+@functools.lru_cache(None)
+def _typestr(dtype: str) -> str:
+    """NumPy's name of a dtype; empty: it has none."""
+    name: str = _core.from_memory(bytes(16), dtype, (1,)).typestr
+    return name
+
+
+class Bundle(Held, Mapping[str, Array]):
+    """Arrays by name: the tensors of a model, published, read and replaced as one. Read-only.
+
+    A mapping whose values are Arrays over the same memory; each is made when it is asked for, and holds the lease.
+    The order is that of the manifest. `metadata`: strings by string. What lies in memory is a safetensors file.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Array:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r}: a tensor is taken by its name")
+        i = self._number(name)
+        if i < 0:
+            some = ", ".join([repr(name) for name in self][:5])
+            raise KeyError(f"{self.name!r} has no tensor {name!r} among its {len(self)}: {some}, …")
+        found: Array = self._tensor(i)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([entry[0] for entry in self._entries()])
+
+    def __len__(self) -> int:
+        return self._tensor_count()
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._number(name) >= 0
+
+    def _number(self, name: str) -> int:
+        try:
+            return self._find(name)
+        except ValueError:  # no text that a manifest could have
+            return -1
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return len(self) > 0
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        raise TypeError("two bundles are compared tensor by tensor")
+
+    __hash__ = object.__hash__
+
+    def _ipython_key_completions_(self) -> List[str]:
+        return list(self)
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """The bundle's metadata, a new dict."""
+        return self._bundle_metadata()
+
+    @property
+    def dtypes(self) -> Dict[str, str]:
+        """The tensors' types by name, as the protocol spells them."""
+        return {name: dtype for name, dtype, *_ in self._entries()}
+
+    @property
+    def shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """The tensors' extents by name."""
+        return {name: shape for name, _, shape, *_ in self._entries()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return int(self._buffer(DATA).nbytes) - 8 - self._manifest_bytes()
+
+    def to_numpy(self) -> Dict[str, Any]:
+        """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""
+        return self._arrays(False)
+
+    def copy_to_host(self) -> Dict[str, Any]:
+        """A dict of new NumPy arrays, from a GPU or the host: Array.copy_to_host()."""
+        return self._arrays(True)
+
+    def _arrays(self, copy: bool) -> Dict[str, Any]:
+        """Of all tensors, in a fraction of the time that an object for each would take."""
+        content = self._content(copy)
+        return {entry[0]: self._array(content, i, entry, copy) for i, entry in enumerate(self._entries())}
+
+    def _numpy(self, name: str, copy: bool) -> Any:
+        """A tensor for NumPy, or a copy of it."""
+        i = self._number(name)
+        if i < 0:
+            self[name]  # raises
+        return self._array(self._content(copy), i, self._entry(i), copy)
+
+    def _content(self, copy: bool) -> Any:
+        """All bytes for NumPy; None: they are on a GPU, and there."""
+        if self._ordinal < 0:
+            return self._buffer(DATA).to_numpy()
+        if not copy:
+            raise TypeError(f"{self.name!r} is on a GPU: copy_to_host() makes NumPy arrays of it")
+        self._wait_ready(0)
+        return None
+
+    def _array(self, content: Any, i: int, entry: Tuple[str, str, Tuple[int, ...], int, int], copy: bool) -> Any:
+        _, dtype, shape, offset, size = entry
+        typestr = _typestr(dtype)
+        if not typestr:  # what NumPy lacks
+            tensor = self._tensor(i)
+            return tensor.copy_to_host() if copy else tensor.to_numpy()
+        if content is not None:
+            # It may lie at no multiple of its elements' size, as in files of others: fine for NumPy.
+            found = content[offset : offset + size].view(typestr).reshape(shape)
+            return found.copy() if copy else found
+        import numpy
+
+        found = numpy.empty(shape, typestr)
+        if size:
+            self._read(DATA, offset, _core.address(found)[0], size, 0)
+        return found
+
+    def to_host(self) -> "Bundle":
+        """Itself, if it is on the host. Unsupported: it is on a GPU."""
+        if self._ordinal >= 0:
+            raise _errors.make(-32010, "unsupported", "a bundle on a GPU: copy_to_host() makes a dict of arrays of it")
+        return self
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("a Bundle is no single array: to_numpy() makes a dict of arrays")

@@ -1,0 +1,57 @@
+"""Values put together into a bundle: what lies where in it, and the copies that fill it."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, Optional
+
+from . import _convert, _core, _nodes
+from ._layout import BUNDLE, DATA
+
+LIMIT = 16 << 20  # bytes of an array that is not in C order which are collected at a time
+
+
+def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
+    try:
+        plan = _convert.plan(value, stream)
+    except TypeError as error:
+        raise TypeError(f"tensor {name!r}: {error}") from None
+    if plan.kind == "bytes":
+        return _convert.bytes_at(*_core.address(plan.buffer), plan)
+    if plan.kind != "array" or plan.mask is not None:
+        raise TypeError(f"tensor {name!r}: {type(value).__name__} is no array of numbers without nulls")
+    return plan
+
+
+def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
+    """Arrays by name, to become a bundle. TypeError, ValueError: with the tensor's name."""
+    made = _convert.Plan("bundle", values)
+    found = []
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise TypeError(f"tensors have strings for names, not {name!r}")
+        plan = _tensor(name, value, stream)
+        made.streams += plan.streams
+        made.events += plan.events
+        if made.device is None:
+            made.device = plan.device
+        found.append(plan)
+    pairs = tuple(text for pair in (metadata or {}).items() for text in pair)
+    if not all(isinstance(text, str) for text in pairs):
+        raise TypeError("metadata are strings by string")
+    head, size, manifest_bytes, offsets = _core.plan_bundle(
+        tuple((name, plan.dtype, plan.shape) for name, plan in zip(values, found)), pairs)
+    made.parts = [(0, _convert.bytes_at(*_core.address(head), head)), *zip(offsets, found)]
+    made.layout = (BUNDLE, size, None, (), False, None, manifest_bytes)
+    return made
+
+
+def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
+    """What fills the bundle, from its start to its end; one at a time, as some are collected first."""
+    for at, plan in sorted(made.parts, key=lambda part: part[0]):
+        if plan.strides is not None:
+            for copy in _convert.strided_copies(plan, LIMIT):
+                yield copy._replace(at=at + copy.at)
+        else:
+            size = _convert.bytes_of(plan.dtype, plan.shape)
+            if size:
+                yield _nodes.Copy((), DATA, at, plan.address, size, plan)

@@ -1,0 +1,22 @@
+/* Bundles: what is in an Object's manifest, which is read once, and the planning of a new one. */
+#ifndef GPUBUFD_BUNDLE_H
+#define GPUBUFD_BUNDLE_H
+
+#include "client/python/src/core.h"
+
+/* Methods of an Object of kind bundle; on others they raise Invalid. */
+PyObject *object_entries(PyObject *self, PyObject *unused);
+PyObject *object_entry(PyObject *self, PyObject *index);
+PyObject *object_find(PyObject *self, PyObject *name);
+PyObject *object_tensor(PyObject *self, PyObject *index);
+PyObject *object_bundle_metadata(PyObject *self, PyObject *unused);
+PyObject *object_tensor_count(PyObject *self, PyObject *unused);
+PyObject *object_manifest_bytes(PyObject *self, PyObject *unused);
+
+/* check_manifest(text, bytes): raises if it is not that of a file of so many bytes. */
+PyObject *core_check_manifest(PyObject *module, PyObject *args);
+/* plan_bundle(((name, dtype, shape), …), (key, value, …)):
+   (head, bytes, manifest_bytes, [offset, …]) */
+PyObject *core_plan_bundle(PyObject *module, PyObject *args);
+
+#endif

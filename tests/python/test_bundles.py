@@ -1,0 +1,206 @@
+"""Bundles: many arrays under one name."""
+
+import asyncio
+import gc
+
+import pytest
+
+import gpubufd
+import gpubufd.aio
+import weights
+from conftest import needs_gpu
+
+np = pytest.importorskip("numpy")
+
+TENSORS = {
+    "w": np.arange(6, dtype="f4").reshape(2, 3), "mask": np.array([True, False, True]), "scalar": np.float64(2.5),
+    "empty": np.zeros((0, 4), "i2"), "turned": np.arange(12).reshape(3, 4).T, "swapped": np.arange(3, dtype=">u4"),
+    "half": np.ones(5, "f2"), "z": np.array([1 + 2j], "c8"), "schlüssel/ \n": np.arange(3, dtype="u1"),
+    "n" * 4096: np.arange(2, dtype="i8"), "": np.zeros(1, "i1"),
+}
+
+
+def same(found, expected):
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == np.asarray(array).dtype.newbyteorder("=") and found[name].shape == np.shape(array)
+        assert np.array_equal(found[name], array), name
+
+
+def leases(client):
+    gc.collect()
+    return len(client.leases())
+
+
+def test_a_mapping_of_arrays(client):
+    client.put_bundle("m", TENSORS, {"format": "np", "ключ": ""}, ttl=60)
+    bundle = client.get("m")
+    assert isinstance(bundle, gpubufd.Bundle) and bundle.version == 1 and client.stat("m").ttl == 60
+    assert bundle.metadata == {"format": "np", "ключ": ""} and len(bundle) == len(TENSORS) and bundle
+    assert list(bundle) == list(bundle.keys()) == list(TENSORS)
+    assert bundle.dtypes["w"] == "float32" and bundle.dtypes["mask"] == "bool8" and bundle.shapes["empty"] == (0, 4)
+    assert bundle.nbytes == sum(np.asarray(array).nbytes for array in TENSORS.values())
+    assert isinstance(bundle["w"], gpubufd.Array) and bundle["w"].tolist() == TENSORS["w"].tolist()
+    same({name: array.to_numpy() for name, array in bundle.items()}, TENSORS)
+    same(bundle.to_numpy(), TENSORS)
+    same(bundle.copy_to_host(), TENSORS)
+    assert bundle.copy_to_host()["w"].flags.writeable and not bundle.to_numpy()["w"].flags.writeable
+    assert bundle.to_host() is bundle and bundle == bundle and bundle.get("nothing") is None
+
+
+def test_names_that_are_not_there(client):
+    client.put_bundle("m", {"w": np.zeros(2)})
+    bundle = client["m"]
+    for name in ("x", "w\0", "\ud800", ""):
+        assert name not in bundle
+        with pytest.raises(KeyError, match="'m' has no tensor"):
+            bundle[name]
+    assert 1 not in bundle
+    with pytest.raises(TypeError, match="by its name"):
+        bundle[0]
+    with pytest.raises(TypeError):
+        bundle["w"] = 1
+    with pytest.raises(TypeError, match="tensor by tensor"):
+        bundle == client["m"]
+    with pytest.raises(TypeError, match="no single array"):
+        np.asarray(bundle)
+    with pytest.raises(gpubufd.Invalid, match="cannot be sliced"):
+        bundle.head(1)
+
+
+def test_how_it_shows_itself(client):
+    client.put_bundle("m", {"w": np.zeros((2, 3), "f4"), "<b>": np.zeros(4, "i1")})
+    bundle = client["m"]
+    assert repr(bundle).splitlines() == [
+        "<gpubufd.Bundle 'm': 2 tensors, 28 bytes, on host>", "  'w'    float32 (2, 3)", "  '<b>'  int8 (4,)"]
+    assert "float32 (2, 3)" in bundle._repr_html_() and "<b>'" not in bundle._repr_html_()
+    client.put_bundle("many", {f"layer.{i}": np.zeros(1) for i in range(30)})
+    assert repr(client["many"]).count("\n") == 11 and "…" in repr(client["many"])
+    bundle.release()
+    assert repr(bundle) == "<gpubufd.Bundle, released>" and "released" in bundle._repr_html_()
+    with pytest.raises(gpubufd.Closed):
+        bundle["w"]
+
+
+def test_parts_hold_the_lease(client):
+    client.put_bundle("m", {"w": np.arange(1000).reshape(100, 10), "b": np.zeros(3)})
+    bundle = client["m"]
+    part = bundle["w"][10:20]
+    assert isinstance(part, gpubufd.Array) and leases(client) == 1
+    view = part.to_numpy()[:, 3]
+    address = bundle["w"].to_numpy().__array_interface__["data"][0]
+    assert view.__array_interface__["data"][0] == address + (10 * 10 + 3) * 8  # nothing is copied
+    bundle.release()
+    del bundle, part
+    assert leases(client) == 1 and view.tolist() == list(range(103, 203, 10))
+    client.delete("m")
+    assert view.tolist() == list(range(103, 203, 10))
+    del view
+    assert leases(client) == 0
+
+
+def test_nothing_in_it(client):
+    client.put_bundle("m", {})
+    assert not client["m"] and len(client["m"]) == 0 and client["m"].metadata == {} and dict(client["m"]) == {}
+
+
+def test_twenty_thousand(client):
+    tensors = {f"model.layers.{i}.mlp.weight": np.full((2, 3), i, "f4") for i in range(20000)}
+    client.put_bundle("m", tensors)
+    bundle = client["m"]
+    assert len(bundle) == 20000 and all((bundle[name] == array).all() for name, array in tensors.items())
+
+
+@pytest.mark.parametrize("value, error", [
+    (["a", None], "is no array of numbers"), (np.array(["x"]), "is no array of numbers"), (object(), "cannot be put"),
+    (np.array(["2020-01-01"], "M8[s]"), "safetensors has no timestamp"), (np.zeros(2, "c16"), "safetensors has no"),
+    (np.ma.array([1, 2], mask=[True, False]), "is no array of numbers"), ({"a": [1]}, "is no array of numbers"),
+])
+def test_what_cannot_be_a_tensor(client, value, error):
+    with pytest.raises((TypeError, ValueError), match=f"tensor ['\"]bad['\"]: .*{error}"):
+        client.put_bundle("m", {"good": np.zeros(3), "bad": value})
+    assert "m" not in client
+
+
+@pytest.mark.parametrize("tensors, metadata", [
+    ({1: np.zeros(1)}, None), ({"__metadata__": np.zeros(1)}, None), ({"a\0b": np.zeros(1)}, None),
+    ({"\ud800": np.zeros(1)}, None), ({"a": np.zeros(1)}, {"a": 1}), ({"a": np.zeros(1)}, {"\ud800": ""}),
+    ({"a": np.zeros(1)}, {1: "a"}),
+])
+def test_names_and_metadata_that_cannot_be(client, tensors, metadata):
+    with pytest.raises((TypeError, ValueError)):
+        client.put_bundle("m", tensors, metadata)
+    assert "m" not in client
+
+
+def test_a_bundle_is_put_as_it_is(client):
+    client.put_bundle("m", TENSORS, {"a": "b"})
+    client.put("again", client["m"])
+    same(client["again"].to_numpy(), TENSORS)
+    assert client["again"].metadata == {"a": "b"}
+    version = client["m"].version
+    client["m"] = client["again"]
+    assert client["m"].version > version
+    whole = [bytes(client[name]._buffer(0)) for name in ("m", "again")]
+    assert whole[0] == whole[1]
+
+
+def test_replacing(client):
+    client.put_bundle("m", {"w": np.zeros(3)})
+    old = client["m"]
+    with pytest.raises(FileExistsError):
+        client.put_bundle("m", {"w": np.ones(3)})
+    client.put_bundle("m", {"w": np.ones(3)}, replace=True)
+    assert old["w"].tolist() == [0, 0, 0] and client["m"]["w"].tolist() == [1, 1, 1]
+
+
+def test_with_asyncio(client, daemon):
+    async def work():
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            await other.put_bundle("m", TENSORS, {"a": "b"})
+            await other.put("n", await other.get("m"))
+            with await other.get("n") as bundle:
+                return bundle.copy_to_host(), bundle.metadata
+
+    found, metadata = asyncio.run(work())
+    same(found, TENSORS)
+    assert metadata == {"a": "b"}
+
+
+def test_a_manifest_that_lies(client):
+    """Who publishes is not believed: the reader finds out, and nothing is read out of place."""
+    for what, data in weights.lies():
+        if len(data) < 9:
+            continue
+        length = min(max(int.from_bytes(data[:8], "little"), 1), len(data) - 8)
+        opts = gpubufd._client.options(None, None, None, None, None, True, None)
+        with client._create("m", (4, len(data), None, (), False, None, length), opts) as made:
+            made._write(0, 0, gpubufd._core.address(data)[0], len(data), 0)
+            made._seal(None, 0)
+        bundle = client["m"]
+        with pytest.raises(gpubufd.Invalid):
+            raise AssertionError((what, list(bundle)))
+        assert repr(bundle) and bundle._repr_html_()
+
+
+@needs_gpu
+def test_on_a_gpu(gpu_run):
+    gpu_run("""
+        tensors = {"w": np.arange(6, dtype="f4").reshape(2, 3), "t": np.arange(6).reshape(2, 3).T, "s": np.int8(3)}
+        client.put_bundle("m", tensors, {"a": "b"}, device="cuda:0")
+        bundle = client["m"]
+        assert bundle.ordinal == 0 and isinstance(bundle, gpubufd.Bundle) and bundle.metadata == {"a": "b"}, bundle
+        assert bundle["w"].copy_to_host().tolist() == tensors["w"].tolist()
+        assert bundle["w"].__cuda_array_interface__["shape"] == (2, 3)
+        found = bundle.copy_to_host()
+        assert list(found) == list(tensors) and all(np.array_equal(found[k], tensors[k]) for k in tensors)
+        assert raises(gpubufd.Unsupported, bundle.to_host) and "float32 (2, 3)" in repr(bundle)
+        client.put("n", bundle)                            # from the GPU
+        client.put("h", bundle, device="host")
+        assert client["n"].ordinal == 0 and client["h"].ordinal == -1
+        assert client["h"]["t"].tolist() == tensors["t"].tolist()
+        client.put_bundle("o", {**bundle, "more": np.zeros(2)}, device="host")    # from both
+        assert client["o"]["t"].tolist() == tensors["t"].tolist() and client["o"].keys() == {"w", "t", "s", "more"}
+        client.put_bundle("p", client["o"], device="host")
+        assert client["p"]["more"].tolist() == [0, 0]
+    """)
