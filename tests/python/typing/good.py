@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import gpubufd
 import gpubufd.aio
 from gpubufd import cuda
+from gpubufd.numpy import load_file, save_file
 
 
 def publish(client: gpubufd.Client) -> None:
@@ -16,6 +17,13 @@ def publish(client: gpubufd.Client) -> None:
     with client.create("c", {"x": "int32"}, 10, nulls=True) as made:
         made["x"].write([1, 2], offset=3)
         made.seal([0])
+    client.put_bundle("m", {"w": [1.5]}, {"step": "1"}, device="cuda:0", replace=True)
+    bundle: gpubufd.Bundle = client.get("m")
+    shapes: Dict[str, Tuple[int, ...]] = bundle.shapes
+    assert shapes and bundle.metadata["step"] and bundle["w"].tolist()
+    weights: Dict[str, Any] = load_file(pathlib.Path("m.safetensors"), name="m", ttl=60)
+    save_file(bundle, "m.safetensors")
+    save_file(weights, "m.safetensors", metadata={"step": "1"})
     client.delete("a", "t", missing_ok=True)
 
 

@@ -1,0 +1,417 @@
+"""gpubufd.numpy: safetensors files, which one process reads and all others map."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+import gpubufd
+import weights
+from conftest import PACKAGE, needs_gpu
+from gpubufd import _weights
+from peer import DEADLINE, wait_until
+
+np = pytest.importorskip("numpy")
+
+from gpubufd.numpy import DTYPES, load_file, safe_open, save_file  # noqa: E402
+
+TENSORS = {"w": np.arange(600, dtype="f4").reshape(20, 30), "b": np.array([True, False]), "s": np.float64(2)}
+
+
+@pytest.fixture
+def here(client, daemon, monkeypatch):
+    """The daemon is the one that is found without a client."""
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    yield client
+    for key, one in list(_weights._clients.items()):
+        if key[1] == daemon.path:
+            one.close()
+            del _weights._clients[key]
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_file(TENSORS, tmp_path / "m.safetensors", {"format": "np"})
+    return tmp_path / "m.safetensors"
+
+
+def puts(client):
+    """How many objects were made so far."""
+    return client.stats()["methods"]["create"]["calls"]
+
+
+def same(found, expected=TENSORS):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
+
+
+# ---- files ----
+
+
+def test_a_file_is_loaded_once(here, path):
+    before = puts(here)
+    first = load_file(path)
+    again = load_file(str(path))
+    same(first)
+    same(again)
+    assert puts(here) == before + 1 and len(here) == 1
+    assert not first["w"].flags.writeable and type(first) is dict
+    (name,) = here.keys()
+    assert name.startswith("safetensors/m.safetensors-") and here[name].metadata == {"format": "np"}
+
+
+def test_arrays_stay_when_all_else_goes(here, path):
+    w = load_file(path)["w"]
+    here.delete(*here.keys())
+    gc.collect()
+    assert np.array_equal(w, TENSORS["w"])
+
+
+def test_private_copies(here, path):
+    found = load_file(path, writable="copy")
+    found["w"][0] = 7
+    same(load_file(path))
+    with pytest.raises(ValueError, match='writable is "copy"'):
+        load_file(path, writable=True)
+
+
+def test_a_changed_file_is_another(here, path):
+    load_file(path)
+    save_file({"w": np.ones(3)}, path)
+    same(load_file(path), {"w": np.ones(3)})
+    os.utime(path, ns=(1, 1))
+    load_file(path)
+    assert len(here) == 3
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param("a\nb \x01", id="control"), pytest.param("ü" * 120, id="long"),
+    pytest.param("\udcff\udcfe", id="no UTF-8"), pytest.param("-", id="dash"), pytest.param("x" * 255, id="longest")])
+def test_odd_names_of_files(here, path, tmp_path, name):
+    os.rename(path, tmp_path / name)
+    same(load_file(tmp_path / name))
+    os.symlink(tmp_path / name, tmp_path / "link")
+    same(load_file(tmp_path / "link"))
+    same(load_file(os.fsencode(tmp_path / name)))
+    assert len(here) == 1
+
+
+def test_names_clients_and_options(here, path, tmp_path):
+    same(load_file(path, name="llama", client=here, ttl=60, mode=0o644))
+    info = here.stat("llama")
+    assert info.ttl == 60 and info.mode == 0o644
+    save_file({"x": np.ones(2)}, tmp_path / "other.safetensors")
+    same(load_file(tmp_path / "other.safetensors", name="llama", client=here))  # the name decides
+    here.put("bytes", b"abc")
+    with pytest.raises(TypeError, match="'bytes' is a Bytes, no bundle"):
+        load_file(path, name="bytes", client=here)
+
+
+def test_safe_open(here, path):
+    with safe_open(path, framework="np") as f:
+        assert f.keys() == ["b", "s", "w"] and sorted(f.offset_keys()) == f.keys()
+        assert f.metadata() == {"format": "np"}
+        w, part = f.get_tensor("w"), f.get_slice("w")
+        assert part.get_shape() == [20, 30] and part.get_dtype() == "F32" and f.get_slice("b").get_dtype() == "BOOL"
+        cut = part[2:4, 5]
+        assert cut.base is not None and not cut.flags.writeable
+        for name in ("x", "w\0"):
+            with pytest.raises(KeyError):
+                f.get_tensor(name)
+            with pytest.raises(KeyError):
+                f.get_slice(name)
+    assert np.array_equal(w, TENSORS["w"]) and np.array_equal(cut, TENSORS["w"][2:4, 5])
+    with safe_open(path, "numpy", "cpu", writable="copy") as f:
+        f.get_slice("w")[0][:] = 1
+        f.get_tensor("w")[:] = 1
+    same(load_file(path))
+    with pytest.raises(ValueError, match='framework is "np"'):
+        safe_open(path, framework="pt")
+
+
+def test_a_file_without_metadata(here, tmp_path):
+    save_file({"a": np.zeros(2)}, tmp_path / "m")
+    with safe_open(tmp_path / "m") as f:
+        assert f.metadata() is None
+
+
+def test_saving(here, tmp_path):
+    tensors = {"t": np.arange(12).reshape(3, 4).T, "e": np.zeros((0, 2)), "ü/": np.ones(3, "i1"), "v": b"abc"}
+    target = tmp_path / "m.safetensors"
+    target.write_bytes(b"before")
+    save_file(tensors, target, metadata={"a": "b"})
+    found, metadata = weights.read(target.read_bytes())
+    assert metadata == {"a": "b"} and found["t"] == ("I64", (4, 3), np.arange(12).reshape(3, 4).T.tobytes())
+    assert found["v"] == ("U8", (3,), b"abc") and found["e"][1] == (0, 2)
+    before = target.read_bytes()
+    with pytest.raises(TypeError, match="tensor 'x'"):
+        save_file({"x": np.array(["a"])}, target)
+    assert target.read_bytes() == before and os.listdir(tmp_path) == ["m.safetensors"]
+    with pytest.raises(FileNotFoundError):
+        save_file(tensors, tmp_path / "no" / "where")
+    save_file(tensors, os.fsencode(tmp_path / ("ü" * 127)))
+    (tmp_path / "link").symlink_to("m.safetensors")
+    save_file({}, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and weights.read(target.read_bytes()) == ({}, {})
+
+
+def test_a_bundle_is_saved_as_it_is(here, tmp_path):
+    data = weights.make(weights.EVERY, {"a": "b"}, pad=3)
+    (tmp_path / "m").write_bytes(data)
+    bundle = _weights.load(tmp_path / "m", client=here, device="host")
+    save_file(bundle, tmp_path / "n")
+    assert (tmp_path / "n").read_bytes() == data
+
+
+def test_tensors_at_odd_places(here, tmp_path):
+    """Other writers may place a tensor at no multiple of its elements' size."""
+    values = np.arange(5, dtype="f8")
+    (tmp_path / "m").write_bytes(weights.make({"a": ("U8", (3,), b"abc"), "x": ("F64", (5,), values.tobytes())}))
+    found = load_file(tmp_path / "m")
+    assert found["x"].tolist() == values.tolist() and not found["x"].flags.writeable
+    copied = load_file(tmp_path / "m", writable="copy")
+    copied["x"][0] = 9
+    assert load_file(tmp_path / "m")["x"].tolist() == values.tolist()
+
+
+def test_twenty_thousand(here, tmp_path):
+    (tmp_path / "m").write_bytes(weights.make({f"l.{i}.weight": ("F32", (2, 2), b"%016d" % i) for i in range(20000)}))
+    found = load_file(tmp_path / "m")
+    assert len(found) == 20000 and all(found[f"l.{i}.weight"].tobytes() == b"%016d" % i for i in range(20000))
+
+
+def test_every_dtype(here, tmp_path):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(weights.make(weights.EVERY, {"a": "b"}))
+    bundle = _weights.load(path, client=here, device="host")
+    found, _ = weights.read(path.read_bytes())
+    names = {}
+    for name, (dtype, shape, data) in found.items():
+        names[dtype] = bundle.dtypes[name]
+        assert bundle.shapes[name] == shape
+        try:
+            tensor = bundle[name]
+        except gpubufd.Unsupported:  # its place is no multiple of its elements' size
+            continue
+        assert tensor.shape == shape and bytes(tensor._view()) == data
+    assert {ours: theirs for theirs, ours in names.items()} == DTYPES
+
+
+# ---- files that are none ----
+
+
+@pytest.mark.parametrize("what", [what for what, _ in weights.lies()])
+def test_lies(here, tmp_path, what):
+    (tmp_path / "m").write_bytes(dict(weights.lies())[what])
+    before = puts(here)
+    with pytest.raises(ValueError, match=f"{tmp_path}/m: is no safetensors file: "):
+        load_file(tmp_path / "m")
+    assert puts(here) == before and len(here) == 0
+
+
+def test_files_that_are_not_there(here, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_file(tmp_path / "m")
+    with pytest.raises(IsADirectoryError):
+        load_file(tmp_path)
+
+
+@pytest.mark.parametrize("change", [-1, 4096])
+def test_a_file_that_changes_while_it_is_read(here, path, monkeypatch, change):
+    fill = _weights._File.fill
+
+    def changed_first(file, made):
+        os.truncate(path, os.path.getsize(path) + change)
+        fill(file, made)
+
+    monkeypatch.setattr(_weights._File, "fill", changed_first)
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        load_file(path)
+    assert len(here) == 0
+    monkeypatch.undo()
+    wait_until(lambda: here.stats()["objects"] == 0)
+
+
+def test_no_daemon(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUBUFD_SOCKET", str(tmp_path / "nobody"))
+    with pytest.raises(ConnectionError):
+        load_file(path)
+
+
+# ---- several at once ----
+
+
+@pytest.fixture
+def begin(daemon):
+    """begin(code, *words): a program of its own that finds the daemon."""
+    begun = []
+
+    def begin(code, *words):
+        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, words)], env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+LOAD = """
+    import sys, zlib
+    from gpubufd.numpy import load_file
+    print("ready", flush=True)
+    sys.stdin.readline()
+    found = load_file(sys.argv[1])
+    print(zlib.crc32(b"".join(found[name].tobytes() for name in sorted(found))), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_eight_race_and_one_publishes(here, begin, tmp_path):
+    path = tmp_path / "m"
+    save_file({f"w{i}": np.random.default_rng(i).random(100_000) for i in range(20)}, path)  # 16 MB
+    before = puts(here)
+    loaders = [begin(LOAD, path) for _ in range(8)]
+    for one in loaders:
+        assert one.stdout.readline() == "ready\n"
+    for one in loaders:
+        one.stdin.write("\n")
+        one.stdin.flush()
+    found = {one.stdout.readline() for one in loaders}
+    assert len(found) == 1 and found.pop().strip().isdigit()
+    (name,) = here.keys()
+    assert puts(here) == before + 1
+    assert sum(one["name"] == name for one in here.leases()) >= 8  # all of them hold that one
+    for one in loaders:
+        one.communicate("\n", DEADLINE)
+        assert one.returncode == 0
+
+
+def test_threads_race_and_one_publishes(here, path):
+    before, found = puts(here), []
+    threads = [threading.Thread(target=lambda: found.append(load_file(path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert len(found) == 8 and puts(here) == before + 1
+    for one in found:
+        same(one)
+
+
+HANG = """
+    import sys
+    from gpubufd import _weights
+    from gpubufd.numpy import load_file
+
+    write = _weights._File.fill
+
+    def fill(file, made):
+        print("reading", flush=True)
+        sys.stdin.readline()
+        write(file, made)
+
+    _weights._File.fill = fill
+    load_file(sys.argv[1])
+    print("done", flush=True)
+"""
+
+
+def waiters(path):
+    """How many processes wait for a lock on the file."""
+    number = os.stat(path).st_ino
+    with open("/proc/locks", encoding="ascii") as locks:
+        return sum("->" in line and f":{number} " in line for line in locks)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, None])
+def test_a_loader_that_ends_in_the_middle_blocks_nobody(here, begin, path, end):
+    before = puts(here)
+    first = begin(HANG, path)
+    assert first.stdout.readline() == "reading\n"
+    second = begin(LOAD, path)
+    assert second.stdout.readline() == "ready\n"
+    second.stdin.write("\n")
+    second.stdin.flush()
+    wait_until(lambda: waiters(path) == 1)
+    assert len(here) == 0
+    if end is None:
+        first.communicate("\n", DEADLINE)
+    else:
+        first.send_signal(end)
+        first.wait(DEADLINE)
+    assert second.stdout.readline().strip().isdigit() and len(here) == 1
+    assert puts(here) == before + (1 if end is None else 2)
+    second.communicate("\n", DEADLINE)
+    same(load_file(path))
+
+
+def test_a_file_system_without_locks(here, path, monkeypatch):
+    """It may be read twice then; who comes second takes what there is."""
+    def no_locks(*arguments):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(_weights.fcntl, "flock", no_locks)
+    fill = _weights._File.fill
+
+    def beaten(file, made):
+        monkeypatch.setattr(_weights._File, "fill", fill)
+        load_file(path)
+        fill(file, made)
+
+    monkeypatch.setattr(_weights._File, "fill", beaten)
+    same(load_file(path))
+    assert len(here) == 1
+
+
+def test_a_name_that_a_stranger_has_taken(here, path, daemon):
+    """The name can be guessed, so what another user has put there is not taken for the file's content."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be another user")
+    load_file(path)
+    (name,) = here.keys()
+    here.delete(name)
+    os.chmod(daemon.path, 0o666)
+    directory = os.path.dirname(daemon.path)
+    os.chmod(directory, 0o711)
+    code = f"import os; os.setuid(1001); import gpubufd; c = gpubufd.connect({daemon.path!r}); "
+    code += f"c.put_bundle({name!r}, {{}}, mode=0o644)"
+    env = dict(os.environ, PYTHONPATH=str(PACKAGE))
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=DEADLINE)
+    with pytest.raises(PermissionError, match="published by user 1001"):
+        load_file(path)
+    here.delete(name)
+    same(load_file(path))
+
+
+@needs_gpu
+def test_onto_a_gpu(gpu_run, tmp_path):
+    path = tmp_path / "m"
+    save_file({"w": np.arange(3_000_000, dtype="f4"), "b": np.ones((2, 3), "f2")}, path)
+    gpu_run("""
+        import os
+        from gpubufd import _weights
+        from gpubufd.numpy import load_file, safe_open, save_file
+        path = os.environ["FILE"]
+        bundle = _weights.load(path, device="cuda:0")
+        assert bundle.ordinal == 0 and bundle["w"][1000:1003].copy_to_host().tolist() == [1000, 1001, 1002]
+        found = load_file(path, device="cuda:0")
+        assert np.array_equal(found["w"], np.arange(3_000_000)) and found["b"].shape == (2, 3)
+        with safe_open(path, "np", "cuda:0") as f:
+            assert f.get_slice("w")[7:9].tolist() == [7, 8]
+        save_file(bundle, path + "2")
+        assert open(path, "rb").read() == open(path + "2", "rb").read()
+        save_file(dict(bundle), path + "3")
+        assert np.array_equal(load_file(path + "3")["w"], found["w"])
+    """, FILE=str(path))
