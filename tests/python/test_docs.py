@@ -34,6 +34,14 @@ def test_guide(client, env, np, pd):
     assert "gpubufd.Table 'prices': 5 rows × 3 columns" in out and "synced None" in out
 
 
+def test_weights(client, env, np):
+    text = (ROOT / "docs" / "WEIGHTS.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) == 2
+    run(env, "-c", "\n".join(blocks))
+    assert {"step", "copy"} < set(client.keys())
+
+
 def test_publish_and_read(client, env):
     examples = ROOT / "examples" / "python"
     assert "3,201 rows" in run(env, examples / "publish.py")
