@@ -37,7 +37,7 @@ def test_guide(client, env, np, pd):
 def test_weights(client, env, np):
     text = (ROOT / "docs" / "WEIGHTS.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     run(env, "-c", "\n".join(blocks))
     assert {"step", "copy"} < set(client.keys())
 
@@ -88,6 +88,14 @@ def test_notebook_on_a_gpu(gpu, env, np):
 
 def test_cupy_to_torch(client, env):
     assert "mean square" in run(env, EXAMPLES / "cupy_to_torch.py")
+
+
+def test_trainer_and_rollouts(client, env, np):
+    out = run(env, EXAMPLES / "trainer_and_rollouts.py", "--steps", 30, "--workers", 2)
+    seen = re.search(r"30 steps were published; the workers saw (\d+), (\d+) of them, 0 mixed of two", out)
+    assert seen and all(1 <= int(count) <= 30 for count in seen.groups()), out
+    assert "left at the end: step-29 and step-28" in out
+    assert client.list(versions=True) == []
 
 
 def test_eight_workers(client, env, np, pd):
