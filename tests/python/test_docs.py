@@ -34,6 +34,12 @@ def test_guide(client, env, np, pd):
     assert "gpubufd.Table 'prices': 5 rows × 3 columns" in out and "synced None" in out
 
 
+def test_readme(client, env, pd):
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    (said,) = re.findall(r"print\(.*\)\s+# (.*)", block)
+    assert run(env, "-c", block) == said + "\n"
+
+
 def test_weights(client, env, np):
     text = (ROOT / "docs" / "WEIGHTS.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
