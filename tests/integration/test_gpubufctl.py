@@ -172,7 +172,7 @@ def test_get_writes_whole_files_or_none(ctl):
 def test_get_waits(ctl):
     started = time.monotonic()
     ctl.fails(TIMEOUT, "get", "later", "--wait", "100ms")
-    assert time.monotonic() - started >= 0.1
+    assert time.monotonic() - started >= 0.09
     process = subprocess.Popen([str(GPUBUFCTL), "get", "later", "-w", "60"], env=ctl.env,
                                stdout=subprocess.PIPE)
     ctl("put", "later", ctl.file("f", b"here"))
