@@ -234,11 +234,9 @@ GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
 struct gpubuf_open_options {
     size_t size;
-    uint64_t
-        version;     /* 0: the current one; GPUBUF_E_STALE if the name does not have that version */
-    int64_t wait_ms; /* how long to wait for the object to exist; 0: not at all */
-    const char
-        *label; /* the newest version that has it; NULL: not by label. Not beside `version` */
+    uint64_t version;  /* 0: the current one; GPUBUF_E_STALE if the name does not have it */
+    int64_t wait_ms;   /* how long to wait for the object to exist; 0: not at all */
+    const char *label; /* the newest version that has it; NULL: any. Not beside `version` */
 };
 
 /*

@@ -42,8 +42,8 @@ class ColumnSpec(Structure):
 
 
 class LayoutSpec(Structure):
-    _fields_ = [("kind", c_int), ("bytes", c_uint64), ("dtype", c_char_p), ("ndim", c_uint),
-                ("shape", c_void_p), ("mask", c_bool), ("column", ColumnSpec)]
+    _fields_ = [("kind", c_int), ("bytes", c_uint64), ("manifest_bytes", c_uint64), ("dtype", c_char_p),
+                ("ndim", c_uint), ("shape", c_void_p), ("mask", c_bool), ("column", ColumnSpec)]
 
 
 class ArrowSchema(Structure):

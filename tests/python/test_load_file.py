@@ -385,7 +385,7 @@ def test_a_name_that_a_stranger_has_taken(here, path, daemon):
     os.chmod(daemon.path, 0o666)
     directory = os.path.dirname(daemon.path)
     os.chmod(directory, 0o711)
-    code = f"import os; os.setuid(1001); import gpubufd; c = gpubufd.connect({daemon.path!r}); "
+    code = f"import os, gpubufd.numpy; os.setuid(1001); c = gpubufd.connect({daemon.path!r}); "
     code += f"c.put_bundle({name!r}, {{}}, mode=0o644)"
     env = dict(os.environ, PYTHONPATH=str(PACKAGE))
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=DEADLINE)
