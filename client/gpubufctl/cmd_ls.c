@@ -94,23 +94,29 @@ static int64_t wall_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void fill_short(struct gb_grid *grid, const cJSON *objects)
+/* `versions`: names come more than once, so each has its number. */
+static void fill_short(struct gb_grid *grid, const cJSON *objects, bool versions)
 {
-    static const char *const titles[] = {"name", "size", "leases", "age", ""};
+    static const char *const titles[] = {"name", "version", "size", "leases", "age", ""};
+    static const unsigned leaves[] = {0, 0, 0, 2, 3, 1};
     int64_t now = wall_clock_ms();
+    size_t column = 0;
 
-    gb_grid_init(grid, 5);
+    gb_grid_init(grid, versions ? 6 : 5);
     if (grid->failed)
         return;
-    grid->columns[0].flexible = true;
-    grid->columns[1].right = grid->columns[2].right = grid->columns[3].right = true;
-    grid->columns[4].leaves = 1;
-    grid->columns[2].leaves = 2;
-    grid->columns[3].leaves = 3;
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < 6; i++) {
+        if (i == 1 && !versions)
+            continue;
+        grid->columns[column].flexible = i == 0;
+        grid->columns[column].right = i > 0 && i < 5;
+        grid->columns[column++].leaves = leaves[i];
         gb_grid_text(grid, titles[i], GB_STYLE_DIM);
+    }
     GB_CJSON_EACH(object, objects) {
         gb_grid_text(grid, gb_cjson_string_of(object, "name", ""), GB_STYLE_BOLD);
+        if (versions)
+            gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
         add_size(grid, gb_cjson_int_of(object, "bytes", 0));
         add_leases(grid, object);
         add_age(grid, gb_cjson_int_of(object, "created_ms", 0), now);
@@ -151,7 +157,7 @@ static void fill_long(struct gb_grid *grid, const cJSON *objects)
     }
 }
 
-static int print_objects(const struct gb_cli *cli, const cJSON *objects, bool detailed)
+static int print_objects(const struct gb_cli *cli, const cJSON *objects, const char *const *option)
 {
     struct gb_grid grid;
 
@@ -161,10 +167,10 @@ static int print_objects(const struct gb_cli *cli, const cJSON *objects, bool de
                    gb_style_off(true, GB_STYLE_DIM));
         return GB_STATUS_OK;
     }
-    if (detailed)
+    if (option[LONG])
         fill_long(&grid, objects);
     else
-        fill_short(&grid, objects);
+        fill_short(&grid, objects, option[VERSIONS]);
     bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
     gb_grid_end(&grid);
     return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
@@ -289,7 +295,7 @@ int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     else if (args->option[NAMES])
         print_names(objects);
     else
-        status = print_objects(cli, objects, args->option[LONG] != NULL);
+        status = print_objects(cli, objects, args->option);
     if (status == GB_STATUS_OK && args->option[TOTAL] && !cli->json)
         print_total(objects);
     cJSON_Delete(objects);

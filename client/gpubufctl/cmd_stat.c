@@ -73,17 +73,17 @@ static void fill(struct gb_grid *grid, const cJSON *object)
 {
     char size[32];
     struct gb_writer layout;
-    int64_t bytes = gb_cjson_int_of(object, "bytes", 0);
+    int64_t bytes = gb_cjson_int_of(object, "bytes", 0), keep = gb_cjson_int_of(object, "keep", 0);
 
     add_row(grid, "name", gb_cjson_string_of(object, "name", ""));
     gb_grid_text(grid, "version", GB_STYLE_DIM);
     gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
     if (*gb_cjson_string_of(object, "label", ""))
         add_row(grid, "label", gb_cjson_string_of(object, "label", ""));
-    if (gb_cjson_int_of(object, "keep", 0) > 0) {
+    if (keep > 0) {
         gb_grid_text(grid, "keeps", GB_STYLE_DIM);
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " older versions",
-                       gb_cjson_int_of(object, "keep", 0));
+        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " older version%s", keep,
+                       keep == 1 ? "" : "s");
     }
     gb_writer_init(&layout, 0);
     describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
