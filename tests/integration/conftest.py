@@ -60,6 +60,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda"))
 
 
+def skip_without_root():
+    """Nobody else becomes another user. A test that begins with it is marked `root`."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
 def runs_as(user, program, directory):
     """A copy of a program where that user may run it, since the checkout may lie where he may not go."""
     os.chmod(directory, os.stat(directory).st_mode | 0o711)
@@ -139,6 +145,7 @@ class Daemon:
 
     def connect_as(self, uid, gid, groups=()):
         """A session of another user: the kernel notes who connects when it connects."""
+        skip_without_root()
         before = os.getgroups()
         os.setgroups(list(groups))
         os.setegid(gid)
@@ -486,6 +493,8 @@ def child(daemon_factory):
     children = []
 
     def start(daemon, work, **who):
+        if who.get("uid") is not None:
+            skip_without_root()
         one = Child(daemon.path, work, **who)
         children.append(one)
         return one

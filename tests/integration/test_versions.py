@@ -171,6 +171,7 @@ def test_a_waiting_reader_gets_the_label(daemon, peer):
     assert "did not appear" in error.message
 
 
+@pytest.mark.root
 def test_an_older_version_has_its_own_rights(daemon_factory):
     """Also towards the owner of the one that is current."""
     daemon = daemon_factory()
