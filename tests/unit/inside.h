@@ -416,7 +416,8 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
         holds += of->unsettled;
         named |= of->named;
         needs += of->named && of->evict != GB_EVICT_DROP;
-        DEMAND(of->named || of->lease_count > 0);
+        DEMAND(of->named || of->lease_count > 0 ||
+               !gb_list_empty(&count->server->registry.orphans));
     }
     holds += leases + pins;
     /* Moves have references, waits have references and holds. */
@@ -573,9 +574,12 @@ static inline void inside_check(const struct inside *inside)
          name = gb_names_next(name)) {
         const struct gb_object *object = GB_CONTAINER(name, struct gb_object, index);
 
-        DEMAND(object->named && object->version > 0);
-        count_object(&count, object);
+        DEMAND(object->named && object->current && object->version > 0);
+        for (; object && object->named; object = gb_object_older(object))
+            count_object(&count, object);
     }
+    GB_LIST_EACH(&server->registry.orphans, link) /* until the next turn */
+        count_object(&count, GB_CONTAINER(link, struct gb_object, of_name));
     GB_LIST_EACH(&server->sessions, link) {
         sessions++;
         count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
