@@ -521,13 +521,13 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
 
 /*
  * Publishes a created object (not a view of it) under its name. The caller must have finished
- * writing, on the device too. Afterwards the object is a read lease on what was sealed; its memory
- * must not be written. `null_counts`, where not NULL, has one entry for each column of a table (or
- * one for a column); -1 leaves what `create` said. Readers believe them, and need not look at a mask
- * where there are 0 nulls: in host memory one that is not what the mask says is GPUBUF_E_INVALID.
- * GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile. After a failure the
- * object is as before and may be sealed again. Other threads must not ask for the object's null
- * counts while it runs.
+ * writing, on the device too. Afterwards the object is a read lease on what was sealed; its
+ * memory must not be written. `null_counts`, where not NULL, has one entry for each column of a
+ * table (or one for a column); -1 leaves what `create` said. Readers believe them, and need not
+ * look at a mask where there are 0 nulls: in host memory one that is not what the mask says is
+ * GPUBUF_E_INVALID. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile.
+ * After a failure the object is as before and may be sealed again. Other threads must not ask for
+ * the object's null counts while it runs.
  *
  * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is
  * released: in host memory, in the whole pages that are the object's alone, where these are 64 KiB
@@ -542,8 +542,8 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * be released beside the caller's own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
-/* What the seal says of this version in place of what gpubuf_create did: its label (NULL: as it was;
-   "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
+/* What the seal says of this version in place of what gpubuf_create did: its label (NULL: as it
+   was; "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
 GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep);
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
@@ -568,7 +568,7 @@ GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, 
 struct gpubuf_values {
     const char *name;  /* in a table */
     const char *dtype; /* of a fixed width, "bool", "utf8" or "large_utf8" */
-    /* The elements; of `bool` a bool each; of text a `const char *` of UTF-8 each, NULL for a null */
+    /* The elements; of `bool` a bool each; of text a `const char *` each, UTF-8, NULL for a null */
     const void *values;
     const bool *valid; /* false for an element that is null, whatever its value; NULL: none is */
 };
@@ -646,10 +646,10 @@ struct gpubuf_tensor_spec {
 
 /*
  * Makes the manifest of a bundle of `count` arrays and gives each its place, without holes: the
- * data begins at a multiple of 256, and each array at a multiple of the largest power of two, up to
- * 256, that divides its bytes. Those of larger ones come first, else they keep their order. Tensor
- * i of the bundle is tensors[i]. `metadata` is key, value, key, value, …, NULL; or NULL. Nothing is
- * kept of the arguments. Then a producer writes
+ * data begins at a multiple of 256, and each array at a multiple of the largest power of two, up
+ * to 256, that divides its bytes. Those of larger ones come first, else they keep their order.
+ * Tensor i of the bundle is tensors[i]. `metadata` is key, value, key, value, …, NULL; or NULL.
+ * Nothing is kept of the arguments. Then a producer writes
  *
  *     struct gpubuf_layout_spec layout;
  *     uint64_t head_bytes;
@@ -804,10 +804,10 @@ GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                            int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
 
 /*
- * Calls `each` as gpubuf_list does for the versions of a name that there are: the current one, older ones
- * that can be opened, newest first, then those that are there for their readers only (64 in all at most).
- * GPUBUF_E_NOT_FOUND: there is none of that name. To be told of new ones, watch the name: each `sealed`
- * event has version and label.
+ * Calls `each` as gpubuf_list does for the versions of a name that there are: the current one,
+ * older ones that can be opened, newest first, then those that are there for their readers only
+ * (64 in all at most). GPUBUF_E_NOT_FOUND: there is none of that name. To be told of new ones,
+ * watch the name: each `sealed` event has version and label.
  */
 GPUBUF_API int gpubuf_versions(struct gpubuf_client *client, const char *name,
                                int (*each)(const struct gpubuf_info *info, void *arg), void *arg);

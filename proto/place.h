@@ -1,5 +1,5 @@
-/* Where the daemon's socket is, for a program that is not told. The library, the daemon, and the doctor
-   of gpubufctl agree by it. */
+/* Where the daemon's socket is, for a program that is not told. The library, the daemon, and the
+   doctor of gpubufctl agree by it. */
 #ifndef PROTO_PLACE_H
 #define PROTO_PLACE_H
 
@@ -9,7 +9,7 @@
 #define GB_SYSTEM_DIRECTORY "/run/gpubufd" /* made by the service manager */
 #define GB_SYSTEM_SOCKET GB_SYSTEM_DIRECTORY "/gpubufd.sock"
 
-/* Shared by the containers that have a claim on the same GPUs, see docs/OPERATIONS.md, "Containers". */
+/* Shared by the containers that have a claim on the same GPUs: docs/GPU.md, "Containers". */
 #define GB_CLAIM_VARIABLE "NVIDIA_DRA_LOCAL_IPC_DIR"
 
 /* The socket that a client tries. `given`: by the program, or NULL. `why`, unless NULL, gets what

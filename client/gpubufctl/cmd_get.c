@@ -268,7 +268,7 @@ static int get_items(struct get *get, struct gb_series *series)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-/* What a bundle has in memory is a .safetensors file. */
+/* The memory of a bundle is a .safetensors file. */
 static int get_bundle(struct get *get)
 {
     const uint64_t piece = 4 << 20;

@@ -207,7 +207,7 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
     gb_line_end(line);
 }
 
-/* What memory the name has besides: each can be asked about by its version. */
+/* The name's other versions, which have memory too: `why` tells of each by its number. */
 static void tell_versions(struct gb_line *line, const cJSON *versions)
 {
     GB_CJSON_EACH(object, versions) {

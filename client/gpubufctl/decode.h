@@ -9,7 +9,7 @@
 
 #include "proto/errors.h"
 
-/* Who takes text: a file's next bytes; `last`: there are no more. 0 or a code. */
+/* Takes a file's next bytes; `last`: there are no more. 0 or a code. */
 typedef int (*gb_text_taker)(void *taker, const char *bytes, size_t length, bool last,
                              struct gb_error *error);
 

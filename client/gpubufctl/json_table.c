@@ -9,7 +9,7 @@
 
 enum { LINE_MAX_BYTES = 64 << 20 };
 
-/* What the values of a column have been so far. */
+/* The types of a column's values so far. */
 struct seen {
     enum gb_json_type type; /* the first that is no null; GB_JSON_NULL: none was */
     enum gb_json_type other;

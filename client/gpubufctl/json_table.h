@@ -15,12 +15,12 @@ struct gb_json_lines;
 int gb_json_lines_new(struct gb_json_lines **lines, struct gb_error *error);
 void gb_json_lines_free(struct gb_json_lines *lines);
 
-/* Takes the file's next bytes; `last`: there are no more. GPUBUF_E_INVALID with the place
-   ("line 12, byte 7: …"), GPUBUF_E_NO_MEMORY; after a failure only gb_json_lines_free may be called. */
+/* Takes the file's next bytes; `last`: there are no more. GPUBUF_E_INVALID with the place ("line
+   12, byte 7: …"), GPUBUF_E_NO_MEMORY; after a failure only gb_json_lines_free may be called. */
 int gb_json_lines_feed(struct gb_json_lines *lines, const char *bytes, size_t length, bool last,
                        struct gb_error *error);
 
-/* What has been read; it stays the reader's. */
+/* The table that was read; it stays the reader's. */
 struct gb_csv_table *gb_json_lines_table(struct gb_json_lines *lines);
 
 /* Settles the types that gb_csv_column_force has not. GPUBUF_E_INVALID for a column that has text

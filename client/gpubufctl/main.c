@@ -65,8 +65,8 @@ static const struct gb_cli_command commands[] = {
     {"load",
      "DIR",
      "Publish the objects that save has written",
-     "Under their names, as yours. What exists is skipped, what is damaged is refused, and the "
-     "rest is published; exit status 1 if any failed.",
+     "Under their names, as yours. Objects that exist are skipped, damaged ones are refused, and "
+     "the rest is published; exit status 1 if any failed.",
      gb_load_options,
      1,
      1,

@@ -15,7 +15,8 @@
 
 enum { ANSWER_MAX = 1 << 20, NO_PACKAGE = 65 };
 
-/* The first lines take the working directory out of the path: anybody may have put a module there. */
+/* The first lines take the working directory out of the path: anybody may have put a module
+   there. */
 static const char program[] = "import sys\n"
                               "sys.path[:] = [place for place in sys.path if place]\n"
                               "try:\n"

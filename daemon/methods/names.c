@@ -126,8 +126,8 @@ static void write_one(struct gb_call *call, const struct gb_object *object, bool
         gb_object_write_idle(call->writer, object, false, now);
 }
 
-/* So many versions of a name are looked at, since nobody bounds how many are held, and room for them is
-   left in the answer. */
+/* The most versions of a name that are looked at, since nobody bounds how many are held. The answer
+   has room for them. */
 #define VERSIONS_LIMIT 64u
 #define VERSIONS_ROOM (VERSIONS_LIMIT * 4096)
 

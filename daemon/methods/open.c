@@ -31,8 +31,8 @@ enum opened {
     COMES_BACK = 2    /* the content from a tier below: the request waits */
 };
 
-/* A read lease on the name's current version, or on that which is asked for, and its segments for the
-   reply. */
+/* A read lease on the name's current version, or on that which is asked for, and its segments for
+   the reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)

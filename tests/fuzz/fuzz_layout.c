@@ -9,15 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "demand.h"
 #include "tests/unit/layouts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            abort();                                                                               \
-    } while (0)
 
 #define BOUND (UINT64_C(1) << 52)
 
@@ -33,10 +28,10 @@ static void check_round_trip(const struct gb_layout *layout, enum gb_layout_form
     gb_writer_init(&writer, 0);
     gb_layout_write(&writer, layout, form);
     char *text = gb_writer_take(&writer, &length);
-    REQUIRE(text);
-    REQUIRE(gb_json_check(text, length, pool, &value, NULL) == 0);
-    REQUIRE(gb_layout_read(value, form, NULL, pool, &back, NULL) == 0);
-    REQUIRE(layouts_equal(layout, &back));
+    DEMAND(text);
+    DEMAND(gb_json_check(text, length, pool, &value, NULL) == 0);
+    DEMAND(gb_layout_read(value, form, NULL, pool, &back, NULL) == 0);
+    DEMAND(layouts_equal(layout, &back));
     free(text);
 }
 
@@ -44,8 +39,8 @@ static int check_placed(struct gb_buffer *buffer, void *arg)
 {
     uint64_t total = *(uint64_t *)arg;
 
-    REQUIRE(buffer->offset % GB_BUFFER_ALIGN == 0);
-    REQUIRE(buffer->offset <= total && buffer->bytes <= total - buffer->offset);
+    DEMAND(buffer->offset % GB_BUFFER_ALIGN == 0);
+    DEMAND(buffer->offset <= total && buffer->bytes <= total - buffer->offset);
     return 0;
 }
 
@@ -58,7 +53,7 @@ static int remember(struct gb_buffer *buffer, void *arg)
 {
     struct ranges *ranges = arg;
 
-    REQUIRE(ranges->count < sizeof(ranges->items) / sizeof(ranges->items[0]));
+    DEMAND(ranges->count < sizeof(ranges->items) / sizeof(ranges->items[0]));
     ranges->items[ranges->count++] = *buffer;
     return 0;
 }
@@ -68,9 +63,9 @@ static int check_inside(struct gb_buffer *buffer, void *arg)
     struct ranges *ranges = arg;
     const struct gb_buffer *whole = &ranges->items[ranges->next++];
 
-    REQUIRE(buffer->segment == whole->segment);
-    REQUIRE(buffer->offset >= whole->offset && buffer->offset < BOUND);
-    REQUIRE(buffer->offset + buffer->bytes <= whole->offset + whole->bytes);
+    DEMAND(buffer->segment == whole->segment);
+    DEMAND(buffer->offset >= whole->offset && buffer->offset < BOUND);
+    DEMAND(buffer->offset + buffer->bytes <= whole->offset + whole->bytes);
     return 0;
 }
 
@@ -100,12 +95,12 @@ static void check_slice(struct gb_layout *layout, enum gb_layout_form form, uint
     bool inside = offset <= length && wanted <= length - offset;
     bool refused = cannot_be_sliced(layout, offset, wanted);
     int r = gb_layout_slice(layout, offset, wanted, NULL, NULL);
-    REQUIRE((r == 0) == (inside && !refused));
+    DEMAND((r == 0) == (inside && !refused));
     if (r < 0)
         return;
-    REQUIRE(gb_layout_length(layout) == wanted);
+    DEMAND(gb_layout_length(layout) == wanted);
     gb_layout_each(layout, check_inside, &ranges);
-    REQUIRE(ranges.next == ranges.count);
+    DEMAND(ranges.next == ranges.count);
     if (form != GB_LAYOUT_CREATE)
         check_round_trip(layout, form, pool);
 }
@@ -119,13 +114,13 @@ static void check_form(struct gb_json value, enum gb_layout_form form, const uin
     uint64_t total;
 
     if (gb_layout_read(value, form, &path, pool, &layout, &error) < 0) {
-        REQUIRE(error.code < 0 && error.message[0]);
-        REQUIRE(gb_utf8_valid(error.message, strlen(error.message)));
+        DEMAND(error.code < 0 && error.message[0]);
+        DEMAND(gb_utf8_valid(error.message, strlen(error.message)));
         return;
     }
     check_round_trip(&layout, form, pool);
     if (form == GB_LAYOUT_CREATE && gb_layout_measure(&layout, &total, &error) == 0) {
-        REQUIRE(total < BOUND);
+        DEMAND(total < BOUND);
         gb_layout_each(&layout, check_placed, &total);
     }
     check_slice(&layout, form, choice[0], choice[1], pool);
@@ -140,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     /* A copy of the exact size, so that a byte read past the end is found. */
     char *text = malloc(size - 2);
-    REQUIRE(text);
+    DEMAND(text);
     memcpy(text, data + 2, size - 2);
     if (gb_json_check(text, size - 2, &tape, &value, NULL) == 0) {
         for (enum gb_layout_form form = GB_LAYOUT_CREATE; form <= GB_LAYOUT_REPLY; form++) {

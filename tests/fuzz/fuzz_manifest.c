@@ -1,6 +1,7 @@
 /*
- * Any bytes as a bundle's manifest: refused with a sentence, or each array lies inside, on its own and of
- * the right size, is found by its name, and a plan of the same arrays is read as the same.
+ * Any bytes as a bundle's manifest: refused with a sentence, or each array lies inside, on its
+ * own and of the right size, is found by its name, and a plan of the same arrays is read as the
+ * same.
  *
  * The first two bytes say how much data there is, the rest is the manifest.
  */
@@ -8,14 +9,9 @@
 #include <string.h>
 
 #include "client/lib/base/manifest.h"
+#include "demand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            abort();                                                                               \
-    } while (0)
 
 static void check_tensors(const struct gb_manifest *manifest)
 {
@@ -23,16 +19,16 @@ static void check_tensors(const struct gb_manifest *manifest)
 
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         const struct gpubuf_tensor *tensor = &manifest->tensors[i];
-        REQUIRE(tensor->offset >= GB_BUNDLE_PREFIX + manifest->manifest_bytes);
-        REQUIRE(tensor->offset + tensor->bytes <= manifest->bytes);
-        REQUIRE(gb_manifest_find(manifest->tensor_names, manifest->tensor_count, tensor->name) ==
-                (long)i);
+        DEMAND(tensor->offset >= GB_BUNDLE_PREFIX + manifest->manifest_bytes);
+        DEMAND(tensor->offset + tensor->bytes <= manifest->bytes);
+        DEMAND(gb_manifest_find(manifest->tensor_names, manifest->tensor_count, tensor->name) ==
+               (long)i);
         bytes += tensor->bytes; /* without overlaps or holes it is all of them */
     }
-    REQUIRE(bytes == manifest->bytes);
+    DEMAND(bytes == manifest->bytes);
     for (size_t i = 0; i < manifest->metadata_count; i++)
-        REQUIRE(gb_manifest_find(manifest->metadata_names, manifest->metadata_count,
-                                 manifest->metadata[i].key) == (long)i);
+        DEMAND(gb_manifest_find(manifest->metadata_names, manifest->metadata_count,
+                                manifest->metadata[i].key) == (long)i);
 }
 
 static bool same(const struct gpubuf_tensor *a, const struct gpubuf_tensor *b)
@@ -51,7 +47,7 @@ static void check_plan(const struct gb_manifest *manifest)
     struct gb_manifest again;
     struct gb_error error;
 
-    REQUIRE(specs && metadata);
+    DEMAND(specs && metadata);
     for (size_t i = 0; i < count; i++) {
         const struct gpubuf_tensor *tensor = &manifest->tensors[i];
         specs[i] =
@@ -61,16 +57,16 @@ static void check_plan(const struct gb_manifest *manifest)
         metadata[2 * i] = manifest->metadata[i].key;
         metadata[2 * i + 1] = manifest->metadata[i].value;
     }
-    REQUIRE(gb_manifest_plan(specs, count, metadata, &head, &again, &error) == 0);
+    DEMAND(gb_manifest_plan(specs, count, metadata, &head, &again, &error) == 0);
     check_tensors(&again);
-    REQUIRE(again.tensor_count == count && again.metadata_count == pairs);
+    DEMAND(again.tensor_count == count && again.metadata_count == pairs);
     for (size_t i = 0; i < count; i++) {
-        REQUIRE(same(&manifest->tensors[i], &again.tensors[i]));
+        DEMAND(same(&manifest->tensors[i], &again.tensors[i]));
         for (uint64_t align = 1; align <= 256 && again.tensors[i].bytes % align == 0; align *= 2)
-            REQUIRE(again.tensors[i].offset % align == 0);
+            DEMAND(again.tensors[i].offset % align == 0);
     }
     for (size_t i = 0; i < pairs; i++)
-        REQUIRE(strcmp(manifest->metadata[i].value, again.metadata[i].value) == 0);
+        DEMAND(strcmp(manifest->metadata[i].value, again.metadata[i].value) == 0);
     gb_manifest_end(&again);
     gb_writer_end(&head);
     free(metadata);
@@ -86,13 +82,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     uint64_t length = size - 2, bytes = GB_BUNDLE_PREFIX + length + data[0] + 256u * data[1];
     char *text = malloc(length ? length : 1); /* of the exact size */
-    REQUIRE(text);
+    DEMAND(text);
     memcpy(text, data + 2, length);
     int r = gb_manifest_read(text, length, bytes, &manifest, &error);
     free(text);
     if (r < 0) {
-        REQUIRE(error.code == r && error.message[0]);
-        REQUIRE(gb_utf8_valid(error.message, strlen(error.message)));
+        DEMAND(error.code == r && error.message[0]);
+        DEMAND(gb_utf8_valid(error.message, strlen(error.message)));
         return 0;
     }
     check_tensors(&manifest);

@@ -1,6 +1,5 @@
 """gpubufctl save and load: objects as files, on another daemon again as they were."""
 
-import fcntl
 import json
 import os
 import random
@@ -13,7 +12,7 @@ import device as test_device
 from ctl import FAILED, GPUBUFCTL, OK, USAGE, Ctl
 from peer import DEADLINE, wait_until
 from test_bundle import FILE, publish as publish_bundle
-from test_gpubufctl_types import nested, words
+from test_gpubufctl_types import nested, register_by_columns, words
 
 SMALL = "name,count,flag\nx,1,true\n,2,\n\"\",,false\n\"a\n\"\"b\",4,true\n"
 PARTS = ["0:1", "1:3", "9:20", "3:", ":", "7:7"]
@@ -242,17 +241,7 @@ def test_a_signal_leaves_nothing(ctl, tmp_path):
 
 @pytest.mark.host_only("registers a memfd")
 def test_an_array_with_strides(ctl, shared_peer):
-    memory = os.memfd_create("m", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.fchmod(memory, 0o600)
-    os.ftruncate(memory, 4096)
-    os.pwrite(memory, words("h", *range(12)), 0)
-    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    shared_peer.call(
-        "register", fds=[memory], name="f",
-        handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
-        layout={"kind": "array", "dtype": "int16", "shape": [3, 4], "strides": [2, 6],
-                "data": {"handle": 0, "offset": 0, "bytes": 24}})
-    os.close(memory)
+    os.close(register_by_columns(shared_peer))
     before = ctl("get", "f", "-f", "csv")
     ctl("save", "f", "snap")
     ctl("rm", "f")

@@ -15,6 +15,21 @@ def words(form, *values):
     return struct.pack(f"<{len(values)}{form}", *values)
 
 
+def register_by_columns(peer):
+    """An array "f" of 3 x 4 numbers that lie by columns. Its descriptor, to be closed."""
+    memory = os.memfd_create("m", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.fchmod(memory, 0o600)
+    os.ftruncate(memory, 4096)
+    os.pwrite(memory, words("h", *range(12)), 0)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    peer.call(
+        "register", fds=[memory], name="f",
+        handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
+        layout={"kind": "array", "dtype": "int16", "shape": [3, 4], "strides": [2, 6],
+                "data": {"handle": 0, "offset": 0, "bytes": 24}})
+    return memory
+
+
 def publish(peer, name, columns, length, data):
     layout = {"kind": "table", "length": length,
               "columns": [{"name": key, "length": length, **value}
@@ -168,16 +183,7 @@ def test_arrays_with_nulls_and_strides(ctl, shared_peer):
     ctl("get", "a", "-o", "out.npy")
     back = numpy.load(os.path.join(ctl.directory, "out.npy"))
     assert numpy.array_equal(back, [[numpy.nan, 2, 3], [4, numpy.nan, 6]], equal_nan=True)
-    memory = os.memfd_create("m", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.fchmod(memory, 0o600)
-    os.ftruncate(memory, 4096)
-    os.pwrite(memory, words("h", *range(12)), 0)
-    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    shared_peer.call(
-        "register", fds=[memory], name="f",
-        handles=[{"kind": "memfd", "fd": 0, "bytes": 4096, "device": "host"}],
-        layout={"kind": "array", "dtype": "int16", "shape": [3, 4], "strides": [2, 6],
-                "data": {"handle": 0, "offset": 0, "bytes": 24}})
+    memory = register_by_columns(shared_peer)
     packed = bytes.fromhex("1032 5476 9a8b dcfe")
     os.pwrite(memory, packed, 100)
     shared_peer.call(

@@ -8,7 +8,8 @@ static const uint64_t shape[] = {4, 128};
 static const struct gpubuf_tensor_spec specs[] = {{"small", "int8", 0, NULL},
                                                   {"large", "float32", 2, shape}};
 
-/* Creates it with an array written through its own object, the other through the bundle's pointer. */
+/* Creates it with an array written through its own object, the other through the bundle's
+   pointer. */
 static struct gpubuf_object *create_model(struct gpubuf_client *client, const char *name)
 {
     struct gpubuf_create_options options = on_gpu("cuda:0");

@@ -1,6 +1,7 @@
 /*
- * Labels and older versions by the library: what create, seal and alias say, what opens them, what is
- * told of them; a client that keeps objects never takes an older version for what the name means.
+ * Labels and older versions by the library: what create, seal and alias say, what opens them,
+ * what is told of them; a client that keeps objects never takes an older version for what the
+ * name means.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -207,8 +208,8 @@ static void test_what_is_kept_is_never_older(void **state)
     gpubuf_disconnect(client);
 }
 
-/* A connection that broke: an older version that is held stays so, and an open by label is sent once
-   more. */
+/* A connection that broke: an older version that is held stays so, and an open by label is sent
+   once more. */
 static void test_resumed(void **state)
 {
     struct gpubuf_client *client = connect_client();

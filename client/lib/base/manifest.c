@@ -438,8 +438,8 @@ static uint64_t alignment(uint64_t bytes)
 }
 
 /*
- * Without holes: those whose bytes are a multiple of 256 first, then those of 128, and so on. So each
- * begins at a multiple of what divides its own size, which is never less than an element.
+ * Without holes: those whose bytes are a multiple of 256 first, then those of 128, and so on. So
+ * each begins at a multiple of what divides its own size, which is never less than an element.
  */
 static uint64_t place(struct planned *planned, size_t count)
 {

@@ -35,20 +35,20 @@ struct gb_manifest {
 };
 
 /*
- * Reads the manifest of a bundle that has `bytes` bytes in all. Refused are: what is no JSON object,
- * names twice, unknown dtypes, more than 32 axes, sizes that are not those of dtype and shape,
- * data outside of the bundle, in another tensor's, or in none's. Members of a tensor that are not
- * known are passed over. `text` is not kept, and must not change meanwhile. GPUBUF_E_INVALID with
- * the tensor and the place; GPUBUF_E_NO_MEMORY. *manifest is written on success only, and is to be
- * ended.
+ * Reads the manifest of a bundle that has `bytes` bytes in all. Refused are: what is no JSON
+ * object, names twice, unknown dtypes, more than 32 axes, sizes that are not those of dtype and
+ * shape, data outside of the bundle, in another tensor's, or in none's. Members of a tensor that
+ * are not known are passed over. `text` is not kept, and must not change meanwhile.
+ * GPUBUF_E_INVALID with the tensor and the place; GPUBUF_E_NO_MEMORY. *manifest is written on
+ * success only, and is to be ended.
  */
 int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
                      struct gb_manifest *manifest, struct gb_error *error);
 
 /*
  * Writes the first bytes of a bundle, the manifest with its length in front, to `head`, which is
- * empty, and reads it into *manifest, to be ended. See gpubuf_bundle_plan for where arrays are placed.
- * `metadata` is key, value, …, NULL; or NULL.
+ * empty, and reads it into *manifest, to be ended. See gpubuf_bundle_plan for where arrays are
+ * placed. `metadata` is key, value, …, NULL; or NULL.
  */
 int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
                      const char *const *metadata, struct gb_writer *head,

@@ -6,7 +6,7 @@
 
 /* Writes ,"mode":… and so on as `options` (may be NULL, else checked) say. */
 void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_create_options *options);
-/* Of create, seal and alias: label (NULL: none), and how many older versions stay (-1: not said). */
+/* Of create, seal and alias: label (NULL: none), and how many older versions stay (-1: unsaid). */
 int gb_check_title(const struct gpubuf_client *client, const char *label, unsigned keep);
 void gb_write_title(struct gb_writer *writer, const char *label, int keep);
 /* Takes over the options of a program that may know fewer of them. */

@@ -49,7 +49,7 @@ struct gb_lease {
     bool guarded;      /* its own memory cannot be written here */
     bool stray;        /* it went with its connection, and may still be written */
     const char *name, *device;
-    const char *label; /* of this version; NULL: none. While it is written, what the seal will say */
+    const char *label; /* of this version; NULL: none. Of one being written: the seal will say it */
     int keep;          /* older versions that stay, as the seal will say; -1: as create did */
     bool entitled;     /* the seal says so of the label */
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */

@@ -80,7 +80,8 @@ static bool read_open_options(napi_env env, napi_value version, napi_value wait,
     return true;
 }
 
-/* Twice what it may have, at least: what is cut off is too long all the same. False: it has thrown. */
+/* Twice what it may have, at least: what is cut off is too long all the same. False: it has
+   thrown. */
 static bool read_short(napi_env env, napi_value value, const char *what, char text[512])
 {
     size_t length;

@@ -21,9 +21,9 @@ PyObject *core_text_of(PyObject *module, PyObject *args);
 PyObject *core_text_list(PyObject *module, PyObject *args);
 
 /*
- * text_of_views(buffers, start, end): (offsets of 8 bytes, data) of Arrow's views of strings, whose
- * addresses are `buffers`: mask or 0, views, data, …, sizes of the data. Elements before `start`, and
- * nulls, are empty. ValueError: a view is not within its data.
+ * text_of_views(buffers, start, end): (offsets of 8 bytes, data) of Arrow's views of strings,
+ * whose addresses are `buffers`: mask or 0, views, data, …, sizes of the data. Elements before
+ * `start`, and nulls, are empty. ValueError: a view is not within its data.
  */
 PyObject *core_text_of_views(PyObject *module, PyObject *args);
 
