@@ -7,12 +7,15 @@
  * core, the client and the attackers share the second, and the attackers have its idle time only
  * (SCHED_IDLE), which is nearly all of it. `spin` is held against the same: processes that are as
  * busy as attackers and leave the daemon alone; `honest`: as many clients who ask for the same and
- * wait for each answer. With one core, or where that is not permitted, the note says so.
+ * wait for each answer. With one core, or where that is not permitted, the note says so. As root the
+ * attackers are another user than the client; else the same user, among whose sessions the daemon
+ * shares that user's turns.
  *
  * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -23,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -32,6 +36,7 @@
 #include "measure.h"
 
 #define NAME "hostile/column"
+#define THEIRS "hostile/theirs" /* of the attackers */
 #define MANY "hostile/many"
 #define OBJECTS 4096
 #define NAMES 64 /* in one request */
@@ -158,7 +163,7 @@ static void honest(void)
 
     raw_open(&raw, options.socket);
     for (;;) {
-        char *reply = raw_call(&raw, "open", "{\"name\":\"" NAME "\"}");
+        char *reply = raw_call(&raw, "open", "{\"name\":\"" THEIRS "\"}");
 
         snprintf(params, sizeof(params), "{\"lease\":%llu}",
                  (unsigned long long)raw_number(reply, "lease"));
@@ -168,7 +173,7 @@ static void honest(void)
 
 static void requests(void)
 {
-    pump_line(CALL("stat", "\"name\":\"" NAME "\""), 64);
+    pump_line(CALL("stat", "\"name\":\"" THEIRS "\""), 64);
 }
 
 static void lists(void)
@@ -294,7 +299,7 @@ static void connects(void)
 /* As many requests as the socket takes, and away. */
 static void hit_and_run(void)
 {
-    const char *line = CALL("stat", "\"name\":\"" NAME "\"");
+    const char *line = CALL("stat", "\"name\":\"" THEIRS "\"");
     size_t length = strlen(line);
 
     for (;;) {
@@ -559,6 +564,36 @@ static const struct attack {
 
 /* ---- measuring ---- */
 
+#define STRANGER 65534 /* nobody: the attackers, and the owner of what they ask for */
+
+static bool strangers; /* the attackers are another user */
+
+static void become_stranger(void)
+{
+    if (strangers && (setgroups(0, NULL) < 0 || setresgid(STRANGER, STRANGER, STRANGER) < 0 ||
+                      setresuid(STRANGER, STRANGER, STRANGER) < 0))
+        die("cannot become another user: %s", strerror(errno));
+}
+
+static void publish_many(void)
+{
+    struct raw raw;
+    int status;
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("cannot fork: %s", strerror(errno));
+    if (pid == 0) {
+        become_stranger();
+        raw_open(&raw, options.socket);
+        publish_one(&raw, THEIRS);
+        publish(&raw, MANY, OBJECTS, NULL);
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) < 0 || status != 0)
+        die("cannot publish what attackers ask for");
+}
+
 static size_t cores[2];
 static bool apart; /* the daemon on one core, all others on the other */
 
@@ -618,10 +653,11 @@ static pid_t begin(const struct attack *attack)
     if (pid == 0) {
         struct sched_param none = {0};
 
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         setsid(); /* and out of our own group of processes */
         sched_setscheduler(0, SCHED_IDLE, &none);
         setpriority(PRIO_PROCESS, 0, 0);
+        become_stranger();
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* last: it is lost with a user */
         attack->run();
         _exit(0);
     }
@@ -725,8 +761,9 @@ static void measure(struct raw *raw, const struct attack *attack)
         waitpid(pids[i], NULL, 0);
     settle(daemon);
     snprintf(id, sizeof(id), "hostile.%s", attack->name);
-    snprintf(note, sizeof(note), "the daemon was busy for %.0f %% of the time%s",
-             100 * busy / elapsed, apart ? "" : "; all on one core");
+    snprintf(note, sizeof(note), "the daemon was busy for %.0f %% of the time%s%s",
+             100 * busy / elapsed, strangers ? "" : "; attackers of the same user",
+             apart ? "" : "; all on one core");
     print_row(&(struct row){id, "us", &attacked, &quiet, &ratio, note});
 }
 
@@ -818,8 +855,9 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_NOFILE, &files);
     gateways_beside(options.socket);
     raw_open(&raw, options.socket);
+    strangers = geteuid() == 0 && chmod(options.socket, 0666) == 0;
     publish_one(&raw, NAME);
-    publish(&raw, MANY, OBJECTS, NULL);
+    publish_many();
     if (wanted(argc, argv, "killed"))
         killed(&raw);
     separate(raw_peer(&raw));
