@@ -322,7 +322,8 @@ static _Noreturn void run_child(const struct supervisor *supervisor, int notify_
     _exit(127);
 }
 
-/* A pair of sockets rather than a name, to which others could send: closing what they send may block. */
+/* A pair of sockets rather than a name, to which others could send: closing what they send may
+   block. */
 static pid_t fork_child(struct supervisor *supervisor)
 {
     int ends[2];
@@ -368,7 +369,8 @@ static int64_t pause_of(const struct supervisor *supervisor)
     return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
-/* Its closers share its descriptors and end after it: then nothing that its successor needs is taken. */
+/* Its closers share its descriptors and end after it: then nothing that its successor needs is
+   taken. */
 static void end_channel(struct supervisor *supervisor)
 {
     struct pollfd polled = {.fd = supervisor->notify_fd};

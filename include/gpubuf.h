@@ -12,9 +12,9 @@
  *
  * Errors. A function that returns `int` returns 0 or a positive documented outcome on success and a
  * negative GPUBUF_E_… code on failure. On failure nothing has happened: outputs are untouched, and
- * what was passed in still belongs to the caller. gpubuf_strerror() gives a fixed text for the code,
- * gpubuf_errmsg() the whole sentence (often the daemon's) of the calling thread's last failure. The
- * library never prints and never exits.
+ * what was passed in still belongs to the caller. gpubuf_strerror() gives a fixed text for the
+ * code, gpubuf_errmsg() the whole sentence (often the daemon's) of the calling thread's last
+ * failure. The library never prints and never exits.
  *
  * Threads. A client and its objects may be used from any thread at the same time, unless a
  * function's comment says otherwise. A blocking call in one thread does not hold up another's.
@@ -147,9 +147,9 @@ struct gpubuf_connect_options {
 /*
  * Connects and greets the daemon. `options` may be NULL. On success *client is to be ended with
  * gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and the cause);
- * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol. Where the
- * daemon ends while it greets, and connections may be made anew (resume_ms), this is tried again as
- * long as somebody listens there and there is time; else it is GPUBUF_E_CLOSED.
+ * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol. Where
+ * the daemon ends while it greets, and connections may be made anew (resume_ms), this is tried
+ * again as long as somebody listens there and there is time; else it is GPUBUF_E_CLOSED.
  */
 GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
                               const struct gpubuf_connect_options *options);
@@ -161,16 +161,17 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * released, and their mappings stay until then, but what they hold is no longer promised. NULL is
  * fine.
  *
- * Where the connection breaks (the daemon was killed, or restarts) open objects stay readable, and the
- * library makes the connection anew: in the next call, in gpubuf_dispatch, or, while objects are open,
- * by a thread of its own. The objects' leases are asked for again; one that the daemon does not grant,
- * since it has another instance or the object was gone meanwhile, is stale (gpubuf_is_stale). What was
- * created and not sealed is gone: sealing it is GPUBUF_E_STALE. Requests under way are sent again,
- * but for those that change something and may have been done: these end with GPUBUF_E_CLOSED, and the
- * message says that it is not known. Watches are told everything from the beginning (gpubuf_watch).
- * If nobody listens within resume_ms, or the daemon said that it stops for good, the connection is
- * lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY where memory was too short for it all that
- * time), and objects stay readable until they are released.
+ * Where the connection breaks (the daemon was killed, or restarts) open objects stay readable, and
+ * the library makes the connection anew: in the next call, in gpubuf_dispatch, or, while objects
+ * are open, by a thread of its own. The objects' leases are asked for again; one that the daemon
+ * does not grant, since it has another instance or the object was gone meanwhile, is stale
+ * (gpubuf_is_stale). What was created and not sealed is gone: sealing it is GPUBUF_E_STALE.
+ * Requests under way are sent again, but for those that change something and may have been done:
+ * these end with GPUBUF_E_CLOSED, and the message says that it is not known. Watches are told
+ * everything from the beginning (gpubuf_watch). If nobody listens within resume_ms, or the daemon
+ * said that it stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED
+ * (GPUBUF_E_NO_MEMORY where memory was too short for it all that time), and objects stay readable
+ * until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
@@ -179,8 +180,8 @@ GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
    no longer promised. */
 GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
 
-/* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the session's
-   number. Both may change when a connection that broke is made anew. */
+/* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the
+   session's number. Both may change when a connection that broke is made anew. */
 GPUBUF_API const char *gpubuf_instance(const struct gpubuf_client *client);
 GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
 
@@ -190,10 +191,10 @@ GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
  * never blocks: it sends and receives what it can and runs callbacks. It returns how many messages
  * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
  * under way has then been ended with that code). While another thread is inside a blocking call it
- * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to the
- * client and stays the same until gpubuf_disconnect, also where the connection is made anew; it is -1
- * in a child of fork, and good for polling only. Poll as poll() does, by what is there: after a
- * dispatch, not all that came meanwhile need have been received.
+ * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to
+ * the client and stays the same until gpubuf_disconnect, also where the connection is made anew; it
+ * is -1 in a child of fork, and good for polling only. Poll as poll() does, by what is there: after
+ * a dispatch, not all that came meanwhile need have been received.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
@@ -203,8 +204,8 @@ GPUBUF_API int gpubuf_dispatch(struct gpubuf_client *client);
 
 /*
  * Calls any method of the protocol that carries no descriptors (docs/PROTOCOL.md; `open`, `create`
- * and `register` have functions of their own, and are GPUBUF_E_UNSUPPORTED here). `params` is a JSON
- * object as text, or NULL. On success *result, if `result` is not NULL, is the JSON text of
+ * and `register` have functions of their own, and are GPUBUF_E_UNSUPPORTED here). `params` is a
+ * JSON object as text, or NULL. On success *result, if `result` is not NULL, is the JSON text of
  * `result`, to be freed with gpubuf_free. Waits at most `timeout_ms` (-1: for ever).
  */
 GPUBUF_API int gpubuf_call(struct gpubuf_client *client, const char *method, const char *params,
@@ -277,16 +278,16 @@ GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
- * On success `status` is how many were opened, and `objects` and `errors` are as of gpubuf_open_many;
- * each object is the callback's to release, the arrays live during the callback only. On failure both
- * are NULL.
+ * On success `status` is how many were opened, and `objects` and `errors` are as of
+ * gpubuf_open_many; each object is the callback's to release, the arrays live during the callback
+ * only. On failure both are NULL.
  */
 typedef void (*gpubuf_objects_cb)(struct gpubuf_client *client, int status,
                                   struct gpubuf_object *const *objects, const int *errors,
                                   size_t count, void *arg);
 
-/* As gpubuf_open_many, without waiting; the names are copied. GPUBUF_E_INVALID if not one of them is
-   a name. See gpubuf_call_async for `callback`, which must not be NULL, and `request`. */
+/* As gpubuf_open_many, without waiting; the names are copied. GPUBUF_E_INVALID if not one of them
+   is a name. See gpubuf_call_async for `callback`, which must not be NULL, and `request`. */
 GPUBUF_API int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *names,
                                       size_t count, const struct gpubuf_open_options *options,
                                       gpubuf_objects_cb callback, void *arg, uint64_t *request);
@@ -300,8 +301,8 @@ GPUBUF_API int gpubuf_open_many_async(struct gpubuf_client *client, const char *
  * The daemon is told by a message that it does not answer and nobody waits for: at once, or, where
  * the client's releases follow on one another within a millisecond, together with the next request,
  * but within two milliseconds or so also if none follows (a thread of the library's own, started
- * when it is first needed, sees to that). From inside a callback it goes out when the callbacks that
- * are due have run.
+ * when it is first needed, sees to that). From inside a callback it goes out when the callbacks
+ * that are due have run.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
 GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
@@ -332,7 +333,8 @@ GPUBUF_API const char *gpubuf_device(const struct gpubuf_object *object);
 /* The name of this column in its table or struct; NULL if it is not one. */
 GPUBUF_API const char *gpubuf_column_name(const struct gpubuf_object *object);
 
-/* The dtype in the protocol's spelling ("float64", "timestamp[us,UTC]"); "" for bytes and tables. */
+/* The dtype in the protocol's spelling ("float64", "timestamp[us,UTC]"); "" for bytes and
+   tables. */
 GPUBUF_API const char *gpubuf_dtype(const struct gpubuf_object *object);
 
 /* Rows of a table, elements of a column, extent of an array's first axis (1 for 0-d), or bytes. */
@@ -349,8 +351,8 @@ GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
 /* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns
    (of stride 0 where elements are not so many whole bytes), and 0 for tables. Packed elements, such
-   as float4_e2m1fn's, fill whole bytes along the last axis, whose stride is that of its bytes: 1. The
-   pointers are to ndim values, owned by the object; not to be followed where ndim is 0. */
+   as float4_e2m1fn's, fill whole bytes along the last axis, whose stride is that of its bytes: 1.
+   The pointers are to ndim values, owned by the object; not to be followed where ndim is 0. */
 GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
 GPUBUF_API const uint64_t *gpubuf_shape(const struct gpubuf_object *object);
 GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
@@ -371,8 +373,9 @@ struct gpubuf_memory {
 
 /*
  * The memory of one of the object's buffers. Of columns: the whole buffer, from its start, to which
- * gpubuf_offset() is to be applied. Of arrays and bytes: data begins at the view's first element and
- * spans to the end of its last; the mask is whole. Positive 1 if the object has no such buffer (then
+ * gpubuf_offset() is to be applied. Of arrays and bytes: data begins at the view's first element
+ * and spans to the end of its last; the mask is whole. Positive 1 if the object has no such buffer
+ * (then
  * *memory has a NULL pointer and 0 bytes); a buffer of 0 bytes has a pointer that is not NULL. It
  * stays mapped as long as the object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
  */
@@ -400,10 +403,10 @@ GPUBUF_API size_t gpubuf_child_count(const struct gpubuf_object *object);
 /*
  * Views: objects of their own that hold what they were made from, to be released like any. They
  * cost no message. Child i of a table or nested column; the column of a given name
- * (GPUBUF_E_NOT_FOUND); elements [offset, offset + length) of a bytes, array (first axis), column or
- * table (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is sliced
- * alike, and so are the indices (child 0) of a dictionary; the child of a list and the values of a
- * dictionary (child 1) are whole, as offsets and indices count from their start.
+ * (GPUBUF_E_NOT_FOUND); elements [offset, offset + length) of a bytes, array (first axis), column
+ * or table (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is
+ * sliced alike, and so are the indices (child 0) of a dictionary; the child of a list and the
+ * values of a dictionary (child 1) are whole, as offsets and indices count from their start.
  */
 GPUBUF_API int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child);
 GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
@@ -412,9 +415,9 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
                             struct gpubuf_object **slice);
 
 /*
- * Some columns of a sealed table, in the order given: a view that is a table, to be exported, sliced and
- * released like any. GPUBUF_E_NOT_FOUND: there is no such column; GPUBUF_E_INVALID: no table, or one
- * column twice; GPUBUF_E_BUSY: still being written.
+ * Some columns of a sealed table, in the order given: a view that is a table, to be exported,
+ * sliced and released like any. GPUBUF_E_NOT_FOUND: there is no such column; GPUBUF_E_INVALID: no
+ * table, or one column twice; GPUBUF_E_BUSY: still being written.
  */
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
@@ -549,12 +552,12 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
- * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into an
- * object on either. Work on the data must be done, unless it was queued on its GPU's default stream.
- * Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL: C order;
- * any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From a GPU, runs
- * of elements that lie side by side are copied one by one: make small ones contiguous first.) Errors
- * are those of gpubuf_create and
+ * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into
+ * an object on either. Work on the data must be done, unless it was queued on its GPU's default
+ * stream. Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL:
+ * C order; any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From
+ * a GPU, runs of elements that lie side by side are copied one by one: make small ones contiguous
+ * first.) Errors are those of gpubuf_create and
  * gpubuf_seal; nothing is published on failure.
  */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
@@ -823,18 +826,18 @@ GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms);
 
 /*
- * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is), for
- * one who knows that memory will be wanted or that the object will not: the daemon does it by itself
- * when memory is short. It returns when the content is in the tier. GPUBUF_E_BUSY: somebody holds it;
- * GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room; GPUBUF_E_UNSUPPORTED: there is no such tier,
- * or the memory is its producer's; GPUBUF_E_DEVICE: it could not be copied.
+ * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is),
+ * for one who knows that memory will be wanted or that the object will not: the daemon does it by
+ * itself when memory is short. It returns when the content is in the tier. GPUBUF_E_BUSY: somebody
+ * holds it; GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room; GPUBUF_E_UNSUPPORTED: there
+ * is no such tier, or the memory is its producer's; GPUBUF_E_DEVICE: it could not be copied.
  */
 GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier);
 
 /*
  * Brings it back to its device before it is opened, which would do the same, and waits at most
- * `wait_ms` for room there to become free, not counting the copy. Nothing holds it there. Errors as of
- * gpubuf_open, and GPUBUF_E_NO_SPACE.
+ * `wait_ms` for room there to become free, not counting the copy. Nothing holds it there. Errors as
+ * of gpubuf_open, and GPUBUF_E_NO_SPACE.
  */
 GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
 
@@ -858,22 +861,22 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 
 /*
  * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (the
- * objects that existed have all been told; `info` is NULL) or "reconnected" (gpubuf_watch). A later daemon may send others. Strings
- * live during the call only.
+ * objects that existed have all been told; `info` is NULL) or "reconnected" (gpubuf_watch). A later
+ * daemon may send others. Strings live during the call only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
                                 const struct gpubuf_info *info, void *arg);
 
 /*
- * Watches names that start with `prefix` (NULL: all). *watch, where `watch` is not NULL, names it for
- * gpubuf_unwatch; it is set before the first event, which may come before this returns. Events come
- * in order, one at a time, in whichever thread dispatches. Where the connection broke and is made
- * anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first, every object
- * that exists is told as "sealed", and "synced" says that these are all. Where a daemon has gone on in
- * the place of another, objects that could not outlive that one come before "synced", as "withdrawn".
- * The watch ends with a
- * connection that is lost, which is told by the return of gpubuf_dispatch and of blocking calls, not
- * by an event.
+ * Watches names that start with `prefix` (NULL: all). *watch, where `watch` is not NULL, names it
+ * for gpubuf_unwatch; it is set before the first event, which may come before this returns. Events
+ * come in order, one at a time, in whichever thread dispatches. Where the connection broke and is
+ * made anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first,
+ * every object that exists is told as "sealed", and "synced" says that these are all. Where a
+ * daemon has gone on in the place of another, objects that could not outlive that one come before
+ * "synced", as "withdrawn". The watch ends with a
+ * connection that is lost, which is told by the return of gpubuf_dispatch and of blocking calls,
+ * not by an event.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
@@ -882,45 +885,46 @@ GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
 typedef void (*gpubuf_watch_cb)(struct gpubuf_client *client, int status, uint64_t watch,
                                 void *arg);
 
-/* As gpubuf_watch, without waiting: `done`, which must not be NULL, runs exactly once if this returns
-   0, and on success before the first event. `arg` is given to both. See gpubuf_call_async for
-   `request`. */
+/* As gpubuf_watch, without waiting: `done`, which must not be NULL, runs exactly once if this
+   returns 0, and on success before the first event. `arg` is given to both. See gpubuf_call_async
+   for `request`. */
 GPUBUF_API int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix,
                                   gpubuf_event_cb callback, gpubuf_watch_cb done, void *arg,
                                   uint64_t *request);
 
-/* `event` is the JSON text of an event's params (docs/PROTOCOL.md), which lives during the call only; or
-   {"kind":"reconnected"}, as of gpubuf_watch. */
+/* `event` is the JSON text of an event's params (docs/PROTOCOL.md), which lives during the call
+   only; or {"kind":"reconnected"}, as of gpubuf_watch. */
 typedef void (*gpubuf_event_json_cb)(struct gpubuf_client *client, const char *event, size_t length,
                                      void *arg);
 
 /*
- * As gpubuf_watch, for what the daemon tells and struct gpubuf_info has no member for: the number of an
- * event, placements. `params` are those of the method `watch`, a JSON object as text, or NULL.
+ * As gpubuf_watch, for what the daemon tells and struct gpubuf_info has no member for: the number
+ * of an event, placements. `params` are those of the method `watch`, a JSON object as text, or
+ * NULL.
  */
 GPUBUF_API int gpubuf_watch_json(struct gpubuf_client *client, const char *params,
                                  gpubuf_event_json_cb callback, void *arg, uint64_t *watch);
 
-/* Ends a watch. No callback of it begins afterwards, and none is running in another thread when this
-   returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
+/* Ends a watch. No callback of it begins afterwards, and none is running in another thread when
+   this returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 
 /*
  * An object on a GPU is opened, sliced and released like any other. gpubuf_memory() gives a device
- * pointer, valid in the primary context of that GPU in this process, which the library retains while
- * something is mapped. A reader's mapping is read-only: a kernel that writes there fails in its own
- * process. (A process that writes to a segment itself has one pointer for both, without that
- * protection.) The library never changes the calling thread's current context, and loads the CUDA
- * driver only where a GPU is concerned.
+ * pointer, valid in the primary context of that GPU in this process, which the library retains
+ * while something is mapped. A reader's mapping is read-only: a kernel that writes there fails in
+ * its own process. (A process that writes to a segment itself has one pointer for both, without
+ * that protection.) The library never changes the calling thread's current context, and loads the
+ * CUDA driver only where a GPU is concerned.
  *
  * A `stream` is a CUstream or cudaStream_t of the object's GPU, in its primary context, as those of
  * the runtime are. NULL means: do it now and wait until it is done, after what is queued on the
- * legacy default stream, as cudaMemcpy does. The default streams themselves are GPUBUF_STREAM_LEGACY
- * and GPUBUF_STREAM_PER_THREAD. Work of yours on an object must be done, or be told of by
- * gpubuf_seal_on and gpubuf_release_on, before it is sealed or released: the driver takes memory away
- * from under a running kernel, which ends the whole context.
+ * legacy default stream, as cudaMemcpy does. The default streams themselves are
+ * GPUBUF_STREAM_LEGACY and GPUBUF_STREAM_PER_THREAD. Work of yours on an object must be done, or be
+ * told of by gpubuf_seal_on and gpubuf_release_on, before it is sealed or released: the driver
+ * takes memory away from under a running kernel, which ends the whole context.
  *
  * Errors of the driver are GPUBUF_E_DEVICE, and the message has the CUDA error's name and what was
  * being done. GPUBUF_E_UNSUPPORTED: no CUDA driver here, the object's GPU is not visible to this
@@ -934,13 +938,13 @@ GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
 
 /*
  * Copies between the object's buffer `which`, from its byte `offset` on (of what gpubuf_memory
- * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of another;
- * with a stream, of one that can reach the object's). With a stream the copy is queued, and `data` and
- * the object must stay until it is done; but one between an object on the host and other memory of
- * the host is done at once. `read` works on any object and does not wait for it to be ready
- * (gpubuf_wait_ready), `write` on one that is not sealed (else GPUBUF_E_BUSY). GPUBUF_E_INVALID past
- * the buffer's end, and where there is no such buffer. After GPUBUF_E_DEVICE the target's content is
- * undefined.
+ * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of
+ * another; with a stream, of one that can reach the object's). With a stream the copy is queued,
+ * and `data` and the object must stay until it is done; but one between an object on the host and
+ * other memory of the host is done at once. `read` works on any object and does not wait for it to
+ * be ready (gpubuf_wait_ready), `write` on one that is not sealed (else GPUBUF_E_BUSY).
+ * GPUBUF_E_INVALID past the buffer's end, and where there is no such buffer. After GPUBUF_E_DEVICE
+ * the target's content is undefined.
  */
 GPUBUF_API int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which,
                            uint64_t offset, void *data, uint64_t bytes, void *stream);
@@ -949,23 +953,23 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
 
 /*
  * As gpubuf_seal for a writer whose work queued on `stream` so far is still under way: nobody waits
- * for it now, and readers wait on their own streams, on the device (gpubuf_wait_ready). The object is
- * settled when the work is done, which the library notices by itself within milliseconds; before that
- * it lives only as long as the client's connection. So a program that ends calls
- * gpubuf_wait_ready(object, NULL) first, after which it is settled. Work that fails is never settled.
- * A client has at most 256 such objects: past that the oldest is waited for. NULL stream: as
- * gpubuf_seal. An object on the host: the stream is waited for.
+ * for it now, and readers wait on their own streams, on the device (gpubuf_wait_ready). The object
+ * is settled when the work is done, which the library notices by itself within milliseconds; before
+ * that it lives only as long as the client's connection. So a program that ends calls
+ * gpubuf_wait_ready(object, NULL) first, after which it is settled. Work that fails is never
+ * settled. A client has at most 256 such objects: past that the oldest is waited for. NULL stream:
+ * as gpubuf_seal. An object on the host: the stream is waited for.
  */
 GPUBUF_API int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts,
                               void *stream);
 
 /*
  * Makes `stream` (NULL: the calling thread) wait until the object's content is there. Opening does
- * not wait by itself. Costs nothing if it was there when the object was opened, or once it is; else,
- * of another process's object, the daemon is asked whether its producer still lives.
- * GPUBUF_E_STALE: the producer is gone, or the object's name, and the work was not done in the second
- * after that. A stream that waits already when the producer is killed waits for ever: the driver does
- * not tell it. With NULL it is a blocking call (GPUBUF_E_BUSY in a callback).
+ * not wait by itself. Costs nothing if it was there when the object was opened, or once it is;
+ * else, of another process's object, the daemon is asked whether its producer still lives.
+ * GPUBUF_E_STALE: the producer is gone, or the object's name, and the work was not done in the
+ * second after that. A stream that waits already when the producer is killed waits for ever: the
+ * driver does not tell it. With NULL it is a blocking call (GPUBUF_E_BUSY in a callback).
  */
 GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
 
@@ -979,16 +983,16 @@ GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
 GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 
 /*
- * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer` and
- * `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too), all of which readers
- * can then map. Memory of cuMemCreate that can be exported is adopted and outlives the caller; memory
- * of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the object is deleted and
- * its readers are gone, and is withdrawn when the client disconnects. `layout_json` has buffers
- * {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`. All work on the memory must be
- * done. `options->device` may be left out; share, wait_ms have no meaning. GPUBUF_E_UNSUPPORTED:
- * managed or stream-ordered memory, or that of another process, which cannot be shared, or a range
- * over several allocations (the message says what to do); GPUBUF_E_INVALID: not memory of a GPU, or
- * past its end.
+ * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer`
+ * and `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too), all of which
+ * readers can then map. Memory of cuMemCreate that can be exported is adopted and outlives the
+ * caller; memory of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the object
+ * is deleted and its readers are gone, and is withdrawn when the client disconnects. `layout_json`
+ * has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`. All work on the
+ * memory must be done. `options->device` may be left out; share, wait_ms have no meaning.
+ * GPUBUF_E_UNSUPPORTED: managed or stream-ordered memory, or that of another process, which cannot
+ * be shared, or a range over several allocations (the message says what to do); GPUBUF_E_INVALID:
+ * not memory of a GPU, or past its end.
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
                                       const void *pointer, uint64_t bytes, const char *layout_json,
@@ -1001,9 +1005,10 @@ struct gpubuf_part {
 };
 
 /*
- * As gpubuf_register_device for what lies in several places, such as the columns of a table: "handle"
- * i of the layout's buffers is parts[i], from whose pointer its offsets count. Parts may lie in one
- * allocation or in as many as 16, all of one GPU and of one kind. GPUBUF_E_LIMIT: more than that.
+ * As gpubuf_register_device for what lies in several places, such as the columns of a table:
+ * "handle" i of the layout's buffers is parts[i], from whose pointer its offsets count. Parts may
+ * lie in one allocation or in as many as 16, all of one GPU and of one kind. GPUBUF_E_LIMIT: more
+ * than that.
  */
 GPUBUF_API int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
                                      const struct gpubuf_part *parts, size_t count,
@@ -1039,9 +1044,10 @@ struct ArrowDeviceArray {
 #endif
 
 /*
- * As gpubuf_export_arrow, for objects on the host and on a GPU: `device_id` is gpubuf_device_ordinal(),
- * buffers are device pointers (of 0 bytes: some pointer that is not to be followed), and sync_event is
- * a CUevent * to wait for, which lives as long as the array, or NULL if the content is there.
+ * As gpubuf_export_arrow, for objects on the host and on a GPU: `device_id` is
+ * gpubuf_device_ordinal(), buffers are device pointers (of 0 bytes: some pointer that is not to be
+ * followed), and sync_event is a CUevent * to wait for, which lives as long as the array, or NULL
+ * if the content is there.
  */
 GPUBUF_API int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema *schema,
                                           struct ArrowDeviceArray *array);

@@ -11,8 +11,8 @@
 
 #define OUT_CAPACITY_MIN ((size_t)1024)
 
-/* Room for as many descriptors as the kernel lets through at once (SCM_MAX_FD). Those there is no room for
-   it would close while we receive, and closing what a peer has sent may block. */
+/* Room for as many descriptors as the kernel lets through at once (SCM_MAX_FD). Those there is no
+   room for it would close while we receive, and closing what a peer has sent may block. */
 #define RECEIVE_FDS 253
 
 struct gb_conn_fds {
@@ -160,7 +160,8 @@ static void free_out(struct gb_conn *conn)
     conn->out_length = conn->out_sent = conn->out_capacity = 0;
 }
 
-/* Notes that descriptors ride on the next byte that is queued. They are the queue's, also on failure. */
+/* Notes that descriptors ride on the next byte that is queued. They are the queue's, also on
+   failure. */
 static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
 {
     if (count == 0)
@@ -244,10 +245,10 @@ static ssize_t send_with_fds(int fd, char *bytes, size_t length, const struct gb
 }
 
 /*
- * One call, of at most `most` bytes: up to the next message that brings descriptors, or, if that is next, it and all up to
- * the one after. Once any byte has gone the descriptors have gone with it and are dropped here,
- * however few bytes the socket took. Most messages bring none, and send() costs the kernel less to
- * take in than sendmsg().
+ * One call, of at most `most` bytes: up to the next message that brings descriptors, or, if that is
+ * next, it and all up to the one after. Once any byte has gone the descriptors have gone with it
+ * and are dropped here, however few bytes the socket took. Most messages bring none, and send()
+ * costs the kernel less to take in than sendmsg().
  */
 static ssize_t send_some(struct gb_conn *conn, size_t most)
 {

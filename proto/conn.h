@@ -56,8 +56,8 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size);
  */
 int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
                   unsigned count);
-/* The same. A long message whose turn is next is not copied: the writer's memory becomes the queue's, and the
-   writer is empty. */
+/* The same. A long message whose turn is next is not copied: the writer's memory becomes the
+   queue's, and the writer is empty. */
 int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
                           unsigned count);
 /* Sends what the socket takes. 0: all sent (and the queue's memory freed), 1: more is left,

@@ -5,10 +5,10 @@
  * wherever libcuda.so.1 is found at run time.
  *
  * The driver keeps this interface stable: a changed function gets a new symbol (cuMemAlloc_v2) and
- * the old one stays. tests/unit/test_cuda_types.c compares every size, offset, constant and function
- * type below with the real <cuda.h> where one is installed. Only that test may include both, and
- * <cuda.h> first: the names below then stay the Toolkit's, and only the structs and the table of
- * constants are declared here.
+ * the old one stays. tests/unit/test_cuda_types.c compares every size, offset, constant and
+ * function type below with the real <cuda.h> where one is installed. Only that test may include
+ * both, and <cuda.h> first: the names below then stay the Toolkit's, and only the structs and the
+ * table of constants are declared here.
  *
  * Only 64-bit platforms are covered, as by the driver itself.
  */

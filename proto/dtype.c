@@ -31,7 +31,8 @@ enum {
 
 /* clang-format off */
 static const struct gb_type_info types[GB_TYPE_COUNT] = {
-    /*                         name        bits off  data   mask  kids arrow  numpy  dlpack      array */
+    /*                         name        bits off  data   mask  kids arrow  numpy  dlpack
+       array */
     [GB_TYPE_BOOL]         = {"bool",         1, 0,  true,  true,  0, "b",    NULL,   DL_NONE,    false},
     [GB_TYPE_BOOL8]        = {"bool8",        8, 0,  true,  true,  0, NULL,   "|b1",  DL_BOOL,    true},
     [GB_TYPE_INT8]         = {"int8",         8, 0,  true,  true,  0, "c",    "|i1",  DL_INT,     true},

@@ -2,11 +2,11 @@
  * JSON text: strict checking, reading through tables, and bounded writing.
  *
  * The reader is our own because it is strict, and says where a mistake is: it takes RFC 8259 with
- * nothing after the value, valid UTF-8 (no surrogates, no overlong forms), bounded nesting, integers
- * without fraction or exponent up to 2^52 - 1, no "\u0000" in a string that it decodes, no member
- * twice, none that is not known. A refusal names the byte, or the place: "params.columns[2].dtype".
- * The libraries for C that could be used instead take some of these, and know no places
- * (docs/decisions/0002-json-reader.md).
+ * nothing after the value, valid UTF-8 (no surrogates, no overlong forms), bounded nesting,
+ * integers without fraction or exponent up to 2^52 - 1, no "\u0000" in a string that it decodes, no
+ * member twice, none that is not known. A refusal names the byte, or the place:
+ * "params.columns[2].dtype". The libraries for C that could be used instead take some of these, and
+ * know no places (docs/decisions/0002-json-reader.md).
  *
  * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for
  * each value and each member's name, in the order of the text, with where it begins, how long it

@@ -28,8 +28,9 @@ static const char *refuse(struct checker *checker, const char *at, const char *r
 
 /* ---- the tape ---- */
 
-/* A value with nothing inside it, from `start` to before `p`, which is returned. Most are: the token is
-   written at once, since to read it back before it has left the processor's store buffer takes time. */
+/* A value with nothing inside it, from `start` to before `p`, which is returned. Most are: the
+   token is written at once, since to read it back before it has left the processor's store buffer
+   takes time. */
 static inline const char *put_scalar(struct checker *checker, const char *start, const char *p,
                                      enum gb_json_type type, bool escaped)
 {

@@ -78,8 +78,8 @@ enum gb_layout_form {
 };
 
 /*
- * Reads and validates. Types known, shapes and sizes without overflow (all below 2^52, and so is what
- * all buffers have together), every
+ * Reads and validates. Types known, shapes and sizes without overflow (all below 2^52, and so is
+ * what all buffers have together), every
  * buffer long enough for offset + length (a mask need not be padded), start aligned to its element
  * (text, fixed_binary, bool and masks: to a byte), the right buffers and children for the type,
  * columns of a table as long as the table, names of columns unique and UTF-8, nesting and number of
@@ -110,8 +110,8 @@ bool gb_column_sizes(const struct gb_column *column, uint64_t *data, uint64_t *m
 
 /*
  * Sets how many of the column's elements are null, -1 being unknown; 0 where none can be: without a
- * mask, which a dictionary's indices have. GPUBUF_E_INVALID with `path` in front: more than the length,
- * or above 0 where none can be. The one rule for what is read and for what `seal` is told.
+ * mask, which a dictionary's indices have. GPUBUF_E_INVALID with `path` in front: more than the
+ * length, or above 0 where none can be. The one rule for what is read and for what `seal` is told.
  */
 int gb_column_count_nulls(struct gb_column *column, int64_t count, const struct gb_path *path,
                           struct gb_error *error);
@@ -144,8 +144,8 @@ uint64_t gb_layout_length(const struct gb_layout *layout);
  * Narrows to elements [offset, offset + length) (rows, first axis, bytes): what `alias` does.
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their
  * buffers. What `layout` points to is changed in place. A null_count other than 0 and the length
- * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end, for an
- * array of 0 axes, for packed elements that are no whole bytes, and for a part of a bundle.
+ * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end, for
+ * an array of 0 axes, for packed elements that are no whole bytes, and for a part of a bundle.
  */
 int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
                     const struct gb_path *path, struct gb_error *error);

@@ -53,8 +53,9 @@ enum gb_limit {
 
 #define GB_LIMIT(name) GB_LIMIT_##name
 
-/* A message of about this length is long: it is expected to become as long as it may, so that room for
-   that is made at once instead of moving it again and again, and it is handed on rather than copied. */
+/* A message of about this length is long: it is expected to become as long as it may, so that room
+   for that is made at once instead of moving it again and again, and it is handed on rather than
+   copied. */
 #define GB_LONG_BYTES 65536u
 
 #endif

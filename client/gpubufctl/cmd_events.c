@@ -1,4 +1,5 @@
-/* gpubufctl events [PREFIX]: what the daemon publishes by NNG, one line an event, until interrupted. */
+/* gpubufctl events [PREFIX]: what the daemon publishes by NNG, one line an event, until
+   interrupted. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <nng/nng.h>

@@ -88,7 +88,8 @@ int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
         gpubuf_free(stats);
         return GB_STATUS_OK;
     }
-    /* Whether nobody listens or somebody does not answer in time: there is no daemon to speak to. */
+    /* Whether nobody listens or somebody does not answer in time: there is no daemon to speak
+       to. */
     bool none = passes(code) || code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_PROTOCOL;
     const char *sentence = gpubuf_errmsg(cli->client);
     return gb_cli_fail(none ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",

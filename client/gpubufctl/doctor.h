@@ -1,6 +1,6 @@
 /*
- * What `gpubufctl doctor` finds: one line for each thing that was looked at, and what to do where it
- * is not as it should be. Each part looks at one side and adds its findings.
+ * What `gpubufctl doctor` finds: one line for each thing that was looked at, and what to do where
+ * it is not as it should be. Each part looks at one side and adds its findings.
  */
 #ifndef GB_DOCTOR_H
 #define GB_DOCTOR_H

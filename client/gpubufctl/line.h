@@ -1,6 +1,6 @@
 /*
- * A line of text for a terminal, put together piece by piece and never wider than allowed: what does
- * not fit is left out. And bars.
+ * A line of text for a terminal, put together piece by piece and never wider than allowed: what
+ * does not fit is left out. And bars.
  */
 #ifndef GB_LINE_H
 #define GB_LINE_H
@@ -30,8 +30,8 @@ struct gb_bar_part {
     enum gb_style style;
 };
 
-/* `width` columns, of which each part takes its share of the sum, and at least one if it is anything
-   and there is room. */
+/* `width` columns, of which each part takes its share of the sum, and at least one if it is
+   anything and there is room. */
 void gb_line_bar(struct gb_line *line, const struct gb_bar_part *parts, size_t count,
                  unsigned width);
 

@@ -1,7 +1,7 @@
 /*
- * The whole terminal: its other screen, keys as they are typed, its size. Whatever ends the program,
- * a signal too, the terminal is as it was before; stopped (^Z) and continued, it is taken over anew.
- * One of it in a program; its signals' handlers know it.
+ * The whole terminal: its other screen, keys as they are typed, its size. Whatever ends the
+ * program, a signal too, the terminal is as it was before; stopped (^Z) and continued, it is taken
+ * over anew. One of it in a program; its signals' handlers know it.
  */
 #ifndef GB_SCREEN_H
 #define GB_SCREEN_H

@@ -18,7 +18,8 @@ void gb_term_init(void);
 
 /* Whether standard output takes UTF-8: unless it is a terminal whose locale says otherwise. */
 bool gb_term_utf8(void);
-/* What stands for text that was cut off, one column wide: "…", or "~" where that cannot be shown. */
+/* What stands for text that was cut off, one column wide: "…", or "~" where that cannot be
+   shown. */
 const char *gb_term_ellipsis(void);
 
 /* Whether to colour standard output: as asked, else if it is a terminal, NO_COLOR is unset or empty

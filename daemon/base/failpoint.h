@@ -1,10 +1,10 @@
 /*
- * Points at which a test has the daemon die: wherever what outlives it (state.h) is between two steps.
- * Only a build with GB_FAILPOINTS has them; in any other they are nothing at all.
+ * Points at which a test has the daemon die: wherever what outlives it (state.h) is between two
+ * steps. Only a build with GB_FAILPOINTS has them; in any other they are nothing at all.
  *
- * The environment's GPUBUFD_FAILPOINTS names a file of at least GB_FAILPOINT_BYTES that is shared with
- * the test: words of eight octets, which are counted, armed and fired by anybody at any time. The daemon
- * that comes next finds the point disarmed, so that it dies once.
+ * The environment's GPUBUFD_FAILPOINTS names a file of at least GB_FAILPOINT_BYTES that is shared
+ * with the test: words of eight octets, which are counted, armed and fired by anybody at any time.
+ * The daemon that comes next finds the point disarmed, so that it dies once.
  *
  * Any thread's.
  */

@@ -1,6 +1,6 @@
 /*
- * Doubly linked lists through a member of the struct that is listed. A head is a link of its own; an
- * unlinked link is zeroed or points to itself. Header only, no allocation.
+ * Doubly linked lists through a member of the struct that is listed. A head is a link of its own;
+ * an unlinked link is zeroed or points to itself. Header only, no allocation.
  */
 #ifndef GB_LIST_H
 #define GB_LIST_H

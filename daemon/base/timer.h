@@ -1,7 +1,8 @@
 /*
- * Deadlines, in a binary heap: adding, moving and removing one takes logarithmic time, and the earliest
- * is at hand. A timer is a deadline with a function to call. No clock of its own: the caller says what
- * time it is. Not thread-safe. Deadlines and timers belong to the caller, who embeds the structs.
+ * Deadlines, in a binary heap: adding, moving and removing one takes logarithmic time, and the
+ * earliest is at hand. A timer is a deadline with a function to call. No clock of its own: the
+ * caller says what time it is. Not thread-safe. Deadlines and timers belong to the caller, who
+ * embeds the structs.
  */
 #ifndef GB_TIMER_H
 #define GB_TIMER_H
@@ -36,13 +37,13 @@ struct gb_timer {
     void (*fire)(struct gb_timer *timer);
 };
 
-/* `timers` holds nothing but struct gb_timer. Setting a timer that is set moves it. False if memory is
-   out. */
+/* `timers` holds nothing but struct gb_timer. Setting a timer that is set moves it. False if memory
+   is out. */
 bool gb_timer_set(struct gb_deadlines *timers, struct gb_timer *timer, uint64_t at_ms);
 /* Fine if it is not set. */
 void gb_timer_cancel(struct gb_deadlines *timers, struct gb_timer *timer);
-/* Calls those whose time has come, the earliest first; each is out of the heap when it is called and
-   may be set again, or freed. */
+/* Calls those whose time has come, the earliest first; each is out of the heap when it is called
+   and may be set again, or freed. */
 void gb_timers_fire(struct gb_deadlines *timers, uint64_t now_ms);
 
 #endif

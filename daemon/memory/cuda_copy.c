@@ -6,7 +6,8 @@
 #include "daemon/base/clock.h"
 
 #define WINDOWS 64u
-/* How long the end of a copy is looked for before its thread sleeps: 128 MiB at the speed of PCIe 5. */
+/* How long the end of a copy is looked for before its thread sleeps: 128 MiB at the speed of PCIe
+   5. */
 #define LOOK_US 2500
 
 /* A segment as the daemon has mapped it. */

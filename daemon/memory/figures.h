@@ -8,7 +8,8 @@ struct gb_device;
 struct gb_tier;
 struct gb_writer;
 
-/* "id":…, "name":…, and all that `stats` says of a device, without braces. `segments`: with how many it has. */
+/* "id":…, "name":…, and all that `stats` says of a device, without braces. `segments`: with how
+   many it has. */
 void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
                              bool segments);
 /* "tiers":[…]: those of the GB_TIERS below the devices that there are. */

@@ -1,8 +1,8 @@
 /*
  * The host tier's memory: one memfd of the tier's whole budget, mapped once, whose pages come when
  * they are first used and are pinned then, a chunk at a time, so that a GPU copies to and from them
- * at full speed. They stay: making a page costs more than copying it. Some threads make the pages of
- * the next chunks ahead of their use.
+ * at full speed. They stay: making a page costs more than copying it. Some threads make the pages
+ * of the next chunks ahead of their use.
  */
 #ifndef GB_PINNED_H
 #define GB_PINNED_H

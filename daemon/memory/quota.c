@@ -304,7 +304,8 @@ int gb_quotas_set(struct gb_quotas *quotas, const struct gb_limits *limits,
     quotas->others = calloc(rule_count ? rule_count : 1, sizeof(*quotas->others));
     if (!quotas->others)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
-    /* Everybody's before somebody's, every device's before one device's; then the later one wins. */
+    /* Everybody's before somebody's, every device's before one device's; then the later one
+       wins. */
     for (unsigned pass = 0; pass < 4; pass++)
         for (unsigned i = 0; i < rule_count; i++) {
             const struct gb_quota_rule *rule = &rules[i];

@@ -1,7 +1,7 @@
 /*
- * The order of eviction: exact least-recently-used order over what may be evicted, one order for each
- * device and each tier below. Pure; no clock of its own; not thread-safe. Entries belong to the caller,
- * who embeds the structs.
+ * The order of eviction: exact least-recently-used order over what may be evicted, one order for
+ * each device and each tier below. Pure; no clock of its own; not thread-safe. Entries belong to
+ * the caller, who embeds the structs.
  */
 #ifndef GB_RECENCY_H
 #define GB_RECENCY_H
@@ -13,8 +13,8 @@
 
 /*
  * An entry is *clean* when letting it go loses nothing or takes no work: its content is kept
- * elsewhere, or need not be. The others are *dirty*: something has to be done first. Both are in one
- * order of use; they are listed apart, so that the oldest of either kind is at hand.
+ * elsewhere, or need not be. The others are *dirty*: something has to be done first. Both are in
+ * one order of use; they are listed apart, so that the oldest of either kind is at hand.
  */
 struct gb_recency {
     struct gb_link clean, dirty; /* each the least recently used first */
@@ -53,8 +53,9 @@ void gb_recent_set(struct gb_recent *entry, bool clean, bool needed);
 struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
-/* What was used before an entry that is in its list: how many entries, and their bytes. At most `most`
-   entries are looked at from either end; false if that was not enough: there are more than these. */
+/* What was used before an entry that is in its list: how many entries, and their bytes. At most
+   `most` entries are looked at from either end; false if that was not enough: there are more than
+   these. */
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes);
 

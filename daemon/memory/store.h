@@ -44,8 +44,8 @@ struct gb_segment {
     struct gb_link mappings;      /* sessions that map it */
 };
 
-/* Where in the content of registered memory the next handle's begins, behind `bytes` of those before it:
-   buffers are to be aligned there as well. */
+/* Where in the content of registered memory the next handle's begins, behind `bytes` of those
+   before it: buffers are to be aligned there as well. */
 static inline uint64_t gb_content_next(uint64_t bytes)
 {
     return (bytes + GB_ARENA_GRANULE - 1) & ~(uint64_t)(GB_ARENA_GRANULE - 1);
@@ -62,8 +62,8 @@ struct gb_move;
 
 /*
  * The memory of one object, or of several that are aliases of it. The unit of eviction. It is
- * *resident* while it lies in segments of its device; its content may also, or only, be in copies in
- * the tiers below.
+ * *resident* while it lies in segments of its device; its content may also, or only, be in copies
+ * in the tiers below.
  */
 struct gb_storage {
     struct gb_store *store;
@@ -135,8 +135,8 @@ struct gb_store {
     /* Closes a descriptor that was received for a user, which may block; NULL: close() does. */
     void (*drop)(void *arg, struct gb_user *user, int fd);
     void *drop_arg;
-    /* Told of what a successor has to know, when it has changed; NULL: there is none. A segment is told
-       once it is made, and before it goes. */
+    /* Told of what a successor has to know, when it has changed; NULL: there is none. A segment is
+       told once it is made, and before it goes. */
     void (*on_segment)(void *arg, struct gb_segment *segment, bool made);
     void (*on_storage)(void *arg, struct gb_storage *storage);
     void *on_change_arg;
@@ -210,13 +210,14 @@ bool gb_making_busy(const struct gb_making *making);
 bool gb_storage_is_final(const struct gb_storage *storage);
 
 struct gb_storage *gb_storage_ref(struct gb_storage *storage);
-/* The last reference frees the ranges and the copies; a segment that runs empty is kept, or retired.
+/* The last reference frees the ranges and the copies; a segment that runs empty is kept, or
+ * retired.
  */
 void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
 
-/* Gives empty segments of a device back until `bytes` are on their way: those that nobody maps, then
-   those that have to be asked back, which count later; the oldest first. Returns the bytes freed at
-   once. */
+/* Gives empty segments of a device back until `bytes` are on their way: those that nobody maps,
+   then those that have to be asked back, which count later; the oldest first. Returns the bytes
+   freed at once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
 
 /* What leaving would bring. */
@@ -244,8 +245,9 @@ uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *dev
    request has lacked room since. Returns when to call it again; UINT64_MAX: not before that. */
 uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms);
 
-/* Gives back what has been empty for `retire_after_ms`, and notes the time for what has run empty since
-   the last call. Returns when to call it again; UINT64_MAX: not before a segment runs empty. */
+/* Gives back what has been empty for `retire_after_ms`, and notes the time for what has run empty
+   since the last call. Returns when to call it again; UINT64_MAX: not before a segment runs
+   empty. */
 uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms);
 
 struct gb_segment *gb_store_segment(const struct gb_store *store, uint64_t id);

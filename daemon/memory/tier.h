@@ -73,8 +73,8 @@ struct gb_claim {
     uint64_t serial; /* those of later requests are greater */
 };
 
-/* Has it claim room in the tier `from` and in those below, where content of that one goes, of all of a
-   daemon's (GB_TIERS: in none). True if it gave up a claim. */
+/* Has it claim room in the tier `from` and in those below, where content of that one goes, of all
+   of a daemon's (GB_TIERS: in none). True if it gave up a claim. */
 bool gb_claim_set(struct gb_claim *claim, struct gb_tier *tiers, enum gb_tier_kind from);
 /* Whether a request that is older than the one of `serial` claims room in it. */
 bool gb_tier_claimed(const struct gb_tier *tier, uint64_t serial);
@@ -100,9 +100,9 @@ uint64_t gb_tier_occupies(const struct gb_tier *tier, uint64_t bytes);
    GPUBUF_E_NO_MEMORY. */
 int gb_copy_new(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
                 struct gb_copy **copy);
-/* A whole copy that a daemon before left, at that offset (host) or in that file (disk). In the host tier
-   it is looked for from `after` on, one that lies before it (may be NULL). 0; GPUBUF_E_INVALID: it is
-   not there; GPUBUF_E_NO_MEMORY. */
+/* A whole copy that a daemon before left, at that offset (host) or in that file (disk). In the host
+   tier it is looked for from `after` on, one that lies before it (may be NULL). 0;
+   GPUBUF_E_INVALID: it is not there; GPUBUF_E_NO_MEMORY. */
 int gb_copy_restore(struct gb_tier *tier, struct gb_storage *storage, uint64_t bytes,
                     uint64_t where, const struct gb_copy *after, struct gb_copy **copy);
 /* The offset, or the file. */

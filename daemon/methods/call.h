@@ -1,7 +1,8 @@
 /*
- * A request at work, and what handlers share: looking up what a parameter names, failing, answering. A
- * method is a row (struct gb_method) with its parameters as a table, who may call it, and the function
- * that answers; methods.c lists the rows. What a reply brings is in reply.h, waiting in space.h.
+ * A request at work, and what handlers share: looking up what a parameter names, failing,
+ * answering. A method is a row (struct gb_method) with its parameters as a table, who may call it,
+ * and the function that answers; methods.c lists the rows. What a reply brings is in reply.h,
+ * waiting in space.h.
  */
 #ifndef GB_CALL_H
 #define GB_CALL_H
@@ -127,8 +128,8 @@ int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fa
                  unsigned *mode);
 int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
-/* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that found
-   out. */
+/* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that
+   found out. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
 /* Whether the session, and its user, may have another lease. GPUBUF_E_LIMIT. */
 int gb_call_may_lease(struct gb_call *call);
@@ -138,14 +139,15 @@ int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path
 /* Reads the array of strings that the parameter `key` is; into the pool, by any thread. */
 int gb_strings_read(struct gb_json array, const char *key, struct gb_pool *pool,
                     struct gb_string **strings, size_t *count, struct gb_error *error);
-/* Does to each element of the array that the parameter `key` is what it can, and answers with what was
-   wrong with the first of the others; an empty result if nothing was. */
+/* Does to each element of the array that the parameter `key` is what it can, and answers with what
+   was wrong with the first of the others; an empty result if nothing was. */
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
                  int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path));
 /* Reads a lease id of this session's. */
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 
-/* Past this an answer that lists ends with "truncated":true: all of it would not fit one message. */
+/* Past this an answer that lists ends with "truncated":true: all of it would not fit one
+   message. */
 #define GB_ANSWER_ROOM (GB_LIMIT(line_bytes) - 16384)
 
 /* ---- the rows, each defined beside its handler ---- */

@@ -1,4 +1,5 @@
-/* hello: a session is greeted, and may take up again the leases that a broken connection cost it. */
+/* hello: a session is greeted, and may take up again the leases that a broken connection cost
+   it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -156,8 +157,8 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
     return 0;
 }
 
-/* The leases that the client had before its connection broke: granted anew where that version is still
-   there, else null. */
+/* The leases that the client had before its connection broke: granted anew where that version is
+   still there, else null. */
 static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
 {
     gb_writer_reset(list);

@@ -1,7 +1,7 @@
 /*
  * The methods of the protocol: a table, and the way of a request through it. docs/PROTOCOL.md and
- * proto/protocol.json describe the same rows; a test holds them together. How a handler is written is
- * in call.h.
+ * proto/protocol.json describe the same rows; a test holds them together. How a handler is written
+ * is in call.h.
  */
 #ifndef GB_METHODS_H
 #define GB_METHODS_H

@@ -77,8 +77,8 @@ static const struct gb_field list_fields[] = {
 /* How many names are looked at for one answer, visible or not: the loop must go on. */
 #define LOOK_LIMIT 1024u
 
-/* A walk over names with a prefix. It goes on after the last one that was looked at, which is also the
-   cursor: that stays good whatever becomes of the name. */
+/* A walk over names with a prefix. It goes on after the last one that was looked at, which is also
+   the cursor: that stays good whatever becomes of the name. */
 struct name_walk {
     const struct gb_names *names;
     const struct gb_string *prefix;

@@ -150,8 +150,8 @@ static void write_no_room(struct gb_call *call, struct gb_writer *list)
     write_entry_error(call, list);
 }
 
-/* One entry: a lease and its object, or why not. `left` names come after it. False if the message has
-   no room for it. */
+/* One entry: a lease and its object, or why not. `left` names come after it. False if the message
+   has no room for it. */
 static bool open_entry(struct gb_call *call, const struct open_params *params,
                        const struct gb_string *name, bool all, size_t left,
                        struct gb_segments *segments)
@@ -190,8 +190,8 @@ static struct gb_object *find_away(struct gb_call *call, const struct gb_string 
     return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
 }
 
-/* Begins to bring back what is not on its device; true if the request has to wait for that. Until it
-   is answered nothing of what it asks for leaves. */
+/* Begins to bring back what is not on its device; true if the request has to wait for that. Until
+   it is answered nothing of what it asks for leaves. */
 static bool restore_names(struct gb_call *call, const struct open_params *params,
                           const struct gb_string *names, size_t count)
 {

@@ -15,8 +15,8 @@ static bool noted(const struct gb_segments *segments, const struct gb_segment *s
     return false;
 }
 
-/* A descriptor to send. A writer's is opened anew where that can be: flags that it sets (O_APPEND) would
-   be those of the daemon's own descriptor, too, by which content is brought back. */
+/* A descriptor to send. A writer's is opened anew where that can be: flags that it sets (O_APPEND)
+   would be those of the daemon's own descriptor, too, by which content is brought back. */
 static int segment_fd(const struct gb_segment *segment, enum gb_access access)
 {
     const struct gb_memory *memory = &segment->memory;

@@ -12,7 +12,8 @@
 /* Sessions that were asked for a retired segment are given this long to unmap it, even if the
    request does not want to wait for anybody's lease. */
 #define RETIRE_GRACE_MS 200
-/* How long the daemon's own work may take: a driver that makes memory, a tier that takes content. */
+/* How long the daemon's own work may take: a driver that makes memory, a tier that takes
+   content. */
 #define PATIENCE_MS 60000
 
 /* Storages that leave a device in one try of a request. */
@@ -176,8 +177,8 @@ static bool may_leave(struct gb_call *call, struct gb_device *device,
     return call->looked;
 }
 
-/* Whether it is worth trying again after a try that found the device full. Where much has to leave, the
-   request waits as for what is on its way, and goes on in the next turn. */
+/* Whether it is worth trying again after a try that found the device full. Where much has to leave,
+   the request waits as for what is on its way, and goes on in the next turn. */
 static bool make_room(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key)
 {

@@ -1,14 +1,15 @@
 /*
- * Room for what a request makes or brings back, and waiting for it: for memory of a device or a tier, for
- * a move's end, for names to appear. A request that has to wait is put aside and tried again as a whole.
+ * Room for what a request makes or brings back, and waiting for it: for memory of a device or a
+ * tier, for a move's end, for names to appear. A request that has to wait is put aside and tried
+ * again as a whole.
  */
 #ifndef GB_SPACE_H
 #define GB_SPACE_H
 
 #include "daemon/methods/call.h"
 
-/* Storage in a domain, or over registered memory, after making room if need be: an enum gb_place, or
-   a negative code. Unless 0 the call's error is set. */
+/* Storage in a domain, or over registered memory, after making room if need be: an enum gb_place,
+   or a negative code. Unless 0 the call's error is set. */
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage);
 int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,

@@ -152,8 +152,8 @@ static bool may_tell(const struct gb_session *session)
     return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
-/* What went with an earlier daemon, so that who knew it does not take it for what is there. False: to be
-   gone on with. */
+/* What went with an earlier daemon, so that who knew it does not take it for what is there. False:
+   to be gone on with. */
 static bool tell_withdrawn(struct gb_watch *watch)
 {
     struct gb_session *session = watch->session;

@@ -76,7 +76,8 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
 void gb_lease_sealed(struct gb_lease *lease);
-/* Ends all leases of the holder; or at most so many, write leases only if `writes`, and returns how many. */
+/* Ends all leases of the holder; or at most so many, write leases only if `writes`, and returns how
+   many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
                             unsigned most);

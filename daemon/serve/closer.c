@@ -247,8 +247,8 @@ int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop)
 
 /* ---- what is handed over ---- */
 
-/* Memory in no file system but the kernel's own, and not so much that freeing it takes long. fcntl() asks no
-   file system, and this one answers fstat() at once. */
+/* Memory in no file system but the kernel's own, and not so much that freeing it takes long.
+   fcntl() asks no file system, and this one answers fstat() at once. */
 static bool closes_at_once(int fd)
 {
     struct stat st;
@@ -282,8 +282,8 @@ void gb_close_foreign(struct gb_closer *closer, struct gb_user *user, int fd)
         hand_over(closer, user, user ? &user->received : &closer->nobodys, fd);
 }
 
-/* Reads what is left. True if no descriptors lie among it: looked at without room for them, they are told of
-   and stay where they are. */
+/* Reads what is left. True if no descriptors lie among it: looked at without room for them, they
+   are told of and stay where they are. */
 static bool is_drained(int fd)
 {
     char bytes[DRAIN_BYTES];

@@ -1,5 +1,5 @@
-/* The processes of closer.h. They share the daemon's descriptors, are alone in their memory, and end with
-   the daemon. */
+/* The processes of closer.h. They share the daemon's descriptors, are alone in their memory, and
+   end with the daemon. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +36,8 @@ static void begin(pid_t daemon, const char *name, int at_its_death)
         _exit(0);
 }
 
-/* While it ticks a wait that signals can interrupt ends soon. A socket that lingers has one, and goes on in
-   the background then. */
+/* While it ticks a wait that signals can interrupt ends soon. A socket that lingers has one, and
+   goes on in the background then. */
 static void set_tick(bool on)
 {
     struct itimerval every = {{0, on ? TICK_US : 0}, {0, on ? TICK_US : 0}};
@@ -83,8 +83,8 @@ static int option_of(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &length) == 0 ? value : -1;
 }
 
-/* Hangs up connections first, and then closes all that cannot block: sockets, also those of others, and
-   memory. The channel to a supervisor, which waits for its end, is the last to go. */
+/* Hangs up connections first, and then closes all that cannot block: sockets, also those of others,
+   and memory. The channel to a supervisor, which waits for its end, is the last to go. */
 static void sweep_one(int fd, enum round round)
 {
     bool is_socket = option_of(fd, SO_TYPE) >= 0,

@@ -48,8 +48,8 @@ static void leave(struct gb_session *session)
         gb_list_append(&session->server->leaving, &session->leaving);
 }
 
-/* Gives back some leases and mappings of a session that has ended, or that is draining: then only what it
-   can read. True if that was the last. */
+/* Gives back some leases and mappings of a session that has ended, or that is draining: then only
+   what it can read. True if that was the last. */
 static bool give_back_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
@@ -157,8 +157,8 @@ static bool has_little_input(const struct gb_session *session)
            in->partial_length - in->partial_start + (size_t)unread <= GB_SESSION_LAST_BYTES;
 }
 
-/* The rest of its input is served later, in slices. What it can only read, also what its input has opened
-   since, is of no use to it. */
+/* The rest of its input is served later, in slices. What it can only read, also what its input has
+   opened since, is of no use to it. */
 static void put_off_rest(struct gb_session *session)
 {
     if (session->state != GB_SESSION_DRAINING)
@@ -173,9 +173,9 @@ static void put_off_rest(struct gb_session *session)
     gb_session_put_off(session);
 }
 
-/* Receives and serves what has come until that is over, or the time: in pieces, since each small message
-   takes time to receive. Replies are sent as far as the socket takes them: a peer that has only closed
-   its sending side still reads. True if nothing is left. */
+/* Receives and serves what has come until that is over, or the time: in pieces, since each small
+   message takes time to receive. Replies are sent as far as the socket takes them: a peer that has
+   only closed its sending side still reads. True if nothing is left. */
 static bool drain_until(struct gb_session *session, uint64_t until)
 {
     struct gb_conn *conn = &session->conn;

@@ -1,6 +1,6 @@
 /*
- * How sessions end: those whose peers have hung up are ended before any request is served that was sent
- * later, and what they held goes back, at once or in slices of time. The loop's.
+ * How sessions end: those whose peers have hung up are ended before any request is served that was
+ * sent later, and what they held goes back, at once or in slices of time. The loop's.
  */
 #ifndef GB_DEPARTURE_H
 #define GB_DEPARTURE_H
@@ -10,8 +10,8 @@
 /* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
    Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
-/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime(); UINT64_MAX:
-   all of it). Whether that was all. */
+/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime();
+   UINT64_MAX: all of it). Whether that was all. */
 bool gb_sessions_give_back(struct gb_server *server, uint64_t until);
 /* Sees off every session whose peer has hung up, but for the one that is being served. */
 void gb_sessions_end_hung_up(struct gb_server *server);

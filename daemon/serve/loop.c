@@ -666,8 +666,8 @@ static void say_shutdown(struct gb_server *server, bool resume)
     flush_dirty(server, SIZE_MAX, INT64_MAX);
 }
 
-/* Those whom nobody will accept any more, if the socket is ours alone: else the kernel would close what they
-   have sent as we close the socket. */
+/* Those whom nobody will accept any more, if the socket is ours alone: else the kernel would close
+   what they have sent as we close the socket. */
 static void refuse_waiting(struct gb_server *server)
 {
     if (server->listener.lock_fd < 0)

@@ -1,6 +1,6 @@
 /*
- * Counters of requests, for operators. What is counted is counted as it happens, so that asking costs
- * the same with a million objects as with none. The loop's thread.
+ * Counters of requests, for operators. What is counted is counted as it happens, so that asking
+ * costs the same with a million objects as with none. The loop's thread.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
@@ -63,14 +63,15 @@ void gb_metrics_end(struct gb_metrics *metrics);
 
 /* Requests are served from now on, until the one that is noted next. */
 void gb_metrics_begin(struct gb_metrics *metrics);
-/* A request has been answered: `code` 0 or an error's. `waited_since_ns`: when it came first, if it had
-   to wait; else 0. `method`: its index; the count of methods for what is none. Returns the nanoseconds
-   that it took. */
+/* A request has been answered: `code` 0 or an error's. `waited_since_ns`: when it came first, if it
+   had to wait; else 0. `method`: its index; the count of methods for what is none. Returns the
+   nanoseconds that it took. */
 uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
                             uint64_t waited_since_ns);
 /* A turn of the loop lasted from `begun_ns` to `now_ns`. */
 void gb_metrics_turn(struct gb_metrics *metrics, uint64_t begun_ns, uint64_t now_ns);
-/* The longest turn of this minute and the one before: an operator who asks each minute misses none. */
+/* The longest turn of this minute and the one before: an operator who asks each minute misses
+   none. */
 uint64_t gb_metrics_longest_turn(struct gb_metrics *metrics, uint64_t now_ns);
 /* A limit was reached, by its name of limits.h. */
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);

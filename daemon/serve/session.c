@@ -45,21 +45,21 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 
     (void)events;
     if (status < 0) {
-        /* The peer has hung up without reading all; what it has sent is still to be served. The loop's
-           library polls no more after an error, so that nothing else would tell. */
+        /* The peer has hung up without reading all; what it has sent is still to be served. The
+           loop's library polls no more after an error, so that nothing else would tell. */
         note_hung_up(session);
         session->poll_events = 0;
     } else if (gb_list_linked(&session->ready)) {
-        /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the loop
-           would do nothing else. */
+        /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the
+           loop would do nothing else. */
         session->poll_events = 0;
         uv_poll_stop(handle);
     }
     queue(session);
 }
 
-/* Room to write is waited for with output, and also without where something goes on only when there is
-   room: telling a watch what exists, or serving lines that were kept. */
+/* Room to write is waited for with output, and also without where something goes on only when there
+   is room: telling a watch what exists, or serving lines that were kept. */
 static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) &&
@@ -187,8 +187,8 @@ void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned co
             drop_fd(session, fds[i]);
 }
 
-/* Takes over the socket. A byte that is sent out of band stays in line: else receiving would drop it with
-   its descriptors, and closing those may block. */
+/* Takes over the socket. A byte that is sent out of band stays in line: else receiving would drop
+   it with its descriptors, and closing those may block. */
 static void begin_conn(struct gb_session *session, int fd)
 {
     int on = 1;
@@ -455,8 +455,8 @@ static bool is_behind_with_closing(const struct gb_session *session)
     return gb_closer_is_behind(session->user, session->server->limits->held_fds);
 }
 
-/* Receives a piece, and more only if that was quick: of many small messages each takes time, and while
-   they are received there are more. */
+/* Receives a piece, and more only if that was quick: of many small messages each takes time, and
+   while they are received there are more. */
 static ssize_t receive_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;

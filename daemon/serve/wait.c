@@ -426,7 +426,8 @@ static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wai
     return !a->comes && b->need > a->need ? b : a;
 }
 
-/* Tries a request, and gives up what was made for it if that did not do. True if it was answered. */
+/* Tries a request, and gives up what was made for it if that did not do. True if it was
+   answered. */
 static bool try_wait(struct gb_wait *wait)
 {
     if (retry(wait, false))
@@ -435,8 +436,8 @@ static bool try_wait(struct gb_wait *wait)
     return false;
 }
 
-/* Tries the requests whose memory was made: it is kept for them until then, and an older request that
-   lacks more would wait for it in vain. */
+/* Tries the requests whose memory was made: it is kept for them until then, and an older request
+   that lacks more would wait for it in vain. */
 static void try_made(struct gb_device *device)
 {
     GB_LIST_EACH(&device->waits, link)
@@ -444,8 +445,8 @@ static void try_made(struct gb_device *device)
             try_wait(wait_of(link));
 }
 
-/* Whether it is of no use to try a request now: it needs more than there can be, or it would pass an
-   older one that would be the later for that (`waiting`; NULL: none). */
+/* Whether it is of no use to try a request now: it needs more than there can be, or it would pass
+   an older one that would be the later for that (`waiting`; NULL: none). */
 static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wait,
                         const struct gb_wait *waiting)
 {
@@ -457,8 +458,8 @@ static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wa
     return !wait->comes && !device->lost && !gb_device_may_fit(device, wait->need);
 }
 
-/* Goes on with a device's round, or begins one: also when space has changed since, or a younger request
-   would take what an older one could have now. */
+/* Goes on with a device's round, or begins one: also when space has changed since, or a younger
+   request would take what an older one could have now. */
 static void run_device(struct gb_device *device, uint64_t until)
 {
     const struct gb_wait *waiting = NULL; /* the hardest to pass of those so far */

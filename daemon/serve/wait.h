@@ -6,9 +6,9 @@
  *
  * Each device has one queue, in the order of arrival: of requests that wait for its driver, for its
  * space, and for room in a tier below it. When something has changed on the device, a *round* tries
- * the requests in that order, but for those that could not be served whatever left. A round that takes
- * longer than its slice of time goes on in the next turn of the loop where it stopped, or, if the
- * device has changed meanwhile, at the beginning.
+ * the requests in that order, but for those that could not be served whatever left. A round that
+ * takes longer than its slice of time goes on in the next turn of the loop where it stopped, or, if
+ * the device has changed meanwhile, at the beginning.
  *
  * A request for fewer bytes may pass an older one that others' leases hold up, but only while the
  * older one is none the later for it: the requests that passed it and are still held, and the bytes

@@ -1,7 +1,7 @@
 /*
- * One copy of a storage's content: out of its device to a tier below, from the host tier down to the
- * disk, or back into the device. The work is done on a mover's thread, in chunks; two are on their
- * way at once where one end is a file. Knows neither names nor policy.
+ * One copy of a storage's content: out of its device to a tier below, from the host tier down to
+ * the disk, or back into the device. The work is done on a mover's thread, in chunks; two are on
+ * their way at once where one end is a file. Knows neither names nor policy.
  */
 #ifndef GB_MOVE_H
 #define GB_MOVE_H

@@ -647,8 +647,8 @@ static void count_restore(struct gb_move *move)
     move->storage->device->restores_bytes += move->storage->size;
 }
 
-/* It could not be brought back: a copy that is damaged is none, and with the last one the content is
-   lost. */
+/* It could not be brought back: a copy that is damaged is none, and with the last one the content
+   is lost. */
 static void give_up_restore(struct gb_move *move)
 {
     struct gb_spill *spill = move->owner;

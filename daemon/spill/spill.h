@@ -3,11 +3,11 @@
  * first, to pinned host memory, and from there to a disk. Only what is published to be dropped is
  * ever dropped; what is needed and has no room below stays.
  *
- * Above a high watermark the content of what will go next is copied below in the background, so that
- * it can leave at once when room is wanted. It stays on the device until then: the order in which
- * objects leave is exactly that of their last use, and an object that is used again in between was
- * there all the time. Reading sealed content disturbs nobody, so an object can be opened while it is
- * copied.
+ * Above a high watermark the content of what will go next is copied below in the background, so
+ * that it can leave at once when room is wanted. It stays on the device until then: the order in
+ * which objects leave is exactly that of their last use, and an object that is used again in
+ * between was there all the time. Reading sealed content disturbs nobody, so an object can be
+ * opened while it is copied.
  *
  * The loop's. Copies are made on threads: one a device and direction, one for the disk.
  */

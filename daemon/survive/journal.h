@@ -4,17 +4,19 @@
  * is state.c's.
  *
  *   header   64 octets: magic, version, generation, instance, checksum
- *   record   length of the payload (4), type (4), checksum (8), payload, zeros up to a multiple of 8
+ *   record   length of the payload (4), type (4), checksum (8), payload, zeros up to a multiple of
+ *   8
  *
  * All numbers are little-endian. A checksum covers the rest of its record and, as seed, where it
- * lies and the journal's instance, so that nothing is taken for a record that was not written there.
- * A record is appended by one write, so that only the last can be incomplete; it is dropped then. A
- * journal with something wrong before its end is refused as a whole: what lacks some of its records
- * might say of memory that it is what it is not. (Whether a whole record says what can be is replay.h's.)
+ * lies and the journal's instance, so that nothing is taken for a record that was not written
+ * there. A record is appended by one write, so that only the last can be incomplete; it is dropped
+ * then. A journal with something wrong before its end is refused as a whole: what lacks some of its
+ * records might say of memory that it is what it is not. (Whether a whole record says what can be
+ * is replay.h's.)
  *
  * A journal only grows. When it has become large a new one with the next generation is written from
- * the state as it is, and takes its place once the store has it: of several that are handed over the
- * one of the highest generation counts.
+ * the state as it is, and takes its place once the store has it: of several that are handed over
+ * the one of the highest generation counts.
  *
  * The loop's thread owns it.
  */
@@ -55,8 +57,8 @@ struct gb_journal_record {
     size_t length;
 };
 
-/* An empty journal. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY; GPUBUF_E_INVALID: the instance is not so many
-   hex digits. */
+/* An empty journal. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY; GPUBUF_E_INVALID: the instance is not so
+   many hex digits. */
 int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t generation,
                    struct gb_error *error);
 
@@ -67,9 +69,9 @@ int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t ge
 int gb_journal_peek(int fd, uint64_t *generation, struct gb_error *error);
 
 /*
- * Calls `each` for every record, in order, until it fails, and drops an incomplete end. `fd` is taken
- * over on success. Errors as above, and those of `each`; GPUBUF_E_INVALID also where a record before
- * the last is damaged.
+ * Calls `each` for every record, in order, until it fails, and drops an incomplete end. `fd` is
+ * taken over on success. Errors as above, and those of `each`; GPUBUF_E_INVALID also where a record
+ * before the last is damaged.
  */
 int gb_journal_open(struct gb_journal *journal, int fd,
                     int (*each)(const struct gb_journal_record *record, void *arg,

@@ -239,7 +239,8 @@ void gb_notify_end(struct gb_notify *notify)
 
 /* ---- sending ---- */
 
-/* A full queue is told in more than one way; so is that the kernel holds too many for us already. */
+/* A full queue is told in more than one way; so is that the kernel holds too many for us
+   already. */
 static bool is_full(int error)
 {
     return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;

@@ -22,7 +22,8 @@
 /* The longest name of a descriptor that a manager takes. */
 #define GB_NOTIFY_NAME_BYTES 255
 
-/* The name of a descriptor that a supervisor hands over: a socket connected to it, in place of NOTIFY_SOCKET. */
+/* The name of a descriptor that a supervisor hands over: a socket connected to it, in place of
+   NOTIFY_SOCKET. */
 #define GB_NOTIFY_CHANNEL "gpubufd.notify"
 
 /* A descriptor that was handed over. */
@@ -60,9 +61,9 @@ void gb_notify_end(struct gb_notify *notify);
    (left). All of them: walk over `fds` and gb_notify_take_at(). */
 int gb_notify_take(struct gb_notify *notify, const char *name);
 int gb_notify_take_at(struct gb_notify *notify, unsigned i);
-/* Closes what nobody took, and has the manager forget it, so that it is not handed over for ever; but not
-   where one of the same name was taken, which it would forget, too. Waits for a manager that is slow;
-   what one does not take in a second is handed over again. */
+/* Closes what nobody took, and has the manager forget it, so that it is not handed over for ever;
+   but not where one of the same name was taken, which it would forget, too. Waits for a manager
+   that is slow; what one does not take in a second is handed over again. */
 void gb_notify_drop(struct gb_notify *notify);
 
 /*

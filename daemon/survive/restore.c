@@ -71,8 +71,8 @@ static struct gb_segment *make_segment(struct gb_store *store,
     return segment;
 }
 
-/* One that cannot be had again takes the objects in it along. Nothing is made of one in which nothing
-   lies, be it since all of that was lost. */
+/* One that cannot be had again takes the objects in it along. Nothing is made of one in which
+   nothing lies, be it since all of that was lost. */
 static void restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed)
 {
     struct gb_error why = {.message = "out of memory"};
@@ -130,7 +130,8 @@ static void pass_fleeting(struct gb_replay *replay)
 
 /* ---- places ---- */
 
-/* Where something is said to lie: a placement of a storage in a segment, a copy of one in a tier. */
+/* Where something is said to lie: a placement of a storage in a segment, a copy of one in a
+   tier. */
 struct place {
     struct gb_replayed_storage *storage;
     struct gb_replayed_placement *placement; /* NULL: a copy */
@@ -582,9 +583,9 @@ static int compare_objects(const void *a, const void *b)
 
 /* ---- all of it ---- */
 
-/* Whether the storage is what its record says, but for what the restoring does not change. A copy may
-   be missing; and a daemon that died before an object had lost its name to a later version left two
-   records with that name, of which the later one counts. */
+/* Whether the storage is what its record says, but for what the restoring does not change. A copy
+   may be missing; and a daemon that died before an object had lost its name to a later version left
+   two records with that name, of which the later one counts. */
 static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
     const struct gb_replayed_object *object = replayed->objects;

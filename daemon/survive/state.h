@@ -122,7 +122,8 @@ void gb_state_attach(struct gb_state *state);
 /* Has the manager keep nothing of that name any more. */
 void gb_state_forget(struct gb_state *state, const char *name);
 void gb_state_segment_name(uint64_t id, char name[24]);
-/* A segment or a storage that has a record is no more; nobody keeps the segment's descriptor then. */
+/* A segment or a storage that has a record is no more; nobody keeps the segment's descriptor
+   then. */
 void gb_state_segment_gone(struct gb_state *state, uint64_t id);
 void gb_state_storage_gone(struct gb_state *state, uint64_t number);
 /* Rebuilds what the journal says, which is opened. */

@@ -14,7 +14,8 @@
  * Prints a line of JSON for each:
  *   waste          bytes that objects occupy and nobody asked for, of those asked for (mean of all
  *                  moments after a creation)
- *   fragmentation  bytes of segments that were in no object, of all bytes in segments: when most was
+ *   fragmentation  bytes of segments that were in no object, of all bytes in segments: when most
+ *   was
  *                  in use, or, where something had to go, whenever it had to (mean)
  *   ns_per_op      processor time of one creation or deletion, with evictions (best of RUNS)
  *   evicted        objects that had to go

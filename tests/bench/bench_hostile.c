@@ -1,7 +1,7 @@
 /*
- * What a well-behaved client feels of hostile ones: the 99th percentile of its open + release, under
- * each attack, against the same without, in rounds that alternate. And how long a client that was
- * killed with 10 000 leases is still felt.
+ * What a well-behaved client feels of hostile ones: the 99th percentile of its open + release,
+ * under each attack, against the same without, in rounds that alternate. And how long a client that
+ * was killed with 10 000 leases is still felt.
  *
  * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon has the first
  * core, the client and the attackers share the second, and the attackers have its idle time only
@@ -313,8 +313,9 @@ static void hit_and_run(void)
     }
 }
 
-/* A TCP socket with data that nobody takes, whose last close lasts a second. *peer: its other end. The
-   data is little: megabytes of it would be the kernel's work on this core, and not the daemon's. */
+/* A TCP socket with data that nobody takes, whose last close lasts a second. *peer: its other end.
+   The data is little: megabytes of it would be the kernel's work on this core, and not the
+   daemon's. */
 static int lingering(int listener, const struct sockaddr_in *address, int *peer)
 {
     static const char data[65536];
@@ -350,8 +351,8 @@ static void send_fd(int to, const char *text, size_t length, int fd)
     sendmsg(to, &header, MSG_NOSIGNAL);
 }
 
-/* Sockets that linger, the daemon's alone before it can close them: each is one that a method takes not, or
-   one of a connection that ends. */
+/* Sockets that linger, the daemon's alone before it can close them: each is one that a method takes
+   not, or one of a connection that ends. */
 static void lingers(void)
 {
     static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"none\",\"fds\":1}\n";
@@ -790,8 +791,8 @@ static void hold_leases(int tell)
         pause();
 }
 
-/* Milliseconds from waitpid(), when the kernel has closed its socket, to the first answer, which says
-   that none of its leases is left. */
+/* Milliseconds from waitpid(), when the kernel has closed its socket, to the first answer, which
+   says that none of its leases is left. */
 static double killed_once(struct raw *raw)
 {
     int ready[2];

@@ -1,11 +1,11 @@
 /*
  * How long nobody is served when the daemon dies: from its kill -9 to the first answer on a new
- * connection. `bench_restart SOCKET OWN SHARING` publishes so many objects that have a segment each (it
- * is memory that is registered) and so many that share segments, at a daemon with a supervisor.
+ * connection. `bench_restart SOCKET OWN SHARING` publishes so many objects that have a segment each
+ * (it is memory that is registered) and so many that share segments, at a daemon with a supervisor.
  * scripts/run-bench runs it against two daemons in turn, with objects and without.
  *
- * Prints, for each line "COUNT SECONDS" on standard input, the milliseconds of one such kill, once it
- * has seen that every object is there with its content.
+ * Prints, for each line "COUNT SECONDS" on standard input, the milliseconds of one such kill, once
+ * it has seen that every object is there with its content.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -136,8 +136,8 @@ static pid_t daemon_of(pid_t supervisor)
     return (pid_t)atoi(text);
 }
 
-/* True if a new connection is answered; false if it ends first, as one does that the dying daemon has
-   just accepted. */
+/* True if a new connection is answered; false if it ends first, as one does that the dying daemon
+   has just accepted. */
 static bool is_answered(const char *path)
 {
     static const char request[] =
@@ -177,7 +177,8 @@ static double kill_once(const struct bench *bench)
     return now() - start;
 }
 
-/* The supervisor has what it is to keep only once it has read it, which it does when it is not busy. */
+/* The supervisor has what it is to keep only once it has read it, which it does when it is not
+   busy. */
 static void let_the_supervisor_read(const struct bench *bench)
 {
     char path[64], text[512] = "";

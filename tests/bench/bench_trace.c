@@ -1,16 +1,16 @@
 /*
- * The hit rate of the daemon as a cache, against a textbook LRU: a recorded trace is replayed against
- * a daemon whose device holds a part of it, and what an open does not find is created again, as who
- * uses a cache would. Every lease ends before the next operation.
+ * The hit rate of the daemon as a cache, against a textbook LRU: a recorded trace is replayed
+ * against a daemon whose device holds a part of it, and what an open does not find is created
+ * again, as who uses a cache would. Every lease ends before the next operation.
  *
  *     zcat tests/bench/traces/dashboard.txt.gz >TRACE
  *     bench_trace SOCKET TRACE [--quick]
  *
  * The LRU holds as many bytes as the device, counts for an object what it occupies there, and lets
- * the least recently used go until there are bytes enough: as if memory had no holes. What holes cost
- * is told apart by a third cache, which lets the least recently used go until the daemon's store can
- * place the object (cache.h). The daemon must have just the hits of that one, or its order is not
- * exact: the bench fails.
+ * the least recently used go until there are bytes enough: as if memory had no holes. What holes
+ * cost is told apart by a third cache, which lets the least recently used go until the daemon's
+ * store can place the object (cache.h). The daemon must have just the hits of that one, or its
+ * order is not exact: the bench fails.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
- * The daemon's store as a cache of its own: over a device that makes nothing, with the least recently
- * used object going when there is no room. What the daemon does, without sessions, messages and
- * memory. Not for threads.
+ * The daemon's store as a cache of its own: over a device that makes nothing, with the least
+ * recently used object going when there is no room. What the daemon does, without sessions,
+ * messages and memory. Not for threads.
  */
 #ifndef CACHE_H
 #define CACHE_H

@@ -73,9 +73,9 @@ static bool is_pageable(uintptr_t address)
 }
 
 /*
- * As the driver's: a pageable source has been read when this returns, and a pageable target has been
- * written; between pinned and device memory it is asynchronous. `wait`: the synchronous kind, which
- * nevertheless does not wait for a copy within device memory.
+ * As the driver's: a pageable source has been read when this returns, and a pageable target has
+ * been written; between pinned and device memory it is asynchronous. `wait`: the synchronous kind,
+ * which nevertheless does not wait for a copy within device memory.
  */
 static CUresult copy(uintptr_t target, uintptr_t source, size_t bytes, unsigned int sides,
                      CUstream handle, bool wait)

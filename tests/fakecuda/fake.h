@@ -1,8 +1,8 @@
 /*
- * Inside the fake CUDA driver. A device is a number, an allocation is a file in a directory that all
- * processes share, and a device pointer is an address where that file is mapped, so that processes
- * exchange real descriptors, the MMU enforces access, and the kernel itself knows how long memory
- * lives.
+ * Inside the fake CUDA driver. A device is a number, an allocation is a file in a directory that
+ * all processes share, and a device pointer is an address where that file is mapped, so that
+ * processes exchange real descriptors, the MMU enforces access, and the kernel itself knows how
+ * long memory lives.
  *
  * One mutex (fc_lock) guards all state of a process. It is not held while a call is delayed, while
  * anything is waited for, or while device work runs. Functions named fc_… expect it held unless
@@ -100,9 +100,9 @@ uint64_t fc_gate_calls(const char *name);
 
 /* Opens the shared directory. */
 CUresult fc_store_init(void);
-/* Takes `bytes` of a physical device: a file of that size (none for kind 'c' and 'e'), alive as long
-   as any process has *fd, a duplicate, or a mapping made from them. `exporter`: fc_store_open works
-   only as long as this very descriptor or a mapping of it is there. */
+/* Takes `bytes` of a physical device: a file of that size (none for kind 'c' and 'e'), alive as
+   long as any process has *fd, a duplicate, or a mapping made from them. `exporter`: fc_store_open
+   works only as long as this very descriptor or a mapping of it is there. */
 CUresult fc_store_create(char kind, int device, size_t bytes, bool exporter, uint64_t *id, int *fd);
 /* Opens an allocation anew by its name. INVALID_VALUE: no longer there or no longer exported. */
 CUresult fc_store_open(char kind, int device, size_t bytes, uint64_t id, int *fd);

@@ -9,9 +9,9 @@
 #include "proto/cuda_types.h"
 
 /*
- * "Kernels": queued on `stream` and run in its order. As with real ones nothing is checked when they
- * are queued; one that touches memory which its device may not read (or write) makes the context
- * fail with CUDA_ERROR_ILLEGAL_ADDRESS from then on.
+ * "Kernels": queued on `stream` and run in its order. As with real ones nothing is checked when
+ * they are queued; one that touches memory which its device may not read (or write) makes the
+ * context fail with CUDA_ERROR_ILLEGAL_ADDRESS from then on.
  */
 CUresult fakecuda_fill(CUdeviceptr target, unsigned char value, size_t bytes, CUstream stream);
 /* Adds the bytes up; *sum is written when the stream gets there. */

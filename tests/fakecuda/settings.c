@@ -152,7 +152,8 @@ static bool holds(const struct rule *rule)
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
-/* The physical device that one item names, or -1. Numbers are read as by atoi, as the driver does. */
+/* The physical device that one item names, or -1. Numbers are read as by atoi, as the driver
+   does. */
 static int visible_item(const char *item)
 {
     if (strncmp(item, "GPU-", 4) && strncmp(item, "MIG-", 4)) {

@@ -4,11 +4,11 @@
  *     KIND-DEVICE-BYTES-ID     v: cuMemCreate, l: cuMemAlloc, c: a context, e: an event
  *
  * It is alive as long as its first byte is locked, for reading, through the open file description
- * that its creator made. A descriptor that is passed to another process, and a mapping made from it,
- * hold that same description; the kernel drops the lock when the last of them is gone, whatever
+ * that its creator made. A descriptor that is passed to another process, and a mapping made from
+ * it, hold that same description; the kernel drops the lock when the last of them is gone, whatever
  * became of the processes. So what is used is the sum over the files that somebody still locks, and
- * it is exact after any kill -9. A file that nobody locks is removed by whoever notices it. Creation
- * and that removal exclude each other by a lock on the directory's own file.
+ * it is exact after any kill -9. A file that nobody locks is removed by whoever notices it.
+ * Creation and that removal exclude each other by a lock on the directory's own file.
  *
  * The second byte is locked for writing by the description of the process that may hand out legacy
  * handles: they open only while it is.

@@ -69,7 +69,8 @@ static void free_stream(struct fc_stream *stream)
     pthread_cond_broadcast(&changed);
 }
 
-/* Work that a failed context still has is dropped, but nobody shall wait for its events for ever. */
+/* Work that a failed context still has is dropped, but nobody shall wait for its events for
+   ever. */
 static void run_one(struct fc_stream *stream)
 {
     struct fc_operation *operation = stream->first;

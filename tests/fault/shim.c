@@ -1,8 +1,8 @@
 /*
- * What a kernel may do to a program and seldom does: calls that fail, that are interrupted, that take
- * or give a byte at a time; a wall clock that jumps. Loaded by LD_PRELOAD into a daemon or a client;
- * GPUBUF_SHIM names a file, mapped here and by the test, that says what happens from now on. Without
- * it nothing does. tests/fault/shim.py is the other side.
+ * What a kernel may do to a program and seldom does: calls that fail, that are interrupted, that
+ * take or give a byte at a time; a wall clock that jumps. Loaded by LD_PRELOAD into a daemon or a
+ * client; GPUBUF_SHIM names a file, mapped here and by the test, that says what happens from now
+ * on. Without it nothing does. tests/fault/shim.py is the other side.
  */
 #include <dlfcn.h>
 #include <errno.h>

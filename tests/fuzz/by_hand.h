@@ -1,8 +1,9 @@
 /*
  * Movers, the clock and a service manager, by hand: what is otherwise up to threads, to time and to
- * another process is up to the input, so that it means the same whenever it is played. Include it in
- * one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime and uv_now there. These
- * functions take the place of daemon/memory/mover.c and daemon/survive/notify.c (notify_fds.c is as it is).
+ * another process is up to the input, so that it means the same whenever it is played. Include it
+ * in one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime and uv_now
+ * there. These functions take the place of daemon/memory/mover.c and daemon/survive/notify.c
+ * (notify_fds.c is as it is).
  *
  * Jobs of every mover are in one queue, in the order in which they were submitted. Unless jobs are
  * held, a turn ends with all of them done.

@@ -2,9 +2,9 @@
  * frame: a stream in arbitrary pieces, and descriptors pushed and taken at arbitrary times, against
  * a slow and obvious model.
  *
- * The input is a list of steps. A step is a byte that says what happens, and one that says how much;
- * offering bytes is followed by the bytes. The limits are small, so that small inputs reach them, and
- * descriptors are numbers of our own.
+ * The input is a list of steps. A step is a byte that says what happens, and one that says how
+ * much; offering bytes is followed by the bytes. The limits are small, so that small inputs reach
+ * them, and descriptors are numbers of our own.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,13 +1,13 @@
 /*
- * reply: the library, used as programs use it, and a daemon that says anything. Time and threads are by
- * hand: while the library waits the daemon takes its next steps, and when it has none left the
- * connection ends for good.
+ * reply: the library, used as programs use it, and a daemon that says anything. Time and threads
+ * are by hand: while the library waits the daemon takes its next steps, and when it has none left
+ * the connection ends for good.
  *
  * The input is a program, a step a line:
  *   >text   the daemon sends the text as a message; `$` in it: the number of the last request
  *   |text   it sends the text without a newline: a piece of a message
- *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed, n none
- *   X  H    it closes the connection; it says that it will send no more
+ *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed, n
+ *   none X  H    it closes the connection; it says that it will send no more
  *   T250    so many milliseconds pass
  *   Cx3     the library does x, with object 3 where it takes one: see do_call()
  *   N       in the first line: it does not make a connection that broke anew

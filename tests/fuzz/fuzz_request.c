@@ -9,8 +9,8 @@
  *   Q0  R0          it reads no longer; it does again
  *   T250            so many milliseconds pass
  *   P1  P0          each look at the clock takes a quarter of a slice; it takes none
- *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come again
- *   E3  L           the third call of the device from now on fails; it is lost
+ *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come
+ *   again E3  L           the third call of the device from now on fails; it is lost
  *   Z0  Z1  Z2      files of the disk tier are removed, cut off, changed
  *   K0              where there is a service manager: the daemon is gone, and its successor begins
  *   W1              in the first line: which server, see `worlds`
@@ -160,7 +160,8 @@ static void make_gpu(struct gb_device *device)
     strcpy(device->alias, "cuda:0");
 }
 
-/* ---- the servers: without tiers, with both below a GPU, with a disk, and that with a manager ---- */
+/* ---- the servers: without tiers, with both below a GPU, with a disk, and that with a manager
+   ---- */
 
 static void do_jobs(void)
 {
@@ -353,7 +354,8 @@ static struct survivor *note_objects(size_t *count)
     return all;
 }
 
-/* The daemon is gone between two turns; what it had told its manager is all that its successor has. */
+/* The daemon is gone between two turns; what it had told its manager is all that its successor
+   has. */
 static void crash(void)
 {
     struct survivor *before, *after;

@@ -1,11 +1,12 @@
 /*
- * spill: files of the disk tier with any bytes. What is taken for whole is what the format says, byte
- * for byte, and nothing else.
+ * spill: files of the disk tier with any bytes. What is taken for whole is what the format says,
+ * byte for byte, and nothing else.
  *
- * The first byte says where the file comes from: 0 it is the rest of the input; 1 its header's fields
- * are the input's, under a right checksum, and the rest of the input is its content; 2 it was written,
- * then damaged: pairs of a place and of what is put there, or (255) the file's end. The second byte
- * says how many bytes more or fewer the file is to hold, the third in what pieces it is read.
+ * The first byte says where the file comes from: 0 it is the rest of the input; 1 its header's
+ * fields are the input's, under a right checksum, and the rest of the input is its content; 2 it
+ * was written, then damaged: pairs of a place and of what is put there, or (255) the file's end.
+ * The second byte says how many bytes more or fewer the file is to hold, the third in what pieces
+ * it is read.
  */
 #include <endian.h>
 #include <fcntl.h>
@@ -75,8 +76,8 @@ static uint64_t field(size_t at, size_t bytes)
     return le64toh(value);
 }
 
-/* Fields of the input's, and a checksum that is right. The file's content is whose the input says: where it
-   says nothing, or 0, the one's that is asked for. */
+/* Fields of the input's, and a checksum that is right. The file's content is whose the input says:
+   where it says nothing, or 0, the one's that is asked for. */
 static void make_header(const uint8_t *data, size_t size)
 {
     memset(file.bytes, 0, GB_SPILL_HEADER_BYTES);

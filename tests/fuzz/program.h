@@ -1,7 +1,7 @@
 /*
  * Mutations of programs, whose steps are lines: steps are put in, taken out, moved, doubled, cut in
- * pieces and changed, and two programs are spliced. Include it in one file of a target, which has the
- * two functions that are declared first.
+ * pieces and changed, and two programs are spliced. Include it in one file of a target, which has
+ * the two functions that are declared first.
  */
 #ifndef GB_FUZZ_PROGRAM_H
 #define GB_FUZZ_PROGRAM_H
@@ -16,7 +16,8 @@
 
 /* Writes a new step, or several, and returns how many bytes that are. */
 static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random);
-/* What a step that sends a message begins with when it sends only a piece of it; 0: it sends none. */
+/* What a step that sends a message begins with when it sends only a piece of it; 0: it sends
+   none. */
 static uint8_t piece_of(uint8_t kind);
 
 static unsigned count_steps(const uint8_t *data, size_t size)

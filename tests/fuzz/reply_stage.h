@@ -1,8 +1,8 @@
 /*
  * The stage of fuzz_reply.c: the daemon that says what the program tells it to, and all that the
  * library could wait by, so that while it waits the daemon takes its next steps. Include it in one
- * file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the place
- * of client/lib/wire/flusher.c.
+ * file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the
+ * place of client/lib/wire/flusher.c.
  */
 #ifndef GB_FUZZ_REPLY_STAGE_H
 #define GB_FUZZ_REPLY_STAGE_H

@@ -1,5 +1,6 @@
 /*
- * Steps of the programs of fuzz_reply.c: what a program calls, and answers that are mostly well-formed.
+ * Steps of the programs of fuzz_reply.c: what a program calls, and answers that are mostly
+ * well-formed.
  */
 #ifndef GB_FUZZ_REPLY_STEPS_H
 #define GB_FUZZ_REPLY_STEPS_H
@@ -8,7 +9,8 @@
 
 #include "program.h"
 
-/* `'`: a quotation mark, `#`: a small number, `@`: a name, `%`: a segment, the same one throughout. */
+/* `'`: a quotation mark, `#`: a small number, `@`: a name, `%`: a segment, the same one
+   throughout. */
 /* clang-format off */
 #define SENT(fds, rest) ">{'jsonrpc':'2.0','id':$," fds rest "}"
 #define ANSWER(result) SENT("", "'result':" result)

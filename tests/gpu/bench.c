@@ -545,8 +545,8 @@ static void await_go(void)
         exit(0);
 }
 
-/* `fresh`: every round has memory that its reader has never mapped; else rounds take turns with what
-   the reader deletes. A line for each round: the moment before the seal. */
+/* `fresh`: every round has memory that its reader has never mapped; else rounds take turns with
+   what the reader deletes. A line for each round: the moment before the seal. */
 static void produce(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);

@@ -1,6 +1,6 @@
 /*
- * What the library's tests on GPUs share: a real daemon on the fake driver, and children, since what
- * calls CUDA must not have been forked from what does. A test's own process only gives orders.
+ * What the library's tests on GPUs share: a real daemon on the fake driver, and children, since
+ * what calls CUDA must not have been forked from what does. A test's own process only gives orders.
  */
 #ifndef GB_TEST_GPU_H
 #define GB_TEST_GPU_H

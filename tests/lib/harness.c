@@ -66,7 +66,8 @@ static void run_daemon(const char *const *arguments)
     _exit(127);
 }
 
-/* The library starts a thread of its own, with descriptors, when the process has its first lease. */
+/* The library starts a thread of its own, with descriptors, when the process has its first
+   lease. */
 static void start_thread(void)
 {
     struct gpubuf_client *client = connect_client();
@@ -193,8 +194,8 @@ static int connect_last(void)
     return fd;
 }
 
-/* The processes that close descriptors for the daemon share its sockets, and outlive it for a moment: it
-   is dead for its clients when they have hung up. */
+/* The processes that close descriptors for the daemon share its sockets, and outlive it for a
+   moment: it is dead for its clients when they have hung up. */
 void kill_daemon(void)
 {
     struct pollfd last = {.fd = connect_last(), .events = POLLRDHUP};

@@ -22,9 +22,9 @@
 
 /* Starts $GPUBUF_BUILD/bin/gpubufd (build/ if unset) with a private socket and 256 MiB, and waits
    until it answers. For cmocka's group fixtures. `arguments` is a NULL-terminated list of further
-   options, or NULL. After the first the library's thread runs, so that descriptors can be counted. After
-   the second it does not, so that children can be forked that go on in the library: a thread that
-   happens to be in a sanitizer's allocator would leave that locked in the child for ever. */
+   options, or NULL. After the first the library's thread runs, so that descriptors can be counted.
+   After the second it does not, so that children can be forked that go on in the library: a thread
+   that happens to be in a sanitizer's allocator would leave that locked in the child for ever. */
 int start_daemon(void **state);
 int start_daemon_with(const char *const *arguments);
 /* Stops it, and fails if it does not end well. */
@@ -33,8 +33,8 @@ int stop_daemon(void **state);
 void kill_daemon(void);
 void start_daemon_again(void);
 pid_t daemon_process(void);
-/* Where it was started with --supervise: the daemon itself, or 0 while there is none; and kill -9 of it,
-   after which its supervisor starts another. */
+/* Where it was started with --supervise: the daemon itself, or 0 while there is none; and kill -9
+   of it, after which its supervisor starts another. */
 pid_t daemon_child(void);
 void crash_daemon(void);
 const char *daemon_socket(void);

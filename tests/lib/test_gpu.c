@@ -343,7 +343,8 @@ static void streams(int socket)
     gpubuf_disconnect(client);
 }
 
-/* From one GPU to another, neither of which reaches the other's memory: at once, but on no stream. */
+/* From one GPU to another, neither of which reaches the other's memory: at once, but on no
+   stream. */
 static void across(int socket)
 {
     (void)socket;

@@ -1,7 +1,7 @@
 /*
  * Every function of the driver failing, at its first call, its second, and so on until it is called
- * no more. Whatever fails says so with the driver's name of the error, leaves outputs alone and leaks
- * nothing, and afterwards everything works.
+ * no more. Whatever fails says so with the driver's name of the error, leaves outputs alone and
+ * leaks nothing, and afterwards everything works.
  */
 #include "gpu.h"
 

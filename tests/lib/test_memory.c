@@ -374,7 +374,7 @@ static void run(int (*operation)(void))
                 r = operation();
                 armed = false;
                 after_each(r);
-                if (fresh) /* caches of the client may have grown, but not its descriptors' number */
+                if (fresh) /* caches may have grown, but not the number of descriptors */
                     assert_true(count_fds() <= fds + 1);
             }
             assert_true(n > 2); /* else nothing has failed, and nothing is proved */
@@ -440,7 +440,8 @@ static void check_resumed(const struct gpubuf_object *object)
     wait_until(is_told, NULL);
 }
 
-/* Kills the daemon with allocations `first` to `last` failing from then on until a call has ended. */
+/* Kills the daemon with allocations `first` to `last` failing from then on until a call has
+   ended. */
 static int crash_short_of_memory(struct gpubuf_object *object)
 {
     struct gpubuf_info info = {.version = 99};
@@ -455,7 +456,8 @@ static int crash_short_of_memory(struct gpubuf_object *object)
     return r;
 }
 
-/* Each allocation fails once: another attempt is made, or the call fails and the next one goes on. */
+/* Each allocation fails once: another attempt is made, or the call fails and the next one goes
+   on. */
 /* RELIABILITY.md: Memory is short */
 static void test_resume_fails_once(void **state)
 {

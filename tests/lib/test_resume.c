@@ -1,6 +1,7 @@
 /*
  * Connections that break: cut by the test, by a daemon that is killed and started again, or that
- * stops. What was open stays readable, what was asked for comes, and nobody keeps what is not theirs.
+ * stops. What was open stays readable, what was asked for comes, and nobody keeps what is not
+ * theirs.
  */
 #include <errno.h>
 #include <poll.h>
@@ -28,8 +29,8 @@ static bool is_to_daemon(int fd)
            address.sun_family == AF_UNIX && strcmp(address.sun_path, daemon_socket()) == 0;
 }
 
-/* Cuts every connection of this process to the daemon, but those up to descriptor `spared`. One that
-   broke before may be closed meanwhile by another thread, and its number be another file's. */
+/* Cuts every connection of this process to the daemon, but those up to descriptor `spared`. One
+   that broke before may be closed meanwhile by another thread, and its number be another file's. */
 static void cut_above(int spared)
 {
     for (int fd = spared + 1; fd < 1024; fd++) {
@@ -625,8 +626,8 @@ static bool has_begun(void *arg)
     return !atomic_load((_Atomic bool *)arg);
 }
 
-/* A daemon that ends while it greets has a successor: the next attempt finds it, within the time for
-   connecting, and only where connections may be made anew. */
+/* A daemon that ends while it greets has a successor: the next attempt finds it, within the time
+   for connecting, and only where connections may be made anew. */
 static void test_greeted_by_the_next(void **state)
 {
     (void)state;
@@ -657,8 +658,8 @@ static bool is_leased(void *arg)
     return found;
 }
 
-/* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end come
-   at once, and there is nobody but the library to see them. */
+/* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end
+   come at once, and there is nobody but the library to see them. */
 /* RELIABILITY.md: The daemon ends */
 static void test_handed_over_in_silence(void **state)
 {

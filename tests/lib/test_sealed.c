@@ -178,7 +178,8 @@ static void test_what_is_opened_faults(void **state)
     gpubuf_disconnect(client);
 }
 
-/* More guards than a process should have: what is beyond can be written, and nothing else happens. */
+/* More guards than a process should have: what is beyond can be written, and nothing else
+   happens. */
 static void test_many(void **state)
 {
     static struct gpubuf_object *objects[300];

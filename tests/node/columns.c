@@ -1,6 +1,6 @@
 /*
- * The C library's side of what passes between languages: tells a column or table as JSON, every buffer
- * by its CRC-32, on the host or a GPU; and publishes anew what it opened, by way of Arrow.
+ * The C library's side of what passes between languages: tells a column or table as JSON, every
+ * buffer by its CRC-32, on the host or a GPU; and publishes anew what it opened, by way of Arrow.
  *
  *   columns dump NAME
  *   columns copy NAME NEW DEVICE      of what is on the host

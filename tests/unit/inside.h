@@ -349,7 +349,8 @@ static inline unsigned count_copies(struct inside_count *count, const struct gb_
 }
 
 /* Where the content is, and what could be done about it. */
-/* For how many users it counts: those who have a name for it, else those who hold it, else its maker. */
+/* For how many users it counts: those who have a name for it, else those who hold it, else its
+   maker. */
 static inline unsigned count_payers(const struct gb_storage *storage)
 {
     unsigned named = 0, holding = 0;

@@ -1,5 +1,6 @@
-/* The closer: one descriptor of a user at a time, users apart, what is pending is charged and bounded. Its
-   processes are stopped and let go on by signals, so that it is known what is pending. */
+/* The closer: one descriptor of a user at a time, users apart, what is pending is charged and
+   bounded. Its processes are stopped and let go on by signals, so that it is known what is
+   pending. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -144,8 +145,8 @@ static void test_memory_is_closed_on_the_spot(void **state)
     end(&world);
 }
 
-/* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another user's go
-   through the process that is left. */
+/* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another
+   user's go through the process that is left. */
 /* RELIABILITY.md: Hostile clients */
 static void test_a_user_has_one_at_a_time(void **state)
 {
@@ -223,7 +224,8 @@ static void inline_urgent(int fd)
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on)), 0);
 }
 
-/* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors do. */
+/* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors
+   do. */
 /* RELIABILITY.md: Hostile clients */
 static void test_connections(void **state)
 {

@@ -218,7 +218,8 @@ static void test_file(void **state)
     expect_all(&config);
     gb_config_end(&config);
 
-    /* The command line wins, wherever it names the file; its devices take the place of the file's. */
+    /* The command line wins, wherever it names the file; its devices take the place of the
+       file's. */
     for (int after = 0; after < 2; after++) {
         char more[320];
 

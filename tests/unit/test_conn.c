@@ -405,8 +405,8 @@ static void test_too_many_fds(void **state)
     drop_fds(fds, GB_LIMIT(fds));
     pair_end(&pair);
 
-    /* As many at once as the kernel lets through: none is cut off, which would be closed by the kernel
-       meanwhile, and all are closed. */
+    /* As many at once as the kernel lets through: none is cut off, which would be closed by the
+       kernel meanwhile, and all are closed. */
     pair_begin(&pair, 0);
     open_before = open_fds();
     make_fds(fds, 253, 0);

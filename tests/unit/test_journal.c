@@ -1,4 +1,5 @@
-/* The journal's format: what was written is read, and nothing else, whatever happens to the file. */
+/* The journal's format: what was written is read, and nothing else, whatever happens to the
+   file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

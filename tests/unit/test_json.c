@@ -379,8 +379,8 @@ static void test_walk_of_scalars(void **state)
     gb_pool_end(&pool);
 }
 
-/* The texts with the most tokens for their length, whole and broken off everywhere: the sanitizer sees
-   a token that the tape has no room for. */
+/* The texts with the most tokens for their length, whole and broken off everywhere: the sanitizer
+   sees a token that the tape has no room for. */
 static void test_many_tokens(void **state)
 {
     (void)state;
@@ -431,7 +431,8 @@ static void test_long_line(void **state)
     gb_pool_end(&pool);
 }
 
-/* Tens of thousands of names that differ, and that are the same, take no more time than their text. */
+/* Tens of thousands of names that differ, and that are the same, take no more time than their
+   text. */
 static void test_many_names(void **state)
 {
     (void)state;

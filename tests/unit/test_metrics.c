@@ -1,4 +1,5 @@
-/* Counters of the loop's turns: its time at work, and the longest turn of this minute and the one before. */
+/* Counters of the loop's turns: its time at work, and the longest turn of this minute and the one
+   before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -81,9 +81,9 @@ char *__wrap_strdup(const char *text)
 #define PUBLISHED CALL("create", "\"name\":\"p\"," TABLE), CALL("seal", "\"lease\":1")
 
 /*
- * `before` is said in peace, each step by the first session, or, with a '2' in front, by the second.
- * Then memory is short while `request` is said, likewise. `answers`: how many answers and events the
- * first session is owed for `request`, at least.
+ * `before` is said in peace, each step by the first session, or, with a '2' in front, by the
+ * second. Then memory is short while `request` is said, likewise. `answers`: how many answers and
+ * events the first session is owed for `request`, at least.
  */
 static const struct scenario {
     const char *name;

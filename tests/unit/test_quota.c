@@ -92,7 +92,8 @@ static void test_everybodys_are_limits(void **state)
     assert_int_equal(world.limits.user_segments, 4);
 }
 
-/* Somebody's own before everybody's, a device before all, and what comes later before the earlier. */
+/* Somebody's own before everybody's, a device before all, and what comes later before the
+   earlier. */
 static void test_which_holds(void **state)
 {
     (void)state;

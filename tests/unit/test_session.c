@@ -240,7 +240,8 @@ static void test_next_in_line(void **state)
     end();
 }
 
-/* A turn that has time for one request only: the round goes on in the next, and leaves nobody out. */
+/* A turn that has time for one request only: the round goes on in the next, and leaves nobody
+   out. */
 static void test_a_round_in_slices(void **state)
 {
     enum { WAITERS = 20 };
@@ -553,7 +554,8 @@ static void test_descriptors_over_slices(void **state)
     end();
 }
 
-/* What is kept for a user is limited: who has more of it than a little goes, who has little stays. */
+/* What is kept for a user is limited: who has more of it than a little goes, who has little
+   stays. */
 /* RELIABILITY.md: Hostile clients */
 static void test_held_for_a_user(void **state)
 {

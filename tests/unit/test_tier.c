@@ -1,4 +1,5 @@
-/* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes first. */
+/* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes
+   first. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /*
- * Which process this is, and how it ends. A child of fork is another process than its parent, though
- * it has a copy of all its memory: each has a *generation* of its own, by which the library tells what
- * is not the child's to touch.
+ * Which process this is, and how it ends. A child of fork is another process than its parent,
+ * though it has a copy of all its memory: each has a *generation* of its own, by which the library
+ * tells what is not the child's to touch.
  *
  * At exit the CUDA driver ends before this library does. Whoever has a thread that calls the driver
  * says here how to stop it; whoever starts the driver sees to it that this happens first.

@@ -25,8 +25,8 @@ struct gb_mapping {
     _Atomic int guards, strays;
 };
 
-/* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of its
-   own. */
+/* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of
+   its own. */
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cache_made = PTHREAD_COND_INITIALIZER;
 static struct gb_mapping *cache_buckets[MAPPING_BUCKETS];

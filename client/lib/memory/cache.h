@@ -4,10 +4,11 @@
  *
  * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
  * clients, guarded by a mutex of its own. What a process may write on a GPU it has one mapping of:
- * who reads there as well is given that one, so that it is the writer's own pointer. An *import* belongs to one session, whose account at the
- * daemon it mirrors: the daemon sends the handle of a segment once, and counts the segment as
- * mapped by the session until it is told `unmap`. Imports that no lease uses are idle; they are
- * kept for later opens within bounds, the least recently used going first.
+ * who reads there as well is given that one, so that it is the writer's own pointer. An *import*
+ * belongs to one session, whose account at the daemon it mirrors: the daemon sends the handle of a
+ * segment once, and counts the segment as mapped by the session until it is told `unmap`. Imports
+ * that no lease uses are idle; they are kept for later opens within bounds, the least recently used
+ * going first.
  *
  * The functions on `struct gb_imports` are called with the client's lock held.
  */

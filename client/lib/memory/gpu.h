@@ -1,15 +1,15 @@
 /*
  * GPUs as this process sees them: which are visible, and their primary contexts.
- * Nothing here loads the driver before an object on a GPU is there, or a stream or device pointer is
- * given.
+ * Nothing here loads the driver before an object on a GPU is there, or a stream or device pointer
+ * is given.
  *
  * State is the process', guarded by one lock of its own, innermost of the library's. The driver is
  * called with that lock held only where a context or an event is made or ended. It is not held
  * across a fork, and need not be: a child of a process that used CUDA is refused before any lock is
  * taken, since the driver is of no use there.
  *
- * At exit the driver may be gone before a program's last release: CUDA_ERROR_DEINITIALIZED from what
- * gives back is nothing to speak of, and no function here that ends something can fail.
+ * At exit the driver may be gone before a program's last release: CUDA_ERROR_DEINITIALIZED from
+ * what gives back is nothing to speak of, and no function here that ends something can fail.
  */
 #ifndef GB_LIB_GPU_H
 #define GB_LIB_GPU_H

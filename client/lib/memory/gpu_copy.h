@@ -15,8 +15,8 @@ int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, 
 /* Waits for a stream; NULL: the legacy default stream of `gpu`. `gpu` may be NULL for a stream of
    the program's, whose context must be current if it is a default stream. */
 int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error);
-/* Where `data` is memory of another GPU: waits for its legacy default stream, after which nothing on
-   `gpu` would come by itself. */
+/* Where `data` is memory of another GPU: waits for its legacy default stream, after which nothing
+   on `gpu` would come by itself. */
 int gb_gpu_finish_other(const struct gb_gpu *gpu, const void *data, struct gb_error *error);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * Events. Those of an own handle are kept when nobody uses them and taken again, the longest unused
- * first: making one costs, they are a scarce thing in the driver, and another process may still hold
- * on to the handle of one that was used. Such a process then waits for later work as well, which is
- * more than it needs but never less. Opened ones are kept too, since the same few come again.
+ * first: making one costs, they are a scarce thing in the driver, and another process may still
+ * hold on to the handle of one that was used. Such a process then waits for later work as well,
+ * which is more than it needs but never less. Opened ones are kept too, since the same few come
+ * again.
  *
  * Idle events keep no context: when nothing else does they are destroyed with it.
  */

@@ -1,5 +1,6 @@
 /*
- * Events of GPUs, counted and used again. State is the process', under the lock of gpu.h. Any thread.
+ * Events of GPUs, counted and used again. State is the process', under the lock of gpu.h. Any
+ * thread.
  */
 #ifndef GB_LIB_GPU_EVENT_H
 #define GB_LIB_GPU_EVENT_H

@@ -1,7 +1,7 @@
 /*
- * Mapping a segment into this process, one set of functions for each kind of handle: memfds by mmap,
- * the kinds of a GPU by the CUDA driver (import_cuda.c), in the GPU's primary context, which is kept
- * while anything of it is mapped.
+ * Mapping a segment into this process, one set of functions for each kind of handle: memfds by
+ * mmap, the kinds of a GPU by the CUDA driver (import_cuda.c), in the GPU's primary context, which
+ * is kept while anything of it is mapped.
  *
  * No state; any thread.
  */

@@ -1,5 +1,5 @@
-/* Segments on GPUs: memory of cuMemCreate, which comes as a descriptor, and of cuMemAlloc, which comes
-   as 64 bytes. */
+/* Segments on GPUs: memory of cuMemCreate, which comes as a descriptor, and of cuMemAlloc, which
+   comes as 64 bytes. */
 #include "client/lib/memory/import_cuda.h"
 
 #include <inttypes.h>

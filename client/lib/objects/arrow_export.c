@@ -126,8 +126,8 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
     int r = schema_begin(schema, name, dictionary ? 0 : column->child_count, dictionary);
     if (r < 0)
         return r;
-    /* As most of Arrow's libraries say of every column: types that differ in this only are not equal
-       to them, and whether there are nulls the array says. */
+    /* As most of Arrow's libraries say of every column: types that differ in this only are not
+       equal to them, and whether there are nulls the array says. */
     schema->flags = ARROW_FLAG_NULLABLE;
     r = set_format(schema, &own->dtype);
     if (r == 0)

@@ -228,8 +228,8 @@ static size_t rounded(size_t size)
 }
 
 /* What a lease and what hangs on it will take, exactly in the common case: opening is mostly the
-   cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has more
-   in memory than in its text. */
+   cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has
+   more in memory than in its text. */
 static size_t lease_bytes(const struct object_members *members)
 {
     struct gb_json layout = members->layout, key, item;

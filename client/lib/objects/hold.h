@@ -13,9 +13,9 @@
 struct gb_hold;
 
 /*
- * Holds the whole mapping that the object's buffer `which` lies in and tells where it is; to be ended
- * with gb_hold_drop. 1 if there is no such buffer, it lies nowhere, or it is on a GPU; then nothing is
- * held. Errors are those of gpubuf_memory.
+ * Holds the whole mapping that the object's buffer `which` lies in and tells where it is; to be
+ * ended with gb_hold_drop. 1 if there is no such buffer, it lies nowhere, or it is on a GPU; then
+ * nothing is held. Errors are those of gpubuf_memory.
  */
 int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
                     struct gb_hold **hold, struct gpubuf_memory *mapping);

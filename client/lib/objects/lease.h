@@ -1,8 +1,8 @@
 /*
- * Leases: what the session holds on one object version, which is the daemon's number, the layout, and
- * the imports that its buffers lie in. Objects are what the program holds (object.h): the root that an
- * open or create gave it, and views made from it. Both are counted; the lease ends with the last
- * object.
+ * Leases: what the session holds on one object version, which is the daemon's number, the layout,
+ * and the imports that its buffers lie in. Objects are what the program holds (object.h): the root
+ * that an open or create gave it, and views made from it. Both are counted; the lease ends with the
+ * last object.
  *
  * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state`,
  * `ready` and null counts (at seal) changes once it is made, so that reading needs no lock.
@@ -74,16 +74,16 @@ struct gb_lease {
 void gb_lease_add(struct gb_lease *lease);
 /* Ends one that nobody refers to any more; the daemon is to be told. With the lock held. */
 void gb_lease_end(struct gb_lease *lease);
-/* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its lock may
-   be held for ever, and what a lease waits for is not the child's to give back. */
+/* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its
+   lock may be held for ever, and what a lease waits for is not the child's to give back. */
 void gb_lease_free(struct gb_lease *lease);
 /* Ends one that was not put among the client's: lets its segments go, and frees it. */
 void gb_lease_discard(struct gb_lease *lease);
 
 /*
- * Sees to it that the daemon is told of what was released: at once, or, where releases follow on one
- * another within a millisecond, with the next message or by the flusher. Inside a callback it goes
- * out when the callbacks have run. With the lock held.
+ * Sees to it that the daemon is told of what was released: at once, or, where releases follow on
+ * one another within a millisecond, with the next message or by the flusher. Inside a callback it
+ * goes out when the callbacks have run. With the lock held.
  */
 void gb_send_releases(struct gpubuf_client *client);
 

@@ -1,7 +1,7 @@
 /*
- * Objects: what the program holds of a lease. The root views all of it, others a column, a slice, some
- * columns of a table. They are counted. Nothing of an object changes once it is made, but for null
- * counts at the seal: any thread.
+ * Objects: what the program holds of a lease. The root views all of it, others a column, a slice,
+ * some columns of a table. They are counted. Nothing of an object changes once it is made, but for
+ * null counts at the seal: any thread.
  */
 #ifndef GB_LIB_OBJECT_H
 #define GB_LIB_OBJECT_H

@@ -1,7 +1,7 @@
 /*
- * Order between work on GPUs and what the daemon is told. An object that was sealed behind work still
- * under way (`seal` with `ready`) is settled when its event has passed; a reader's reference whose
- * work is still under way is dropped when that is done.
+ * Order between work on GPUs and what the daemon is told. An object that was sealed behind work
+ * still under way (`seal` with `ready`) is settled when its event has passed; a reader's reference
+ * whose work is still under way is dropped when that is done.
  *
  * What a client waits for in this way is looked at in every call on it and by the flusher; where
  * there is nothing, that costs a comparison. With the client's lock held, but for what says
@@ -17,23 +17,23 @@ struct gb_ready;
 
 #define GB_ORDER_MAX 256 /* seals, and releases, that a client waits for */
 
-/* Room for one seal more to wait for; the oldest is waited for, with the lock let go, where there is
-   none. To be ended by one of the next two. GPUBUF_E_NO_MEMORY. */
+/* Room for one seal more to wait for; the oldest is waited for, with the lock let go, where there
+   is none. To be ended by one of the next two. GPUBUF_E_NO_MEMORY. */
 int gb_order_reserve(struct gpubuf_client *client, struct gb_error *error);
 void gb_order_unreserve(struct gpubuf_client *client);
 /* The object of the lease is sealed; to be settled when the event of `ready`, which becomes the
    lease's, has passed. */
 void gb_order_sealed(struct gb_lease *lease, struct gb_ready *ready);
 
-/* Settles and drops what is done, and tells the daemon. Returns whether there is more to wait for. There
-   must be an order; see gb_poll_gpus. */
+/* Settles and drops what is done, and tells the daemon. Returns whether there is more to wait for.
+   There must be an order; see gb_poll_gpus. */
 bool gb_order_poll(struct gpubuf_client *client);
 
 /* The connection broke, and the daemon has taken what was not settled along. */
 void gb_order_break(struct gpubuf_client *client);
 
-/* Before a client disconnects: waits for the deferred releases, and settles what has passed. Lets the
-   lock go. */
+/* Before a client disconnects: waits for the deferred releases, and settles what has passed. Lets
+   the lock go. */
 void gb_order_drain(struct gpubuf_client *client);
 /* With the client: nothing is deferred any more. */
 void gb_order_end(struct gb_order *order);

@@ -36,7 +36,8 @@ static void block_free(struct gb_pinned *block)
     free(block);
 }
 
-/* The idle block of that GPU that is large enough and wastes least, if that is not more than half. */
+/* The idle block of that GPU that is large enough and wastes least, if that is not more than
+   half. */
 static struct gb_pinned *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
 {
     struct gb_pinned **best = NULL;

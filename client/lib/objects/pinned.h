@@ -1,9 +1,9 @@
 /*
- * Memory of the host that a GPU copies into at the full speed of its bus, for bindings whose results
- * are such memory themselves. To pin fresh memory takes longer than to copy into it, so that blocks
- * that are given back are kept for the next ones, up to a limit; and so is the GPU's primary context,
- * as long as there is any block. Where memory cannot be pinned, or too much is already, a block is
- * memory like any other.
+ * Memory of the host that a GPU copies into at the full speed of its bus, for bindings whose
+ * results are such memory themselves. To pin fresh memory takes longer than to copy into it, so
+ * that blocks that are given back are kept for the next ones, up to a limit; and so is the GPU's
+ * primary context, as long as there is any block. Where memory cannot be pinned, or too much is
+ * already, a block is memory like any other.
  *
  * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
  */

@@ -1,7 +1,7 @@
 /*
- * Sharing device memory that the program has, in one part or several. What is behind a pointer is for
- * the driver to say: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as well, is
- * shared as a whole, and the layout's offsets are moved to count from its start.
+ * Sharing device memory that the program has, in one part or several. What is behind a pointer is
+ * for the driver to say: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as
+ * well, is shared as a whole, and the layout's offsets are moved to count from its start.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -163,8 +163,9 @@ static void note_passed(struct gb_lease *lease)
         gb_leave(lease->client);
 }
 
-/* Before a stream waits for another process: 1, the event has passed; GPUBUF_E_STALE, that process is
-   gone; 0, it is still there as far as can be told. A stream cannot be told later to wait no more. */
+/* Before a stream waits for another process: 1, the event has passed; GPUBUF_E_STALE, that process
+   is gone; 0, it is still there as far as can be told. A stream cannot be told later to wait no
+   more. */
 static int check_producer(const struct gb_lease *lease, const struct gb_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))

@@ -116,8 +116,8 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
 
     struct event *event = calloc(1, sizeof(*event));
     if (!event) {
-        /* To leave one out would be to tell the program something wrong. On a new connection it is told
-           everything from the beginning. */
+        /* To leave one out would be to tell the program something wrong. On a new connection it is
+           told everything from the beginning. */
         (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory for an event");
         gb_client_doom(client, &error);
         return;
@@ -325,8 +325,8 @@ static struct watching *watching_new(struct gpubuf_client *client, char *params,
     return watching;
 }
 
-/* Enters the client and sends the request, whose params it takes; where this fails, the client is not
-   entered. */
+/* Enters the client and sends the request, whose params it takes; where this fails, the client is
+   not entered. */
 static int watch_start(struct gpubuf_client *client, char *params, struct listener listener,
                        bool blocking, uint64_t *id, struct watching **out)
 {

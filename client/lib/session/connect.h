@@ -4,8 +4,8 @@
 
 #include "client/lib/wire/client.h"
 
-/* A client around a connected, non-blocking socket that has not been greeted. NULL: out of memory; the
-   socket stays the caller's. */
+/* A client around a connected, non-blocking socket that has not been greeted. NULL: out of memory;
+   the socket stays the caller's. */
 struct gpubuf_client *gb_connect_over(int fd);
 
 #endif

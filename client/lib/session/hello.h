@@ -1,4 +1,5 @@
-/* The greeting that a connection begins with. With the client's lock held, or before others know it. */
+/* The greeting that a connection begins with. With the client's lock held, or before others know
+   it. */
 #ifndef GB_LIB_HELLO_H
 #define GB_LIB_HELLO_H
 

@@ -4,8 +4,9 @@
 
 #include "client/lib/wire/client.h"
 
-/* Sends what has waited for a tick, and goes on making a connection anew. Returns whether the client is
-   still to be looked after; clears *down unless there is nothing to do but to connect anew. */
+/* Sends what has waited for a tick, and goes on making a connection anew. Returns whether the
+   client is still to be looked after; clears *down unless there is nothing to do but to connect
+   anew. */
 bool gb_tend(struct gpubuf_client *client, bool *down);
 
 #endif

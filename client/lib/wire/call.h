@@ -28,7 +28,8 @@ int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_
                            const void *arg, const int *fds, unsigned fd_count,
                            gpubuf_call_cb callback, void *callback_arg, uint64_t *request);
 
-/* The params of a call by JSON: an object, {} for NULL; its tape lies in the pool. Reports what is wrong. */
+/* The params of a call by JSON: an object, {} for NULL; its tape lies in the pool. Reports what is
+   wrong. */
 int gb_check_params(const struct gpubuf_client *client, const char *params, struct gb_pool *pool,
                     struct gb_json *value);
 /* Writes checked JSON text with the line breaks between its tokens turned into spaces. */

@@ -1,6 +1,6 @@
 /*
- * Callbacks of the program. What is due waits in a queue, and one thread at a time runs it, in order
- * and without the client's lock; else with it held.
+ * Callbacks of the program. What is due waits in a queue, and one thread at a time runs it, in
+ * order and without the client's lock; else with it held.
  */
 #ifndef GB_LIB_CALLBACK_H
 #define GB_LIB_CALLBACK_H
@@ -10,7 +10,8 @@
 /* What waits for its callback: a request that has ended, or an event of a watch. */
 struct gb_delivery {
     struct gb_delivery *next;
-    /* Runs the callback between gb_callback_begin and gb_callback_end, and frees what was delivered. */
+    /* Runs the callback between gb_callback_begin and gb_callback_end, and frees what was
+       delivered. */
     void (*run)(struct gpubuf_client *client, struct gb_delivery *delivery);
 };
 

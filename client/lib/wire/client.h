@@ -4,8 +4,8 @@
  * One mutex guards a client: its connection, the requests under way, its imports, watches and what
  * waits to be sent. It is held for moments only, never while polling or while a callback runs.
  *
- * The members are grouped by the file that looks after them. What belongs to a room above is a pointer
- * here, to a struct that only that room knows.
+ * The members are grouped by the file that looks after them. What belongs to a room above is a
+ * pointer here, to a struct that only that room knows.
  *
  * A client is counted: one reference is the program's, one belongs to each lease, so that objects
  * may be released after gpubuf_disconnect.
@@ -42,8 +42,8 @@ enum gb_link_state {
 struct gpubuf_client;
 
 /*
- * What the rooms above do when something happens below: one table for all clients (session/connect.c).
- * With the client's lock held, but for `tend` and `end`.
+ * What the rooms above do when something happens below: one table for all clients
+ * (session/connect.c). With the client's lock held, but for `tend` and `end`.
  */
 struct gb_client_hooks {
     /* The daemon tells a watch of an event. */
@@ -53,9 +53,9 @@ struct gb_client_hooks {
     void (*retire)(struct gpubuf_client *client, uint64_t segment);
     /* The connection has broken: it is made anew, or lost for good. */
     void (*broken)(struct gpubuf_client *client, const struct gb_error *why);
-    /* While the link is not up: does what is due and can be done without waiting. Returns for how long,
-       in ms, there is nothing more to do, but at most `timeout_ms` (-1: never). For the leader, or
-       while there is none. */
+    /* While the link is not up: does what is due and can be done without waiting. Returns for how
+       long, in ms, there is nothing more to do, but at most `timeout_ms` (-1: never). For the
+       leader, or while there is none. */
     int (*mend)(struct gpubuf_client *client, int timeout_ms);
     /* The connection is lost for good. */
     void (*lost)(struct gpubuf_client *client);
@@ -146,8 +146,8 @@ struct gpubuf_client {
     size_t input_kept;       /* bytes at its front of a line whose end has not come */
 };
 
-/* Allocates a client around a connected, non-blocking socket that has not been greeted. NULL: out of
-   memory; the socket stays the caller's. */
+/* Allocates a client around a connected, non-blocking socket that has not been greeted. NULL: out
+   of memory; the socket stays the caller's. */
 struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks);
 
 void gb_client_retain(struct gpubuf_client *client);

@@ -1,6 +1,6 @@
 /*
- * For bindings to languages whose programs begin many requests before they let their event loop go on:
- * the requests wait, and go out together when the binding says so, before its loop waits. So do
+ * For bindings to languages whose programs begin many requests before they let their event loop go
+ * on: the requests wait, and go out together when the binding says so, before its loop waits. So do
  * gpubuf_dispatch and blocking calls, and 64 KiB of them do not wait any longer.
  *
  * Not shown by the shared library; for bindings that are linked with these sources. Any thread.

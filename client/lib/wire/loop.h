@@ -1,7 +1,7 @@
 /*
- * The descriptor that a program polls in its own event loop: an epoll set, which stays the same when
- * the connection is made anew, and into which threads of the library put a word of their own. It is
- * made when it is first asked for. With the client's lock held.
+ * The descriptor that a program polls in its own event loop: an epoll set, which stays the same
+ * when the connection is made anew, and into which threads of the library put a word of their own.
+ * It is made when it is first asked for. With the client's lock held.
  */
 #ifndef GB_LIB_LOOP_H
 #define GB_LIB_LOOP_H

@@ -1,4 +1,5 @@
-/* What waits for room in the socket: messages, notifications among them. With the client's lock held. */
+/* What waits for room in the socket: messages, notifications among them. With the client's lock
+   held. */
 #ifndef GB_LIB_OUTPUT_H
 #define GB_LIB_OUTPUT_H
 

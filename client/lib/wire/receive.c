@@ -143,9 +143,9 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
 }
 
 /*
- * Whether what has just been received is one more part of a long line, which then stays where it is:
- * an answer about a thousand objects is some hundred KiB, comes in several parts, and is handled in
- * the receive buffer as a whole, without being put together elsewhere.
+ * Whether what has just been received is one more part of a long line, which then stays where it
+ * is: an answer about a thousand objects is some hundred KiB, comes in several parts, and is
+ * handled in the receive buffer as a whole, without being put together elsewhere.
  */
 static bool keep_part(struct gpubuf_client *client, size_t received)
 {
@@ -164,8 +164,8 @@ static ssize_t receive(struct gpubuf_client *client)
                            GB_INPUT_BYTES - client->input_kept);
 }
 
-/* Handles what was received, or why nothing was. Returns the number of messages, or GPUBUF_E_AGAIN if
-   nothing is there. */
+/* Handles what was received, or why nothing was. Returns the number of messages, or GPUBUF_E_AGAIN
+   if nothing is there. */
 static int handle_received(struct gpubuf_client *client, ssize_t received)
 {
     struct gb_conn *conn = &client->conn;

@@ -1,7 +1,7 @@
 /*
  * What the daemon is still to be told of: leases that have ended, and segments that are no longer
- * mapped. It goes out with the next message, or when who ended a lease says so. With the client's lock
- * held.
+ * mapped. It goes out with the next message, or when who ended a lease says so. With the client's
+ * lock held.
  */
 #ifndef GB_LIB_RELEASE_H
 #define GB_LIB_RELEASE_H
@@ -10,8 +10,8 @@
 
 /* Queues notifications of leases that ended and of segments unmapped. */
 void gb_queue_releases(struct gpubuf_client *client);
-/* Only of segments. False if memory is out: then no request that may be granted a lease must be sent,
-   since the daemon would still count on what was unmapped. */
+/* Only of segments. False if memory is out: then no request that may be granted a lease must be
+   sent, since the daemon would still count on what was unmapped. */
 bool gb_queue_unmaps(struct gpubuf_client *client);
 /* Queues both, and sends what the socket takes. */
 void gb_flush_releases(struct gpubuf_client *client);

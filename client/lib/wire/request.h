@@ -33,8 +33,8 @@ struct gb_request_type {
     void (*settle)(struct gb_request *request);
     /* Runs the callback, without the lock; `status` is what it is to be told. */
     void (*deliver)(struct gb_request *request, int status);
-    /* Sends it anew after the connection broke, as it was first sent, while it is off the table. NULL:
-       it is only ever sent once. */
+    /* Sends it anew after the connection broke, as it was first sent, while it is off the table.
+       NULL: it is only ever sent once. */
     int (*resend)(struct gb_request *request, struct gb_error *error);
     /* Gives back what nobody will fetch, with the lock held. May be NULL. */
     void (*discard)(struct gb_request *request);

@@ -2,15 +2,15 @@
  * What the Node addon is made of. JavaScript sees numbers only: a client and an object are indices
  * into tables of this environment (the main thread's or a worker's), which lib/ keeps to itself.
  *
- * A request is begun by a call that returns at once. Its outcome is a *completion*, which waits here
- * until the library's callbacks have run, and is then handed to JavaScript with all others that came
- * with it, in one call. The library is driven by libuv's own loop: one uv_poll_t per client, and what
- * turn.c does before the loop waits.
+ * A request is begun by a call that returns at once. Its outcome is a *completion*, which waits
+ * here until the library's callbacks have run, and is then handed to JavaScript with all others
+ * that came with it, in one call. The library is driven by libuv's own loop: one uv_poll_t per
+ * client, and what turn.c does before the loop waits.
  *
  * Everything runs in the environment's thread, except the `execute` of works (connecting, copying),
- * which touch nothing but their own struct and the library. But where such a work makes a blocking call
- * of the library, it is in that thread that callbacks of requests and watches run meanwhile. So these
- * only add completions, and touch nothing else that `lock` does not guard.
+ * which touch nothing but their own struct and the library. But where such a work makes a blocking
+ * call of the library, it is in that thread that callbacks of requests and watches run meanwhile.
+ * So these only add completions, and touch nothing else that `lock` does not guard.
  */
 #ifndef GB_NODE_ADDON_H
 #define GB_NODE_ADDON_H
@@ -79,7 +79,8 @@ struct gb_addon {
 
 /* Drops a reference; the last one frees it. */
 void gb_addon_release(struct gb_addon *addon);
-/* As that, for a handle of libuv's that has been closed; the last of these lets the environment end. */
+/* As that, for a handle of libuv's that has been closed; the last of these lets the environment
+   end. */
 void gb_handle_closed(struct gb_addon *addon);
 
 #endif

@@ -1,4 +1,5 @@
-/* Connections: made by a thread of libuv's pool, since connecting waits; then polled by the loop. */
+/* Connections: made by a thread of libuv's pool, since connecting waits; then polled by the
+   loop. */
 #include "client/node/src/client.h"
 
 #include <poll.h>

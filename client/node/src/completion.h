@@ -31,8 +31,8 @@ struct gb_completion {
     struct gb_pinned *block; /* BUFFER: owned */
 };
 
-/* Adds a completion, from any thread; without memory what it holds is given back, and the program goes on with
-   a request that never ends, which is all that can be done. */
+/* Adds a completion, from any thread; without memory what it holds is given back, and the program
+   goes on with a request that never ends, which is all that can be done. */
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion);
 /* Copies text for a completion, so that NULL means that there is none. */
 char *gb_copy(const char *text);

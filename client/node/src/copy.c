@@ -139,8 +139,8 @@ static struct copying *copying_new(struct gb_addon *addon, napi_value id, enum c
     return copying;
 }
 
-/* read(object, id, which, from, bytes, ArrayBuffer or undefined): completes with the ArrayBuffer, or
-   one over memory of its own; the latter of bytes on a GPU that are many. */
+/* read(object, id, which, from, bytes, ArrayBuffer or undefined): completes with the ArrayBuffer,
+   or one over memory of its own; the latter of bytes on a GPU that are many. */
 napi_value gb_js_read(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -247,8 +247,8 @@ static bool read_part(struct gb_addon *addon, napi_value item, struct part *part
     return true;
 }
 
-/* write(id, parts, now): copies into objects being written; `now`: before this returns, and there is
-   no completion then. */
+/* write(id, parts, now): copies into objects being written; `now`: before this returns, and there
+   is no completion then. */
 napi_value gb_js_write(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

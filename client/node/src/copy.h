@@ -1,6 +1,6 @@
 /*
- * Copies between objects and memory of JavaScript's: works of libuv's pool. Much that is on a GPU goes
- * into pinned memory, which then is the ArrayBuffer.
+ * Copies between objects and memory of JavaScript's: works of libuv's pool. Much that is on a GPU
+ * goes into pinned memory, which then is the ArrayBuffer.
  */
 #ifndef GB_NODE_COPY_H
 #define GB_NODE_COPY_H

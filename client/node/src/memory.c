@@ -90,8 +90,8 @@ static napi_value new_window(struct gb_addon *addon, struct gb_hold *hold, char 
     window->creating = false;
     if (status != napi_ok) {
         window_end(window);
-        /* Whether the finaliser is run after a failure differs among versions of Node: if it has not
-           been by now, it may be later. */
+        /* Whether the finaliser is run after a failure differs among versions of Node: if it has
+           not been by now, it may be later. */
         if (window->collected)
             window_free(window);
         return gb_throw(addon->env, GPUBUF_E_LIMIT, "Node gave no ArrayBuffer over shared memory");

@@ -13,8 +13,8 @@
 #include "client/node/src/turn.h"
 #include "client/node/src/values.h"
 
-/* The environment ends: the process, or a worker. Poll handles have to be closed before libuv's loop
-   is, which is why this may take a turn of it. */
+/* The environment ends: the process, or a worker. Poll handles have to be closed before libuv's
+   loop is, which is why this may take a turn of it. */
 static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
 {
     struct gb_addon *addon = data;

@@ -14,7 +14,8 @@ struct gb_addon *gb_arguments(napi_env env, napi_callback_info info, napi_value 
 /* False after throwing a TypeError that names `what`. */
 bool gb_read_number(napi_env env, napi_value value, const char *what, double *number);
 bool gb_read_index(napi_env env, napi_value value, const char *what, uint64_t *number);
-/* A copy of a string, for free(); NULL for undefined and null, which is no failure. A NUL inside is. */
+/* A copy of a string, for free(); NULL for undefined and null, which is no failure. A NUL inside
+   is. */
 bool gb_read_text(napi_env env, napi_value value, const char *what, char **text);
 bool gb_read_flag(napi_env env, napi_value value);
 bool gb_is_absent(napi_env env, napi_value value);

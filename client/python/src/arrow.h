@@ -7,8 +7,8 @@
 PyObject *object_arrow_schema(PyObject *self, PyObject *unused);
 PyObject *object_arrow_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
-/* Makes an exported array hold the link. Every node on its own, since a consumer may move a child out
-   and release the rest. 0 or GPUBUF_E_NO_MEMORY, after which it is still to be released. */
+/* Makes an exported array hold the link. Every node on its own, since a consumer may move a child
+   out and release the rest. 0 or GPUBUF_E_NO_MEMORY, after which it is still to be released. */
 int arrow_hold(struct ArrowArray *array, struct link *link);
 /* Ends of capsules. */
 void arrow_end_schema(PyObject *capsule);

@@ -1,4 +1,5 @@
-/* Arrow's streams in capsules: of what is published, which is one array, and of what others have. */
+/* Arrow's streams in capsules: of what is published, which is one array, and of what others
+   have. */
 #include "client/python/src/arrow_stream.h"
 
 #include <stdlib.h>

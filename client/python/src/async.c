@@ -1,5 +1,5 @@
-/* What Client does without waiting: each call takes a callback as its last argument, and returns the
-   number by which it is cancelled. */
+/* What Client does without waiting: each call takes a callback as its last argument, and returns
+   the number by which it is cancelled. */
 #include "client/python/src/async.h"
 
 #include <stdlib.h>

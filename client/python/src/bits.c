@@ -1,4 +1,5 @@
-/* Bitmaps and offsets, as Arrow has them: those of the package's work that Python is too slow for. */
+/* Bitmaps and offsets, as Arrow has them: those of the package's work that Python is too slow
+   for. */
 #include "client/python/src/bits.h"
 
 #include <string.h>
@@ -76,8 +77,8 @@ PyObject *core_count_nulls(PyObject *module, PyObject *args)
         count_nulls((const unsigned char *)(uintptr_t)address, offset, length));
 }
 
-/* add_to_integers(buffer, width, delta): adds to each of the little-endian integers of 4 or 8 bytes.
-   ValueError if one is less than the one before, or negative afterwards. */
+/* add_to_integers(buffer, width, delta): adds to each of the little-endian integers of 4 or 8
+   bytes. ValueError if one is less than the one before, or negative afterwards. */
 PyObject *core_add_to_integers(PyObject *module, PyObject *args)
 {
     (void)module;

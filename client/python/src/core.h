@@ -1,16 +1,17 @@
 /*
- * gpubufd._core: libgpubuf for Python, and nothing more. What a Python user sees is made of it by the
- * modules of the package gpubufd.
+ * gpubufd._core: libgpubuf for Python, and nothing more. What a Python user sees is made of it by
+ * the modules of the package gpubufd.
  *
- * Types. A Client is a connection. An Object is a gpubuf_object: the package registers a subclass for
- * each kind, and what is opened or sliced is an instance of that. A View is a stretch of memory with a
- * shape and an element type: of an Object's buffer, or of somebody else's value, taken over by DLPack or
- * the buffer protocol.
+ * Types. A Client is a connection. An Object is a gpubuf_object: the package registers a subclass
+ * for each kind, and what is opened or sliced is an instance of that. A View is a stretch of memory
+ * with a shape and an element type: of an Object's buffer, or of somebody else's value, taken over
+ * by DLPack or the buffer protocol.
  *
- * Lifetimes. Everything that needs the connection holds a reference to its `struct link`: the Client,
- * every Object, every View of one, every capsule that another library took, every call under way. The
- * last to go disconnects. So a lease stays as long as somebody can still read what it holds, whatever
- * has become of the Python objects, and giving back needs neither the GIL nor an interpreter.
+ * Lifetimes. Everything that needs the connection holds a reference to its `struct link`: the
+ * Client, every Object, every View of one, every capsule that another library took, every call
+ * under way. The last to go disconnects. So a lease stays as long as somebody can still read what
+ * it holds, whatever has become of the Python objects, and giving back needs neither the GIL nor an
+ * interpreter.
  *
  * Threads. Python's own state, and the lists in a link, are guarded by the GIL, which is not held
  * while libgpubuf may wait.

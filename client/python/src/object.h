@@ -14,7 +14,8 @@ struct object {
 extern PyTypeObject *object_type;
 /* set_kinds(Bytes, Array, Column, Table, Bundle): the subclasses that objects are instances of. */
 PyObject *core_set_kinds(PyObject *module, PyObject *args);
-/* A new instance of the subclass for its kind; takes over the reference `object`, also on failure. */
+/* A new instance of the subclass for its kind; takes over the reference `object`, also on
+   failure. */
 PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
 /* Gives the reference back. */
 void object_drop(struct object *self);

@@ -256,7 +256,8 @@ static PyObject *object_buffer(PyObject *self, PyObject *which)
     return view_of_buffer((struct object *)self, (enum gpubuf_which)index);
 }
 
-/* read(which, offset, address, bytes, stream) and write(…): `address` must stay until it is done. */
+/* read(which, offset, address, bytes, stream) and write(…): `address` must stay until it is
+   done. */
 static PyObject *copy(PyObject *self, PyObject *args, bool write)
 {
     int which;

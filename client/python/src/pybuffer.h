@@ -1,9 +1,9 @@
 /*
  * The buffer protocol for an extension of the stable ABI of Python 3.9.
  *
- * Py_buffer came into the limited API with 3.11, which fixed for good the layout that it had had since
- * 3.0; types made from a specification take the two slots since 3.9. So an extension that declares
- * them itself, as here, runs on everything from 3.9 on.
+ * Py_buffer came into the limited API with 3.11, which fixed for good the layout that it had had
+ * since 3.0; types made from a specification take the two slots since 3.9. So an extension that
+ * declares them itself, as here, runs on everything from 3.9 on.
  */
 #ifndef GPUBUFD_PYBUFFER_H
 #define GPUBUFD_PYBUFFER_H

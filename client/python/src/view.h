@@ -29,7 +29,8 @@ struct view {
 extern PyTypeObject *view_type;
 int view_setup(PyObject *module);
 PyObject *core_itemsize(PyObject *module, PyObject *dtype);
-/* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are none. */
+/* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are
+   none. */
 PyObject *view_of_object(struct object *self);
 /* A whole buffer, as bytes; None if the object has no such buffer. */
 PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
