@@ -1,5 +1,5 @@
 /*
- * What the daemon was told: options of the command line over keys of a configuration file over
+ * The daemon's configuration: options of the command line over keys of a configuration file over
  * defaults. Every option `--some-key VALUE` is the key `some-key = VALUE` of the file.
  */
 #ifndef GB_CONFIG_H

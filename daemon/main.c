@@ -104,7 +104,7 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
     return status;
 }
 
-/* What the configuration asks for, other than to be told of the options. */
+/* Serves or probes, as the configuration asks for. */
 static int run(struct gb_config *config, struct gb_notify *notify)
 {
     static struct gb_server server;

@@ -210,7 +210,7 @@ static void take_messages(struct supervisor *supervisor)
 
 /* ---- the child ---- */
 
-/* What is handed over, as the child has it. */
+/* The descriptors handed over, as the child has them. */
 struct placing {
     unsigned count;
     int *fds;         /* where each is */

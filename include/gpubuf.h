@@ -165,13 +165,13 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * the library makes the connection anew: in the next call, in gpubuf_dispatch, or, while objects
  * are open, by a thread of its own. The objects' leases are asked for again; one that the daemon
  * does not grant, since it has another instance or the object was gone meanwhile, is stale
- * (gpubuf_is_stale). What was created and not sealed is gone: sealing it is GPUBUF_E_STALE.
- * Requests under way are sent again, but for those that change something and may have been done:
- * these end with GPUBUF_E_CLOSED, and the message says that it is not known. Watches are told
- * everything from the beginning (gpubuf_watch). If nobody listens within resume_ms, or the daemon
- * said that it stops for good, the connection is lost: every call returns GPUBUF_E_CLOSED
- * (GPUBUF_E_NO_MEMORY where memory was too short for it all that time), and objects stay readable
- * until they are released.
+ * (gpubuf_is_stale). An object that was created and not sealed is lost: sealing it is
+ * GPUBUF_E_STALE. Requests under way are sent again, but for those that change something and may
+ * have been done: these end with GPUBUF_E_CLOSED, and the message says that it is not known.
+ * Watches are told everything from the beginning (gpubuf_watch). If nobody listens within
+ * resume_ms, or the daemon said that it stops for good, the connection is lost: every call returns
+ * GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY where memory was too short for it all that time), and objects
+ * stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
@@ -245,7 +245,7 @@ struct gpubuf_open_options {
  * copied. A client that keeps objects (`keep` of gpubuf_connect_options) opens what is open
  * already, or was released lately, without asking the daemon, as long as the name means that
  * object: an open that begins after a change of the name was answered sees the change. Both
- * openings have one object then, with two references. What is merely kept is no hold: it leaves in
+ * openings have one object then, with two references. A kept lease is no hold: it leaves in
  * its turn when memory is short, and the daemon asks for it before that; `gpubufctl ps` tells it
  * apart. `options` may be NULL. *object is to be given back with gpubuf_release.
  * GPUBUF_E_NOT_FOUND: no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within
@@ -313,7 +313,7 @@ GPUBUF_API void gpubuf_release_many(struct gpubuf_object *const *objects, size_t
 /* ---- what an object is --------------------------------------------------------------------- */
 
 enum gpubuf_kind {
-    GPUBUF_KIND_BYTES = 0,  /* so many bytes */
+    GPUBUF_KIND_BYTES = 0,  /* plain bytes */
     GPUBUF_KIND_ARRAY = 1,  /* n-dimensional, one dtype, maybe with a bitmap of valid elements */
     GPUBUF_KIND_COLUMN = 2, /* an Arrow column */
     GPUBUF_KIND_TABLE = 3,  /* columns of equal length, by name */
@@ -326,7 +326,7 @@ GPUBUF_API enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object);
    view of. The device is "host" or a GPU's UUID ("GPU-…"). */
 GPUBUF_API const char *gpubuf_name(const struct gpubuf_object *object);
 GPUBUF_API uint64_t gpubuf_object_version(const struct gpubuf_object *object);
-/* What its producer calls this version, such as "step-42"; NULL: nothing. Lives as the object. */
+/* The producer's label for this version, such as "step-42"; NULL: none. Lives as the object. */
 GPUBUF_API const char *gpubuf_label(const struct gpubuf_object *object);
 GPUBUF_API const char *gpubuf_device(const struct gpubuf_object *object);
 
@@ -350,7 +350,7 @@ GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
 GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
 /* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns
-   (of stride 0 where elements are not so many whole bytes), and 0 for tables. Packed elements, such
+   (of stride 0 where elements are no whole bytes), and 0 for tables. Packed elements, such
    as float4_e2m1fn's, fill whole bytes along the last axis, whose stride is that of its bytes: 1.
    The pointers are to ndim values, owned by the object; not to be followed where ndim is 0. */
 GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
@@ -453,7 +453,7 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed, and of arrays alone
  */
 
-/* What a column is to be. Zero-initialise. Everything is the caller's and is only read. */
+/* The description of a column. Zero-initialise. Everything is the caller's and is only read. */
 struct gpubuf_column_spec {
     const char *name;    /* in a table or struct; NULL elsewhere */
     const char *dtype;   /* "float64", "utf8", "timestamp[us]", "list", … */
@@ -478,7 +478,7 @@ struct gpubuf_layout_spec {
     struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length, metadata */
 };
 
-/* What may happen to an object when memory is short and nobody holds it. DEFAULT: what the daemon
+/* The fate of an object when memory is short and nobody holds it. DEFAULT: what the daemon
    was started with, which is SPILL unless it is a cache (--evict drop). SPILL: its content moves to
    a tier, or, where there is none with room, it stays. DROP: it is removed. KEEP: nothing. */
 enum gpubuf_evict {
@@ -545,7 +545,7 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * be released beside the caller's own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
-/* What the seal says of this version in place of what gpubuf_create did: its label (NULL: as it
+/* The seal's settings for this version, in place of gpubuf_create's: its label (NULL: as it
    was; "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
 GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep);
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
@@ -605,10 +605,9 @@ GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
  * then the arrays' data. The daemon does not look into it; what follows reads it, once, and checks
  * all of it.
  *
- * A struct gpubuf_bundle never changes, so any thread may use it at any time. What it returns
- * belongs to it and lives as long; with an object, the memory that is pointed to is the object's,
- * which the bundle holds. Of functions that take no client or object, gpubuf_errmsg(NULL) explains
- * failures.
+ * A struct gpubuf_bundle never changes, so any thread may use it at any time. Results belong to it
+ * and live as long; with an object, the memory that is pointed to is the object's, which the bundle
+ * holds. Of functions that take no client or object, gpubuf_errmsg(NULL) explains failures.
  */
 struct gpubuf_bundle;
 
@@ -639,7 +638,7 @@ GPUBUF_API int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bu
 GPUBUF_API int gpubuf_bundle_parse(const char *manifest, uint64_t manifest_bytes, uint64_t bytes,
                                    struct gpubuf_bundle **bundle);
 
-/* What an array of a bundle is to be. */
+/* The description of an array of a bundle. */
 struct gpubuf_tensor_spec {
     const char *name;
     const char *dtype; /* one that safetensors has, in the protocol's spelling */
@@ -801,7 +800,7 @@ GPUBUF_API int gpubuf_stat(struct gpubuf_client *client, const char *name,
                            struct gpubuf_info *info);
 
 /* Calls `each` for every object whose name starts with `prefix` (NULL: all) in name order, until it
-   returns non-zero, which is then returned. `each` may call the library. What is published or
+   returns non-zero, which is then returned. `each` may call the library. Objects published or
    deleted meanwhile may be listed or not. */
 GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                            int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
@@ -984,15 +983,15 @@ GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 
 /*
  * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer`
- * and `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too), all of which
- * readers can then map. Memory of cuMemCreate that can be exported is adopted and outlives the
- * caller; memory of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the object
- * is deleted and its readers are gone, and is withdrawn when the client disconnects. `layout_json`
- * has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`. All work on the
- * memory must be done. `options->device` may be left out; share, wait_ms have no meaning.
- * GPUBUF_E_UNSUPPORTED: managed or stream-ordered memory, or that of another process, which cannot
- * be shared, or a range over several allocations (the message says what to do); GPUBUF_E_INVALID:
- * not memory of a GPU, or past its end.
+ * and `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too). Readers can
+ * then map the whole allocation. Memory of cuMemCreate that can be exported is adopted and outlives
+ * the caller; memory of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the
+ * object is deleted and its readers are gone, and is withdrawn when the client disconnects.
+ * `layout_json` has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`.
+ * All work on the memory must be done. `options->device` may be left out; share, wait_ms have no
+ * meaning. GPUBUF_E_UNSUPPORTED: managed or stream-ordered memory, or that of another process,
+ * which cannot be shared, or a range over several allocations (the message says what to do);
+ * GPUBUF_E_INVALID: not memory of a GPU, or past its end.
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
                                       const void *pointer, uint64_t bytes, const char *layout_json,

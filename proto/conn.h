@@ -64,7 +64,7 @@ int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const 
    GB_CONN_FDS_WAIT (only if limits_fds: no more are allowed, or the kernel takes no more of this
    user's), GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
 int gb_conn_flush(struct gb_conn *conn);
-/* The same, of no more than so many bytes. */
+/* The same, of at most `most` bytes. */
 int gb_conn_flush_some(struct gb_conn *conn, size_t most);
 bool gb_conn_has_output(const struct gb_conn *conn);
 size_t gb_conn_output_bytes(const struct gb_conn *conn); /* queued and not sent */

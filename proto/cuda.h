@@ -157,7 +157,7 @@ bool gb_cuda_is_loaded(void);
 
 #define GB_CUDA_ID_BYTES 48
 
-/* What nvidia-smi calls a device: "GPU-" and its UUID, or "MIG-" for an instance of one. */
+/* A device's name as nvidia-smi has it: "GPU-" and its UUID, or "MIG-" for an instance of one. */
 CUresult gb_cuda_device_id(const struct gb_cuda *cuda, CUdevice device, char id[GB_CUDA_ID_BYTES]);
 
 /* The driver's name of `result` ("CUDA_ERROR_OUT_OF_MEMORY"); never NULL. Static. */

@@ -170,7 +170,7 @@ static bool take_unit(struct cursor *cursor, struct gb_dtype *dtype)
     return false;
 }
 
-/* What names of the time zone database and offsets such as "+05:30" are made of. */
+/* The characters of time zones' names and of offsets such as "+05:30". */
 static bool is_zone_char(char c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
@@ -330,7 +330,7 @@ bool gb_dtype_to_arrow(const struct gb_dtype *dtype, char *buffer, size_t size)
     return true;
 }
 
-/* What follows types[dtype->type].arrow in a format string. */
+/* The part after types[dtype->type].arrow in a format string. */
 static bool take_arrow_parameters(struct cursor *cursor, struct gb_dtype *dtype)
 {
     const char *letter;

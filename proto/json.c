@@ -209,7 +209,7 @@ static inline bool parse_integer(struct gb_json value, struct integer *out)
     return true;
 }
 
-/* What was found where an integer was expected, quoted if it is short enough to be. */
+/* The token found where an integer was expected, quoted if it is short enough. */
 __attribute__((format(printf, 4, 5))) static int fail_number(struct gb_error *error,
                                                              const struct gb_path *path,
                                                              struct gb_json value,
@@ -368,7 +368,7 @@ int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
 
 /* ---- tables ---- */
 
-/* What every step of one gb_json_read needs. */
+/* Shared by the steps of one gb_json_read. */
 struct reader {
     const struct gb_field *fields;
     size_t count;

@@ -10,9 +10,9 @@
  *
  * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for
  * each value and each member's name, in the order of the text, with where it begins, how long it
- * is, and how many tokens it spans. From then on a value is a place on the tape: what is inside it
- * follows, and what comes after it is so many tokens on. The readers below decode into structs as
- * tables say, and look only at the bytes of what they decode.
+ * is, and how many tokens it spans. From then on a value is a place on the tape: its inside
+ * follows, and the next value comes after the tokens that it spans. The readers below decode into
+ * structs as tables say, and look only at the bytes of what they decode.
  *
  * No state, no I/O; any thread. The tape lies in the pool; the text stays the caller's, and has to
  * stay where it is.
@@ -143,7 +143,7 @@ struct gb_field {
         .offset = offsetof(struct_type, member), .min = (min_), .max = (max_)                      \
     }
 
-/* What becomes of members that the table does not name. */
+/* How members that the table does not name are treated. */
 enum gb_unknown { GB_UNKNOWN_REFUSE, GB_UNKNOWN_IGNORE };
 
 /*
@@ -191,8 +191,8 @@ void gb_write_uint(struct gb_writer *writer, uint64_t value);
 void gb_write_int(struct gb_writer *writer, int64_t value);
 void gb_write_bool(struct gb_writer *writer, bool value);
 void gb_write_double(struct gb_writer *writer, double value); /* NaN and infinities as null */
-/* A quoted, escaped JSON string. What is not UTF-8, and NUL, becomes U+FFFD, so that the line is
-   always one that gb_json_check takes. */
+/* A quoted, escaped JSON string. Bytes that are not UTF-8, and NUL, become U+FFFD, so that the line
+   is always one that gb_json_check takes. */
 void gb_write_string(struct gb_writer *writer, const char *text, size_t length);
 void gb_write_cstring(struct gb_writer *writer, const char *text);
 /* printf of what needs no escaping. */

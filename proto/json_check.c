@@ -7,7 +7,7 @@
 #include "limits.h"
 #include "utf8.h"
 
-/* What a token's fields have room for: a text has no more tokens than bytes. */
+/* The limit of a token's fields: a text has no more tokens than bytes. */
 #define TEXT_BYTES_MAX (((size_t)1 << 28) - 1)
 
 struct checker {
@@ -168,7 +168,7 @@ static inline const char *skip_digits(const char *p, const char *end)
     return p;
 }
 
-/* What may follow the digits of an integer. */
+/* The characters that may follow the digits of an integer. */
 static const char *check_fraction(struct checker *checker, const char *p)
 {
     const char *end = checker->end, *digits;

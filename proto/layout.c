@@ -87,7 +87,7 @@ int gb_layout_each(struct gb_layout *layout, int (*each)(struct gb_buffer *buffe
     return each_of_column(&layout->column, each, arg);
 }
 
-/* What handles there are. */
+/* The kinds of handles. */
 struct handles {
     const uint64_t *bytes;
     size_t count;

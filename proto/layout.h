@@ -5,8 +5,8 @@
  *
  * Everything that a read layout points to lies in the pool it was read into.
  *
- * What columns are made of, by type (types and their figures: dtype.h):
- *   fixed width      mask?, data of (offset + length) elements; bool: so many bits
+ * The parts of columns, by type (types and their figures: dtype.h):
+ *   fixed width      mask?, data of (offset + length) elements; bool: bits
  *   strings          mask?, offsets of (offset + length + 1) integers, data
  *   list, large_list mask?, offsets likewise; one child of any length
  *   fixed_list(n)    mask?; one child of at least (offset + length) * n elements
@@ -70,7 +70,7 @@ struct gb_layout {
     struct gb_column column;
 };
 
-/* What buffers look like in the message. */
+/* How buffers look in the message. */
 enum gb_layout_form {
     GB_LAYOUT_CREATE,   /* {"bytes":n}; what dtype, offset and length fix may be left out */
     GB_LAYOUT_REGISTER, /* {"handle":i,"offset","bytes"} */
@@ -143,7 +143,7 @@ uint64_t gb_layout_length(const struct gb_layout *layout);
 /*
  * Narrows to elements [offset, offset + length) (rows, first axis, bytes): what `alias` does.
  * Columns and tables keep their buffers and change offset and length; arrays and bytes narrow their
- * buffers. What `layout` points to is changed in place. A null_count other than 0 and the length
+ * buffers. The layout is changed in place. A null_count other than 0 and the length
  * becomes -1, except that a slice of the whole range keeps it. GPUBUF_E_INVALID past the end, for
  * an array of 0 axes, for packed elements that are no whole bytes, and for a part of a bundle.
  */

@@ -363,7 +363,7 @@ static int read_array(struct gb_layout_reader *reader, struct gb_json value,
 
 /* ---- layouts ---- */
 
-/* Bytes, or a bundle, whose elements are aligned if it is. What its manifest says is not read. */
+/* Bytes, or a bundle, whose elements are aligned if it is. Its manifest is not read. */
 static int read_bytes(struct gb_layout_reader *reader, struct gb_json value,
                       const struct gb_path *path, struct gb_layout *layout)
 {

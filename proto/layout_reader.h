@@ -1,5 +1,5 @@
 /*
- * What the two halves of gb_layout_read share: layout_read.c has whole layouts and their parts
+ * Shared by the two halves of gb_layout_read: layout_read.c has whole layouts and their parts
  * (dtypes, buffers), layout_columns.c has columns. Private to them.
  */
 #ifndef GB_LAYOUT_READER_H
@@ -12,7 +12,7 @@
 #define GB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define GB_ULL(value) ((unsigned long long)(value)) /* for printf */
 
-/* What stays the same from the outermost column to the innermost. */
+/* State that is the same from the outermost column to the innermost. */
 struct gb_layout_reader {
     enum gb_layout_form form;
     enum gb_unknown unknown;
@@ -32,7 +32,7 @@ struct gb_raw_layout {
 #define GB_RAW(member, type, flags, min, max)                                                      \
     GB_FIELD(struct gb_raw_layout, member, type, flags, min, max)
 
-/* What a buffer must be. */
+/* The rule that a buffer has to keep. */
 struct gb_buffer_need {
     const char *member;
     uint64_t bytes; /* at least */

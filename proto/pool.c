@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What malloc is asked for as a rule, and the size of the one chunk that a reset keeps. */
+/* The usual size of a chunk, and that of the one chunk that a reset keeps. */
 #define CHUNK_BYTES ((size_t)65536)
-/* What is larger gets a chunk of its own, so that the room left in the newest is not lost. */
+/* Larger pieces get a chunk of their own, so that the room left in the newest is not lost. */
 #define LARGE_BYTES (CHUNK_BYTES / 4)
 #define ALIGNMENT ((size_t)16)
 

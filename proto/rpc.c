@@ -80,7 +80,8 @@ static int read_fds(struct gb_json value, uint64_t *fds, struct gb_error *error)
     return value.text == NULL ? 0 : gb_json_uint(value, 0, GB_LIMIT(fds), &fds_path, fds, error);
 }
 
-/* What an answer to a broken request needs: its id and how many descriptors to throw away. */
+/* The members of a broken request that its answer needs: its id and how many descriptors to throw
+   away. */
 static void read_rest(struct gb_json object, struct gb_pool *pool, struct gb_rpc_request *request)
 {
     struct envelope envelope = {0};

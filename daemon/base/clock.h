@@ -1,5 +1,5 @@
 /*
- * What time it is. gb_now_ms() and gb_now_us() are of one clock, which only goes forward and counts
+ * The time. gb_now_ms() and gb_now_us() are of one clock, which only goes forward and counts
  * from an unknown moment; gb_wall_ms() is since 1970, and may jump. Any thread may call these.
  */
 #ifndef GB_CLOCK_H

@@ -1,5 +1,5 @@
 /*
- * Locks on files, of which a daemon that was killed may keep one for a moment longer: processes
+ * Locks on files. A daemon that was killed may keep one for a moment longer: processes
  * that share its descriptors (serve/closer.h) end after it. Blocks; for the start.
  */
 #ifndef GB_LOCK_H

@@ -516,7 +516,7 @@ void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats)
 
 /* ---- checks ---- */
 
-/* What is counted along the way. */
+/* Counters of one check. */
 struct tally {
     uint64_t blocks, bytes, used, ranges, offered, free_records;
 };

@@ -44,7 +44,7 @@ uint64_t gb_arena_block_used(const struct gb_arena_block *block); /* bytes in ra
 /* A range of at least `bytes` (> 0). 0 and *range; 1: no open block has a free range that large;
    GPUBUF_E_NO_MEMORY. Nothing is changed unless it returns 0. */
 int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **range);
-/* The range of so many bytes (a multiple of the granule) at that offset of an open block. It is
+/* The range of `bytes` (a multiple of the granule) at `offset` of an open block. It is
    looked for from `after` on, a range of the block that lies before it, or from the start (NULL).
    0; 1: it is not free; GPUBUF_E_NO_MEMORY. */
 int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,

@@ -1,6 +1,6 @@
 /*
- * Whose a storage's bytes are. Each user has two accounts on each device, and its quota of bytes
- * bounds both.
+ * Which user is charged with a storage's bytes. Each user has two accounts on each device, and its
+ * quota of bytes bounds both.
  *
  * `bytes` are those of objects, wherever their content is. A storage counts for each user who has
  * an object of it that has a name or is being written. When nobody has such an object any more, it

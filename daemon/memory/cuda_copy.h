@@ -1,7 +1,7 @@
 /*
  * Copying between a GPU's segments and the daemon's own memory. This is what takes a context, and
  * so some hundred MiB of the GPU's memory: it is made by the first copy, and kept. Segments that
- * were passed as descriptors are mapped through *windows*, of which some are kept. Two threads may
+ * were passed as descriptors are mapped through *windows*; some of these are kept. Two threads may
  * copy at once, one out of the device and one into it.
  */
 #ifndef GB_CUDA_COPY_H

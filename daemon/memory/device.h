@@ -1,5 +1,5 @@
 /*
- * What a device can do: make memory that can be shared, and take it back. One struct gb_device for
+ * Devices, which make memory that can be shared, and take it back. One struct gb_device for
  * the host and for each GPU, with its own budget and its own order of eviction.
  *
  * `create`, `adopt` and `destroy` may block on a driver: where a device has a mover they are called
@@ -22,7 +22,7 @@
 struct gb_device_spec {
     char *text;       /* as given: "cuda:0:50%"; owned */
     char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
-    uint64_t bytes;   /* 0: so many percent */
+    uint64_t bytes;   /* 0: `percent` of the memory */
     unsigned percent; /* of the device's memory */
 };
 
@@ -77,7 +77,7 @@ struct gb_device_ops {
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
-    /* The memory, of so many bytes at least, of a descriptor that a daemon before kept, which is
+    /* The memory, of at least `bytes`, behind a descriptor that an earlier daemon kept, which is
        taken over on success. `kind` is that of the handles it had. GPUBUF_E_INVALID;
        GPUBUF_E_DEVICE. */
     int (*restore)(const struct gb_device *device, enum gb_handle_kind kind, int fd, uint64_t bytes,
@@ -154,7 +154,7 @@ extern const struct gb_device_ops gb_device_host, gb_device_cuda;
    with the spec and what is wrong: more than there is, or less than a segment. */
 int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
                             struct gb_error *error);
-/* What the machine has. */
+/* The bytes of memory that the machine has. */
 uint64_t gb_device_host_memory(void);
 /* Whether a failure with that CUDA error (may be NULL) means that the device is gone for good. */
 bool gb_device_cuda_lost(const char *cuda_error);
@@ -169,7 +169,7 @@ void gb_device_free(struct gb_device *device); /* NULL is fine */
 uint64_t gb_store_largest_shared(const struct gb_device *device);
 uint64_t gb_device_retained(const struct gb_device *device);
 uint64_t gb_device_free_bytes(const struct gb_device *device);
-/* Whether so many bytes could have room if everything left the device that may leave it. */
+/* Whether `bytes` would have room if everything left the device that may leave it. */
 bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes);
 
 #endif

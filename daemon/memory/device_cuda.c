@@ -75,7 +75,7 @@ static int create_fd(struct cuda_device *device, uint64_t bytes, struct gb_memor
     return 0;
 }
 
-/* What the driver answers where the fault is in what was registered, not in itself. */
+/* The driver's answers that mean a fault of the registered memory, not of the driver. */
 static bool is_clients_fault(CUresult result)
 {
     return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
@@ -83,8 +83,8 @@ static bool is_clients_fault(CUresult result)
            result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_UNKNOWN;
 }
 
-/* Whether the handle is memory of so many bytes: mapping, without access, is what the driver checks
-   a size by. */
+/* Whether the handle's memory has `bytes`: the driver checks a size only when it maps, without
+   access here. */
 static int check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle handle,
                       uint64_t bytes, struct gb_error *error)
 {
@@ -221,7 +221,7 @@ static int create_ipc(struct cuda_device *device, uint64_t bytes, struct gb_memo
     return 0;
 }
 
-/* What cannot be freed goes with the context, at the latest. */
+/* Memory that cannot be freed ends with the context, at the latest. */
 static void destroy_ipc(struct cuda_device *device, struct gb_memory *memory)
 {
     const struct gb_cuda *cuda = device->cuda;

@@ -21,8 +21,8 @@ static bool host_can_share(const struct gb_device *device, enum gb_share share)
 }
 
 /* A second descriptor of the same memory, opened read-only, which mmap(PROT_WRITE) refuses.
-   Whose lease (F_SETLEASE) it would break is not waited for, which a peer could have last for
-   most of a minute. */
+   Does not wait for a holder of a file lease (F_SETLEASE), since a peer could keep it for most of a
+   minute. */
 static int reopen_read_only(int fd, struct gb_error *error)
 {
     char path[48];

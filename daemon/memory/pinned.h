@@ -13,8 +13,8 @@ struct gb_pinned;
 
 /* `bytes` of address space. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
 int gb_pinned_new(uint64_t bytes, struct gb_pinned **pinned, struct gb_error *error);
-/* Over the memory of a daemon before, of at least so many bytes, whose descriptor is taken over on
-   success. To be called before it is used. */
+/* Over an earlier daemon's memory, at least as large, whose descriptor is taken over on success. To
+   be called before it is used. */
 int gb_pinned_restore(struct gb_pinned *pinned, int fd, struct gb_error *error);
 int gb_pinned_fd(const struct gb_pinned *pinned);
 /* After the threads that move have ended. NULL is fine. */

@@ -1,4 +1,5 @@
-/* What the leaving of objects would bring, and asking sessions to unmap what stands in its way. */
+/* How much room would be had if objects left, and asking sessions to unmap what stands in the
+   way. */
 #include "daemon/base/clock.h"
 #include "daemon/memory/store.h"
 
@@ -10,7 +11,7 @@ struct prospect {
     uint64_t below;  /* for what is needed, in the tiers */
     uint64_t free; /* of segments that would be empty, and that nobody maps; of the domain's own */
     uint64_t mapped; /* of segments that would be empty, and that sessions map */
-    unsigned looked; /* at so many storages */
+    unsigned looked; /* storages looked at */
 };
 
 static uint64_t used_of(const struct gb_segment *segment)
@@ -80,7 +81,7 @@ static void ask_for(struct gb_store *store, struct gb_segment *segment, uint64_t
         segment->asked_ms = segment->device->asked_ms = now;
 }
 
-/* Asks for segments that would be empty, until so many bytes are. */
+/* Asks for segments that would be empty, until they make up the missing bytes. */
 static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t *missing)
 {
     uint64_t now = gb_now_ms();

@@ -158,7 +158,7 @@ uint64_t gb_stored_for_users(uint64_t stored_files)
     return stored_files > STORED_OWN ? stored_files - STORED_OWN : 0;
 }
 
-/* What the operator has set stays: more is refused all the same, though not as that limit. */
+/* The operator's setting stays: more is refused all the same, though not as that limit. */
 static void lower(uint64_t *limit, uint64_t usual, uint64_t most)
 {
     if (*limit == usual && most < usual)

@@ -37,16 +37,16 @@ struct gb_quota_rule {
 };
 
 /*
- * Reads "WHO:NAME=VALUE,…" and adds its items to the rules, of which there are *count in the array
- * (owned by the caller). What is for everybody on every device is a limit, and is put there.
+ * Reads "WHO:NAME=VALUE,…" and adds its items to the array of *count rules (owned by the caller). A
+ * quota for everybody on every device is a limit, and is set as one.
  */
 int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_rule **rules,
                   unsigned *count, struct gb_error *error);
 
 /* ---- what that comes to ---- */
 
-/* How many descriptors users may have, of so many that the daemon may open (0: any number,
-   UINT64_MAX): it needs some itself, and what is received counts only then. */
+/* How many of the daemon's `open_files` descriptors users may have (0: any number, UINT64_MAX): it
+   needs some itself, and a received descriptor counts only once it is there. */
 uint64_t gb_files_for_users(uint64_t open_files);
 /* Likewise of those that the service manager keeps: the journal is there, too. */
 uint64_t gb_stored_for_users(uint64_t stored_files);

@@ -53,9 +53,9 @@ void gb_recent_set(struct gb_recent *entry, bool clean, bool needed);
 struct gb_recent *gb_recency_oldest(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_clean(const struct gb_recency *recency);
 struct gb_recent *gb_recency_oldest_dirty(const struct gb_recency *recency);
-/* What was used before an entry that is in its list: how many entries, and their bytes. At most
-   `most` entries are looked at from either end; false if that was not enough: there are more than
-   these. */
+/* Counts the entries used before one that is in its list: how many entries, and their bytes. At
+   most `most` entries are looked at from either end; false if that was not enough: there are more
+   than these. */
 bool gb_recent_before(const struct gb_recent *entry, uint64_t most, uint64_t *count,
                       uint64_t *bytes);
 

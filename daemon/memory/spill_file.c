@@ -209,7 +209,7 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int
     file->storage = storage;
     file->begin = is_packed(id) ? id - GB_PACK_BASE : 0;
     file->content = file->begin + (is_packed(id) ? GB_PACK_HEADER_BYTES : GB_SPILL_HEADER_BYTES);
-    /* What somebody has put there may be a pipe, which nobody is to wait for. */
+    /* Another process may have put a pipe there, which must not block us. */
     file->fd =
         openat(dir->fd, file_name(id, name), flags | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0) {

@@ -4,9 +4,9 @@
  * pack, and what is said of a file holds for such a place, too.
  *
  * A file begins with a header, which is written last: how many bytes follow, their checksum (XXH3,
- * 64 bits), and whose they are. What does not match is not given out, be it a whole file of another
- * storage, or of an earlier time: numbers of storages are used once as long as the instance is the
- * same, and a sealed storage's content never changes.
+ * 64 bits), and whose they are. Content that does not match is not given out, be it a whole file of
+ * another storage, or of an earlier time: numbers of storages are used once as long as the instance
+ * is the same, and a sealed storage's content never changes.
  *
  *   0  "gpubufsp"   8  version, 32 bits   12  0, 32 bits
  *  16  bytes of content, 64 bits          24  XXH3 of the content, 64 bits
@@ -38,7 +38,7 @@ struct gb_spill_file;
 int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
 /* The descriptor of its lock, which stays the directory's. */
 int gb_spill_dir_lock(const struct gb_spill_dir *dir);
-/* Whose files they are, from now on: 32 octets. None is created or opened before. */
+/* The owner of the files made from now on: 32 octets. None is created or opened before. */
 void gb_spill_dir_set_instance(struct gb_spill_dir *dir, const char *instance);
 /* The files that an earlier daemon left, but for the pack; the caller's to free. GPUBUF_E_SYSTEM,
    GPUBUF_E_NO_MEMORY. */
@@ -54,7 +54,7 @@ int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t b
 /* All is written: only now the file is one. */
 int gb_spill_file_finish(struct gb_spill_file *file, struct gb_error *error);
 
-/* An existing one, that has to hold so many bytes of that storage. */
+/* An existing one, which has to hold `bytes` of that storage. */
 int gb_spill_file_open(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, uint64_t bytes,
                        struct gb_spill_file **file, struct gb_error *error);
 int gb_spill_file_read(struct gb_spill_file *file, void *data, uint64_t bytes,

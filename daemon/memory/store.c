@@ -401,7 +401,7 @@ void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
         segment_taken(segment);
 }
 
-/* Whether so many bytes of the budget are free. If not, *shortfall are missing, and that much is
+/* Whether `bytes` of the budget are free. If not, *shortfall are missing, and that much is
    on its way back, as far as there are empty segments. */
 static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t bytes,
                       uint64_t *shortfall)
@@ -417,7 +417,7 @@ static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t
     return false;
 }
 
-/* Whether a user's quota allows so many bytes more to be held; if it does not, empty segments of
+/* Whether a user's quota allows `bytes` more to be held; if it does not, empty segments of
    its own go back first. */
 static int make_quota(struct gb_store *store, struct gb_device *device, struct gb_user *user,
                       uint64_t bytes, struct gb_error *error)
@@ -440,9 +440,9 @@ static int make_quota(struct gb_store *store, struct gb_device *device, struct g
 
 /*
  * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow
- * it, giving others back first. An enum gb_place or an error, as gb_store_place. What comes back to
- * its device may take its user past the quota: others may be who wants it, and it was charged
- * before.
+ * it, giving others back first. An enum gb_place or an error, as gb_store_place. A storage that
+ * comes back to its device may take its user past the quota: another user may want it, and it was
+ * charged before.
  */
 static int make_segment(struct gb_store *store, const struct gb_storage *storage,
                         enum gb_segment_kind kind, uint64_t bytes, struct gb_segment **segment,

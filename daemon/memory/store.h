@@ -105,7 +105,7 @@ struct gb_mapper {
     uint64_t bytes; /* of the segments that it maps */
 };
 
-/* Who may write may read: a handle for writing is not followed by one for reading. */
+/* A session that may write may read: a handle for writing is not followed by one for reading. */
 enum gb_access { GB_ACCESS_NONE, GB_ACCESS_READ, GB_ACCESS_WRITE };
 
 /* That a mapper was given a segment's handle. */
@@ -220,7 +220,7 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage);
    freed at once. */
 uint64_t gb_store_trim(struct gb_store *store, struct gb_device *device, uint64_t bytes);
 
-/* What leaving would bring. */
+/* The room that leaving would bring. */
 enum gb_look {
     GB_LOOK_FITS,   /* enough, as far as can be told */
     GB_LOOK_MAPPED, /* enough, if sessions unmap what would be empty then: they were asked to */
@@ -283,8 +283,8 @@ uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage
    its time, and less than half of the domain's largest is free in all of them together. */
 void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
                      const struct gb_storage *storage);
-/* Has what is on its way without anybody waiting for it given back when it is made, up to so many
-   bytes, of one user (NULL: of all). Returns how many. */
+/* Marks segments that are being made and that nobody waits for, up to `bytes`, of one user (NULL:
+   of all), to be given back once they are made. Returns how many. */
 uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
                         const struct gb_user *user, uint64_t bytes);
 /* Begins to adopt. */
@@ -313,7 +313,7 @@ struct gb_mapping *gb_mapper_find(const struct gb_store *store, const struct gb_
                                   uint64_t segment);
 /* The mapper has unmapped it; the segment goes if it was only waiting for that. */
 void gb_mapping_end(struct gb_store *store, struct gb_mapping *mapping);
-/* What the mapper has mapped, at most so many segments; returns how many. */
+/* Ends at most `most` of the mapper's mappings; returns how many. */
 unsigned gb_mapper_end_some(struct gb_store *store, struct gb_mapper *mapper, unsigned most);
 
 #endif

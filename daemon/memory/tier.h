@@ -7,8 +7,8 @@
  * Requests that wait for room in a tier have a *claim* on it, and are served in the order of their
  * arrival: nobody who came later, and nothing in the background, takes what was made free for them.
  *
- * Pure but for the host tier's memory and the removal of files; the loop's. What copies is move.h,
- * what decides is spill.h.
+ * Pure but for the host tier's memory and the removal of files; the loop's. move.h copies, spill.h
+ * decides.
  */
 #ifndef GB_TIER_H
 #define GB_TIER_H
@@ -90,10 +90,10 @@ uint64_t gb_tier_free_bytes(const struct gb_tier *tier);
 /* Copies up to this are in the disk's pack. */
 #define GB_PACKED_MAX (64u << 10)
 
-/* Whether a copy of so many bytes has room in it when nothing else does. */
+/* Whether a copy of `bytes` fits into an empty tier. */
 bool gb_tier_fits(const struct gb_tier *tier, uint64_t bytes);
 
-/* What a copy of so many bytes occupies: of a disk, with its header. */
+/* The room that a copy of `bytes` occupies: of a disk, with its header. */
 uint64_t gb_tier_occupies(const struct gb_tier *tier, uint64_t bytes);
 
 /* Room for a copy, which is held until it is whole or given up. 0; 1: there is no room now;

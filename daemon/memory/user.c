@@ -141,7 +141,7 @@ void gb_user_hold_fds(struct gb_user *user, int64_t more)
 
 /* ---- quotas ---- */
 
-/* Whether there are the descriptors that so many sessions or segments take. */
+/* Whether there are descriptors for `more` sessions or segments. */
 static int may_open(const struct gb_user *user, enum gb_quota_kind kind, uint64_t more,
                     struct gb_error *error)
 {

@@ -1,13 +1,13 @@
 /*
- * What each uid has: sessions, objects, segments, leases, text, bytes on each device, descriptors;
- * and whether that leaves room for more. Every resource is charged to somebody, so that quotas can
- * be kept: bytes by charge.h. Pure; not thread-safe.
+ * The account of each uid: sessions, objects, segments, leases, text, bytes on each device,
+ * descriptors; and whether that leaves room for more. Every resource is charged to somebody, so
+ * that quotas can be kept: bytes by charge.h. Pure; not thread-safe.
  *
  * Descriptors are limited by the system, for all users together, so they are *stocks*. A user may
  * have as much of a stock as is left for others: alone up to half of it, beside one who has that,
  * half of the rest, and so on. So no few users can use a stock up, and no number has to be chosen
- * for a user; of n who take all they can, the last leaves 1 / 2^n. What is refused is so before the
- * system would refuse it to everybody.
+ * for a user; of n who take all they can, the last leaves 1 / 2^n. A user is refused before the
+ * system would refuse everybody.
  */
 #ifndef GB_USER_H
 #define GB_USER_H
@@ -77,28 +77,28 @@ void gb_user_unref(struct gb_user *user); /* NULL is fine */
 /* After the last record has gone. */
 void gb_users_end(struct gb_users *users);
 
-/* Sets how many descriptors there are for users, of so many that the daemon may open, that the
-   service manager keeps, and that may be in flight (0: any number). */
+/* Sets how many descriptors there are for users, from the numbers that the daemon may open, that
+   the service manager keeps, and that may be in flight (0: any number). */
 void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
                     uint64_t sent_files);
 /* Whether the daemon has no descriptors left for users, those for spared sessions included. */
 bool gb_users_are_short(const struct gb_users *users);
 /* How many more of a stock the user may have now. */
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);
-/* The same as a limit: GPUBUF_E_LIMIT if so many more are too many. */
+/* The same as a limit: GPUBUF_E_LIMIT if `more` are too many. */
 int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
                      struct gb_error *error);
-/* Charges the user with so many more, or fewer. What is there already is charged in any case. */
+/* Charges the user with `more`, which may be negative. Existing things are charged in any case. */
 void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more);
 /* The same of descriptors that it has sent and that wait: held_fds. */
 void gb_user_hold_fds(struct gb_user *user, int64_t more);
 
-/* Whether the user may have so many more (GB_QUOTA_BYTES: on that device; else NULL), and the
+/* Whether the user may have `more` (GB_QUOTA_BYTES: on that device; else NULL), and the
    descriptors that these take. GPUBUF_E_LIMIT if not, saying whose quota it is, and how much of it
    is used and left. */
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error);
-/* Whether it may hold so many more bytes of the device's memory. The same quota, and the same
+/* Whether it may hold `more` bytes of the device's memory. The same quota, and the same
    error. */
 int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
                      struct gb_error *error);

@@ -55,7 +55,7 @@ static int narrow_columns(struct gb_json array, struct gb_pool *pool, struct gb_
     return gb_layout_select(layout, names, count, GB_PARAM("columns"), pool, error);
 }
 
-/* What an alias is made of: its source, the layout that its source had and the one that it has. */
+/* The parts of an alias: its source, the layout that its source had and the one that it has. */
 struct aliasing {
     uint64_t version;
     char *text; /* of the source's layout, in the pool */
@@ -73,7 +73,7 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
     if (r < 0)
         return r;
     r = gb_call_mode(call, &params->mode, (*source)->mode, mode);
-    /* Who opens the alias is given the source's segments, which others of its domain share: nobody
+    /* Opening the alias gives out the source's segments, which others of its domain share: nobody
        may get there who could not open the source. */
     if (r == 0 && (*mode & ~(*source)->mode))
         r = gb_call_fail_name(call, GPUBUF_E_DENIED, &params->of,
@@ -123,7 +123,8 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
         object->producer = source->producer;
     }
     object->by_session = source->by_session;
-    /* Who may only read what is kept does not make its memory stay when it is kept no more. */
+    /* A user who may only read a kept version cannot make its memory stay once it is kept no
+       more. */
     object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)
                         ? GB_EVICT_DROP
                         : source->evict;

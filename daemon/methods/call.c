@@ -68,7 +68,7 @@ int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb
     return json->text ? 0 : gb_call_no_memory(call);
 }
 
-/* Of versions that only leases keep so many are looked at: nobody bounds how many there are. */
+/* How many versions that only leases keep are looked at: nobody bounds how many there are. */
 #define HELD_LIMIT 1024u
 
 static bool is_meant(const struct gb_object *object, const struct gb_which *which,
@@ -80,7 +80,7 @@ static bool is_meant(const struct gb_object *object, const struct gb_which *whic
            memcmp(object->label, label->text, label->length) == 0;
 }
 
-/* What the name has, as a sentence ends with it: 7 ("step-7"), 6 */
+/* The versions that the name has, as the end of a sentence: 7 ("step-7"), 6 */
 static void write_versions(struct gb_call *call, const struct gb_object *object, char *text,
                            size_t size)
 {

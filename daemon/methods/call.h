@@ -1,8 +1,8 @@
 /*
  * A request at work, and what handlers share: looking up what a parameter names, failing,
  * answering. A method is a row (struct gb_method) with its parameters as a table, who may call it,
- * and the function that answers; methods.c lists the rows. What a reply brings is in reply.h,
- * waiting in space.h.
+ * and the function that answers; methods.c lists the rows. The parts of a reply are in reply.h,
+ * waiting is in space.h.
  */
 #ifndef GB_CALL_H
 #define GB_CALL_H

@@ -284,7 +284,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     call.since_ns = gb_wait_begun_ns(wait);
     call.fds = gb_wait_fds(wait, &call.fd_count);
     if (call.message->r < 0) {
-        /* It was readable once, so memory is out. Whose request it was cannot be told. */
+        /* It was readable once, so memory is out. The request that it belongs to is unknown. */
         call.writer->failed = true;
         gb_session_send(session, call.writer, NULL, 0);
         gb_wait_end(wait);

@@ -10,7 +10,7 @@
 
 struct gb_method;
 
-/* What a server is handed. */
+/* The methods, as the server is handed them. */
 extern const struct gb_service gb_methods;
 
 /* The rows, in the order of docs/PROTOCOL.md. */

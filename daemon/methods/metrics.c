@@ -178,7 +178,7 @@ static uint64_t lost(const struct gb_device *device)
     return device->lost;
 }
 
-/* What each device has in its own memory, and what left it. */
+/* Each device's own memory, and the content that left it. */
 static void write_devices(const struct gb_server *server, struct metrics *metrics)
 {
     static const struct {
@@ -291,7 +291,7 @@ static void single_seconds(struct metrics *metrics, const char *name, const char
     end_sample(metrics);
 }
 
-/* What the process has of what may run out: descriptors, and the time of its one thread. */
+/* The process' scarce resources: descriptors, and the time of its one thread. */
 static void write_process(struct gb_server *server, struct metrics *metrics)
 {
     const struct gb_stock *users = &server->store.users.stocks[GB_STOCK_OPEN];

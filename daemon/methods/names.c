@@ -131,7 +131,7 @@ static void write_one(struct gb_call *call, const struct gb_object *object, bool
 #define VERSIONS_LIMIT 64u
 #define VERSIONS_ROOM (VERSIONS_LIMIT * 4096)
 
-/* What the caller may see of them, until the answer is full. */
+/* Those that the caller may see, until the answer is full. */
 static void write_listed(struct gb_call *call, struct name_walk *walk,
                          const struct list_params *params, uint64_t limit)
 {

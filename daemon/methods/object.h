@@ -1,4 +1,4 @@
-/* What the methods that make objects have in common: create, seal, register and alias. */
+/* Shared by the methods that make objects: create, seal, register and alias. */
 #ifndef GB_OBJECT_H
 #define GB_OBJECT_H
 

@@ -100,7 +100,7 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
    fit; for the segments and the envelope. */
 #define ENTRY_ROOM 160u
 #define TAIL_ROOM 8192u
-/* After so much text no more names are opened: it takes time to copy it. */
+/* Past this much text no more names are opened: it takes time to copy it. */
 #define ENOUGH (GB_LIMIT(line_bytes) / 4)
 
 static void write_entry_error(struct gb_call *call, struct gb_writer *list)

@@ -1,4 +1,4 @@
-/* What a reply brings: segments with their descriptors, a lease on an object. */
+/* The parts of a reply: segments with their descriptors, a lease on an object. */
 #ifndef GB_REPLY_H
 #define GB_REPLY_H
 
@@ -22,7 +22,7 @@ struct gb_segments {
  */
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all);
-/* Takes the last ones back, down to so many: the reply does not bring them after all. */
+/* Takes the last ones back, down to `count`: the reply does not bring them after all. */
 void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
 /* "segments":[…] */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);

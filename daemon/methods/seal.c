@@ -169,7 +169,7 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
     return r < 0 ? r : gb_object_check_name(call, &name, (*lease)->unsealed->replace);
 }
 
-/* What the request says of this version, in place of what create said. */
+/* The request's members about this version, in place of create's. */
 static int retitle(struct gb_call *call, const struct seal_params *params, struct gb_object *object)
 {
     struct gb_string label = {object->label, object->label_length};

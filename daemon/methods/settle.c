@@ -19,7 +19,7 @@ struct settled_object {
 /* Objects without a name that one request looks at: a version that was replaced, and is leased. */
 #define LOOK_LIMIT 2048u
 
-/* What is no more needs no settling any more. */
+/* A deleted object needs no settling. */
 static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled,
                                        unsigned *looked)
 {

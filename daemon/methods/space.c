@@ -70,7 +70,7 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
     tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
 }
 
-/* What keeps objects from leaving that nobody holds, and what can be done about that. */
+/* Why objects that nobody holds do not leave, and what can be done about it. */
 static void tell_remedy(const struct gb_call *call, struct gb_writer *writer,
                         const struct gb_device *device)
 {
@@ -202,7 +202,7 @@ static bool make_room(struct gb_call *call, struct gb_device *device,
     return room == GB_ROOM_MADE;
 }
 
-/* What to say after that: what the driver said, or who has the room. */
+/* The rest of the sentence: the driver's words, or who has the room. */
 static int tell_full(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
 {
     if (call->stuck)
@@ -350,7 +350,7 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
     return r;
 }
 
-/* What the user holds is on its way back: its driver has its time, and sessions that were asked to
+/* The user's memory is on its way back: its driver has its time, and sessions that were asked to
    unmap theirs. It stands in nobody's way meanwhile. */
 static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
 {

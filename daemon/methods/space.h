@@ -15,7 +15,7 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
 int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
 
-/* What to answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
+/* The answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
    `wait_ms` have passed since the first try; or leaves the no_space or timeout error. */
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms);
 /* Waits for any of the names to appear. */
@@ -30,7 +30,7 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
 /* Waits for the end of a move of the storage's, or for the name (NULL: none) to appear. */
 int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
                       const struct gb_string *name);
-/* What the tiers are to know of the request that waits for room there. */
+/* The tiers' view of a request that waits for room there. */
 struct gb_demand gb_call_demand(const struct gb_call *call);
 /* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
 int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks);

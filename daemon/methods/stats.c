@@ -86,7 +86,7 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     GB_WRITE_LITERAL(writer, "]}");
 }
 
-/* So many users are told of. */
+/* How many users `stats` tells of. */
 #define USERS_LIMIT 128u
 
 /* One's own; all, for those who may do everything, up to the limit. */

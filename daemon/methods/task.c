@@ -208,7 +208,7 @@ void gb_tasks_run(struct gb_server *server, uint64_t until)
     struct gb_link turn;
 
     gb_sessions_end_hung_up(server);
-    /* What goes on in slices comes again in the next turn. */
+    /* A task done in slices comes again in the next turn. */
     gb_list_init(&turn);
     gb_list_move(&server->tasks, &turn);
     do {

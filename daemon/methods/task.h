@@ -39,7 +39,7 @@ struct gb_task {
     int (*go_on)(struct gb_call *call, void *state); /* NULL: the handler is next */
     void *state;                                     /* in the pool */
 
-    /* What methods that make objects have in hand. */
+    /* The state of a method that makes an object. */
     struct gb_unsealed *unsealed; /* the layout; owned */
     struct gb_storage *storage;   /* a reference; NULL: none yet */
     struct gb_writer layout;      /* as it is written */

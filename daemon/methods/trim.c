@@ -13,7 +13,7 @@ static const struct gb_field trim_fields[] = {
     GB_FIELD(struct trim_params, bytes, GB_FIELD_UINT, 0, 0, 0),
 };
 
-/* What is on its way back counts as freed: how fast a driver is makes no difference. */
+/* Memory on its way back counts as freed: how fast a driver is makes no difference. */
 static uint64_t trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
 {
     uint64_t freeing = device->freeing;

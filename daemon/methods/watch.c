@@ -94,7 +94,7 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
     gb_session_send(watch->session, writer, NULL, 0);
 }
 
-/* What an event says of an object, which is the same for all watches. */
+/* An event's text about an object, the same for all watches. */
 struct news {
     const struct gb_object *object;
     const struct gb_writer *text;
@@ -152,7 +152,7 @@ static bool may_tell(const struct gb_session *session)
     return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
-/* What went with an earlier daemon, so that who knew it does not take it for what is there. False:
+/* Tells of objects lost with an earlier daemon, so that nobody takes them for existing ones. False:
    to be gone on with. */
 static bool tell_withdrawn(struct gb_watch *watch)
 {
@@ -176,7 +176,7 @@ static bool tell_withdrawn(struct gb_watch *watch)
     return false;
 }
 
-/* What exists is told first, as sealed, then synced. */
+/* Existing objects are told first, as sealed, then synced. */
 static void tell_existing(struct gb_watch *watch)
 {
     struct gb_session *session = watch->session;

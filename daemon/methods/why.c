@@ -7,9 +7,9 @@
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 
-/* Looking up a place in the order of use ends after so many: the loop has more to do. */
+/* The longest search for a place in the order of use: the loop has more to do. */
 #define LOOK_LIMIT 8192u
-/* So many reasons are told, so many aliases, and so many are looked at. */
+/* How many reasons are told, and how many aliases are looked at. */
 #define TOLD_LIMIT 128u
 #define ALIASES_LIMIT 1024u
 

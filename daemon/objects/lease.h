@@ -16,11 +16,11 @@
 #include "daemon/objects/registry.h"
 #include "proto/layout.h"
 
-/* An object has so many leases with a slot at most: all are cleared in the request that takes the
+/* The most leases with a slot that an object has: all are cleared in the request that takes the
    name away. Others are as good, but cannot be kept. */
 #define GB_OBJECT_SLOTS 128
 
-/* Who holds leases: a session. */
+/* A holder of leases: a session. */
 struct gb_holder {
     struct gb_link leases;
     struct gb_user *user; /* who is charged for them; referenced by the owner; NULL: nobody */
@@ -45,7 +45,7 @@ struct gb_lease {
     struct gb_unsealed *unsealed;  /* what is to be sealed; owned; NULL for read leases */
 };
 
-/* What a write lease carries until the seal. */
+/* The state that a write lease carries until the seal. */
 struct gb_unsealed {
     struct gb_pool pool; /* of the layout */
     struct gb_layout layout;
@@ -76,7 +76,7 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
 void gb_lease_sealed(struct gb_lease *lease);
-/* Ends all leases of the holder; or at most so many, write leases only if `writes`, and returns how
+/* Ends all leases of the holder; or at most `most`, write leases only if `writes`, and returns how
    many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,

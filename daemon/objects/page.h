@@ -32,8 +32,8 @@ int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error);
 /* Nothing that was told by a page is believed any more. Fine if there is none. */
 void gb_pulse_end(struct gb_pulse *pulse);
 
-/* A page and a descriptor of it to send, the caller's, which nobody can write, grow or shrink. What
-   is not used takes no memory. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+/* A page and a descriptor of it to send, the caller's, which nobody can write, grow or shrink.
+   Unused slots take no memory. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
 int gb_page_new(struct gb_page **page, int *fd, struct gb_error *error);
 void gb_page_free(struct gb_page *page); /* NULL is fine */
 

@@ -133,7 +133,8 @@ struct gb_object *gb_object_older(const struct gb_object *object)
 
 /* ---- holds: what keeps a storage from being evicted ---- */
 
-/* What passed older requests for space is nobody's burden any more once it may leave. */
+/* An object that passed older requests for space no longer counts against them once it may
+   leave. */
 static void end_hold(struct gb_storage *storage)
 {
     storage->device->space_changed = true; /* it may be evicted now */
@@ -244,7 +245,7 @@ static void set_unsettled(struct gb_object *object, bool unsettled)
         gb_recent_drop(&object->storage->recent);
 }
 
-/* What is clean: a storage that has a copy, a copy that is not the only place of the content, and
+/* Clean are: a storage that has a copy, a copy that is not the only place of the content, and
    what nobody needs. */
 void gb_storage_set_clean(struct gb_storage *storage)
 {
@@ -289,7 +290,7 @@ void gb_storage_enter(struct gb_storage *storage)
     struct gb_recency *order =
         storage->needs > 0 && !has_tier(storage) ? &device->stay : &device->recency;
 
-    /* What comes back is entered when it is there; without bytes its leaving makes no room. */
+    /* A returning object is entered when it is there; without bytes its leaving makes no room. */
     if (storage->resident && storage->bytes > 0 && storage->recent.in != order)
         gb_recent_enter(order, &storage->recent, storage->bytes);
 }
@@ -311,7 +312,7 @@ static void leave_index(struct gb_registry *registry, struct gb_object *object)
     registry->private_names -= !(object->mode & 4);
 }
 
-/* What having a name brings: a place in the order of eviction, `keep`, an end. */
+/* Gives an object what a name brings: a place in the order of eviction, `keep`, an end. */
 static void gain_name(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
@@ -325,8 +326,7 @@ static void gain_name(struct gb_object *object)
     gb_storage_enter(storage);
 }
 
-/* What losing a name that was not to be dropped changes for the storage's other objects and
-   holders. */
+/* After the loss of a name that was not to be dropped: the storage's other objects and holders. */
 static void lose_need(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
@@ -338,7 +338,7 @@ static void lose_need(struct gb_object *object)
         gb_storage_enter(storage);
 }
 
-/* What only leases keep comes last in the ring of its name. */
+/* A version that only leases keep comes last in the ring of its name. */
 static void join_held(struct gb_registry *registry, struct gb_object *object)
 {
     struct gb_object *current = gb_registry_find(registry, object->name, object->name_length);
@@ -372,7 +372,7 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object, bo
     gb_storage_changed(object->storage);
 }
 
-/* Has the name keep no more than so many older versions. The oldest goes first: whatever a crash
+/* Has the name keep at most `keep` older versions. The oldest goes first: whatever a crash
    leaves of it, the name means what it meant. */
 static void keep_older(struct gb_registry *registry, struct gb_object *current, unsigned keep,
                        bool later)
@@ -423,7 +423,8 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
     GB_FAILPOINT(UNNAME_DONE);
 }
 
-/* It comes before the version that was current. Who pinned the name did not mean the older one. */
+/* It comes before the version that was current. The pin was meant for the name, not for the older
+   version. */
 static void follow(struct gb_registry *registry, struct gb_object *object, struct gb_object *former)
 {
     gb_list_append(&former->of_name, &object->of_name);

@@ -60,7 +60,7 @@ struct gb_object {
 
     uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
 
-    /* What replies say of it and never changes, rendered once: members without braces. Up to
+    /* The unchanging part of replies about it, rendered once: members without braces. Up to
        `head_length` name, version, label and device; up to `brief_length` all but the layout
        (lists, events); then `,"layout":{…}`. NULL until it is rendered. */
     char *text;
@@ -108,10 +108,10 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 /* An object that never got its name and has no lease. */
 void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
 
-/* Has its owner pay for a layout of so many bytes as long as it is written; 0: it is no more. */
+/* Charges its owner with a layout of `bytes` while it is written; 0: it is written no more. */
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
 
-/* What a successor has to know of a storage has changed. */
+/* The journal's record of a storage is out of date. */
 void gb_storage_changed(struct gb_storage *storage);
 /* To be called when a copy of it has come or gone. */
 void gb_storage_set_clean(struct gb_storage *storage);
@@ -121,7 +121,7 @@ void gb_storage_enter(struct gb_storage *storage);
 /* Memory of a producer's that we have no access to, that of final content, or none at all, stays
    where it is. */
 bool gb_storage_can_spill(const struct gb_storage *storage);
-/* What becomes of the object when room is short and nobody holds it: "stays", "spills", "drops". */
+/* The object's fate when room is short and nobody holds it: "stays", "spills", "drops". */
 const char *gb_object_prospect(const struct gb_object *object);
 
 /*

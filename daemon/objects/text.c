@@ -44,7 +44,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
                                              : "\",\"producer\":\"daemon\"");
 }
 
-/* What gb_object_render keeps. */
+/* The text that gb_object_render keeps. */
 struct text {
     char *text;
     size_t length, brief;
@@ -72,7 +72,7 @@ static int render(const struct gb_object *object, const char *layout, size_t len
                          "names, dtypes and metadata of the columns do not fit one message");
 }
 
-/* What follows `member` in the head of its text; NULL: it has none. */
+/* The value of `member` in the head of its text; NULL: it has none. */
 static const char *find_member(const struct gb_object *object, const char *member)
 {
     size_t length = strlen(member);

@@ -1,7 +1,7 @@
 /*
- * What replies say of an object. What never changes is rendered once, when the object is sealed,
- * and anew when its content moves; the rest is written into each reply. Not thread-safe: the
- * loop's.
+ * The text that replies have about an object. The unchanging part is rendered once, when the object
+ * is sealed, and anew when its content moves; the rest is written into each reply. Not thread-safe:
+ * the loop's.
  */
 #ifndef GB_TEXT_H
 #define GB_TEXT_H
@@ -10,7 +10,7 @@
 #include "proto/layout.h"
 #include "proto/limits.h"
 
-/* What an object may be rendered to, so that a reply with it, or several, is one message. */
+/* The longest text of an object, so that a reply with one, or several, is one message. */
 #define GB_OBJECT_TEXT_MAX (GB_LIMIT(line_bytes) - 16384)
 
 /* Takes over what was rendered of it. */
@@ -23,8 +23,8 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
 
 /* Notes where it lies: `layout` is its layout. */
 void gb_object_note_place(struct gb_object *object, struct gb_layout *layout);
-/* What its next text will have: the label, as JSON, which stays where it is until then, and how
-   many older versions stay beside it. The text that it has, if there is one, still says what it
+/* Sets what its next text will have: the label, as JSON, which stays where it is until then, and
+   how many older versions stay beside it. The text that it has, if there is one, still says what it
    said. */
 void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep);
 /* Renders it anew, with the version that it will get and the layout that it has. `entitled`: it has

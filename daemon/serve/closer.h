@@ -44,7 +44,7 @@ void gb_closer_shuts(struct gb_closer *closer, int listener_fd);
 /* Takes over a descriptor that somebody sent. `user`: who is charged until it is closed; NULL:
    nobody. `closer` NULL: closes at once, as for a test. Never blocks otherwise. */
 void gb_close_foreign(struct gb_closer *closer, struct gb_user *user, int fd);
-/* Whether so many descriptors of the user are yet to be closed that no more are to be received. */
+/* Whether more than `most` descriptors of the user wait to be closed: then no more are received. */
 bool gb_closer_is_behind(const struct gb_user *user, uint64_t most);
 /* Whether descriptors lie among the first `size` bytes to be received, without receiving them. */
 bool gb_brings_descriptors(int fd, char *scratch, size_t size);
@@ -64,7 +64,7 @@ struct gb_closing {
     unsigned hand; /* told back when it is closed */
 };
 
-/* What is the sweeper's to know, in memory that it shares with the daemon. */
+/* The sweeper's state, in memory that it shares with the daemon. */
 struct gb_sweep {
     _Atomic int locks[GB_CLOSER_LOCKS]; /* -1: none */
     _Atomic int listener;               /* -1: none */

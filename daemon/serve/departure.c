@@ -157,8 +157,8 @@ static bool has_little_input(const struct gb_session *session)
            in->partial_length - in->partial_start + (size_t)unread <= GB_SESSION_LAST_BYTES;
 }
 
-/* The rest of its input is served later, in slices. What it can only read, also what its input has
-   opened since, is of no use to it. */
+/* The rest of its input is served later, in slices. Objects that it can only read, those its input
+   has opened since included, are of no use to it. */
 static void put_off_rest(struct gb_session *session)
 {
     if (session->state != GB_SESSION_DRAINING)

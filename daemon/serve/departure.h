@@ -19,7 +19,7 @@ void gb_sessions_end_hung_up(struct gb_server *server);
 void gb_session_see_off(struct gb_session *session);
 /* Serves a slice of what a draining session sent. */
 void gb_session_drain(struct gb_session *session);
-/* What an ended session was sent has been received: closes its socket. */
+/* An ended session's output has been received: closes its socket. */
 void gb_session_landed(struct gb_flight *flight);
 
 #endif

@@ -44,7 +44,8 @@ static bool send_copies(int socket_fd, int fd, unsigned count)
     return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
-/* How many go, so many at a time, at most `most`; the last of them may have been too many. */
+/* How many the kernel takes, `copies` at a time and at most `most`; the last batch may have been
+   too many. */
 static uint64_t send_all(int fd, unsigned copies, uint64_t most)
 {
     uint64_t sent = 0;
@@ -71,7 +72,7 @@ uint64_t gb_flight_measure(uint64_t most)
     if (fd < 0)
         return most;
     room = send_all(fd, COPIES, most);
-    if (room < GB_LIMIT(fds) * COPIES) /* more exactly: a socket takes so many messages */
+    if (room < GB_LIMIT(fds) * COPIES) /* more exactly: a socket takes COPIES messages */
         room = send_all(fd, GB_LIMIT(fds), most);
     close(fd);
     return room;

@@ -4,8 +4,9 @@
  * what lies unread in a socket stays counted when the sender closes its end. So a peer that does
  * not read could keep the daemon from sending a descriptor to anybody.
  *
- * Each user may have a part of them (GB_STOCK_FLIGHT). What was sent to a session counts until its
- * peer has read everything, which the kernel tells (SIOCOUTQ). A session whose user has no room is
+ * Each user may have a part of them (GB_STOCK_FLIGHT). Descriptors sent to a session count until
+ * its peer has read everything, which the kernel tells (SIOCOUTQ). A session whose user has no room
+ * is
  * *grounded*: its output waits until there is. One that ends before its peer has read *lingers*:
  * the connection is shut down, but the socket stays open and charged until the peer has closed or
  * read. A session may have half of what is left for its user, and a user who has nothing in flight
@@ -41,15 +42,15 @@ struct gb_flights {
     void (*landed)(struct gb_flight *flight);
 };
 
-/* How many descriptors the kernel would take of this user now, at most so many: a daemon that was
-   killed has left some in flight, as long as their receivers like. Found by sending them to
+/* How many descriptors the kernel would take of this user now, at most `most`: a daemon that was
+   killed has left some in flight, for as long as their receivers like. Found by sending them to
    ourselves, so other programs of this user are refused theirs for a moment. */
 uint64_t gb_flight_measure(uint64_t most);
 
 void gb_flights_init(struct gb_flights *flights);
 /* How many descriptors the session may be sent now. */
 uint64_t gb_flight_allowed(struct gb_flight *flight);
-/* So many were sent. */
+/* `count` descriptors were sent. */
 void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsigned count);
 /* Its next message must wait; it is told to go on soon. */
 void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight);

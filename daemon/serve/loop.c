@@ -122,7 +122,7 @@ static void retire_idle(struct gb_server *server)
 
 /* ---- a turn of the loop ---- */
 
-/* What lay on a device that is gone is gone: its names go too, and whoever watches is told. */
+/* A lost device takes its objects along: their names end too, and watches are told. */
 static void withdraw_lost(struct gb_server *server)
 {
     for (unsigned i = 0; i < server->device_count; i++) {
@@ -609,7 +609,7 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
 
 /* ---- running and ending ---- */
 
-/* What nobody may have meant. */
+/* Settings that are probably mistakes. */
 static void say_tiers(const struct gb_server *server)
 {
     bool host_is_used = server->spill.tiers[GB_TIER_HOST].capacity == 0;

@@ -48,7 +48,7 @@ static void count_result(struct gb_method_metrics *method, int code)
         method->done++;
         return;
     }
-    /* What has no code on the wire is told as a defect. */
+    /* An error without a code on the wire counts as a defect. */
     while (i + 1 < GB_METRICS_ERRORS && gb_metrics_errors[i].code != code)
         i++;
     method->errors[i]++;

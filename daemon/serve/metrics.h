@@ -1,6 +1,6 @@
 /*
- * Counters of requests, for operators. What is counted is counted as it happens, so that asking
- * costs the same with a million objects as with none. The loop's thread.
+ * Counters of requests, for operators. Everything is counted as it happens, so that asking costs
+ * the same with a million objects as with none. The loop's thread.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
@@ -26,7 +26,7 @@ enum {
         GB_METRICS_ERRORS
 };
 
-#define GB_METRICS_BUCKETS 10 /* of a histogram, the last of which has no bound left out */
+#define GB_METRICS_BUCKETS 10 /* of a histogram, without the last, unbounded one */
 
 /* Of one method: results, and the time from a request's arrival to its answer. */
 struct gb_method_metrics {
@@ -57,7 +57,7 @@ extern const struct gb_metrics_error {
 } gb_metrics_errors[GB_METRICS_ERRORS];
 extern const char *const gb_metrics_limit_names[GB_METRICS_LIMITS];
 
-/* For so many methods. False if memory is out. */
+/* For that many methods. False if memory is out. */
 bool gb_metrics_init(struct gb_metrics *metrics, size_t methods);
 void gb_metrics_end(struct gb_metrics *metrics);
 

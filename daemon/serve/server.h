@@ -1,6 +1,7 @@
 /*
- * What serving shares: the loop, the socket that the daemon listens on, the sessions, the store and
- * the registry. loop.c makes it, runs it and ends it. All of it belongs to the loop's thread.
+ * The state that serving shares: the loop, the socket that the daemon listens on, the sessions, the
+ * store and the registry. loop.c makes it, runs it and ends it. All of it belongs to the loop's
+ * thread.
  */
 #ifndef GB_SERVER_H
 #define GB_SERVER_H
@@ -33,7 +34,7 @@ struct gb_desk {
     char *scratch, *end_scratch; /* received bytes; of a session whose peer has hung up */
 };
 
-/* What wait.c keeps for all requests that wait. */
+/* State of wait.c for all requests that wait. */
 struct gb_waits {
     struct gb_hash_table names; /* of struct gb_awaited */
     struct gb_link woken;       /* waits to be tried at the end of the turn */

@@ -1,6 +1,6 @@
 /*
- * What answers requests and tells watches, as the server is handed it: so serving knows no method
- * by name, and methods may know sessions, waits and the server. The loop's thread.
+ * The functions that answer requests and tell watches, handed to the server: so serving knows no
+ * method by name, and methods may know sessions, waits and the server. The loop's thread.
  */
 #ifndef GB_SERVICE_H
 #define GB_SERVICE_H

@@ -435,7 +435,7 @@ static bool keeps_to_limits(struct gb_session *session)
     return false;
 }
 
-/* What is left of what has come: not for ever, and not too much. */
+/* The input that is left is served, but not for ever, and not too much of it. */
 static void watch_half_line(struct gb_session *session)
 {
     struct gb_server *server = session->server;

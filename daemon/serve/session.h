@@ -13,18 +13,17 @@
 /* Output piles up to this much, and to one message with descriptors, before the rest of a session's
    requests has to wait. */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
-/* So much is sent to it at a time. */
+/* The most that is sent to it at a time. */
 #define GB_SESSION_SEND_BYTES (64u << 10)
-/* Of what it held when it ended so many leases and mappings go back at once. The rest follows, in
-   slices of time, or as soon as somebody asks for what depends on it. */
+/* When a session ends, this many of its leases and mappings go back at once. The rest follows in
+   slices of time, or as soon as a request depends on it. */
 #define GB_SESSION_LEAVES_ITEMS 64
-/* With so little kept it does not pay for what is kept for others of its user. */
+/* A session with less kept than this does not pay for what is kept for others of its user. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
 /* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits
    until sessions that have sent less were served. */
 #define GB_SESSION_SLICE_NS 50000u
-/* So much is received first, and more at a time only if that took no more than a fifth of a slice.
-   */
+/* The first receive of a turn; more at a time only if that took at most a fifth of a slice. */
 #define GB_SESSION_PIECE_BYTES 4096
 /* After a peer hangs up its remaining input is served at once, for at most GB_SESSION_DRAIN_NS, if
    it is no longer than GB_SESSION_LAST_BYTES or if the session has unsealed objects that others may
@@ -57,7 +56,7 @@ enum gb_session_state {
     GB_SESSION_CLOSED,   /* the loop has forgotten its socket, too */
 };
 
-/* What becomes of its input. */
+/* The fate of its input. */
 enum gb_session_input {
     GB_INPUT_WANTED,    /* it is received when there is some */
     GB_INPUT_KEPT,      /* lines were received that wait for its next turn */
@@ -116,7 +115,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until);
 /* False, and the session has ended, if descriptors come while too many of its user's cannot be
    closed. `scratch`: of GB_SCRATCH_BYTES. */
 bool gb_session_may_receive(struct gb_session *session, char *scratch);
-/* What it has sent is kept; it goes on in its next turn. */
+/* Its input is kept; it goes on in its next turn. */
 void gb_session_put_off(struct gb_session *session);
 /* Charges its user with what is kept for the session: to be called when that has changed. NULL, or
    the limit that it went past: a session for which little is kept, or no more than before, does not
@@ -135,14 +134,14 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
 void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count);
 /* Has it end at the end of the turn. `why` is static. */
 void gb_session_doom(struct gb_session *session, const char *why);
-/* Sends what is queued, as far as the socket takes it, and no more than so many bytes. */
+/* Sends queued output, as far as the socket takes it, and at most `most` bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 
 /* ---- rights ---- */
 
 bool gb_session_is_admin(const struct gb_session *session); /* root, or the daemon's own uid */
 bool gb_session_may_read(struct gb_session *session, const struct gb_object *object);
-/* That, of an object of which no more is known. */
+/* The same for an object known only by its owner and mode. */
 bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode);
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object);
 

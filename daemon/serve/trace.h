@@ -1,7 +1,7 @@
 /*
  * Where time goes, for people: requests, waits and moves in Chrome's trace format, in a file that
  * can be opened in Perfetto or chrome://tracing at any moment, also after the daemon was killed.
- * The format is a JSON array of which the end may be missing; each write ends with a whole line.
+ * The format is a JSON array whose end may be missing; each write ends with a whole line.
  *
  * Lines are gathered on the loop's thread and written by a thread of its own; when that does not
  * keep up they are dropped and counted, so that memory is bounded and the loop never waits for a

@@ -43,15 +43,16 @@ const char *gb_wait_line(const struct gb_wait *wait, size_t *length);
 void gb_wait_keep_task(struct gb_wait *wait, struct gb_task *task);
 struct gb_task *gb_wait_task(const struct gb_wait *wait);
 int *gb_wait_fds(struct gb_wait *wait, unsigned *count);
-/* What a user is charged with for a request of `length` bytes that waits for `count` names. */
+/* The bytes that a user is charged with for a request of `length` bytes that waits for `count`
+   names. */
 uint64_t gb_wait_bytes(size_t length, size_t count);
 uint64_t gb_wait_since(const struct gb_wait *wait);
 /* The same by the clock of the metrics; without them 0. */
 uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
 
-/* What it waits for, besides names; one of these at a time. */
+/* The reason to wait, besides names; one of these at a time. */
 
-/* Room for so many bytes on a device. `comes`: it is on its way, and nobody else is waited for. It
+/* Room for `bytes` on a device. `comes`: it is on its way, and nobody else is waited for. It
    claims room in the tier that it lacks for that (GB_TIERS: none). */
 void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
                        enum gb_tier_kind lacks);
@@ -72,7 +73,7 @@ int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 /* Why the content of one of these was lost; NULL if none was. */
 const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 
-/* Whether a request that needs so many bytes of the device may be served before those that wait. If
+/* Whether a request that needs `bytes` of the device may be served before those that wait. If
    not, *comes says whether these wait for nothing but the daemon's own work. */
 bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes);
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */

@@ -21,7 +21,7 @@ static uint64_t piece_bytes(const struct gb_storage *storage, unsigned at)
     return storage->adopted ? storage->placements[at].segment->bytes : storage->size;
 }
 
-/* What is between two pieces of registered memory, of `bytes` at most; it is only copied out. */
+/* Memory between two registered pieces, of `bytes` at most; it is only copied out. */
 static uint64_t pass_gap(struct pieces *pieces, void *own, uint64_t bytes)
 {
     uint64_t gap = gb_content_next(pieces->all) - pieces->all;

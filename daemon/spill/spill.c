@@ -21,7 +21,7 @@
 /* How many copies are looked at for one that is not needed, and how many storages for one that has
    room below. */
 #define LOOK_AT 64
-/* What is dropped is logged once in so long. */
+/* Dropped objects are logged once in this time. */
 #define TELL_MS 60000
 
 /* SHORT: of the daemon's own memory. Nothing is lost for that. */
@@ -507,8 +507,8 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     return GB_ROOM_STUCK;
 }
 
-/* What leaves next: the least recently used; where that would not leave the reserve, rather the
-   least recently used of what may be dropped. */
+/* The object that leaves next: the least recently used; where that would not leave the reserve,
+   rather the least recently used of those that may be dropped. */
 static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struct gb_device *device,
                                        const struct gb_demand *demand)
 {
@@ -531,8 +531,8 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
 
 /*
  * The storage, whose leases are merely kept, leaves next: has these given back, and with them those
- * of what leaves after it, for as many bytes as are wanted. What turns out to be in use, since its
- * holder says so or nothing, is in no list any more, and something else leaves.
+ * of what leaves after it, for as many bytes as are wanted. An object that turns out to be in use,
+ * since its holder says so or does not answer, is in no list any more, and another one leaves.
  */
 static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
 {

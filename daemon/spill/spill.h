@@ -1,7 +1,7 @@
 /*
- * What leaves a device, when, and to where; and how it comes back. The least recently used goes
- * first, to pinned host memory, and from there to a disk. Only what is published to be dropped is
- * ever dropped; what is needed and has no room below stays.
+ * Which objects leave a device, when, and to where; and how they come back. The least recently used
+ * goes first, to pinned host memory, and from there to a disk. Only what is published to be dropped
+ * is ever dropped; what is needed and has no room below stays.
  *
  * Above a high watermark the content of what will go next is copied below in the background, so
  * that it can leave at once when room is wanted. It stays on the device until then: the order in
@@ -25,7 +25,7 @@ struct gb_moved {
     uint64_t bytes, ns;
 };
 
-/* What was dropped and is not yet logged; zeroed: nothing. */
+/* Dropped objects that are not yet logged; zeroed: none. */
 struct gb_losses {
     uint64_t objects, bytes;
     uint64_t tell_at; /* not before */
@@ -60,7 +60,7 @@ struct gb_demand {
     bool keeps;              /* nothing may be lost for it: there will be room */
 };
 
-/* What can be done about a device that is full. */
+/* Ways to make room on a device that is full. */
 enum gb_room {
     GB_ROOM_NONE,  /* nothing */
     GB_ROOM_MADE,  /* something has left: try again */

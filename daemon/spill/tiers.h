@@ -1,6 +1,6 @@
 /*
  * The tiers below a daemon's devices: making them, starting and ending their threads, and what they
- * may take. What goes there and comes back is spill.h's. The loop's.
+ * may take. spill.h decides what goes there and comes back. The loop's.
  */
 #ifndef GB_TIERS_H
 #define GB_TIERS_H
@@ -23,9 +23,9 @@ void gb_spill_end(struct gb_spill *spill);
 /* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks);
 
-/* What the tiers could take of the device's if they kept only what is nowhere else. They leave the
-   reserve free, and some more, since the room that a device has left may lie in pieces; and what
-   they can take is as much again, or nothing: objects are alike, and leave as wholes. */
+/* The bytes of the device that the tiers could take if they kept only what is nowhere else. They
+   leave the reserve free, and some more, since the room that a device has left may lie in pieces;
+   and what they can take is as much again, or nothing: objects are alike, and leave as wholes. */
 uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
                              uint64_t reserve);
 /* Whether there is such a tier for the device's objects. */

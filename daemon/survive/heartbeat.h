@@ -1,5 +1,5 @@
 /*
- * What the service manager hears of us: that we are ready, how it goes, that we stop; and, where it
+ * Messages to the service manager: that we are ready, how it goes, that we stop; and, where it
  * wants a sign of life (WatchdogSec=), one as long as the loop turns and no device's driver hangs.
  * A daemon whose supervisor has ended goes on, says that nothing outlives it any more, and listens
  * in its own name, so that the kernel tells whoever looks for it. A job of a mover counts as
@@ -14,7 +14,7 @@
 #include "daemon/survive/state.h"
 
 struct gb_heartbeat {
-    /* What it tells of; set by the caller before it begins. */
+    /* The objects that it tells of; set by the caller before it begins. */
     struct gb_device *const *devices;
     unsigned device_count;
     const uint64_t *session_count;

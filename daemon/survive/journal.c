@@ -153,7 +153,7 @@ static uint64_t checksum_of(uint64_t seed, uint64_t at, const struct head *head,
     return XXH3_64bits_withSeed(data, length, hash);
 }
 
-/* What is being read: all of it, mapped. A journal is some hundred octets for each object. */
+/* A journal being read: all of it, mapped. A journal is some hundred octets for each object. */
 struct reading {
     const unsigned char *bytes;
     uint64_t length, seed;
@@ -258,7 +258,7 @@ static int reserve(struct gb_journal *journal, size_t bytes)
     return 0;
 }
 
-/* What a kill in the middle of the write leaves. */
+/* As a kill in the middle of the write leaves it. */
 static void tear(const struct gb_journal *journal, size_t bytes)
 {
     if (gb_failpoint_is_next(GB_FAILPOINT_APPEND_TORN))

@@ -57,8 +57,8 @@ struct gb_journal_record {
     size_t length;
 };
 
-/* An empty journal. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY; GPUBUF_E_INVALID: the instance is not so
-   many hex digits. */
+/* An empty journal. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY; GPUBUF_E_INVALID: the instance has not the
+   right number of hex digits. */
 int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t generation,
                    struct gb_error *error);
 

@@ -48,8 +48,8 @@ struct gb_notify {
 
 /*
  * Reads NOTIFY_SOCKET, LISTEN_*, FDSTORE and WATCHDOG_*, and removes them from the environment, so
- * that no child takes them for its own. What is addressed to another process is left alone. Call it
- * before anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY,
+ * that no child takes them for its own. Variables addressed to another process are left alone. Call
+ * it before anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY,
  * GPUBUF_E_SYSTEM) a sentence says what is wrong with it, *notify is GB_NOTIFY_NONE, and no
  * descriptor was closed.
  */
@@ -68,7 +68,7 @@ void gb_notify_drop(struct gb_notify *notify);
 
 /*
  * Each sends one message: 0 if it was queued, or if there is no manager; GB_NOTIFY_FULL;
- * GPUBUF_E_SYSTEM with errno set. What was queued reaches the manager even if we die now.
+ * GPUBUF_E_SYSTEM with errno set. Queued messages reach the manager even if we die now.
  */
 int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify);

@@ -534,7 +534,7 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
 }
 
-/* What is wrong as a whole takes its objects along: nobody can tell where they lie. */
+/* A record that is wrong as a whole takes its objects along: nobody can tell where they lie. */
 static void give_up(struct gb_replay *replay, struct gb_replayed_storage *storage, const char *why)
 {
     disbelieve(replay, "storage", storage->number,

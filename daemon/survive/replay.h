@@ -1,9 +1,9 @@
 /*
- * What an earlier daemon's journal says, read and checked, before anything is made of it: the last
- * word on each segment and storage, with the storage's objects. What no daemon can have written is
- * not believed: it has a line in the log and costs what it is about (a segment what lies in it, a
- * storage its objects, an object or a copy itself), and nothing else. Whether the memory is there,
- * and free where it is said to lie, is for restore.c to see.
+ * An earlier daemon's journal, read and checked, before anything is made of it: the last
+ * word on each segment and storage, with the storage's objects. A record that no daemon can have
+ * written is not believed: it has a line in the log and costs what it is about (a segment what lies
+ * in it, a storage its objects, an object or a copy itself), and nothing else. Whether the memory
+ * is there, and free where it is said to lie, is for restore.c to see.
  *
  * The loop's thread, at its beginning.
  */

@@ -585,7 +585,7 @@ static int compare_objects(const void *a, const void *b)
 
 /* Whether the storage is what its record says, but for what the restoring does not change. A copy
    may be missing; and a daemon that died before an object had lost its name to a later version left
-   two records with that name, of which the later one counts. */
+   two records with that name; the later one counts. */
 static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
     const struct gb_replayed_object *object = replayed->objects;
@@ -656,7 +656,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;
     note_storages(restoring);
-    gb_store_clear(restoring->store); /* segments of which everything was lost */
+    gb_store_clear(restoring->store); /* segments that lost everything in them */
     if (state->object_count > 0)
         qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
               compare_objects);

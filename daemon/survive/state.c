@@ -172,7 +172,7 @@ static void write_segment(struct gb_state *state, struct gb_journal *journal,
     append(state, journal, GB_RECORD_SEGMENT);
 }
 
-/* What goes with its producer's session goes with the daemon. */
+/* Objects that end with their producer's session end with the daemon. */
 static bool is_durable(const struct gb_object *object)
 {
     return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
@@ -623,7 +623,7 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         forget_withdrawn(state);
         end_grace(state);
     }
-    /* What was withdrawn is in the present journal only. */
+    /* Withdrawn objects are in the present journal only. */
     if (state->next.fd < 0 && gb_state_is_kept(state) && state->withdrawn_count == 0 &&
         (state->disbelieved || gb_journal_is_large(&state->journal))) {
         begin_anew(state, state->journal.instance, state->journal.generation + 1);

@@ -1,14 +1,14 @@
 /*
- * What outlives the daemon: descriptors of segments and of the host tier, and a journal that says
- * what lies in them, all kept by the service manager (notify.h) and handed to whoever is started
- * next.
+ * The state that outlives the daemon: descriptors of segments and of the host tier, and a journal
+ * that says what lies in them, all kept by the service manager (notify.h) and handed to whoever is
+ * started next.
  *
  * The store and the registry tell of each change before the reply that depends on it goes out. A
  * record is a whole storage with all its objects, so that each is one consistent state, and the
- * last one of a storage is what counts. What is not sealed or not settled goes with the daemon, as
- * does memory that stays its producer's or dies with us: its record has the names, so that a
- * successor can tell that they are gone, and the range of a shared segment to which its producer
- * may go on writing.
+ * last one of a storage is what counts. Objects that are not sealed or not settled end with the
+ * daemon, as does memory that stays its producer's or dies with us: its record has the names, so
+ * that a successor can tell that they are gone, and the range of a shared segment to which its
+ * producer may go on writing.
  *
  * A successor rebuilds the store and the registry from it. For a grace period it holds a lease on
  * every object itself and on these ranges, so that clients who still map them find what was there

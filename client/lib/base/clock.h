@@ -8,7 +8,7 @@ int64_t gb_now_us(void);
 int64_t gb_now_ms(void);
 /* The same, some milliseconds old, in a tenth of the time. */
 int64_t gb_coarse_ms(void);
-/* What is left until `deadline` (-1: never), for poll. */
+/* The time left until `deadline` (-1: never), for poll. */
 int gb_left_ms(int64_t deadline);
 
 #endif

@@ -133,7 +133,7 @@ static int read_integers(struct gb_json list, const char *member, uint64_t *out,
     return r;
 }
 
-/* What a reading has at hand. `texts` is for what is not kept. */
+/* The state of one reading. `texts` is for what is not kept. */
 struct reading {
     struct gb_manifest *manifest;
     struct gb_pool texts;

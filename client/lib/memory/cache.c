@@ -402,7 +402,7 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
     }
     if (r < 0) {
         mapping_release(mapping);
-        /* What the session has of the segment already stays: the account is one for both accesses,
+        /* The session's import of the segment stays: the account is one for both accesses,
            and dropping the import tells of it. */
         if (!import) {
             imports->drops++;

@@ -3,12 +3,12 @@
  * of.
  *
  * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
- * clients, guarded by a mutex of its own. What a process may write on a GPU it has one mapping of:
- * who reads there as well is given that one, so that it is the writer's own pointer. An *import*
- * belongs to one session, whose account at the daemon it mirrors: the daemon sends the handle of a
- * segment once, and counts the segment as mapped by the session until it is told `unmap`. Imports
- * that no lease uses are idle; they are kept for later opens within bounds, the least recently used
- * going first.
+ * clients, guarded by a mutex of its own. Memory of a GPU that the process may write has one
+ * mapping: readers in the process are given that one too, so that both have one pointer. An
+ * *import* belongs to one session, whose account at the daemon it mirrors: the daemon sends the
+ * handle of a segment once, and counts the segment as mapped by the session until it is told
+ * `unmap`. Imports that no lease uses are idle; they are kept for later opens within bounds, the
+ * least recently used going first.
  *
  * The functions on `struct gb_imports` are called with the client's lock held.
  */
@@ -33,10 +33,10 @@ int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const vo
                      uint64_t bytes, struct gb_error *error);
 
 /*
- * What is sealed is kept from being written here: bytes `from` to `to`, rounded to the whole pages
+ * Keeps sealed memory from being written here: bytes `from` to `to`, rounded to the whole pages
  * within, of a writable mapping of host memory. True if that was done, and is to be ended in the
  * same way. Not for what is smaller than 64 KiB, or when there are many, since each costs the
- * process up to two mappings, of which it may have some 65 000; nor beside a stray.
+ * process up to two mappings, and it may have some 65 000; nor beside a stray.
  */
 bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to);
 void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to);

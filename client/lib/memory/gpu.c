@@ -61,7 +61,7 @@ static int read_devices(const struct gb_cuda *cuda, int count, struct gb_gpu *li
     return 0;
 }
 
-/* With the lock held. What fails is tried again the next time. */
+/* With the lock held. A failure is tried again the next time. */
 static int start(struct gb_error *error)
 {
     const struct gb_cuda *cuda;

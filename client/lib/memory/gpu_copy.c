@@ -21,7 +21,7 @@ static bool copy_part(struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from, uint
     return result == CUDA_SUCCESS;
 }
 
-/* Between two GPUs neither of which reaches the other's memory: through the host. False if it is
+/* Between two GPUs that do not reach each other's memory: through the host. False if it is
    another case, or did not work either. */
 static bool copy_staged(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {

@@ -5,7 +5,7 @@
 #include "client/lib/memory/gpu.h"
 
 /*
- * Queues a copy between any two places, of which `gpu` can reach that on the device; what
+ * Queues a copy between any two places; `gpu` has to reach the one on the device; what
  * is read from pageable memory has been read when this returns. NULL stream: the legacy default
  * stream, so that it comes after what the program has queued there; between GPUs that do not reach
  * each other's memory the copy then goes through the host.

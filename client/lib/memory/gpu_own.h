@@ -1,7 +1,7 @@
 /*
- * What this process has registered by legacy handle. The driver opens no handle in the process that
- * it is from, so that an object of such memory is found here. State is the process', under a lock
- * of its own. Any thread.
+ * Memory that this process has registered by legacy handle. The driver opens no handle in the
+ * process that it is from, so that an object of such memory is found here. State is the process',
+ * under a lock of its own. Any thread.
  */
 #ifndef GB_LIB_GPU_OWN_H
 #define GB_LIB_GPU_OWN_H

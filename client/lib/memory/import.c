@@ -48,8 +48,8 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
     return 0;
 }
 
-/* What it takes to write quickly, to map it once more for reading, and to finish it: not having it
-   costs time, and these. */
+/* Allows fast writing, a second mapping for reading, and finishing: without it writing is slower
+   and the other two fail. */
 static void memfd_prepare_writing(struct gb_imported *imported, int fd)
 {
     imported->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -7,7 +7,7 @@
 
 #include "proto/handle.h"
 
-/* What tells one piece of memory from another, so that a segment's number alone is not trusted: a
+/* Tells one piece of memory from another, so that a segment's number alone is not trusted: a
    memfd's inode; of a GPU's memory, whose descriptors all name one file, which GPU and, where there
    is one, the legacy handle. */
 struct gb_memory_identity {

@@ -73,7 +73,7 @@ static char *encode_metadata(const struct gb_column *column)
     return text;
 }
 
-/* An empty node with room for so many children and, if asked for, a dictionary. */
+/* An empty node with room for `children` and, if asked for, a dictionary. */
 static int schema_begin(struct ArrowSchema *schema, const char *name, size_t children,
                         bool dictionary)
 {

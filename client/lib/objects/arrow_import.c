@@ -12,7 +12,7 @@
 #include "client/lib/objects/seal.h"
 #include "client/lib/wire/report.h"
 
-/* What is to become of one Arrow node. */
+/* The column that one Arrow node becomes. */
 struct plan {
     struct gb_dtype dtype;
     const void *mask, *offsets, *data; /* NULL: none */

@@ -100,8 +100,8 @@ int gb_finish_writing(const struct gb_lease *lease)
     r = gb_gpu_finish(gpu, NULL, &error);
     if (r == 0)
         return 0;
-    /* What is unmapped under a copy takes the context along: whatever is wrong, wait if at all
-       possible. */
+    /* Memory that is unmapped under a copy breaks the GPU's context: whatever is wrong, wait if at
+       all possible. */
     (void)gb_gpu_finish(gpu, NULL, NULL);
     return gb_report(lease->client, &error);
 }

@@ -13,7 +13,7 @@
 /* ---- layouts: from what the program asks for to the request ---- */
 
 /*
- * What was asked for and what was granted must be the same but for places: a program writes as much
+ * The layout granted must be the one asked for, but for places: a program writes as much
  * as it asked for. Both are boiled down to a number as they are gone through, since an asynchronous
  * create cannot keep the program's structs, and a copy of them would be a second layout.
  */

@@ -122,8 +122,8 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
                    "the daemon did not send the handle of segment %" PRIu64, segment);
 }
 
-/* Where a lease finds a segment. What the session may write the daemon does not send it again
-   for reading: host memory is mapped once more for that, and on a GPU reader and writer have one
+/* Where a lease finds a segment. The daemon sends no second handle for reading where the session
+   may write: host memory is mapped once more for that, and on a GPU reader and writer have one
    pointer. */
 static struct gb_mapping *mapping_for(const struct gb_grants *grants, struct gb_import *import)
 {
@@ -227,7 +227,7 @@ static size_t rounded(size_t size)
     return (size + 15) & ~(size_t)15;
 }
 
-/* What a lease and what hangs on it will take, exactly in the common case: opening is mostly the
+/* The memory that a lease and its parts will take, exact in the common case: opening is mostly the
    cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has
    more in memory than in its text. */
 static size_t lease_bytes(const struct object_members *members)

@@ -20,7 +20,7 @@ struct gb_hold;
 int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
                     struct gb_hold **hold, struct gpubuf_memory *mapping);
 
-/* What tells one mapping of a client from another: the same for two holds of the same mapping as
+/* Tells one mapping of a client from another: the same for two holds of the same mapping as
    long as one of them lasts. */
 const void *gb_hold_key(const struct gb_hold *hold);
 

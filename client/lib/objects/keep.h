@@ -4,8 +4,8 @@
  * page that the daemon writes (docs/PROTOCOL.md, keep). All with the client's lock held.
  *
  * A lease with a slot in the page is *listed* by its name, used or not, and the newest of a name
- * only. What nobody uses is kept, the least recently used going first when there is too much of it,
- * or when the daemon recalls it, or wants a segment back that it lies in.
+ * only. A lease that nobody uses is kept; the least recently used is given back first when there is
+ * too much of it, or when the daemon recalls it, or wants a segment back that it lies in.
  */
 #ifndef GB_LIB_KEEP_H
 #define GB_LIB_KEEP_H
@@ -25,8 +25,8 @@ int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *b
 /* With the client. */
 void gb_keep_end(struct gpubuf_client *client);
 
-/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. What cannot be mapped,
-   or could shrink, is of no use: then nothing is kept. */
+/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. Memory that cannot be
+   mapped, or could shrink, is of no use: then nothing is kept. */
 void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd);
 /* The session is over: nothing that was kept is believed any more, nor kept. */
 void gb_keep_forget(struct gpubuf_client *client);

@@ -50,7 +50,7 @@ void gb_lease_discard(struct gb_lease *lease)
 
 /* ---- the memory of what is written ---- */
 
-/* What a created object has of its one segment. */
+/* The part of its one segment that a created object has. */
 struct extent {
     uint64_t from, to;
 };

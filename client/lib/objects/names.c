@@ -115,13 +115,13 @@ int gb_check_prefix(const struct gpubuf_client *client, const char *prefix)
     return 0;
 }
 
-/* What a call waits for an answer that the daemon may take `wait_ms` to give. */
+/* How long a call waits for an answer that the daemon may take `wait_ms` to give. */
 static int64_t answer_timeout_after(const struct gpubuf_client *client, int64_t wait_ms)
 {
     return client ? gb_answer_timeout(client, wait_ms) : -1;
 }
 
-/* What a call without options of its own waits. */
+/* How long a call without options of its own waits. */
 static int64_t answer_timeout(const struct gpubuf_client *client)
 {
     return answer_timeout_after(client, 0);
@@ -442,7 +442,7 @@ static void write_register(struct gb_writer *writer, const void *arg)
 }
 
 /*
- * What is sent of a memfd: a descriptor for reading only, opened here, since the daemon is another
+ * Of a memfd a descriptor for reading only is sent, opened here, since the daemon is another
  * user and may not open what is mode 0600. Others than the owner may write no more, as readers
  * could open theirs anew. Where either cannot be done the daemon says what is wrong.
  */

@@ -1,4 +1,4 @@
-/* What the daemon says of names, and of the objects that have them. */
+/* The daemon's answers about names, and about the objects that have them. */
 #ifndef GB_LIB_NAMES_H
 #define GB_LIB_NAMES_H
 

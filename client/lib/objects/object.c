@@ -6,7 +6,7 @@
 
 #include "client/lib/wire/report.h"
 
-/* What a buffer of no bytes points to, so that consumers who refuse NULL are content. */
+/* The pointer of a buffer of no bytes, for consumers that refuse NULL. */
 static _Alignas(64) char nothing[64];
 
 /* ---- making objects ---- */
@@ -104,7 +104,7 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease)
     set_dtype(object);
 }
 
-/* A view of the same lease, to be filled in, with room for so many extents of its own. */
+/* A view of the same lease, to be filled in, with room for `ndim` extents of its own. */
 static struct gpubuf_object *view_new(struct gb_lease *lease, unsigned ndim)
 {
     struct gpubuf_object *view = calloc(1, sizeof(*view) + ndim * sizeof(view->own_shape[0]));
@@ -365,7 +365,7 @@ const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uin
 
 /* ---- views ---- */
 
-/* What is known of the nulls in a part of a column. */
+/* The known number of nulls in a part of a column. */
 static int64_t part_null_count(int64_t null_count, uint64_t whole_length, uint64_t length)
 {
     if (length == 0 || null_count == 0)

@@ -8,8 +8,8 @@
 
 #include "client/lib/objects/lease.h"
 
-/* What is viewed and is no part of the lease's layout, shared by its views: some columns of a
-   table, or an array of a bundle. What the columns point to is the lease's. */
+/* Viewed layouts that are no part of the lease's layout, shared by their views: some columns of a
+   table, or an array of a bundle. The columns' buffers are the lease's. */
 struct gb_selection {
     _Atomic size_t references;
     struct gb_column column;    /* of a table its children are copies */
@@ -21,7 +21,7 @@ struct gpubuf_object {
     _Atomic size_t references;
     struct gb_lease *lease; /* each object but the root counts as a reference of it */
     enum gpubuf_kind kind;
-    /* What it views: a column; the table's columns and length; of arrays and bytes data and mask.
+    /* The viewed part: a column; the table's columns and length; of arrays and bytes data and mask.
        In the lease's layout, or in `selection`. */
     struct gb_column *column;
     struct gb_selection *selection; /* counted; NULL: what the layout has */

@@ -1,5 +1,5 @@
 /*
- * What an open of one name (open.c) and one of many (open_many.c) have in common: their options,
+ * Shared by the open of one name (open.c) and of many (open_many.c): their options,
  * and what the daemon grants for a name. The client is entered.
  */
 #ifndef GB_LIB_OPEN_H
@@ -9,7 +9,7 @@
 
 #define GB_NO_SLOT UINT64_MAX
 
-/* What a reply says of one name. */
+/* A reply's answer for one name. */
 struct gb_grant {
     uint64_t lease, slot; /* the slot in the page; GB_NO_SLOT: none */
     struct gb_json object, error, segments;

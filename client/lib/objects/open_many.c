@@ -16,7 +16,7 @@
 #define TRIES_MAX 4
 
 /*
- * More names than one request may have go in parts, of which several are under way at a time. The
+ * More names than one request may have go in parts, several of them under way at a time. The
  * program knows one request, which is never sent, and ends with the last of its parts, or with the
  * first that fails. When it ends sooner than others, since a part has failed or it is canceled, it
  * leaves them behind: they still take what the daemon answers, and give it back.
@@ -165,7 +165,7 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     return r;
 }
 
-/* What became of a name: `object` NULL: it was not opened. */
+/* The result for a name. `object` is NULL if it was not opened. */
 static void note_entry(struct part *part, size_t i, struct gpubuf_object *object, int status)
 {
     if (!part->many) {

@@ -75,8 +75,8 @@ static size_t send_some(struct gpubuf_client *client, const struct pending_seal 
     return queued ? sent : 0;
 }
 
-/* What cannot be told now, for want of memory, is told the next time: settling twice does no
-   harm. */
+/* A message that cannot be queued now, for want of memory, is sent the next time: settling twice
+   does no harm. */
 static bool send_settle(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
     if (client->lost.code || client->write_failed)

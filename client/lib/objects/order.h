@@ -3,9 +3,8 @@
  * still under way (`seal` with `ready`) is settled when its event has passed; a reader's reference
  * whose work is still under way is dropped when that is done.
  *
- * What a client waits for in this way is looked at in every call on it and by the flusher; where
- * there is nothing, that costs a comparison. With the client's lock held, but for what says
- * otherwise.
+ * Every call on a client, and the flusher, looks at the events that it waits for; without any, that
+ * costs a comparison. With the client's lock held, but for what says otherwise.
  */
 #ifndef GB_LIB_GPU_ORDER_H
 #define GB_LIB_GPU_ORDER_H

@@ -55,7 +55,7 @@ static struct gb_pinned *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
     return block;
 }
 
-/* Takes idle blocks off, those given back first at first, until so many bytes are left. */
+/* Takes idle blocks off, the oldest first, until at most `left` bytes remain. */
 static struct gb_pinned *shrink_idle(uint64_t left)
 {
     struct gb_pinned **link = &idle, *taken;

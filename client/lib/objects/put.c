@@ -9,7 +9,7 @@
 #include "client/lib/objects/seal.h"
 #include "client/lib/wire/report.h"
 
-/* What is put: memory of the host, or of a GPU. */
+/* The source of a put: memory of the host, or of a GPU. */
 struct source {
     struct gb_gpu *gpu; /* NULL: of the host */
     char *packed;       /* short runs on their way to a GPU, to go in one copy; NULL: not needed */
@@ -23,7 +23,7 @@ static bool is_on_host(const struct gpubuf_object *object)
     return strcmp(object->lease->device, "host") == 0;
 }
 
-/* What a GPU's default stream still does to its data is to be done first. */
+/* Work on a GPU's default stream that writes the data has to end first. */
 static int source_begin(struct source *source, const struct gpubuf_object *object, const void *data)
 {
     struct gb_error error;

@@ -1,6 +1,6 @@
 /*
- * Sharing device memory that the program has, in one part or several. What is behind a pointer is
- * for the driver to say: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as
+ * Sharing device memory that the program has, in one part or several. The driver says which
+ * allocation a pointer is in: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as
  * well, is shared as a whole, and the layout's offsets are moved to count from its start.
  */
 #include <inttypes.h>
@@ -146,7 +146,7 @@ static int find_region(const void *pointer, uint64_t bytes, struct region *regio
 
 #define REGIONS_MAX GB_LIMIT(fds)
 
-/* What is registered: the program's parts, and the allocations that these lie in, each once. */
+/* A registration: the program's parts, and the allocations that these lie in, each once. */
 struct registration {
     const char *name;
     const struct gpubuf_part *parts;

@@ -299,8 +299,8 @@ static int check_mask(const struct gb_lease *lease, const struct gb_column *colu
     return r;
 }
 
-/* Readers believe the counts, and leave a mask unread where there are no nulls. What lies on a GPU
-   is not looked at. */
+/* Readers believe the counts, and leave a mask unread where there are no nulls. Memory of a GPU is
+   not looked at. */
 static int check_null_counts(const struct gpubuf_object *object, const int64_t *null_counts)
 {
     if (strcmp(object->lease->device, "host") != 0)

@@ -4,7 +4,7 @@
 
 #include "gpubuf.h"
 
-/* The end of a put, of which `r` says whether it failed by now: waits until what was written is in
+/* The end of a put; `r` < 0 if it has failed by now. Waits until what was written is in
    the object, then seals it and ends the lease in one go, or aborts it. Takes the object. Writes
    the version where the program's `options` (may be NULL) want it. Returns `r` if that is a failure
    already; reports others. */

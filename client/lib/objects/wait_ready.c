@@ -23,7 +23,7 @@ struct standing {
     struct gb_string ready;
 };
 
-/* What the daemon says of an object. */
+/* The daemon's answer about an object. */
 struct stand {
     uint64_t version;
     bool settled;
@@ -58,7 +58,7 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
 }
 
 /*
- * What the daemon says: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
+ * The daemon's answer: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
  * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer.
  * Any other failure says that it could not be asked. Reports failures.
  */

@@ -294,7 +294,7 @@ static const struct gb_request_type watch_type = {
     .free = watch_free,
 };
 
-/* Whom events are told; one of the two. */
+/* The receiver of events; one of the two. */
 struct listener {
     gpubuf_event_cb callback;
     gpubuf_event_json_cb json;

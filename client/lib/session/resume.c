@@ -76,7 +76,7 @@ static void disconnect(struct gpubuf_client *client)
     client->doomed.code = 0;
 }
 
-/* What was the session's is gone. */
+/* The session's leases are lost. */
 static void break_leases(struct gpubuf_client *client)
 {
     client->released_count = 0;

@@ -10,9 +10,9 @@
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/release.h"
 
-#define QUIET_TICKS_MAX 32 /* after so many without anything to send a client is let go */
+#define QUIET_TICKS_MAX 32 /* after this many ticks without anything to send a client is let go */
 
-/* Makes the connection anew. What comes for the program is the program's to dispatch. */
+/* Makes the connection anew. The program dispatches its own events. */
 static void resume(struct gpubuf_client *client)
 {
     if (client->leader)
@@ -31,7 +31,7 @@ static bool has_hung_up(const struct gpubuf_client *client)
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-/* What it keeps may be wanted back. */
+/* The daemon may recall kept leases. */
 static bool has_input(const struct gpubuf_client *client)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};

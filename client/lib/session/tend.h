@@ -1,4 +1,4 @@
-/* What the library's thread does for a client, a millisecond after the other. Without its lock. */
+/* The work of the library's thread for one client, done once a millisecond. Without its lock. */
 #ifndef GB_LIB_TEND_H
 #define GB_LIB_TEND_H
 

@@ -221,7 +221,7 @@ static void write_value(struct gb_writer *writer, const void *arg)
     gb_write_json(writer, *(const struct gb_json *)arg);
 }
 
-/* What the program gave us has to be sound before it is put into a message of ours. */
+/* The program's JSON has to be sound before it becomes part of a message. */
 static int check_call(const struct gpubuf_client *client, const char *method, const char *params,
                       struct gb_pool *pool, struct gb_json *value)
 {

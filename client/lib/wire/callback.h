@@ -1,13 +1,13 @@
 /*
- * Callbacks of the program. What is due waits in a queue, and one thread at a time runs it, in
- * order and without the client's lock; else with it held.
+ * Callbacks of the program. Callbacks that are due wait in a queue, and one thread at a time runs
+ * them, in order and without the client's lock. The functions here want the lock held.
  */
 #ifndef GB_LIB_CALLBACK_H
 #define GB_LIB_CALLBACK_H
 
 #include "client/lib/wire/client.h"
 
-/* What waits for its callback: a request that has ended, or an event of a watch. */
+/* Waits for its callback: a request that has ended, or an event of a watch. */
 struct gb_delivery {
     struct gb_delivery *next;
     /* Runs the callback between gb_callback_begin and gb_callback_end, and frees what was

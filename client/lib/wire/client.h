@@ -1,11 +1,11 @@
 /*
- * What a client is made of, and how it is counted.
+ * A client's members, and how its users are counted.
  *
  * One mutex guards a client: its connection, the requests under way, its imports, watches and what
  * waits to be sent. It is held for moments only, never while polling or while a callback runs.
  *
- * The members are grouped by the file that looks after them. What belongs to a room above is a
- * pointer here, to a struct that only that room knows.
+ * The members are grouped by the file that looks after them. State of a room above is a pointer
+ * here, to a struct that only that room knows.
  *
  * A client is counted: one reference is the program's, one belongs to each lease, so that objects
  * may be released after gpubuf_disconnect.
@@ -42,7 +42,7 @@ enum gb_link_state {
 struct gpubuf_client;
 
 /*
- * What the rooms above do when something happens below: one table for all clients
+ * Functions of the rooms above, called when something happens below: one table for all clients
  * (session/connect.c). With the client's lock held, but for `tend` and `end`.
  */
 struct gb_client_hooks {

@@ -1,4 +1,4 @@
-/* What a program with an event loop of its own calls. */
+/* The calls for a program with an event loop of its own. */
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/gather.h"
 #include "client/lib/wire/loop.h"

@@ -6,8 +6,8 @@
  * held back, and one thread of the process sees to it that none waits longer than two milliseconds.
  * The thread is started when it is first needed, and sleeps while no client is busy. It also looks
  * after what clients wait for on GPUs, and after clients with leases whose connection breaks: while
- * they sleep, it sleeps on their sockets' ends. What there is to do for a client is `tend`'s to
- * know (client.h).
+ * they sleep, it sleeps on their sockets' ends. `tend` knows the work that there is for a client
+ * (client.h).
  */
 #ifndef GB_LIB_FLUSHER_H
 #define GB_LIB_FLUSHER_H

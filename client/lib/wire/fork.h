@@ -1,6 +1,6 @@
 /*
- * What a child of fork() inherits: the mappings, which it may go on reading, and copies of the
- * sockets, which it must not keep, since the daemon takes a session to last as long as its
+ * A child of fork() inherits two things: the mappings, which it may go on reading, and copies of
+ * the sockets, which it must not keep, since the daemon takes a session to last as long as its
  * connection does. A handler closes them in the child and starts a new generation, by which every
  * call on an inherited client is refused.
  */

@@ -9,7 +9,7 @@
 void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why);
 void gb_client_lose_for(struct gpubuf_client *client, int code, const char *why);
 
-/* It is to break once what was received has been handled, of which the caller is in the midst. */
+/* The connection is to break once the caller has handled what was received. */
 void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why);
 
 #endif

@@ -4,7 +4,7 @@ void gb_flush(struct gpubuf_client *client)
 {
     if (client->lost.code || client->write_failed || !gb_conn_has_output(&client->conn))
         return;
-    /* What the daemon wrote before it closed is worth reading (replies, the reason), so that the
+    /* The daemon's last messages (replies, the reason) are still worth reading, so the
        connection is lost only where reading ends. */
     if (gb_conn_flush(&client->conn) < 0)
         client->write_failed = true;

@@ -1,5 +1,5 @@
-/* What waits for room in the socket: messages, notifications among them. With the client's lock
-   held. */
+/* Output that waits for room in the socket: messages, notifications among them. With the client's
+   lock held. */
 #ifndef GB_LIB_OUTPUT_H
 #define GB_LIB_OUTPUT_H
 

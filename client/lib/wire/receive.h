@@ -1,5 +1,5 @@
 /*
- * What the daemon sends: replies, which the type of their request reads, and notifications. With
+ * Receiving: replies, which the type of their request reads, and notifications. With
  * the client's lock held.
  */
 #ifndef GB_LIB_RECEIVE_H

@@ -8,7 +8,7 @@
 
 #define RELEASES_A_MESSAGE GB_LIMIT(ids)
 
-/* What is to be told of a lease: the top bits of its number. */
+/* The message that a lease's end is sent with: the top bits of its number. */
 #define RELEASE UINT64_C(0)
 #define ABORT (UINT64_C(1) << 62)
 #define KEEP (UINT64_C(2) << 62)
@@ -53,7 +53,7 @@ static void drop_front(uint64_t *numbers, size_t *total, size_t count)
     memmove(numbers, numbers + count, *total * sizeof(*numbers));
 }
 
-/* What cannot be queued now, for want of memory, is with the next message. */
+/* Releases that cannot be queued now, for want of memory, go with the next message. */
 static void queue_leases(struct gpubuf_client *client)
 {
     while (client->released_count > 0) {

@@ -1,5 +1,5 @@
 /*
- * What the daemon is still to be told of: leases that have ended, and segments that are no longer
+ * Notices that the daemon has yet to get: leases that have ended, and segments that are no longer
  * mapped. It goes out with the next message, or when who ended a lease says so. With the client's
  * lock held.
  */
@@ -16,7 +16,7 @@ bool gb_queue_unmaps(struct gpubuf_client *client);
 /* Queues both, and sends what the socket takes. */
 void gb_flush_releases(struct gpubuf_client *client);
 
-/* Room for so many leases more among those that have ended. */
+/* Room for `more` leases among those that have ended. */
 int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort);

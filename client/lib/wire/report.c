@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A thread remembers its last failure with each of so many clients. */
+/* With how many clients a thread remembers its last failure. */
 #define REMEMBERED 4
 
 struct failure {

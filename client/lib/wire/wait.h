@@ -14,7 +14,7 @@
  */
 int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms);
 
-/* What to wait for an answer when the daemon itself may take `wait_ms`. */
+/* How long to wait for an answer when the daemon itself may take `wait_ms`. */
 int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms);
 
 #endif
