@@ -1,5 +1,5 @@
 /*
- * What happens in a gpubufd, by NNG:
+ * Events of a gpubufd, by NNG:
  *
  *     gpubufd-gateway --events ipc:///run/gpubufd-gateway/events.sock
  *     events ipc:///run/gpubufd-gateway/events.sock 'sealed sales/'

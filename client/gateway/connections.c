@@ -92,7 +92,7 @@ static unsigned counted(const struct gb_connections *connections, const struct g
     return count;
 }
 
-/* What has come lies there until its thread has had its turn: then it may be a whole request. */
+/* Input lies there until its thread has had its turn: by then it may be a whole request. */
 static bool has_unread(const struct gb_connection *connection)
 {
     int bytes = 0;

@@ -1,14 +1,14 @@
 /*
- * Who is connected, and for how long each may take for what it is at. Any thread.
+ * The connections, and how long each may stay in its state. Any thread.
  *
  *   HALF ── the request is all there ──► SERVING ── answered ──► IDLE ── the next is ──► SERVING
  *
  * Each state has its time, after which the connection is shut down; libmicrohttpd then closes it.
- * Where there are too many, room is made for a new one: by the oldest half request, then by the one
- * that is idle for longest; by one of which something has come that was not read yet only where all
- * are such. From one address (of IPv6 the network's part) come at most seven eighths, so that one
- * peer cannot keep the others out. Where all are served the new one is refused, which leaves it a
- * second to ask for metrics all the same.
+ * Where there are too many, room is made for a new one: by closing the oldest half request, then
+ * the one that is idle for longest. A connection with unread input is closed only where all have
+ * some. From one address (of IPv6 the network's part) come at most seven eighths, so that one peer
+ * cannot keep the others out. Where all are served the new one is refused, which leaves it a second
+ * to ask for metrics all the same.
  */
 #ifndef GB_CONNECTIONS_H
 #define GB_CONNECTIONS_H

@@ -94,7 +94,7 @@ static char *whole(const struct event *event, size_t *length)
     return gb_writer_take(&writer, length);
 }
 
-/* What everybody may know of an object that is private: that something happened, and where. */
+/* The event about a private object as everybody may know it: that something happened, and where. */
 static char *nameless(const struct event *event, const struct object *object, size_t *length)
 {
     struct gb_writer writer;

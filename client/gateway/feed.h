@@ -1,5 +1,5 @@
 /*
- * What happens in the daemon: a thread with a connection of its own, which watches, asks for the
+ * Following the daemon: a thread with a connection of its own, which watches, asks for the
  * figures once a second, and tells both to the ring and to the publisher. Where the daemon goes
  * away it connects anew, for as long as that takes.
  */

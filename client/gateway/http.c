@@ -44,7 +44,7 @@ struct headers {
     bool bad;
 };
 
-/* What we look at may be there once: whoever stands between may have read the other one. */
+/* A header that we look at may be there once only: a proxy between may have read the other one. */
 static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const char *key,
                                     size_t key_length, const char *value, size_t value_length)
 {
@@ -110,13 +110,13 @@ static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *p
     return gb_respond_signed_in(door, peer);
 }
 
-/* What the sign-in page looks like is no secret. */
+/* The style of the sign-in page is no secret. */
 static bool is_dress(const struct gb_request *request)
 {
     return gb_http_is(request->path, "/page.css") || gb_http_is(request->path, "/icon.svg");
 }
 
-/* What tells operators that something is wrong is answered where nothing else is. */
+/* Metrics and health are answered where nothing else is: they tell operators what is wrong. */
 static bool is_vital(const struct gb_request *request)
 {
     return gb_http_is(request->path, "/metrics") || gb_http_is(request->path, "/healthz");

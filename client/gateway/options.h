@@ -1,5 +1,5 @@
 /*
- * What the gateway was told: options of the command line over keys of a configuration file. Every
+ * The gateway's configuration: options of the command line over keys of a configuration file. Every
  * option `--some-key VALUE` is the key `some-key = VALUE` of the file.
  */
 #ifndef GB_OPTIONS_H

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* What is at a path of the page: made from client/gateway/page by the Makefile. */
+/* The file at a path of the page: made from client/gateway/page by the Makefile. */
 struct gb_page_file {
     const char *path, *type, *etag;
     const unsigned char *data;

@@ -163,7 +163,7 @@ static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
 }
 
 /* NNG drops for whoever does not read, and goes on doing so for ever: so its place would be taken.
-   What each has taken is in NNG's statistics. */
+   NNG's statistics tell what each has taken. */
 static void end_stalled(struct gb_publish *publish)
 {
     nng_stat *all;

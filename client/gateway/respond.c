@@ -1,4 +1,4 @@
-/* What is answered: the page, the API, metrics, events. */
+/* The answers: the page, the API, metrics, events. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static enum MHD_Result respond_error(struct gb_door *door, struct MHD_Connection
     return gb_respond_text(door, peer, 503, text);
 }
 
-/* What was written becomes the answer, or why nothing was. */
+/* The written text becomes the answer, or the reason why there is none. */
 static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connection *peer, int r,
                                        struct gb_writer *writer, const char *type,
                                        const struct gb_error *error)
@@ -170,7 +170,7 @@ static void write_metric(struct gb_writer *writer, const char *name, const char 
                     name, value);
 }
 
-/* What the gateway counts itself. */
+/* The gateway's own metrics. */
 static void write_own(struct gb_http *http, struct gb_writer *writer)
 {
     static const char *const classes[] = {"2xx", "3xx", "4xx", "5xx"};
@@ -411,7 +411,7 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     struct stream *stream = arg;
 
     if (stream->sent == stream->writer.length) {
-        /* What comes now gathers while this waits. */
+        /* Events that come now gather while this waits. */
         if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!gather(stream))

@@ -16,7 +16,8 @@
 #define GB_RING_EVENTS (1u << 15)
 #define GB_RING_BYTES (16u << 20)
 
-/* Who is told: those who may see what the gateway sees, or what everybody may open. */
+/* Two audiences: readers who may see what the gateway sees, and those who may see what everybody
+   may open. */
 enum gb_audience { GB_AUDIENCE_ALL, GB_AUDIENCE_PUBLIC, GB_AUDIENCES };
 
 struct gb_told {

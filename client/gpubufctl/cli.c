@@ -31,7 +31,7 @@ int gb_cli_connect(struct gb_cli *cli)
                        sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
-/* What a method was called for, where it is not the command's own words. */
+/* Adds the method's name to a failure, where the command's own words do not tell it. */
 static int tell_call(const struct gb_cli *cli, int code, const char *method)
 {
     static const char *const verbs[][2] = {
@@ -187,8 +187,8 @@ int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 
 /* ---- help ---------------------------------------------------------------------------------- */
 
-/* The words of a text in lines of 80 columns, of which the first has `at` already and the others
-   are indented so far as `indent` says. */
+/* Prints a text in lines of 80 columns. The first line has `at` columns already, the others are
+   indented by `indent`. */
 static void print_wrapped(const char *text, unsigned at, unsigned indent)
 {
     const unsigned most = 80;
@@ -282,8 +282,8 @@ int gb_cli_finish_output(void)
     bool failed = fflush(stdout) != 0;
     int cause = errno;
 
-    /* Where an earlier write failed, stdio remembers that, but not why. What is written is spoilt
-       already, so that one byte more does no harm and tells. */
+    /* Where an earlier write failed, stdio remembers that, but not why. The output is spoilt
+       already, so one byte more does no harm, and its failure tells why. */
     if (!failed && ferror(stdout)) {
         failed = true;
         cause = write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO;

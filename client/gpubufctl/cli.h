@@ -29,7 +29,7 @@ enum gb_status {
 /* How long an ordinary request may take before the daemon counts as stuck. */
 #define GB_CLI_CALL_MS 60000
 
-/* What an argument is, for completion. */
+/* The kind of an argument, for completion. */
 enum gb_cli_complete { GB_COMPLETE_NONE, GB_COMPLETE_NAME, GB_COMPLETE_FILE };
 
 struct gb_cli_option {

@@ -23,7 +23,7 @@ static void print_pattern(const char *command, const struct gb_cli_option *optio
     printf(")");
 }
 
-/* What may follow an option that takes a value. */
+/* The values that may follow an option. */
 static void print_values(const char *command, const struct gb_cli_option *options)
 {
     for (size_t i = 0; options && options[i].name; i++) {

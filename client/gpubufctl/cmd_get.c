@@ -66,7 +66,7 @@ static int failure(const struct get *get)
 
 /* ---- elements as bytes ---------------------------------------------------------------------- */
 
-/* What stands for null in .npy: NaN and NaT. False if the type has no such value. */
+/* The value that stands for null in .npy: NaN and NaT. False if the type has no such value. */
 static bool null_item(const struct gb_series *series, unsigned char *item)
 {
     const float nan32[2] = {NAN, 0};

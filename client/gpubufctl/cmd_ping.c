@@ -42,7 +42,7 @@ static int try_once(struct gb_cli *cli, uint64_t end, char **stats)
     return code == 0 ? gpubuf_call(cli->client, "stats", NULL, left_ms(end), stats) : code;
 }
 
-/* What passes by itself while a daemon starts, or while another takes its place. */
+/* Failures that pass by themselves while a daemon starts, or while another takes its place. */
 static bool passes(int code)
 {
     return code == GPUBUF_E_CONNECT || code == GPUBUF_E_CLOSED;

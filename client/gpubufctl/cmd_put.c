@@ -166,7 +166,7 @@ static char read_character(const char *text)
     return fits ? text[0] : '\0';
 }
 
-/* What is said of a CSV file, which it then is. */
+/* The options of a CSV file. Any of them means that it is one. */
 static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, bool *csv)
 {
     const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];

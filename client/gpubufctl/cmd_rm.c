@@ -31,7 +31,7 @@ const struct gb_cli_option gb_restore_options[] = {
     {0},
 };
 
-/* What is to be done to each name, and what has been. */
+/* The action on each name, and how far it has come. */
 struct act {
     struct gb_cli *cli;
     const char *verb, *done; /* "remove", "removed" */
@@ -84,7 +84,7 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
     return any;
 }
 
-/* What is an object's own name is no pattern. */
+/* An object's own name is no pattern. */
 static void act_on_name(struct act *act, const char *name)
 {
     int code = act_on(act->cli->client, act, name);

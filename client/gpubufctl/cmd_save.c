@@ -183,7 +183,7 @@ static int rename_directory(struct save *save)
 
 /* ---- objects ---- */
 
-/* What `load` needs to publish the object as it is. */
+/* All that `load` needs to publish the object as it is. */
 static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, const char *layout,
                          cJSON *sums)
 {

@@ -30,7 +30,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* What a number counts is told by its name: bytes, milliseconds, or things. */
+/* A number's name tells its unit: bytes, milliseconds, or things. */
 static void format_number(const char *within, const char *key, double value, char *out, size_t size)
 {
     static const char *const byte_names[] = {

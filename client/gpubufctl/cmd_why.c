@@ -55,7 +55,7 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
 
-/* What is about a name that we may not open is told as a number. */
+/* Reasons about names that we may not open are told as a number. */
 static void tell_others(struct gb_line *line, const char *kind, int64_t others)
 {
     if (strcmp(kind, "request") == 0)

@@ -7,7 +7,7 @@
 void gb_complete_zsh(const struct gb_cli *cli);
 void gb_complete_fish(const struct gb_cli *cli);
 
-/* What a command's first argument is one of; NULL: not of a few words. */
+/* The words that a command's first argument is one of; NULL: not of a few words. */
 const char *gb_complete_words(const char *command);
 
 #endif

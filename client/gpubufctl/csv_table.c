@@ -63,8 +63,9 @@ static bool is_special_float(const char *text, size_t length)
            is_word(text, length, "infinity");
 }
 
-/* What digits may be. None of them is rounded: what has no exact double is no float64, and what no
-   integer has room for is text. `negative`: a minus stands before them. */
+/* The types that digits may have. None of them is rounded: digits without an exact double are no
+   float64, and digits that no integer has room for are text. `negative`: a minus stands before
+   them. */
 static unsigned integer_candidates(const char *digits, size_t count, bool negative)
 {
     uint64_t value = 0;
@@ -83,7 +84,8 @@ static unsigned integer_candidates(const char *digits, size_t count, bool negati
     return found;
 }
 
-/* What a number's text may be: a set of 1 << GB_CSV_INT64, GB_CSV_UINT64 and GB_CSV_FLOAT64. */
+/* The types that a number's text may have: a set of 1 << GB_CSV_INT64, GB_CSV_UINT64 and
+   GB_CSV_FLOAT64. */
 static unsigned number_candidates(const char *text, size_t length)
 {
     const char *p = text, *end = text + length;

@@ -48,7 +48,7 @@ struct gb_csv_column {
 
 struct gb_csv_reader;
 
-/* What a file has that others have not. Zero-initialised: a plain one. */
+/* How a file differs from a plain one. Zero-initialised: it does not. */
 struct gb_csv_options {
     char delimiter;   /* 0: a comma, or what a first line "sep=;" says */
     char comment;     /* lines that begin with it are skipped; 0: none are */
@@ -56,7 +56,7 @@ struct gb_csv_options {
     const char *null; /* a field that is a null, beside empty ones; NULL: none. Borrowed */
 };
 
-/* What a file was read into. Zero-initialised it is empty. */
+/* A file's columns. Zero-initialised it is empty. */
 struct gb_csv_table {
     struct gb_csv_column *columns;
     size_t column_count;

@@ -12,9 +12,9 @@ void gb_csv_write_field(struct gb_writer *writer, const char *text, size_t lengt
 
 /*
  * Writes a header and all rows: column k has the name names[k] and its row i is element
- * first[k] + i * step of series[k], so that arrays of two axes can be written as well. What the
- * series says if its memory makes no sense; GPUBUF_E_NO_MEMORY. Stops early, with 0, once the
- * stream has an error.
+ * first[k] + i * step of series[k], so that arrays of two axes can be written as well. The series'
+ * error if its memory makes no sense; GPUBUF_E_NO_MEMORY. Stops early, with 0, once the stream has
+ * an error.
  */
 struct gb_csv_source {
     const char *name;

@@ -1,6 +1,6 @@
 /*
- * What `gpubufctl doctor` finds: one line for each thing that was looked at, and what to do where
- * it is not as it should be. Each part looks at one side and adds its findings.
+ * The findings of `gpubufctl doctor`: one line for each thing that was looked at, and what to do
+ * where it is not as it should be. Each part looks at one side and adds its findings.
  */
 #ifndef GB_DOCTOR_H
 #define GB_DOCTOR_H
@@ -30,7 +30,7 @@ struct gb_doctor {
     bool has_memory;
 };
 
-/* Adds a finding. What is to be done is left to gb_doctor_advise, if anything is. */
+/* Adds a finding. Advice, if there is any, is added by gb_doctor_advise. */
 void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char *part,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Of the last finding. */

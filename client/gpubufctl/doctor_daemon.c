@@ -1,4 +1,4 @@
-/* What can be told of the daemon: its socket, its version, its memory. */
+/* Checks of the daemon: its socket, its version, its memory. */
 #include "doctor_daemon.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static void find_place(const struct gb_cli *cli, struct place *place)
         place->why = "--socket";
 }
 
-/* Who listens there: from the kernel. */
+/* The process that listens there: from the kernel. */
 static int ask_peer(const char *path, struct ucred *peer)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -1,4 +1,4 @@
-/* What `gpubufctl doctor` looks at in the daemon. */
+/* The daemon's part of `gpubufctl doctor`. */
 #ifndef GB_DOCTOR_DAEMON_H
 #define GB_DOCTOR_DAEMON_H
 

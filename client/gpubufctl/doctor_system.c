@@ -1,4 +1,4 @@
-/* What can be told of this machine: the CUDA driver, the kernel, the limits of processes. */
+/* Checks of this machine: the CUDA driver, the kernel, the limits of processes. */
 #include "doctor_system.h"
 
 #include <errno.h>
@@ -225,7 +225,7 @@ static void look_at_kernel(struct gb_doctor *doctor)
         gb_doctor_advise(doctor, "Linux 5.3 or later is expected");
 }
 
-/* What devices and tiers of host memory may take, against what there is. */
+/* The host memory that devices and tiers may take, against what there is. */
 static void look_at_host_memory(struct gb_doctor *doctor)
 {
     uint64_t wanted = 0;

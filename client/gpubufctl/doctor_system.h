@@ -1,4 +1,4 @@
-/* What `gpubufctl doctor` looks at in the driver and in the system. */
+/* The driver's and the system's part of `gpubufctl doctor`. */
 #ifndef GB_DOCTOR_SYSTEM_H
 #define GB_DOCTOR_SYSTEM_H
 

@@ -72,7 +72,7 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* What a signal is to remove. Set while a temporary file exists; one at a time. */
+/* The file that a signal is to remove. Set while a temporary file exists; one at a time. */
 static char *volatile doomed;
 
 static void on_signal(int number)

@@ -37,7 +37,7 @@ struct gb_output {
     char *temporary; /* NULL: written directly */
 };
 
-/* "-" is standard output. What is no regular file is written directly. */
+/* "-" is standard output. A file that is not regular is written directly. */
 int gb_output_open(struct gb_output *output, const char *path, struct gb_error *error);
 /* Finishes: flushes and puts the file in place, or on failure removes it. A closed pipe on standard
    output is no failure. The output is closed in any case. */

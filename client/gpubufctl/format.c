@@ -192,7 +192,8 @@ size_t gb_format_bfloat16(uint16_t bits, char *out)
     return format_short_float(bits, bfloat16_value, out);
 }
 
-/* What the names say: fn: no infinities; fnuz: neither, nor a negative zero, whose bits are NaN. */
+/* The special values, by the names' endings: fn: no infinities; fnuz: neither, nor a negative zero,
+   whose bits are NaN. */
 enum specials { IEEE, ALL_ONES, UZ, NONE };
 
 static const struct small_float {

@@ -30,8 +30,8 @@ struct gb_bar_part {
     enum gb_style style;
 };
 
-/* `width` columns, of which each part takes its share of the sum, and at least one if it is
-   anything and there is room. */
+/* A bar of `width` columns. Each part takes its share of the sum, and at least one column if it is
+   not 0 and there is room. */
 void gb_line_bar(struct gb_line *line, const struct gb_bar_part *parts, size_t count,
                  unsigned width);
 

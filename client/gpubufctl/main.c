@@ -1,6 +1,6 @@
 /*
- * gpubufctl: the command line of gpubufd. What there is to do is in the table below; each command
- * is a file.
+ * gpubufctl: the command line of gpubufd. The commands are in the table below, each with a file of
+ * its own.
  */
 #include <signal.h>
 #include <stdio.h>

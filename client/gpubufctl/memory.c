@@ -268,7 +268,7 @@ void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t
         free(memory->objects[--memory->objects_told].name);
 }
 
-/* What becomes of it when memory is short. */
+/* The object's fate when memory is short. */
 static const char *when_short_of(const cJSON *item)
 {
     static const char *const known[] = {"spills", "stays", "drops"};

@@ -1,7 +1,7 @@
 /*
- * What is in memory, as the daemon's answers to `stats`, `leases` and `list` tell it: devices, the
- * tiers below them, users with what counts for them, sessions with what they hold, objects in an
- * order. Pure.
+ * The content of memory, as the daemon's answers to `stats`, `leases` and `list` tell it: devices,
+ * the tiers below them, users with what counts for them, sessions with what they hold, objects in
+ * an order. Pure.
  */
 #ifndef GB_MEMORY_H
 #define GB_MEMORY_H
@@ -92,7 +92,7 @@ bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_me
 /* To be called after the last page: they are in that order then. */
 void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep);
 
-/* As JSON for programs, of each list at most so many; to be deleted with cJSON_Delete. */
+/* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */
 cJSON *gb_memory_json(const struct gb_memory *memory, size_t most);
 cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most);
 

@@ -1,4 +1,4 @@
-/* What is in memory, as JSON for programs. */
+/* The content of memory, as JSON for programs. */
 #include "memory.h"
 
 static cJSON *place_json(const struct gb_memory_place *place)

@@ -58,7 +58,7 @@ int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout)
     return code == 0 ? GB_STATUS_OK : gb_cli_error(put->cli, code, "cannot create %s", put->name);
 }
 
-/* What goes to a GPU is put together on the host first. */
+/* Content for a GPU is put together on the host first. */
 struct gb_put_stage {
     struct gb_put_stage *next;
     struct gpubuf_object *object; /* a reference of its own */

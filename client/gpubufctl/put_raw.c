@@ -6,7 +6,7 @@
 #include "proto/limits.h"
 #include "put.h"
 
-/* What a pipe brings, until it ends. 0, or a status. */
+/* Reads a pipe to its end. 0, or a status. */
 static int read_all(struct gb_put *put, char **data, uint64_t *length)
 {
     uint64_t capacity = 1 << 20, used = 0, got;

@@ -16,7 +16,7 @@
 #define TAKE "\033[?1049h\033[?25l\033[?7l\033[2J"
 #define GIVE_BACK "\033[0m\033[?7h\033[?25h\033[?1049l"
 
-/* What ends a program, and can be seen coming. */
+/* The signals that end a program and can be caught. */
 static const int ends[] = {SIGHUP,  SIGINT, SIGQUIT, SIGTERM, SIGABRT,
                            SIGSEGV, SIGBUS, SIGFPE,  SIGILL};
 

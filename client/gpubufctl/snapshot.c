@@ -34,7 +34,7 @@ struct stretch {
     enum gpubuf_which which;
     uint64_t from, bytes; /* of the buffer */
     unsigned shift;       /* bits of its first byte that are left out */
-    unsigned width;       /* of its integers, of which `base` is taken away; 0: they stay */
+    unsigned width;       /* of its integers, from which `base` is subtracted; 0: none */
     uint64_t base;
     const struct gb_series *items; /* of an array whose items do not lie one after the other */
 };

@@ -91,8 +91,8 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* What a parameter of the protocol is called here: "device" is --device. NULL: it has no name of
-   its own. */
+/* The command line's name for a parameter of the protocol: "device" is --device. NULL: it has no
+   name of its own. */
 static const char *option_of(const char *key)
 {
     static const char *const names[][2] = {

@@ -18,7 +18,7 @@ void gb_term_init(void);
 
 /* Whether standard output takes UTF-8: unless it is a terminal whose locale says otherwise. */
 bool gb_term_utf8(void);
-/* What stands for text that was cut off, one column wide: "…", or "~" where that cannot be
+/* The sign for text that was cut off, one column wide: "…", or "~" where that cannot be
    shown. */
 const char *gb_term_ellipsis(void);
 

@@ -121,7 +121,7 @@ static void draw_sum(struct gb_line *line, const struct gb_memory_place *place, 
     gb_line_end(line);
 }
 
-/* What keeps `used` where it is, and what has left. */
+/* The reasons for which `used` stays, and the bytes that have left. */
 static void draw_more(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
 {
     draw_figure(line, indent, PARTS, "leased", place->leased);

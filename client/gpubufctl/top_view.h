@@ -1,4 +1,4 @@
-/* What `top` shows, as lines of text. Pure. */
+/* The screen of `top`, as lines of text. Pure. */
 #ifndef GB_TOP_VIEW_H
 #define GB_TOP_VIEW_H
 

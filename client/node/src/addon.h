@@ -1,5 +1,5 @@
 /*
- * What the Node addon is made of. JavaScript sees numbers only: a client and an object are indices
+ * The Node addon. JavaScript sees numbers only: a client and an object are indices
  * into tables of this environment (the main thread's or a worker's), which lib/ keeps to itself.
  *
  * A request is begun by a call that returns at once. Its outcome is a *completion*, which waits

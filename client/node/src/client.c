@@ -54,7 +54,7 @@ void gb_client_poll(struct gb_node_client *client)
         (void)uv_prepare_start(&addon->before_wait, addon->turn);
 }
 
-/* What is to be polled for may have changed. */
+/* The events to poll for may have changed. */
 static void poll_anew(struct gb_node_client *client)
 {
     int events = uv_events(gpubuf_events(client->client));

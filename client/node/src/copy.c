@@ -44,7 +44,7 @@ static void copying_free(napi_env env, struct copying *copying)
     free(copying);
 }
 
-/* Copies one part. What another process still writes, on a GPU, is waited for. */
+/* Copies one part. Waits while another process still writes it on a GPU. */
 static int copy_part(const struct copying *copying, struct part *part)
 {
     if (copying->what == COPY_WRITE)

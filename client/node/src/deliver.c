@@ -88,7 +88,7 @@ static napi_value block_value(napi_env env, struct gb_pinned *block)
     return buffer;
 }
 
-/* What goes along with the record of a completion; NULL: nothing. */
+/* The value beside the record of a completion; NULL: none. */
 static napi_value extra_value(struct gb_addon *addon, struct gb_completion *completion)
 {
     napi_env env = addon->env;

@@ -19,7 +19,7 @@ struct gb_window {
     bool creating, collected;
 };
 
-/* What it holds is let go; the struct itself stays. */
+/* Lets go of its memory; the struct itself stays. */
 static void window_end(struct gb_window *window)
 {
     *window->link = window->next;

@@ -1,4 +1,4 @@
-/* What objects are, and views of them. */
+/* Objects, and views of them. */
 #ifndef GB_NODE_OBJECT_H
 #define GB_NODE_OBJECT_H
 

@@ -16,7 +16,7 @@ void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object
                   void *arg);
 struct gb_pending;
 struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id);
-/* What a call that begins a request returns: its number, or an exception. */
+/* The result of a call that begins a request: its number, or an exception. */
 napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pending *pending, int r,
                     uint64_t request);
 

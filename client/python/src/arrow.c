@@ -11,7 +11,7 @@
 
 /* ---- exports that keep the connection ---- */
 
-/* What an array's own release needs, while the array holds the link as well. */
+/* The state of an array's own release, while the array holds the link as well. */
 struct held {
     struct link *link;
     void (*release)(struct ArrowArray *);
@@ -592,7 +592,8 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
 
 /* ---- sources as capsules ---- */
 
-/* What a source's structs point to. Each node has a reference: a consumer may move a child out. */
+/* The memory that a source's structs point to. Each node has a reference: a consumer may move a
+   child out. */
 struct shared_sources {
     atomic_size_t references;
     struct sources sources;

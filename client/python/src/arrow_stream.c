@@ -27,7 +27,7 @@ struct ArrowDeviceArrayStream {
 
 /* ---- a stream of one array ---- */
 
-/* What a stream of either kind has: one array, until it is fetched. */
+/* The state of a stream of either kind: one array, until it is fetched. */
 struct single {
     struct link *link;
     struct gpubuf_object *object;

@@ -1,4 +1,4 @@
-/* What Client does without waiting: each call takes a callback as its last argument, and returns
+/* Client's calls that do not wait: each call takes a callback as its last argument, and returns
    the number by which it is cancelled. */
 #include "client/python/src/async.h"
 
@@ -15,7 +15,7 @@ static void leave(struct link *link)
     link_put(link);
 }
 
-/* What the answer will find; takes over the reference to the link, which may be NULL. */
+/* The state that the answer will find; takes over the reference to the link, which may be NULL. */
 static struct pending *begin_on(struct link *link, PyObject *callable, struct link **out)
 {
     struct pending *pending = link ? pending_new(link, callable) : NULL;
@@ -26,7 +26,7 @@ static struct pending *begin_on(struct link *link, PyObject *callable, struct li
     return pending;
 }
 
-/* What each begins with. */
+/* The beginning of each. */
 static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
 {
     return begin_on(client_enter(self), callable, out);

@@ -13,7 +13,7 @@ PyObject *object_bundle_metadata(PyObject *self, PyObject *unused);
 PyObject *object_tensor_count(PyObject *self, PyObject *unused);
 PyObject *object_manifest_bytes(PyObject *self, PyObject *unused);
 
-/* check_manifest(text, bytes): raises if it is not that of a file of so many bytes. */
+/* check_manifest(text, bytes): raises if it is no manifest of a file of `bytes`. */
 PyObject *core_check_manifest(PyObject *module, PyObject *args);
 /* plan_bundle(((name, dtype, shape), …), (key, value, …)):
    (head, bytes, manifest_bytes, [offset, …]) */

@@ -120,7 +120,7 @@ static PyObject *finish(struct link *link, int status, PyObject *result)
 
 /* ---- blocking, interruptibly ---- */
 
-/* What a wait is for. Filled by a callback in whichever thread dispatches. */
+/* The result that a wait is for. Filled by a callback in whichever thread dispatches. */
 struct waiter {
     atomic_int done;
     int status;
@@ -139,7 +139,7 @@ static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_ob
     atomic_store(&waiter->done, 1);
 }
 
-/* Handles what arrives within so many milliseconds. */
+/* Handles messages that arrive within `timeout_ms`. */
 static void receive(struct gpubuf_client *client, int timeout_ms)
 {
     struct pollfd fd = {gpubuf_fd(client), gpubuf_events(client), 0};

@@ -13,7 +13,7 @@ struct span {
     int64_t start, length;
 };
 
-/* ---- results, each of which owns its memory ---- */
+/* ---- results, each the owner of its memory ---- */
 
 struct joined {
     void *buffers[3];
@@ -308,7 +308,7 @@ static int join_dictionary(const struct ArrowSchema *schema, const struct span *
     return join(schema->dictionary, &all, 1, out->dictionary);
 }
 
-/* What follows the validity bitmap. */
+/* The buffers after the validity bitmap. */
 static int join_content(const struct ArrowSchema *schema, const struct span *spans, size_t count,
                         struct ArrowArray *out, struct span *inner)
 {

@@ -1,6 +1,6 @@
 /*
- * gpubufd._core: libgpubuf for Python, and nothing more. What a Python user sees is made of it by
- * the modules of the package gpubufd.
+ * gpubufd._core: libgpubuf for Python, and nothing more. The modules of the package gpubufd make of
+ * it what a Python user sees.
  *
  * Types. A Client is a connection. An Object is a gpubuf_object: the package registers a subclass
  * for each kind, and what is opened or sliced is an instance of that. A View is a stretch of memory
@@ -34,7 +34,7 @@
 
 #define MAX_NDIM 32
 
-/* What Python 3.10 brought. */
+/* For Pythons before 3.10. */
 static inline PyObject *new_ref(PyObject *object)
 {
     Py_INCREF(object);

@@ -1,4 +1,4 @@
-/* What DLPack's ABI lays down (https://dmlc.github.io/dlpack/latest/c_api.html). */
+/* DLPack's ABI (https://dmlc.github.io/dlpack/latest/c_api.html). */
 #ifndef GPUBUFD_DLPACK_H
 #define GPUBUFD_DLPACK_H
 

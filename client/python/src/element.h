@@ -12,7 +12,7 @@ struct element {
     char typestr[16]; /* NumPy's, for what has one; "" otherwise */
 };
 
-/* Elements of a dtype of the protocol; false if they are not so many whole bytes each. */
+/* Elements of a dtype of the protocol; false if an element is not a number of whole bytes. */
 bool element_of_dtype(const char *dtype, struct element *element);
 /* Bytes from one item of a view to the next: an element, or a byte of packed ones. */
 Py_ssize_t element_item(const struct element *element);

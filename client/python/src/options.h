@@ -9,9 +9,9 @@
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
 
 struct layout_arena; /* owns what a specification points to */
-/* From (kind, bytes, dtype, shape, mask, column, and of a bundle manifest_bytes), of which column
-   is (name, dtype, length, offset, null_count, mask, data_bytes, children, metadata). Strings are
-   borrowed from the tuples. */
+/* From (kind, bytes, dtype, shape, mask, column, and of a bundle manifest_bytes); column is (name,
+   dtype, length, offset, null_count, mask, data_bytes, children, metadata). Strings are borrowed
+   from the tuples. */
 int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
 void layout_free(struct layout_arena *arena);
 

@@ -19,7 +19,7 @@ void pending_end(struct pending *pending);
 /* Ends all of a link: requests by cancelling them. With the GIL held, which it gives up
    meanwhile. */
 void pending_end_all(struct link *link);
-/* What libgpubuf calls; `arg` is the pending. */
+/* libgpubuf's callbacks; `arg` is the pending. */
 void pending_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                     void *arg);
 void pending_objects(struct gpubuf_client *client, int status, struct gpubuf_object *const *objects,
@@ -31,7 +31,7 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
 void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg);
 void pending_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                    void *arg);
-/* [Object or exception], of which each object is taken over; NULL with an exception raised. */
+/* [Object or exception]; takes over each object. NULL with an exception raised. */
 PyObject *object_list(struct link *link, struct gpubuf_object *const *objects, const int *errors,
                       size_t count);
 

@@ -99,7 +99,7 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
     return view;
 }
 
-/* Bytes of an item, so 1 of packed elements; 0: not so many whole bytes each. */
+/* Bytes of an item, so 1 of packed elements; 0: not a number of whole bytes. */
 static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
     struct element element;
