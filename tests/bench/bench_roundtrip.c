@@ -52,9 +52,12 @@ static void create_seal_release(struct bench *bench)
     };
     static const struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
     struct gpubuf_object *object;
+    struct gpubuf_memory mask;
 
     check(bench->client, gpubuf_create(bench->client, "roundtrip/made", &layout, &options, &object),
           "create");
+    check(bench->client, gpubuf_memory(object, GPUBUF_MASK, &mask), "memory");
+    memset(mask.pointer, 0xff, 100 / 8 + 1); /* no nulls, as the column says */
     check(bench->client, gpubuf_seal(object, NULL), "seal");
     gpubuf_release(object);
 }
