@@ -46,7 +46,7 @@ static void pop_fds(struct gb_conn *conn)
 
 void gb_conn_reset(struct gb_conn *conn)
 {
-    while (conn->out_fds != NULL)
+    while (conn->out_fds)
         pop_fds(conn);
     free(conn->out);
     gb_frame_end(&conn->in);
@@ -69,7 +69,7 @@ void gb_conn_end(struct gb_conn *conn)
 static unsigned collect_fds(struct msghdr *header, int *fds)
 {
     unsigned count = 0;
-    for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL;
+    for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control;
          control = CMSG_NXTHDR(header, control)) {
         if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
             continue;
@@ -114,9 +114,9 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
             gb_frame_drop(&conn->in, fds, count);
             return GPUBUF_E_PROTOCOL;
         }
-        int rc = gb_frame_push_fds(&conn->in, fds, count);
-        if (rc < 0)
-            return rc;
+        int r = gb_frame_push_fds(&conn->in, fds, count);
+        if (r < 0)
+            return r;
     }
     return header.msg_flags & MSG_CTRUNC ? GPUBUF_E_PROTOCOL : received;
 }
@@ -132,7 +132,7 @@ static int reserve_out(struct gb_conn *conn, size_t length)
         return 0;
     if (conn->out_sent >= unsent && length <= conn->out_capacity - unsent) {
         memmove(conn->out, conn->out + conn->out_sent, unsent);
-        for (struct gb_conn_fds *fds = conn->out_fds; fds != NULL; fds = fds->next)
+        for (struct gb_conn_fds *fds = conn->out_fds; fds; fds = fds->next)
             fds->at -= conn->out_sent;
         conn->out_length = unsent;
         conn->out_sent = 0;
@@ -146,7 +146,7 @@ static int reserve_out(struct gb_conn *conn, size_t length)
     while (capacity < needed)
         capacity *= 2;
     char *out = realloc(conn->out, capacity);
-    if (out == NULL)
+    if (!out)
         return GPUBUF_E_NO_MEMORY;
     conn->out = out;
     conn->out_capacity = capacity;
@@ -167,7 +167,7 @@ static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
     if (count == 0)
         return 0;
     struct gb_conn_fds *entry = malloc(sizeof(*entry) + count * sizeof(int));
-    if (entry == NULL) {
+    if (!entry) {
         drop_fds(fds, count);
         return GPUBUF_E_NO_MEMORY;
     }
@@ -175,7 +175,7 @@ static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
     entry->at = conn->out_length;
     entry->count = count;
     memcpy(entry->fds, fds, count * sizeof(int));
-    if (conn->out_fds == NULL)
+    if (!conn->out_fds)
         conn->out_fds = entry;
     else
         conn->out_fds_last->next = entry;
@@ -187,18 +187,18 @@ static int queue_fds(struct gb_conn *conn, const int *fds, unsigned count)
 int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
                   unsigned count)
 {
-    int rc;
+    int r;
     if (length == 0 || count > GB_LIMIT(fds))
-        rc = length == 0 && count == 0 ? 0 : GPUBUF_E_INTERNAL;
+        r = length == 0 && count == 0 ? 0 : GPUBUF_E_INTERNAL;
     else
-        rc = reserve_out(conn, length);
-    if (rc < 0 || length == 0) {
+        r = reserve_out(conn, length);
+    if (r < 0 || length == 0) {
         drop_fds(fds, count);
-        return rc;
+        return r;
     }
-    rc = queue_fds(conn, fds, count);
-    if (rc < 0)
-        return rc;
+    r = queue_fds(conn, fds, count);
+    if (r < 0)
+        return r;
     memcpy(conn->out + conn->out_length, message, length);
     conn->out_length += length;
     return 0;
@@ -207,11 +207,11 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
 int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
                           unsigned count)
 {
-    if (conn->out != NULL || writer->length < GB_LONG_BYTES || count > GB_LIMIT(fds))
+    if (conn->out || writer->length < GB_LONG_BYTES || count > GB_LIMIT(fds))
         return gb_conn_queue(conn, writer->data, writer->length, fds, count);
-    int rc = queue_fds(conn, fds, count);
-    if (rc < 0)
-        return rc;
+    int r = queue_fds(conn, fds, count);
+    if (r < 0)
+        return r;
     conn->out = writer->data;
     conn->out_length = writer->length;
     conn->out_capacity = writer->capacity;
@@ -253,9 +253,9 @@ static ssize_t send_with_fds(int fd, char *bytes, size_t length, const struct gb
 static ssize_t send_some(struct gb_conn *conn, size_t most)
 {
     struct gb_conn_fds *first = conn->out_fds;
-    bool with_fds = first != NULL && first->at == conn->out_sent;
+    bool with_fds = first && first->at == conn->out_sent;
     const struct gb_conn_fds *stop = with_fds ? first->next : first;
-    size_t end = stop != NULL ? stop->at : conn->out_length;
+    size_t end = stop ? stop->at : conn->out_length;
     char *bytes = conn->out + conn->out_sent;
     size_t left = end - conn->out_sent;
     size_t length = left < most ? left : most;

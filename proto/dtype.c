@@ -174,7 +174,7 @@ static bool take_unit(struct cursor *cursor, struct gb_dtype *dtype)
 static bool is_zone_char(char c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("_+-/:.", c) != NULL);
+           (c != '\0' && strchr("_+-/:.", c));
 }
 
 /* One or more characters of a time zone's name; what follows is the caller's. */

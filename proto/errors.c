@@ -37,7 +37,7 @@ static int fill(struct gb_error *error, int code, const char *message, size_t le
 
 int gb_fail(struct gb_error *error, int code, const char *format, ...)
 {
-    if (error == NULL)
+    if (!error)
         return code;
     char message[sizeof(error->message)];
     va_list arguments;
@@ -49,7 +49,7 @@ int gb_fail(struct gb_error *error, int code, const char *format, ...)
 
 int gb_fail_errno(struct gb_error *error, const char *format, ...)
 {
-    if (error == NULL)
+    if (!error)
         return GPUBUF_E_SYSTEM;
     int saved = errno;
     char what[sizeof(error->message)];
@@ -67,7 +67,7 @@ int gb_fail_errno(struct gb_error *error, const char *format, ...)
 int gb_fail_limit(struct gb_error *error, const char *limit, long long value, const char *text)
 {
     int code = gb_fail(error, GPUBUF_E_LIMIT, "%s (the limit %s is %lld)", text, limit, value);
-    if (error != NULL)
+    if (error)
         error->limit = limit;
     return code;
 }

@@ -17,19 +17,19 @@ static void drop_partial(struct gb_frame *frame)
 /* Moves `length` bytes from the front of the input to the end of `partial`. */
 static int keep_input(struct gb_frame *frame, size_t length)
 {
-    if (frame->partial != NULL && frame->partial_start > 0) {
+    if (frame->partial && frame->partial_start > 0) {
         frame->partial_length -= frame->partial_start;
         frame->partial_scanned -= frame->partial_start;
         memmove(frame->partial, frame->partial + frame->partial_start, frame->partial_length);
         frame->partial_start = 0;
     }
     size_t needed = frame->partial_length + length;
-    if (frame->partial == NULL || needed > frame->partial_capacity) {
+    if (!frame->partial || needed > frame->partial_capacity) {
         size_t capacity = frame->partial_capacity < 256 ? 256 : frame->partial_capacity;
         while (capacity < needed)
             capacity *= capacity < GB_LONG_BYTES || capacity >= GB_LIMIT(line_bytes) ? 2 : 16;
         char *partial = realloc(frame->partial, capacity);
-        if (partial == NULL)
+        if (!partial)
             return GPUBUF_E_NO_MEMORY;
         frame->partial = partial;
         frame->partial_capacity = capacity;
@@ -62,10 +62,10 @@ static int next_in_partial(struct gb_frame *frame, const char *newline, const ch
 
 int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length)
 {
-    if (frame->partial != NULL) {
+    if (frame->partial) {
         const char *newline = memchr(frame->partial + frame->partial_scanned, '\n',
                                      frame->partial_length - frame->partial_scanned);
-        if (newline != NULL)
+        if (newline)
             return next_in_partial(frame, newline, line, length);
         frame->partial_scanned = frame->partial_length;
         if (frame->partial_start == frame->partial_length)
@@ -75,16 +75,16 @@ int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length)
     size_t kept = frame->partial_length - frame->partial_start;
     const char *newline =
         frame->input_length > 0 ? memchr(frame->input, '\n', frame->input_length) : NULL;
-    size_t fresh = newline != NULL ? (size_t)(newline - frame->input) : frame->input_length;
+    size_t fresh = newline ? (size_t)(newline - frame->input) : frame->input_length;
     if (kept + fresh >= GB_LIMIT(line_bytes))
         return GPUBUF_E_LIMIT;
-    if (newline == NULL)
+    if (!newline)
         return 0;
 
     if (kept > 0) {
-        int rc = keep_input(frame, fresh + 1);
-        if (rc < 0)
-            return rc;
+        int r = keep_input(frame, fresh + 1);
+        if (r < 0)
+            return r;
         return next_in_partial(frame, frame->partial + frame->partial_length - 1, line, length);
     }
     *line = frame->input;
@@ -120,25 +120,25 @@ bool gb_frame_has_line(const struct gb_frame *frame)
 {
     size_t kept = frame->partial_length - frame->partial_start;
 
-    if (frame->partial != NULL && memchr(frame->partial + frame->partial_scanned, '\n',
-                                         frame->partial_length - frame->partial_scanned) != NULL)
+    if (frame->partial && memchr(frame->partial + frame->partial_scanned, '\n',
+                                 frame->partial_length - frame->partial_scanned))
         return true;
     if (frame->input_length == 0)
         return false;
     return kept + frame->input_length >= GB_LIMIT(line_bytes) ||
-           memchr(frame->input, '\n', frame->input_length) != NULL;
+           memchr(frame->input, '\n', frame->input_length);
 }
 
 int gb_frame_finish(struct gb_frame *frame)
 {
-    int rc = 0;
-    if (frame->partial != NULL && frame->partial_start == frame->partial_length)
+    int r = 0;
+    if (frame->partial && frame->partial_start == frame->partial_length)
         drop_partial(frame);
     if (frame->input_length > 0)
-        rc = keep_input(frame, frame->input_length);
+        r = keep_input(frame, frame->input_length);
     frame->input = NULL;
     frame->input_length = 0;
-    return rc;
+    return r;
 }
 
 bool gb_frame_is_partial(const struct gb_frame *frame)
@@ -165,7 +165,7 @@ int gb_frame_push_fds(struct gb_frame *frame, const int *fds, unsigned count)
         return GPUBUF_E_LIMIT;
     }
     int *all = realloc(frame->fds, (frame->fd_count + count) * sizeof(*all));
-    if (all == NULL) {
+    if (!all) {
         gb_frame_drop(frame, fds, count);
         return GPUBUF_E_NO_MEMORY;
     }

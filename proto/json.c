@@ -122,25 +122,25 @@ const char *gb_path_text(const struct gb_path *path, char *buffer, size_t size)
     char *at = end;
     *end = '\0';
     const struct gb_path *step = path;
-    for (; step != NULL && at > buffer; step = step->up) {
+    for (; step && at > buffer; step = step->up) {
         char number[32];
         const char *text = step->key;
         size_t length;
-        if (text != NULL)
+        if (text)
             length = strlen(text);
         else
             length =
                 (size_t)snprintf(number, sizeof(number), "[%llu]", (unsigned long long)step->index);
         bool cut = length > (size_t)(at - buffer);
-        at = put_before(buffer, at, text != NULL ? text : number, length);
-        if (text != NULL && step->up != NULL && !cut) {
+        at = put_before(buffer, at, text ? text : number, length);
+        if (text && step->up && !cut) {
             cut = at == buffer;
             at = put_before(buffer, at, ".", 1);
         }
         if (cut)
             break;
     }
-    if (step != NULL) { /* cut: from the first whole character that leaves room for the ellipsis */
+    if (step) { /* cut: from the first whole character that leaves room for the ellipsis */
         if (size <= sizeof(ellipsis)) {
             at = end;
         } else {
@@ -156,7 +156,7 @@ const char *gb_path_text(const struct gb_path *path, char *buffer, size_t size)
 
 int gb_fail_at(struct gb_error *error, const struct gb_path *path, const char *format, ...)
 {
-    if (error == NULL)
+    if (!error)
         return GPUBUF_E_INVALID;
     char message[sizeof(error->message)];
     va_list arguments;
@@ -166,13 +166,13 @@ int gb_fail_at(struct gb_error *error, const struct gb_path *path, const char *f
     message[gb_utf8_trim(message, strlen(message))] = '\0';
     char where[PATH_BYTES];
     gb_path_text(path, where, sizeof(where));
-    return gb_fail(error, GPUBUF_E_INVALID, "%s%s%s", where, path != NULL ? ": " : "", message);
+    return gb_fail(error, GPUBUF_E_INVALID, "%s%s%s", where, path ? ": " : "", message);
 }
 
 static int fail_type(struct gb_error *error, const struct gb_path *path, const char *expected,
                      struct gb_json value)
 {
-    const char *found = value.text == NULL ? "nothing" : gb_json_type_name(gb_json_type(value));
+    const char *found = !value.text ? "nothing" : gb_json_type_name(gb_json_type(value));
     return gb_fail_at(error, path, "expected %s, found %s", expected, found);
 }
 

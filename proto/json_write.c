@@ -47,7 +47,7 @@ static bool grow(struct gb_writer *writer, size_t needed)
     if (capacity > GB_LONG_BYTES && capacity < writer->bound)
         capacity = writer->bound;
     char *data = realloc(writer->data, capacity);
-    if (data == NULL)
+    if (!data)
         return set_failed(writer);
     writer->data = data;
     writer->capacity = capacity;
@@ -63,7 +63,7 @@ static inline bool reserve(struct gb_writer *writer, size_t length)
     if (__builtin_add_overflow(writer->length, length, &needed) ||
         (writer->bound != 0 && needed > writer->bound))
         return set_failed(writer);
-    return (writer->data != NULL && needed <= writer->capacity) || grow(writer, needed);
+    return (writer->data && needed <= writer->capacity) || grow(writer, needed);
 }
 
 char *gb_writer_take(struct gb_writer *writer, size_t *length)
@@ -73,7 +73,7 @@ char *gb_writer_take(struct gb_writer *writer, size_t *length)
         (writer->length < writer->capacity || grow(writer, writer->length + 1))) {
         data = writer->data;
         data[writer->length] = '\0';
-        if (length != NULL)
+        if (length)
             *length = writer->length;
         writer->data = NULL;
     }

@@ -21,7 +21,7 @@ static struct gb_pool_chunk *chunk_new(size_t room)
     if (room > SIZE_MAX - sizeof(struct gb_pool_chunk))
         return NULL;
     struct gb_pool_chunk *chunk = malloc(sizeof(*chunk) + room);
-    if (chunk != NULL)
+    if (chunk)
         chunk->bytes = sizeof(*chunk) + room;
     return chunk;
 }
@@ -38,9 +38,9 @@ static void open_chunk(struct gb_pool *pool, struct gb_pool_chunk *chunk)
 static void *alloc_large(struct gb_pool *pool, size_t size)
 {
     struct gb_pool_chunk *chunk = chunk_new(size);
-    if (chunk == NULL)
+    if (!chunk)
         return NULL;
-    if (pool->chunks == NULL) {
+    if (!pool->chunks) {
         chunk->older = NULL;
         open_chunk(pool, chunk);
         pool->next = pool->end;
@@ -72,7 +72,7 @@ void *gb_pool_alloc(struct gb_pool *pool, size_t size)
         if (size > LARGE_BYTES)
             return alloc_large(pool, size);
         struct gb_pool_chunk *chunk = chunk_new(CHUNK_BYTES - sizeof(*chunk));
-        if (chunk == NULL)
+        if (!chunk)
             return NULL;
         chunk->older = pool->chunks;
         open_chunk(pool, chunk);
@@ -96,7 +96,7 @@ void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &bytes))
         return NULL;
     void *memory = gb_pool_alloc(pool, bytes);
-    if (memory != NULL)
+    if (memory)
         memset(memory, 0, bytes);
     return memory;
 }
@@ -106,7 +106,7 @@ char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length)
     if (length == SIZE_MAX)
         return NULL;
     char *copy = gb_pool_alloc(pool, length + 1);
-    if (copy == NULL)
+    if (!copy)
         return NULL;
     if (length > 0)
         memcpy(copy, text, length);
@@ -118,23 +118,23 @@ size_t gb_pool_used(const struct gb_pool *pool)
 {
     size_t used = 0;
 
-    for (const struct gb_pool_chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->older)
+    for (const struct gb_pool_chunk *chunk = pool->chunks; chunk; chunk = chunk->older)
         used += chunk->bytes;
-    return pool->chunks != NULL ? used - (size_t)(pool->end - pool->next) : 0;
+    return pool->chunks ? used - (size_t)(pool->end - pool->next) : 0;
 }
 
 void gb_pool_reset(struct gb_pool *pool)
 {
     struct gb_pool_chunk *kept = NULL;
-    for (struct gb_pool_chunk *chunk = pool->chunks, *older; chunk != NULL; chunk = older) {
+    for (struct gb_pool_chunk *chunk = pool->chunks, *older; chunk; chunk = older) {
         older = chunk->older;
-        if (kept == NULL && chunk->bytes == CHUNK_BYTES)
+        if (!kept && chunk->bytes == CHUNK_BYTES)
             kept = chunk;
         else
             free(chunk);
     }
     *pool = (struct gb_pool){0};
-    if (kept != NULL) {
+    if (kept) {
         kept->older = NULL;
         open_chunk(pool, kept);
     }
@@ -142,7 +142,7 @@ void gb_pool_reset(struct gb_pool *pool)
 
 void gb_pool_end(struct gb_pool *pool)
 {
-    for (struct gb_pool_chunk *chunk = pool->chunks, *older; chunk != NULL; chunk = older) {
+    for (struct gb_pool_chunk *chunk = pool->chunks, *older; chunk; chunk = older) {
         older = chunk->older;
         free(chunk);
     }

@@ -41,11 +41,11 @@ static const struct gb_path fds_path = {.key = "fds"};
 /* ---- reading requests ---- */
 
 /* A failure of gb_json_* turned into one of another kind; lack of memory stays what it is. */
-static int as(int rc, int code, struct gb_error *error)
+static int recode(int r, int code, struct gb_error *error)
 {
-    if (rc != GPUBUF_E_INVALID)
-        return rc;
-    if (error != NULL)
+    if (r != GPUBUF_E_INVALID)
+        return r;
+    if (error)
         error->code = code;
     return code;
 }
@@ -56,28 +56,28 @@ static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_string 
     const int64_t largest = (int64_t)GB_LIMIT(integer);
     int64_t number;
     struct gb_string string;
-    int rc = 0;
+    int r = 0;
     switch (gb_json_type(value)) {
     case GB_JSON_NULL:
         break;
     case GB_JSON_NUMBER:
-        rc = gb_json_int(value, -largest, largest, &id_path, &number, error);
+        r = gb_json_int(value, -largest, largest, &id_path, &number, error);
         break;
     case GB_JSON_STRING:
-        rc = gb_json_string(value, ID_BYTES, &id_path, pool, &string, error);
+        r = gb_json_string(value, ID_BYTES, &id_path, pool, &string, error);
         break;
     default:
-        rc = gb_fail_at(error, &id_path, "expected an integer, a string or null, found %s",
-                        gb_json_type_name(gb_json_type(value)));
+        r = gb_fail_at(error, &id_path, "expected an integer, a string or null, found %s",
+                       gb_json_type_name(gb_json_type(value)));
     }
-    if (rc == 0)
+    if (r == 0)
         *id = (struct gb_string){value.text, gb_json_length(value)};
-    return as(rc, GPUBUF_E_REQUEST, error);
+    return recode(r, GPUBUF_E_REQUEST, error);
 }
 
 static int read_fds(struct gb_json value, uint64_t *fds, struct gb_error *error)
 {
-    return value.text == NULL ? 0 : gb_json_uint(value, 0, GB_LIMIT(fds), &fds_path, fds, error);
+    return !value.text ? 0 : gb_json_uint(value, 0, GB_LIMIT(fds), &fds_path, fds, error);
 }
 
 /* The members of a broken request that its answer needs: its id and how many descriptors to throw
@@ -89,7 +89,7 @@ static void read_rest(struct gb_json object, struct gb_pool *pool, struct gb_rpc
                  NULL);
     gb_json_read(object, &request_fields[3], 1, GB_UNKNOWN_IGNORE, NULL, pool, &envelope, NULL,
                  NULL);
-    if (envelope.id.text != NULL)
+    if (envelope.id.text)
         read_id(envelope.id, pool, &request->id, NULL);
     read_fds(envelope.fds, &request->fds, NULL);
 }
@@ -99,9 +99,9 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
 {
     *request = (struct gb_rpc_request){0};
     struct gb_json value;
-    int rc = gb_json_check(line, length, pool, &value, error);
-    if (rc < 0)
-        return rc;
+    int r = gb_json_check(line, length, pool, &value, error);
+    if (r < 0)
+        return r;
     if (gb_json_type(value) == GB_JSON_ARRAY)
         return gb_fail(error, GPUBUF_E_REQUEST,
                        "batches are not accepted: send one request a line");
@@ -110,23 +110,23 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
                        gb_json_type_name(gb_json_type(value)));
 
     struct envelope envelope = {0};
-    rc = gb_json_read(value, request_fields, COUNT(request_fields), GB_UNKNOWN_REFUSE, NULL, pool,
-                      &envelope, NULL, error);
-    if (rc < 0) {
+    r = gb_json_read(value, request_fields, COUNT(request_fields), GB_UNKNOWN_REFUSE, NULL, pool,
+                     &envelope, NULL, error);
+    if (r < 0) {
         read_rest(value, pool, request);
-        return rc;
+        return r;
     }
     int fds_rc = read_fds(envelope.fds, &request->fds, error);
-    if (envelope.id.text != NULL && (rc = read_id(envelope.id, pool, &request->id, error)) < 0)
-        return rc;
+    if (envelope.id.text && (r = read_id(envelope.id, pool, &request->id, error)) < 0)
+        return r;
     if (fds_rc < 0)
         return fds_rc;
     if (!gb_json_is(envelope.jsonrpc, "2.0"))
         return gb_fail(error, GPUBUF_E_REQUEST, "jsonrpc: expected \"2.0\"");
-    rc = gb_json_string(envelope.method, 0, &method_path, pool, &request->method, error);
-    if (rc < 0)
-        return as(rc, GPUBUF_E_REQUEST, error);
-    if (envelope.params.text != NULL && gb_json_type(envelope.params) != GB_JSON_OBJECT)
+    r = gb_json_string(envelope.method, 0, &method_path, pool, &request->method, error);
+    if (r < 0)
+        return recode(r, GPUBUF_E_REQUEST, error);
+    if (envelope.params.text && gb_json_type(envelope.params) != GB_JSON_OBJECT)
         return gb_fail_at(error, &params_path, "expected an object, found %s",
                           gb_json_type_name(gb_json_type(envelope.params)));
     request->params = envelope.params;
@@ -138,10 +138,10 @@ int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
 static int read_notification(const struct envelope *envelope, struct gb_pool *pool,
                              struct gb_rpc_message *message, struct gb_error *error)
 {
-    if (envelope->id.text != NULL || envelope->result.text != NULL || envelope->error.text != NULL)
+    if (envelope->id.text || envelope->result.text || envelope->error.text)
         return gb_fail(error, GPUBUF_E_PROTOCOL,
                        "method: expected no id, result or error beside it");
-    if (envelope->params.text != NULL && gb_json_type(envelope->params) != GB_JSON_OBJECT)
+    if (envelope->params.text && gb_json_type(envelope->params) != GB_JSON_OBJECT)
         return gb_fail_at(error, &params_path, "expected an object, found %s",
                           gb_json_type_name(gb_json_type(envelope->params)));
     message->params = envelope->params;
@@ -151,11 +151,11 @@ static int read_notification(const struct envelope *envelope, struct gb_pool *po
 static int read_reply(const struct envelope *envelope, struct gb_rpc_message *message,
                       struct gb_error *error)
 {
-    if (envelope->id.text == NULL)
+    if (!envelope->id.text)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "expected an id or a method");
-    if ((envelope->result.text == NULL) == (envelope->error.text == NULL))
+    if ((!envelope->result.text) == (!envelope->error.text))
         return gb_fail(error, GPUBUF_E_PROTOCOL, "expected a result or an error, and not both");
-    if (envelope->error.text != NULL && gb_json_type(envelope->error) != GB_JSON_OBJECT)
+    if (envelope->error.text && gb_json_type(envelope->error) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "error: expected an object, found %s",
                        gb_json_type_name(gb_json_type(envelope->error)));
     message->result = envelope->result;
@@ -171,27 +171,27 @@ int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
     *message = (struct gb_rpc_message){0};
     struct gb_json value;
     struct envelope envelope = {0};
-    int rc = gb_json_check(line, length, pool, &value, error);
-    if (rc == GPUBUF_E_PARSE)
+    int r = gb_json_check(line, length, pool, &value, error);
+    if (r == GPUBUF_E_PARSE)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer sent what is not JSON: %s",
-                       error != NULL ? error->message : "");
-    if (rc < 0)
-        return rc;
+                       error ? error->message : "");
+    if (r < 0)
+        return r;
     if (gb_json_type(value) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "expected a message, which is an object, found %s",
                        gb_json_type_name(gb_json_type(value)));
-    rc = gb_json_read(value, message_fields, COUNT(message_fields), GB_UNKNOWN_IGNORE, NULL, pool,
-                      &envelope, NULL, error);
-    if (rc < 0)
-        return as(rc, GPUBUF_E_PROTOCOL, error);
+    r = gb_json_read(value, message_fields, COUNT(message_fields), GB_UNKNOWN_IGNORE, NULL, pool,
+                     &envelope, NULL, error);
+    if (r < 0)
+        return recode(r, GPUBUF_E_PROTOCOL, error);
     if (!gb_json_is(envelope.jsonrpc, "2.0"))
         return gb_fail(error, GPUBUF_E_PROTOCOL, "jsonrpc: expected \"2.0\"");
-    rc = read_fds(envelope.fds, &message->fds, error);
-    if (rc == 0 && envelope.method.text != NULL)
-        rc = read_notification(&envelope, pool, message, error);
-    else if (rc == 0)
-        rc = read_reply(&envelope, message, error);
-    return as(rc, GPUBUF_E_PROTOCOL, error);
+    r = read_fds(envelope.fds, &message->fds, error);
+    if (r == 0 && envelope.method.text)
+        r = read_notification(&envelope, pool, message, error);
+    else if (r == 0)
+        r = read_reply(&envelope, message, error);
+    return recode(r, GPUBUF_E_PROTOCOL, error);
 }
 
 struct wire_error {
@@ -218,19 +218,19 @@ int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_erro
     static const struct gb_path data_path = {.up = &error_path, .key = "data"};
     struct wire_error wire = {0};
     struct wire_data data = {0};
-    int rc = gb_json_read(value, error_fields, COUNT(error_fields), GB_UNKNOWN_IGNORE, &error_path,
-                          pool, &wire, NULL, error);
-    if (rc == 0)
-        rc = gb_json_read(wire.data, data_fields, COUNT(data_fields), GB_UNKNOWN_IGNORE, &data_path,
-                          pool, &data, NULL, error);
-    if (rc < 0)
-        return as(rc, GPUBUF_E_PROTOCOL, error);
+    int r = gb_json_read(value, error_fields, COUNT(error_fields), GB_UNKNOWN_IGNORE, &error_path,
+                         pool, &wire, NULL, error);
+    if (r == 0)
+        r = gb_json_read(wire.data, data_fields, COUNT(data_fields), GB_UNKNOWN_IGNORE, &data_path,
+                         pool, &data, NULL, error);
+    if (r < 0)
+        return recode(r, GPUBUF_E_PROTOCOL, error);
 
     bool known = wire.code <= -32000 && wire.code >= INT32_MIN &&
                  strcmp(gb_error_kind((int)wire.code), "unknown") != 0;
     int code = known ? (int)wire.code : GPUBUF_E_INTERNAL;
     gb_fail(error, code, "%s", wire.message.text);
-    if (error != NULL && data.name.text != NULL) {
+    if (error && data.name.text) {
         size_t length = data.name.length;
         if (length >= sizeof(error->name))
             length = gb_utf8_trim(data.name.text, sizeof(error->name) - 1);
@@ -253,7 +253,7 @@ static void write_fds(struct gb_writer *writer, unsigned fds)
 static void write_id(struct gb_writer *writer, struct gb_string id)
 {
     GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"id\":");
-    if (id.text != NULL)
+    if (id.text)
         gb_write(writer, id.text, id.length);
     else
         GB_WRITE_LITERAL(writer, "null");
@@ -310,9 +310,9 @@ void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const str
     gb_write_cstring(writer, gb_error_kind(code));
     if (error->name[0] != '\0')
         write_data_member(writer, "name", error->name);
-    if (error->limit != NULL)
+    if (error->limit)
         write_data_member(writer, "limit", error->limit);
-    if (error->cuda != NULL)
+    if (error->cuda)
         write_data_member(writer, "cuda", error->cuda);
     GB_WRITE_LITERAL(writer, "}}");
     gb_rpc_end(writer);
