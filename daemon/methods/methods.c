@@ -231,6 +231,8 @@ static int serve_message(struct gb_call *call)
     }
     if (r != GB_WAITS)
         gb_session_drop_fds(call->session, call->fds, call->fd_count);
+    call->fds = NULL; /* they lay here */
+    call->fd_count = 0;
     return r;
 }
 

@@ -203,10 +203,10 @@ static void test_small_floats(void **state)
 /* No sign, no mantissa, no zero: powers of two alone, and one NaN. */
 static void test_float8_e8m0fnu(void **state)
 {
-    double expected = 0x1p-127;
-
     (void)state;
-    for (unsigned bits = 0; bits < 255; bits++, expected *= 2) {
+    for (unsigned bits = 0; bits < 255; bits++) {
+        double expected = ldexp(1, (int)bits - 127);
+
         assert_true(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, (uint8_t)bits) == expected);
         gb_format_small_float(GB_TYPE_FLOAT8_E8M0FNU, (uint8_t)bits, text);
         assert_true((double)strtof(text, NULL) == expected);
