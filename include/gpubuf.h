@@ -77,6 +77,7 @@ extern "C" {
     X(LIMIT, -32008, "limit", "a limit is reached")                                                \
     X(DEVICE, -32009, "device", "the device or its driver failed")                                 \
     X(UNSUPPORTED, -32010, "unsupported", "not supported by this build, device or client")         \
+    X(UNAVAILABLE, -32011, "unavailable", "cannot be had now; it may be there later")              \
     X(NO_MEMORY, -1, "no_memory", "the process is out of memory")                                  \
     X(CONNECT, -2, "connect", "cannot connect to the daemon")                                      \
     X(CLOSED, -3, "closed", "the connection to the daemon is closed")                              \
@@ -488,6 +489,10 @@ enum gpubuf_evict {
     GPUBUF_EVICT_KEEP = 3
 };
 
+/* How far an object is to be known: on this machine, or on others too, to which gpubufd-peer tells
+   of it. The daemon only remembers it. */
+enum gpubuf_scope { GPUBUF_SCOPE_LOCAL = 0, GPUBUF_SCOPE_CLUSTER = 1 };
+
 struct gpubuf_create_options {
     size_t size;
     const char *device; /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
@@ -503,6 +508,7 @@ struct gpubuf_create_options {
     const char *label; /* what you call this version: up to 255 bytes of UTF-8; NULL: nothing */
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
                           go when this one is sealed, or with their last reader */
+    enum gpubuf_scope scope;
 };
 
 /*
@@ -793,6 +799,7 @@ struct gpubuf_info {
     unsigned keep;   /* how many older versions the name keeps while this one is current */
     bool older;      /* not current, and can be opened by version or label */
     bool gone;       /* can be opened no more, and is there for those who hold it */
+    enum gpubuf_scope scope;
 };
 
 /* Describes an object without opening it. */
@@ -850,6 +857,7 @@ struct gpubuf_alias_options {
     bool replace;
     const char *label; /* as of gpubuf_create_options */
     unsigned keep;
+    enum gpubuf_scope scope;
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */
@@ -907,6 +915,61 @@ GPUBUF_API int gpubuf_watch_json(struct gpubuf_client *client, const char *param
 /* Ends a watch. No callback of it begins afterwards, and none is running in another thread when
    this returns. It waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
+
+/* ---- providers ----------------------------------------------------------------------------- */
+
+/*
+ * A provider makes what is not there. When somebody opens an absent name and waits for it (wait_ms of
+ * gpubuf_open_options), the daemon asks the session that provides the longest prefix of that name:
+ * once, however many wait. The provider creates and seals the name, and the opens go on. Or it
+ * declines, and they end with its sentence.
+ */
+
+/* Later versions may have more members, at the end: do not copy it by its size. */
+struct gpubuf_wanted {
+    uint64_t request; /* for gpubuf_decline. Never used twice, by a later daemon neither */
+    const char *name; /* lives during the call only; NULL where `ended` */
+    uint32_t uid;     /* of the first that asked */
+    uint32_t gid;
+    bool ended; /* this request is over: nobody waits for the name any more, or somebody else has
+                   sealed it. With `request` 0: all of before are, since the connection broke and has
+                   been made anew; what is still waited for is asked for again */
+};
+
+typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpubuf_wanted *wanted,
+                                 void *arg);
+
+/*
+ * Says that this program makes names that begin with `prefix` ("": all names), until
+ * gpubuf_provide_end or the end of the client; it is said again where the connection is made anew.
+ * `callback` is told of each name that is wanted, in whichever thread dispatches, as that of
+ * gpubuf_watch: it may use gpubuf_create_async, or hand the request to another thread, and it may
+ * decline. It may run before this returns. Names that are waited for already are asked for at once.
+ * What this client itself waits for is never asked of it. GPUBUF_E_DENIED: this user may not provide
+ * the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the client provides it already; GPUBUF_E_LIMIT.
+ */
+GPUBUF_API int gpubuf_provide(struct gpubuf_client *client, const char *prefix,
+                              gpubuf_wanted_cb callback, void *arg);
+
+/* As gpubuf_provide, without waiting. `done`, which must not be NULL, runs exactly once if this returns
+   0; `arg` is given to both. See gpubuf_call_async for `request`; a canceled one provides nothing. */
+GPUBUF_API int gpubuf_provide_async(struct gpubuf_client *client, const char *prefix,
+                                    gpubuf_wanted_cb callback, gpubuf_call_cb done, void *arg,
+                                    uint64_t *request);
+
+/* Ends it. What it was asked for below this prefix is asked of others, or waits for another. No
+   callback of it begins afterwards, and none is running in another thread when this returns. It waits
+   for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
+GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix);
+
+/*
+ * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is the
+ * same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, of which the first 500 bytes are sent;
+ * NULL: none). The next open of the name asks anew. It waits for no answer and may be called inside
+ * callbacks, in any thread, with the client that provides. A request that is over is passed over.
+ */
+GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int error,
+                              const char *message);
 
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 

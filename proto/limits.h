@@ -14,6 +14,7 @@
     X(name_bytes, 255, "bytes in a name")                                                          \
     X(label_bytes, 255, "bytes in a version's label")                                              \
     X(keep, 8, "older versions that a name keeps")                                                 \
+    X(decline_bytes, 500, "bytes in the message of decline")                                       \
     X(names, 64, "names in one request")                                                           \
     X(ids, 256, "leases or segments in one request")                                               \
     X(columns, 4096, "columns in a layout, nested ones included")                                  \
@@ -31,6 +32,8 @@
     X(session_leases, 1048576, "leases of a session")                                              \
     X(session_unsealed, 4096, "unsealed objects of a session")                                     \
     X(session_watches, 64, "watches of a session")                                                 \
+    X(session_provides, 64, "prefixes that a session provides")                                    \
+    X(session_wanted, 1024, "names that a provider is asked for at a time")                        \
     X(session_waits, 256, "waiting requests of a session")                                         \
     X(sessions, 16384, "sessions of the daemon")                                                   \
     X(user_sessions, 12288, "sessions of a user")                                                  \
@@ -40,6 +43,7 @@
     X(user_text_bytes, 268435456, "bytes of a user's names, layouts and metadata")                 \
     X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
     X(user_watches, 1024, "watches of a user")                                                     \
+    X(user_provides, 256, "prefixes that a user's sessions provide")                               \
     X(user_waits, 1024, "waiting requests of a user")                                              \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
