@@ -198,10 +198,10 @@ static int set_watermarks(struct gb_config *config, const char *value, struct gb
 static bool is_fixed_limit(const char *name)
 {
     static const char *const fixed[] = {
-        "line_bytes", "request_bytes", "depth",   "fds",          "pending_fds", "name_bytes",
-        "names",      "ids",           "columns", "layout_depth", "ndim",        "metadata_pairs",
-        "alias_text", "wait_ms",       "list",    "integer",      "label_bytes", "keep",
-        "decline_bytes",
+        "line_bytes", "request_bytes",  "depth",      "fds",           "pending_fds",
+        "name_bytes", "names",          "ids",        "columns",       "layout_depth",
+        "ndim",       "metadata_pairs", "alias_text", "wait_ms",       "list",
+        "integer",    "label_bytes",    "keep",       "decline_bytes",
     };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
@@ -245,6 +245,40 @@ static int set_limit(struct gb_config *config, const char *value, struct gb_erro
 static int set_quota(struct gb_config *config, const char *value, struct gb_error *error)
 {
     return gb_quota_read(value, &config->limits, &config->quotas, &config->quota_count, error);
+}
+
+static int set_provider(struct gb_config *config, const char *value, struct gb_error *error)
+{
+    const char *colon = strchr(value, ':');
+    struct gb_provider_rule *rules, rule = {.prefix = NULL};
+    char who[64];
+
+    if (!colon || (size_t)(colon - value) >= sizeof(who) ||
+        strlen(colon + 1) > GB_LIMIT(name_bytes))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%.100s\": expected USER:PREFIX, such as alice:cols/", value);
+    memcpy(who, value, (size_t)(colon - value));
+    who[colon - value] = '\0';
+    if (gb_uid_read(who, &rule.uid, error) < 0)
+        return error->code;
+    rules = realloc(config->providers, (config->provider_count + 1) * sizeof(*rules));
+    if (rules)
+        config->providers = rules;
+    if (!rules || set_string(&rule.prefix, colon + 1, error) < 0)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    rules[config->provider_count++] = rule;
+    return 0;
+}
+
+bool gb_config_may_provide(const struct gb_config *config, uid_t uid, const char *prefix)
+{
+    for (unsigned i = 0; i < config->provider_count; i++) {
+        const struct gb_provider_rule *rule = &config->providers[i];
+
+        if (rule->uid == uid && strncmp(prefix, rule->prefix, strlen(rule->prefix)) == 0)
+            return true;
+    }
+    return false;
 }
 
 static int set_retire_after(struct gb_config *config, const char *value, struct gb_error *error)
@@ -385,6 +419,11 @@ static const struct option_info options[] = {
      "or\n"
      "                          uid; may be given often",
      true, set_quota},
+    {"provider", "USER:PREFIX",
+     "a user, by name or uid, who may make absent names that begin with PREFIX when\n"
+     "                          others open them (all names, if it is empty); may be given often\n"
+     "                          (default: root and the daemon's own user, all names)",
+     true, set_provider},
     {"retire-after", "MS",
      "give a segment back to its device when nothing was in it for so long; 0 for\n"
      "                          at once, or never (default: 60000)",
@@ -592,6 +631,9 @@ void gb_config_end(struct gb_config *config)
     free(config->socket);
     free(config->spill.dir);
     free(config->quotas);
+    for (unsigned i = 0; i < config->provider_count; i++)
+        free(config->providers[i].prefix);
+    free(config->providers);
     free(config->trace);
     drop_devices(config);
 }

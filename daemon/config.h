@@ -6,6 +6,7 @@
 #define GB_CONFIG_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
@@ -14,6 +15,12 @@
 #include "proto/errors.h"
 
 struct gb_quota_rule; /* quota.h */
+
+/* Who may provide names, and which: --provider. */
+struct gb_provider_rule {
+    uid_t uid;
+    char *prefix; /* owned */
+};
 
 struct gb_config {
     char *socket;  /* owned; NULL: the default places */
@@ -25,6 +32,8 @@ struct gb_config {
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */
     unsigned quota_count;
+    struct gb_provider_rule *providers; /* owned */
+    unsigned provider_count;
     /* Descriptors that the daemon may open, that the service manager keeps, and that may be sent
        and not received; 0: any number. Not options: the caller's to set. */
     uint64_t open_files, stored_files, sent_files;
@@ -44,6 +53,8 @@ struct gb_config {
  */
 int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error);
 void gb_config_end(struct gb_config *config);
+/* Whether a user may provide names with the prefix, by what was said of it. */
+bool gb_config_may_provide(const struct gb_config *config, uid_t uid, const char *prefix);
 void gb_config_help(void); /* to stdout */
 
 #endif

@@ -13,10 +13,10 @@
 
 struct gb_error {
     int code;
-    char message[512];
-    char name[256];    /* data.name: the object concerned; "" if none */
-    const char *limit; /* data.limit: a name of limits.h, static; NULL if none */
-    const char *cuda;  /* data.cuda: the driver's name of its error, static; NULL if none */
+    char message[1024]; /* a name, and 500 bytes of a provider's sentence, are the most */
+    char name[256];     /* data.name: the object concerned; "" if none */
+    const char *limit;  /* data.limit: a name of limits.h, static; NULL if none */
+    const char *cuda;   /* data.cuda: the driver's name of its error, static; NULL if none */
 };
 
 /* Fills *error (message cut at its end if too long, name, limit and cuda cleared) and returns

@@ -28,8 +28,7 @@ static const char *const kind_names[] = {
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
 
-/* A number is a uid, whether or not it has a name. */
-static int read_uid(const char *who, uid_t *uid, struct gb_error *error)
+int gb_uid_read(const char *who, uid_t *uid, struct gb_error *error)
 {
     char buffer[4096], *end;
     struct passwd entry, *found = NULL;
@@ -45,7 +44,7 @@ static int read_uid(const char *who, uid_t *uid, struct gb_error *error)
     }
     if (getpwnam_r(who, &entry, buffer, sizeof(buffer), &found) != 0 || !found)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "there is no user \"%s\"; expected default, a user's name or a uid", who);
+                       "there is no user \"%s\"; expected a user's name or a uid", who);
     *uid = entry.pw_uid;
     return 0;
 }
@@ -126,7 +125,7 @@ int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_ru
     *items++ = '\0';
     rule.everyone = strcmp(copy, "default") == 0;
     if (!rule.everyone)
-        r = read_uid(copy, &rule.uid, error);
+        r = gb_uid_read(copy, &rule.uid, error);
     while (r == 0 && (item = strtok_r(items, ",", &rest))) {
         items = NULL;
         r = read_item(item, &rule, error);

@@ -27,6 +27,9 @@ struct gb_quota {
 
 /* ---- what the daemon was told ---- */
 
+/* A user by name, or a uid, whether or not that has a name. */
+int gb_uid_read(const char *who, uid_t *uid, struct gb_error *error);
+
 /* One item of a --quota: whose, of what, how much. */
 struct gb_quota_rule {
     bool everyone; /* all who have no other */

@@ -53,7 +53,8 @@ void gb_user_unref(struct gb_user *user)
     if (!user || --user->references > 0)
         return;
     assert(user->sessions == 0 && user->objects == 0 && user->segments == 0);
-    assert(user->watches == 0 && user->held_bytes == 0 && user->held_fds == 0);
+    assert(user->watches == 0 && user->provides == 0 && user->held_bytes == 0 &&
+           user->held_fds == 0);
     assert(user->leases == 0 && user->text_bytes == 0);
     for (unsigned i = 0; i < GB_DEVICES; i++) {
         assert(user->bytes[i] == 0 && user->nameless[i] == 0);

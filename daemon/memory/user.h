@@ -54,7 +54,7 @@ struct gb_user {
     const struct gb_quota *quota;
     uid_t uid;
     uint64_t references;
-    uint64_t sessions, objects, segments, watches, waits, leases;
+    uint64_t sessions, objects, segments, watches, provides, waits, leases;
     uint64_t text_bytes;           /* of its objects' names, layouts and metadata */
     uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
     struct gb_foreign received,

@@ -45,6 +45,7 @@ struct gb_call {
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
+    bool asks;                 /* providers may be asked for names that it waits for */
     struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
     uint64_t shortfall;        /* bytes that are missing on a device that is full */
     uint64_t need;             /* bytes that were asked for there */
@@ -157,6 +158,7 @@ extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal,
     gb_method_alias, gb_method_delete, gb_method_list, gb_method_stat, gb_method_pin,
     gb_method_unpin, gb_method_expire, gb_method_spill, gb_method_restore, gb_method_why,
     gb_method_leases, gb_method_unmap, gb_method_trim, gb_method_watch, gb_method_unwatch,
-    gb_method_stats, gb_method_describe, gb_method_segments, gb_method_sessions, gb_method_metrics;
+    gb_method_provide, gb_method_decline, gb_method_stats, gb_method_describe, gb_method_segments,
+    gb_method_sessions, gb_method_metrics;
 
 #endif

@@ -12,7 +12,10 @@ static const struct gb_field page_fields[] = {
     GB_FIELD(struct page_params, cursor, GB_FIELD_UINT, 0, 0, 0),
 };
 
-/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. */
+/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. What a
+   session provides may be long. */
+#define PAGE_ROOM (2 * GB_LONG_BYTES)
+
 struct page {
     struct gb_writer *writer;
     uint64_t left, last;
@@ -32,7 +35,7 @@ static struct page page_begin(struct gb_call *call, const struct page_params *pa
 /* Whether there is room for one more; if not, the page has more. */
 static bool page_add(struct page *page, uint64_t id)
 {
-    page->more = page->left == 0 || page->writer->length > GB_ANSWER_ROOM;
+    page->more = page->left == 0 || page->writer->length > PAGE_ROOM;
     if (page->more)
         return false;
     if (page->last)
@@ -123,6 +126,23 @@ const struct gb_method gb_method_segments = {
 
 /* ---- sessions ---- */
 
+static void write_provides(struct gb_writer *writer, const struct gb_provider *provider)
+{
+    const char *separator = ",\"provides\":[";
+
+    if (!provider || provider->prefix_count == 0)
+        return;
+    for (const struct gb_link *link = provider->prefixes.next; link != &provider->prefixes;
+         link = link->next) {
+        const struct gb_prefix *prefix = GB_CONTAINER(link, const struct gb_prefix, of_provider);
+
+        gb_write_text(writer, separator);
+        gb_write_string(writer, prefix->text, prefix->length);
+        separator = ",";
+    }
+    gb_write_format(writer, "],\"wanted\":%" PRIu64, provider->asked_count);
+}
+
 static void write_session(struct gb_writer *writer, const struct gb_session *session)
 {
     gb_write_format(writer,
@@ -131,9 +151,11 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
     gb_write_cstring(writer, session->client ? session->client : "");
     gb_write_format(writer,
                     ",\"leases\":%" PRIu64 ",\"kept\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"mapped_bytes\":%" PRIu64 "}",
+                    ",\"mapped_bytes\":%" PRIu64,
                     session->holder.count - session->holder.idle, session->holder.idle,
                     gb_holder_bytes(&session->holder), session->mapper.bytes);
+    write_provides(writer, session->provider);
+    gb_write_char(writer, '}');
 }
 
 /* In the order in which they began, which is that of their numbers. */

@@ -1,5 +1,6 @@
 /* open, keep and release: how sessions come to leases, have them at hand, and give them back. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,45 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     return r;
 }
 
+/* ---- names that are waited for ---- */
+
+/* The i-th name has not come in time: whose doing is that? */
+static int tell_timeout(struct gb_call *call, const struct gb_string *name, size_t i,
+                        uint64_t wait_ms)
+{
+    const struct gb_missing *missing = gb_wait_missing(call->wait, i);
+    const struct gb_session *session =
+        missing && missing->provider ? missing->provider->session : NULL;
+    char provider[256] = "";
+
+    if (session)
+        snprintf(provider, sizeof(provider),
+                 ": its provider, %.64s (pid %d), was asked %" PRIu64
+                 " ms ago, and has not answered",
+                 session->client ? session->client : "a session", session->pid,
+                 gb_now_ms() - missing->asked_ms);
+    else if (missing && !missing->by_nobody)
+        snprintf(provider, sizeof(provider), ": its provider is behind with what it was asked for");
+    return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
+                             "\"%s\" did not appear within %" PRIu64 " ms%s", name->text, wait_ms,
+                             provider);
+}
+
+static bool is_declined(const struct gb_call *call, size_t i)
+{
+    const struct gb_missing *missing = gb_wait_missing(call->wait, i);
+
+    return missing && missing->declined;
+}
+
+static int tell_declined(struct gb_call *call, const struct gb_string *name, size_t i)
+{
+    const struct gb_missing *missing = gb_wait_missing(call->wait, i);
+
+    return gb_call_fail_name(call, missing->declined, name, "\"%s\": %s", name->text,
+                             missing->message);
+}
+
 static int open_name(struct gb_call *call, const struct open_params *params, bool all)
 {
     struct gb_segments segments = {0};
@@ -84,12 +124,12 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
     if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))
         return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
                                  params->name.text, gb_wait_failure(call->wait)->message);
+    if (r == GPUBUF_E_NOT_FOUND && is_declined(call, 0))
+        return tell_declined(call, &params->name, 0);
     if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0) {
         if (!call->last_try)
             return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
-        return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, &params->name,
-                                 "\"%s\" did not appear within %" PRIu64 " ms", params->name.text,
-                                 params->wait_ms);
+        return tell_timeout(call, &params->name, 0, params->wait_ms);
     }
     if (r < 0)
         return r;
@@ -122,8 +162,9 @@ static void write_entry_error(struct gb_call *call, struct gb_writer *list)
 }
 
 static void write_entry(struct gb_call *call, const struct open_params *params,
-                        const struct gb_string *name, bool all, struct gb_segments *segments,
-                        struct gb_lease **lease, struct gb_writer *list)
+                        const struct gb_string *name, size_t i, bool all,
+                        struct gb_segments *segments, struct gb_lease **lease,
+                        struct gb_writer *list)
 {
     int r = open_one(call, params, name, all, segments, lease);
 
@@ -131,10 +172,10 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
     if (r == COMES_BACK) /* it left again for the sake of the others */
         gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
-    if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
-        gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
-                          "\"%s\" did not appear within %" PRIu64 " ms", name->text,
-                          params->wait_ms);
+    if (r == GPUBUF_E_NOT_FOUND && is_declined(call, i))
+        tell_declined(call, name, i);
+    else if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
+        tell_timeout(call, name, i, params->wait_ms);
     if (r != 0) {
         write_entry_error(call, list);
         return;
@@ -150,10 +191,10 @@ static void write_no_room(struct gb_call *call, struct gb_writer *list)
     write_entry_error(call, list);
 }
 
-/* One entry: a lease and its object, or why not. `left` names come after it. False if the message
+/* The i-th entry: a lease and its object, or why not. `left` names come after it. False if the message
    has no room for it. */
 static bool open_entry(struct gb_call *call, const struct open_params *params,
-                       const struct gb_string *name, bool all, size_t left,
+                       const struct gb_string *name, size_t i, bool all, size_t left,
                        struct gb_segments *segments)
 {
     struct gb_writer *list = call->writer;
@@ -161,7 +202,7 @@ static bool open_entry(struct gb_call *call, const struct open_params *params,
     struct gb_lease *lease = NULL;
     size_t before = list->length;
 
-    write_entry(call, params, name, all, segments, &lease, list);
+    write_entry(call, params, name, i, all, segments, &lease, list);
     if (list->length + left * ENTRY_ROOM + TAIL_ROOM <= GB_LIMIT(line_bytes))
         return true;
     if (lease)
@@ -172,12 +213,13 @@ static bool open_entry(struct gb_call *call, const struct open_params *params,
     return false;
 }
 
+/* Or will not be, as a provider has said. */
 static bool all_there(struct gb_call *call, const struct gb_string *names, size_t count)
 {
     struct gb_object *object;
 
     for (size_t i = 0; i < count; i++)
-        if (gb_call_find(call, &names[i], &object) < 0)
+        if (gb_call_find(call, &names[i], &object) < 0 && !is_declined(call, i))
             return false;
     return true;
 }
@@ -234,7 +276,7 @@ static void open_entries(struct gb_call *call, const struct open_params *params,
             gb_write_char(list, ',');
         room = room && (i == 0 || list->length < ENOUGH);
         if (room)
-            room = open_entry(call, params, &names[i], all, count - i - 1, segments);
+            room = open_entry(call, params, &names[i], i, all, count - i - 1, segments);
         else
             write_no_room(call, list); /* not tried: one after another could be written in vain */
     }
@@ -295,6 +337,7 @@ static int handle_open(struct gb_call *call, const void *p, uint64_t present)
                           "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
     if (!params->name.text == !params->names.text)
         return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
+    call->asks = !params->version && !params->label.text;
     if (params->name.text)
         return open_name(call, params, all);
     if (params->version || params->label.text)

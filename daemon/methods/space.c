@@ -320,7 +320,8 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
             &call->error, "held_bytes", (long long)limits->held_bytes,
             "bytes of a user's messages that are not whole, wait, or are not read");
     if (gb_wait_new(call->session, call->task ? NULL : call->message->line, length, call->fds,
-                    call->fd_count, names, count, gb_now_ms(), until_ms, &call->wait) < 0)
+                    call->fd_count, names, count, call->asks, gb_now_ms(), until_ms,
+                    &call->wait) < 0)
         return gb_call_no_memory(call);
     if (call->task) {
         gb_task_detach(call->task);

@@ -22,12 +22,14 @@ static void write_totals(struct gb_call *call)
                     "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
                     ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
                     ",\"kept\":%" PRIu64 ",\"mappings\":%zu,"
-                    "\"segments\":%zu,\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64,
+                    "\"segments\":%zu,\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64
+                    ",\"wanted\":%" PRIu64 ",\"provided\":%" PRIu64 ",\"declined\":%" PRIu64,
                     gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
                     gb_names_count(&server->registry.names), server->registry.objects,
                     gb_registry_lease_count(&server->registry), server->registry.idle_count,
                     server->store.mappings.count, server->store.segments.count, server->seq,
-                    server->registry.private_names);
+                    server->registry.private_names, server->providers.wanted,
+                    server->providers.provided, server->providers.declined);
 }
 
 static void write_stock(struct gb_writer *writer, const char *name, const struct gb_stock *stock)

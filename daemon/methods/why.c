@@ -1,5 +1,6 @@
 /* why: what keeps an object where it is, or what leaves before it does. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
@@ -245,6 +246,44 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
         gb_write_format(answer->call->writer, ",\"other_aliases\":%" PRIu64, others);
 }
 
+/* Whether the session may know who waits for the name and who was asked: its administrator, whoever
+   provides it, and whoever waits for it. */
+static bool may_know(const struct gb_session *session, const struct gb_missing *missing)
+{
+    const struct gb_provider *provider = missing->provider;
+    const struct gb_awaited *first;
+
+    if (gb_session_is_admin(session) || (provider && provider->session->user == session->user))
+        return true;
+    if (gb_list_empty(&missing->asking))
+        return false;
+    first = GB_CONTAINER(missing->asking.next, const struct gb_awaited, link);
+    return first->session->user == session->user;
+}
+
+/* There is no such object: says who waits for one, and who was asked to make it. */
+static int tell_missing(struct gb_call *call, const struct gb_string *name)
+{
+    const struct gb_missing *missing = gb_missing_find(call->server, name->text, name->length);
+    const struct gb_session *session;
+    char asked[192] = "nobody who is here provides it";
+
+    if (!missing || !may_know(call->session, missing) ||
+        gb_registry_find(&call->server->registry, name->text, name->length))
+        return GPUBUF_E_NOT_FOUND;
+    session = missing->provider ? missing->provider->session : NULL;
+    if (session)
+        snprintf(asked, sizeof(asked),
+                 "its provider, session %" PRIu64 " (%.64s, pid %d), was asked %" PRIu64 " ms ago",
+                 session->id, session->client ? session->client : "no name", session->pid,
+                 gb_now_ms() - missing->asked_ms);
+    else if (!missing->by_nobody)
+        snprintf(asked, sizeof(asked), "its provider is behind with what it was asked for");
+    return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
+                             "there is no object \"%s\"; %" PRIu64 " waiting, and %s", name->text,
+                             missing->count, asked);
+}
+
 static int handle_why(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct why_params *params = p;
@@ -256,6 +295,8 @@ static int handle_why(struct gb_call *call, const void *p, uint64_t present)
     int r = gb_call_find_which(call, &params->name, &which, &object);
 
     (void)present;
+    if (r == GPUBUF_E_NOT_FOUND)
+        return tell_missing(call, &params->name);
     if (r < 0)
         return r;
     answer.storage = object->storage;

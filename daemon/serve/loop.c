@@ -441,6 +441,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_list_init(&server->dirty);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
+    gb_missings_init(&server->missings);
+    gb_providers_init(&server->providers);
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
     server->store.retire_after_ms = config->retire_after_ms;
@@ -725,7 +727,7 @@ static void end_store(struct gb_server *server)
     gb_state_end(&server->state);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
-    gb_waits_end(&server->waits);
+    gb_missings_end(&server->missings);
     gb_store_clear(&server->store);
     for (unsigned i = 0; i < server->device_count; i++) {
         gb_mover_end(server->devices[i]->mover);

@@ -15,6 +15,7 @@
 #include "daemon/objects/registry.h"
 #include "daemon/serve/flight.h"
 #include "daemon/serve/metrics.h"
+#include "daemon/serve/provider.h"
 #include "daemon/serve/service.h"
 #include "daemon/spill/spill.h"
 #include "daemon/survive/heartbeat.h"
@@ -36,9 +37,8 @@ struct gb_desk {
 
 /* State of wait.c for all requests that wait. */
 struct gb_waits {
-    struct gb_hash_table names; /* of struct gb_awaited */
-    struct gb_link woken;       /* waits to be tried at the end of the turn */
-    uint64_t made;              /* so far */
+    struct gb_link woken; /* waits to be tried at the end of the turn */
+    uint64_t made;        /* so far */
 };
 
 struct gb_method_count {
@@ -90,7 +90,9 @@ struct gb_server {
     struct gb_device *devices[GB_DEVICES];
     unsigned device_count;
     struct gb_waits waits;
-    struct gb_link watches; /* of all sessions */
+    struct gb_missings missings;   /* names that requests wait for */
+    struct gb_providers providers; /* who is asked for them */
+    struct gb_link watches;        /* of all sessions */
     uint64_t next_watch;
 
     struct gb_desk desk;

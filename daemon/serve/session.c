@@ -58,13 +58,13 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     queue(session);
 }
 
-/* Room to write is waited for with output, and also without where something goes on only when there
-   is room: telling a watch what exists, or serving lines that were kept. */
+/* Room to write is waited for with output, and also without where something goes on only when there is
+   room: telling a watch what exists, or a provider what is wanted, or serving lines that were kept. */
 static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) &&
                  (gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
-                  session->input == GB_INPUT_THROTTLED);
+                  gb_provider_lags(session) || session->input == GB_INPUT_THROTTLED);
     bool listens = session->input == GB_INPUT_WANTED;
     int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
 
@@ -544,6 +544,7 @@ void gb_session_serve(struct gb_session *session)
     if (session->input == GB_INPUT_KEPT)
         queue(session);
     session->server->service->tell_more(session);
+    gb_provider_pump(session);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (gb_session_has_ended(session))
         return;

@@ -89,9 +89,10 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
-    struct gb_link tasks;    /* requests that do not end in one turn (daemon/methods/task.h) */
-    struct gb_task *task;    /* the one that the next request is held for; NULL: none */
-    struct gb_link produced; /* objects that are withdrawn when it ends */
+    struct gb_provider *provider; /* owned; NULL: it provides nothing */
+    struct gb_link tasks;         /* requests that do not end in one turn (daemon/methods/task.h) */
+    struct gb_task *task;         /* the one that the next request is held for; NULL: none */
+    struct gb_link produced;      /* objects that are withdrawn when it ends */
     uint64_t held_bytes, held_fds, queued_fds;            /* that its user is charged with */
     struct gb_flight flight;                              /* descriptors that it was sent */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */

@@ -4,19 +4,9 @@
 #include <string.h>
 
 #include "daemon/base/timer.h"
+#include "daemon/serve/provider.h"
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
-
-/* One name that a request waits for. All that wait for a name are in a ring, and the table has
-   one of them: any of them ends without a walk over the others. */
-struct gb_awaited {
-    struct gb_hash_link link; /* while `found` */
-    struct gb_link same;      /* the ring */
-    bool found;               /* it is the one in the table */
-    struct gb_wait *wait;
-    const char *name; /* in the wait's pool */
-    size_t length;
-};
 
 /* Besides names. */
 enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
@@ -57,71 +47,37 @@ static void time_is_up(struct gb_timer *timer)
     retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
 }
 
-static struct gb_awaited *find_awaited(const struct gb_hash_table *table, uint64_t hash,
-                                       const char *name, size_t length)
+/* They are in the wait's memory, and the names' own is shared. */
+static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count, bool asks)
 {
-    for (struct gb_hash_link *link = gb_hash_first(table, hash); link; link = gb_hash_next(link)) {
-        struct gb_awaited *awaited = GB_CONTAINER(link, struct gb_awaited, link);
-
-        if (awaited->length == length && memcmp(awaited->name, name, length) == 0)
-            return awaited;
-    }
-    return NULL;
-}
-
-static int await_name(struct gb_hash_table *table, struct gb_awaited *awaited)
-{
-    uint64_t hash = gb_hash_bytes(awaited->name, awaited->length);
-    struct gb_awaited *first = find_awaited(table, hash, awaited->name, awaited->length);
-
-    gb_list_init(&awaited->same);
-    if (first)
-        gb_list_append(&first->same, &awaited->same);
-    else
-        awaited->found = gb_hash_insert(table, &awaited->link, hash);
-    return first || awaited->found ? 0 : GPUBUF_E_NO_MEMORY;
-}
-
-/* Another of the ring takes its place in the table, which has room for it. */
-static void forget_name(struct gb_hash_table *table, struct gb_awaited *awaited)
-{
-    struct gb_awaited *next = GB_CONTAINER(awaited->same.next, struct gb_awaited, same);
-
-    if (awaited->found && next != awaited)
-        next->found = gb_hash_insert(table, &next->link, awaited->link.hash);
-    if (awaited->found)
-        gb_hash_remove(table, &awaited->link);
-    gb_list_remove(&awaited->same);
-}
-
-static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count)
-{
-    struct gb_hash_table *table = &wait->session->server->waits.names;
-
     wait->awaited = gb_pool_calloc(&wait->pool, count, sizeof(*wait->awaited));
     if (!wait->awaited)
         return GPUBUF_E_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         struct gb_awaited *awaited = &wait->awaited[i];
 
-        awaited->wait = wait;
-        awaited->name = gb_pool_strndup(&wait->pool, names[i].text, names[i].length);
-        awaited->length = names[i].length;
-        if (!awaited->name || await_name(table, awaited) < 0)
+        *awaited = (struct gb_awaited){.session = wait->session, .wait = wait, .asks = asks};
+        if (gb_missing_await(wait->session->server, awaited, names[i].text, names[i].length) < 0)
             return GPUBUF_E_NO_MEMORY;
         wait->awaited_count++;
     }
     return 0;
 }
 
+const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i)
+{
+    return wait && i < wait->awaited_count ? wait->awaited[i].missing : NULL;
+}
+
 uint64_t gb_wait_bytes(size_t length, size_t count)
 {
-    return sizeof(struct gb_wait) + 2 * length + count * sizeof(struct gb_awaited);
+    return sizeof(struct gb_wait) + 2 * length +
+           count * (sizeof(struct gb_awaited) + sizeof(struct gb_missing));
 }
 
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
-                uint64_t until_ms, struct gb_wait **out)
+                unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
+                uint64_t since_ms, uint64_t until_ms, struct gb_wait **out)
 {
     struct gb_wait *wait = calloc(1, sizeof(*wait));
 
@@ -140,7 +96,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
     session->user->waits++;
-    if ((line && !wait->line) || (count > 0 && keep_names(wait, names, count) < 0) ||
+    if ((line && !wait->line) || (count > 0 && keep_names(wait, names, count, asks) < 0) ||
         !gb_timer_set(&session->server->timers, &wait->timer, until_ms)) {
         gb_wait_end(wait);
         return GPUBUF_E_NO_MEMORY;
@@ -193,7 +149,7 @@ void gb_wait_end(struct gb_wait *wait)
     struct gb_server *server = wait->session->server;
 
     for (size_t i = 0; i < wait->awaited_count; i++)
-        forget_name(&server->waits.names, &wait->awaited[i]);
+        gb_missing_leave(server, &wait->awaited[i]);
     gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
@@ -347,29 +303,6 @@ void gb_waits_init(struct gb_waits *waits)
     gb_list_init(&waits->woken);
 }
 
-void gb_waits_end(struct gb_waits *waits)
-{
-    gb_hash_end(&waits->names);
-}
-
-void gb_waits_name(struct gb_server *server, const struct gb_object *object)
-{
-    struct gb_awaited *first, *awaited;
-
-    if (server->waits.names.count == 0)
-        return;
-    awaited = first =
-        find_awaited(&server->waits.names, gb_hash_bytes(object->name, object->name_length),
-                     object->name, object->name_length);
-    while (awaited) {
-        if (!gb_list_linked(&awaited->wait->woken))
-            gb_list_append(&server->waits.woken, &awaited->wait->woken);
-        awaited = GB_CONTAINER(awaited->same.next, struct gb_awaited, same);
-        if (awaited == first)
-            return;
-    }
-}
-
 void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
 {
     while (!gb_list_empty(&storage->waits)) {
@@ -378,6 +311,19 @@ void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
         gb_list_remove(&wait->of_queue);
         if (!gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
+    }
+}
+
+/* Those who wait for a name that has come, or was declined. Each is tried once for all its names. */
+static void wake_some(struct gb_server *server, uint64_t until)
+{
+    struct gb_wait *wait;
+
+    while ((wait = gb_missing_next(server))) {
+        if (!gb_list_linked(&wait->woken))
+            gb_list_append(&server->waits.woken, &wait->woken);
+        if (uv_hrtime() >= until)
+            return;
     }
 }
 
@@ -493,7 +439,8 @@ static bool has_more(const struct gb_device *device)
 
 bool gb_waits_have_more(const struct gb_server *server)
 {
-    if (!gb_list_empty(&server->waits.woken))
+    if (!gb_list_empty(&server->waits.woken) || !gb_list_empty(&server->missings.woken) ||
+        !gb_list_empty(&server->providers.to_ask))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
         if (has_more(server->devices[i]))
@@ -503,6 +450,7 @@ bool gb_waits_have_more(const struct gb_server *server)
 
 void gb_waits_run(struct gb_server *server, uint64_t until)
 {
+    wake_some(server, until);
     while (!gb_list_empty(&server->waits.woken)) {
         struct gb_wait *wait = GB_CONTAINER(server->waits.woken.next, struct gb_wait, woken);
 
@@ -514,6 +462,7 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
     for (unsigned i = 0; i < server->device_count; i++)
         if (server->devices[i]->space_changed || server->devices[i]->tried > 0)
             run_device(server->devices[i], until);
+    gb_providers_run(server, until);
 }
 
 void gb_waits_end_session(struct gb_session *session)

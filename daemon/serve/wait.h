@@ -25,16 +25,18 @@ struct gb_server;
 struct gb_session;
 struct gb_object;
 struct gb_task;
+struct gb_missing;
 
 struct gb_wait;
 struct gb_waits; /* server.h */
 
 /* Puts a request aside. `names` (`count` may be 0) are those whose appearance wakes it; copied. The
    descriptors are taken over. `since_ms` is when it was first tried. `line` NULL: a task has the
-   message, and `length` says what it costs. 0 or GPUBUF_E_NO_MEMORY. */
+   message, and `length` says what it costs. `asks`: providers may be asked for the names. 0 or
+   GPUBUF_E_NO_MEMORY. */
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
-                unsigned fd_count, const struct gb_string *names, size_t count, uint64_t since_ms,
-                uint64_t until_ms, struct gb_wait **wait);
+                unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
+                uint64_t since_ms, uint64_t until_ms, struct gb_wait **wait);
 void gb_wait_end(struct gb_wait *wait);
 
 struct gb_session *gb_wait_session(const struct gb_wait *wait);
@@ -79,6 +81,9 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
 
+/* What is known of the i-th of the names; NULL if it does not wait for that. */
+const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);
+
 /* In the order of arrival. */
 uint64_t gb_wait_serial(const struct gb_wait *wait);
 
@@ -88,9 +93,6 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 struct gb_making *gb_wait_making(struct gb_wait *wait);
 
 void gb_waits_init(struct gb_waits *waits);
-void gb_waits_end(struct gb_waits *waits);
-/* A name has got an object. */
-void gb_waits_name(struct gb_server *server, const struct gb_object *object);
 /* A move of the storage's has ended. */
 void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
 /* Tries requests that were woken, and the rounds of devices on which something has changed: one

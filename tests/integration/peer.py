@@ -41,6 +41,7 @@ CODES = {
     "limit": -32008,
     "device": -32009,
     "unsupported": -32010,
+    "unavailable": -32011,
 }
 
 

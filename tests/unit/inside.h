@@ -466,7 +466,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     uint64_t unsealed = count_left(count, session), watches = 0, waits = 0;
     int wanted = (session->input == GB_INPUT_WANTED ? UV_READABLE : 0) |
                  (gb_conn_has_output(&session->conn) || session->input == GB_INPUT_THROTTLED ||
-                          session->unsynced
+                          session->unsynced || gb_provider_lags(session)
                       ? UV_WRITABLE
                       : 0);
 
@@ -484,6 +484,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(unsealed == session->unsealed);
     DEMAND(watches == session->watch_count && waits == session->wait_count);
     count->waits += waits;
+    check_provider(session);
     count->timers += waits + (session->half_line.deadline.place != 0);
     DEMAND(session->held_bytes == session->conn.in.partial_length - session->conn.in.partial_start +
                                       gb_conn_output_bytes(&session->conn));
@@ -496,6 +497,31 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
            (gb_list_linked(&session->ready) && !session->poll_events) ||
            gb_list_linked(&session->dirty));
     DEMAND(gb_list_linked(&session->dirty) || !session->doomed);
+}
+
+/* What a session was asked for is in its lists, and nothing else is. */
+static inline void check_provider(const struct gb_session *session)
+{
+    const struct gb_provider *provider = session->provider;
+    uint64_t asked = 0, prefixes = 0;
+
+    if (!provider)
+        return;
+    GB_LIST_EACH(&provider->asked, link) {
+        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
+
+        DEMAND(missing->provider == provider && !missing->declined && missing->count > 0);
+        DEMAND(gb_missing_find(session->server, missing->name, missing->name_length) == missing);
+        asked++;
+    }
+    GB_LIST_EACH(&provider->queued, link)
+        DEMAND(!GB_CONTAINER(link, struct gb_missing, turn)->provider);
+    GB_LIST_EACH(&provider->prefixes, link) {
+        DEMAND(GB_CONTAINER(link, struct gb_prefix, of_provider)->provider == provider);
+        prefixes++;
+    }
+    DEMAND(asked == provider->asked_count && prefixes == provider->prefix_count);
+    DEMAND(asked <= session->server->limits->session_wanted);
 }
 
 /* What all users have together. */
@@ -607,7 +633,9 @@ static inline void inside_check(const struct inside *inside)
                          : store->segments.count == device->segments);
     check_device(&count, device, all, inside->overfull);
     check_users(&count, sessions, all);
-    DEMAND(gb_list_empty(&server->waits.woken));
+    DEMAND(gb_list_empty(&server->waits.woken) && gb_list_empty(&server->missings.woken));
+    GB_LIST_EACH(&server->providers.nobodys, link)
+        DEMAND(GB_CONTAINER(link, struct gb_missing, turn)->by_nobody);
     free(count.objects.items);
     free(count.storages.items);
     free(count.segments.items);
@@ -654,7 +682,8 @@ static inline void inside_empty(struct inside *inside)
     DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);
     DEMAND(server->store.users.table.count == 0 && server->registry.objects == 0);
     DEMAND(server->timers.count == 0 && server->registry.deadlines.count == 0);
-    DEMAND(server->waits.names.count == 0 && gb_list_empty(&server->watches));
+    DEMAND(server->missings.table.count == 0 && gb_list_empty(&server->watches));
+    DEMAND(gb_list_empty(&server->providers.prefixes) && gb_list_empty(&server->providers.to_ask));
     inside_turn(inside); /* frees what was closed */
 }
 

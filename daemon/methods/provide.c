@@ -1,0 +1,75 @@
+/* provide and decline: who makes what others wait for. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/methods/call.h"
+
+struct provide_params {
+    struct gb_string prefix;
+    bool end;
+};
+
+static const struct gb_field provide_fields[] = {
+    GB_FIELD(struct provide_params, prefix, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+             GB_LIMIT(name_bytes)),
+    GB_FIELD(struct provide_params, end, GB_FIELD_BOOL, 0, 0, 0),
+};
+
+static int handle_provide(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct provide_params *params = p;
+    const struct gb_string *prefix = &params->prefix;
+    int r = 0;
+
+    (void)present;
+    if (params->end)
+        gb_provider_end_prefix(call->session, prefix->text, prefix->length);
+    else
+        r = gb_provider_may(call->session, prefix->text, prefix->length, &call->error);
+    if (r == 0 && !params->end &&
+        gb_provider_begin(call->session, prefix->text, prefix->length) < 0)
+        r = gb_call_no_memory(call);
+    return r < 0 ? r : gb_call_empty(call);
+}
+
+const struct gb_method gb_method_provide = {GB_METHOD_ROW(
+    "provide", GB_METHOD_APART, provide_fields, handle_provide, struct provide_params)};
+
+struct decline_params {
+    uint64_t request;
+    struct gb_string kind, message;
+};
+
+static const struct gb_field decline_fields[] = {
+    GB_FIELD(struct decline_params, request, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_FIELD(struct decline_params, kind, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct decline_params, message, GB_FIELD_STRING, 0, 0, GB_LIMIT(decline_bytes)),
+};
+
+static int handle_decline(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct decline_params *params = p;
+    const char *message =
+        params->message.length ? params->message.text : "its provider has declined";
+    struct gb_missing *missing;
+    int code = GPUBUF_E_NOT_FOUND;
+
+    (void)present;
+    if (params->kind.text && strcmp(params->kind.text, "unavailable") == 0)
+        code = GPUBUF_E_UNAVAILABLE;
+    else if (params->kind.text && strcmp(params->kind.text, "not_found") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("kind"),
+                          "expected \"not_found\" or \"unavailable\", found \"%.32s\"",
+                          params->kind.text);
+    missing = gb_provider_request(call->session, params->request);
+    if (!missing)
+        return gb_fail(&call->error, GPUBUF_E_NOT_FOUND,
+                       "this session has no request %" PRIu64 " to answer, or it is over",
+                       params->request);
+    if (gb_missing_decline(call->server, missing, code, message) < 0)
+        return gb_call_no_memory(call);
+    return gb_call_empty(call);
+}
+
+const struct gb_method gb_method_decline = {GB_METHOD_ROW(
+    "decline", GB_METHOD_APART, decline_fields, handle_decline, struct decline_params)};

@@ -1,0 +1,443 @@
+"""provide, wanted, unwanted, decline: sessions that make what others wait for."""
+
+import os
+import signal
+
+import pytest
+
+from child import Child
+from peer import RpcError, bytes_layout, wait_until
+
+LONG = 600_000
+
+
+@pytest.fixture
+def provider(daemon):
+    return providing(daemon, "cols/")
+
+
+def providing(daemon, *prefixes):
+    peer = daemon.connect()
+    peer.call("hello", protocol=1, client="loader")
+    for prefix in prefixes:
+        assert peer.call("provide", prefix=prefix) == {}
+    return peer
+
+
+def wanted(provider):
+    return provider.notification("wanted")["params"]
+
+
+def nothing_wanted(*peers):
+    """Nobody is told anything; names are asked for at the end of a turn, so in the next at the latest."""
+    for peer in peers:
+        for _ in range(2):
+            peer.no_notification()
+
+
+def waiting(daemon, name, peer=None):
+    """A session with an `open` of the name that waits, and the request."""
+    peer = peer or daemon.connect()
+    request = peer.request("open", name=name, wait_ms=LONG)
+    peer.call("stats")
+    return peer, request
+
+
+def failure(peer, request):
+    with pytest.raises(RpcError) as caught:
+        peer.reply(request)
+    return caught.value
+
+
+def test_a_name_is_made_for_whoever_waits(daemon, provider):
+    reader, request = waiting(daemon, "cols/a")
+    params = wanted(provider)
+    assert params == {"request": params["request"], "prefix": "cols/", "name": "cols/a", "uid": os.geteuid(),
+                      "gid": os.getegid()}
+    provider.put("cols/a", b"made")
+    assert reader.reply(request)["object"]["name"] == "cols/a"
+    nothing_wanted(provider)
+    stats = provider.call("stats")
+    assert (stats["wanted"], stats["provided"], stats["declined"]) == (1, 1, 0)
+
+
+def test_one_request_however_many_wait(daemon, provider):
+    waits = [waiting(daemon, "cols/a") for _ in range(20)]
+    request = wanted(provider)["request"]
+    nothing_wanted(provider)
+    provider.put("cols/a")
+    for reader, ident in waits:
+        assert reader.reply(ident)["object"]["version"] == 1
+    assert provider.error("not_found", "decline", request=request)
+
+
+def test_who_does_not_wait_asks_nobody(daemon, provider):
+    reader = daemon.connect()
+    reader.error("not_found", "open", name="cols/a")
+    reader.error("timeout", "open", name="other/a", wait_ms=1)
+    for which in ({"version": 7}, {"label": "x"}):
+        reader.error("timeout", "open", name="cols/a", wait_ms=1, **which)
+    nothing_wanted(provider)
+
+
+def test_a_refusal_ends_the_opens(daemon, provider):
+    waits = [waiting(daemon, "cols/a") for _ in range(3)]
+    sentence = "no column \"a\" in \u00e4 file"
+    assert provider.call("decline", request=wanted(provider)["request"], message=sentence) == {}
+    for reader, request in waits:
+        error = failure(reader, request)
+        assert error.kind == "not_found" and error.data["name"] == "cols/a"
+        assert error.message == f'"cols/a": {sentence}'
+    assert provider.call("stats")["declined"] == 1
+    # Nothing is remembered of it: the next open asks again.
+    reader, request = waiting(daemon, "cols/a")
+    provider.call("decline", request=wanted(provider)["request"], kind="unavailable", message="m" * 500)
+    error = failure(reader, request)
+    assert error.kind == "unavailable" and error.message == f'"cols/a": {"m" * 500}'
+    reader, request = waiting(daemon, "cols/" + "\u00e4" * 125)
+    provider.call("decline", request=wanted(provider)["request"], message="\u00e4" * 250)
+    assert failure(reader, request).message == f'"cols/{"ä" * 125}": {"ä" * 250}'
+    reader, request = waiting(daemon, "cols/a")
+    provider.call("decline", request=wanted(provider)["request"])
+    assert failure(reader, request).message == '"cols/a": its provider has declined'
+
+
+def test_a_refusal_that_is_none(daemon, provider):
+    reader, request = waiting(daemon, "cols/a")
+    number = wanted(provider)["request"]
+    for params in ({"kind": "busy"}, {"message": "m" * 501}, {"message": 1}):
+        provider.error("invalid", "decline", request=number, **params)
+    other = providing(daemon, "cols/b")
+    for peer, which in ((provider, number + 1), (provider, 0), (other, number), (reader, number)):
+        assert "no request" in peer.error("not_found", "decline", request=which).message
+    provider.call("decline", request=number)
+    assert failure(reader, request).kind == "not_found"
+    provider.error("not_found", "decline", request=number)  # said twice
+
+
+def test_many_names_each_on_its_own(daemon, provider):
+    provider.put("cols/there")
+    names = ["cols/a", "cols/there", "cols/b", "cols/a"]
+    reader = daemon.connect()
+    request = reader.request("open", names=names, wait_ms=LONG)
+    first, second = wanted(provider), wanted(provider)
+    assert [first["name"], second["name"]] == ["cols/a", "cols/b"]
+    provider.call("decline", request=second["request"], message="no")
+    assert not reader.replies
+    provider.put("cols/a")
+    entries = reader.reply(request)["objects"]
+    assert [e.get("object", {}).get("name") for e in entries] == ["cols/a", "cols/there", None, "cols/a"]
+    assert entries[2]["error"]["message"] == '"cols/b": no'
+    nothing_wanted(provider)
+
+
+def test_names_all_of_which_are_declined(daemon, provider):
+    reader = daemon.connect()
+    names = [f"cols/{i}" for i in range(64)]
+    request = reader.request("open", names=names, wait_ms=LONG)
+    for name in names:
+        params = wanted(provider)
+        assert params["name"] == name
+        provider.notify("decline", request=params["request"], kind="unavailable", message=name.upper())
+    for entry, name in zip(reader.reply(request)["objects"], names):
+        assert entry["error"]["data"] == {"kind": "unavailable", "name": name}
+        assert entry["error"]["message"] == f'"{name}": {name.upper()}'
+
+
+def test_another_name_changes_nothing(daemon, provider):
+    reader, request = waiting(daemon, "cols/a")
+    number = wanted(provider)["request"]
+    provider.put("cols/b")
+    nothing_wanted(provider)
+    reader.call("stats")
+    assert not reader.replies
+    provider.call("decline", request=number)
+    assert failure(reader, request).kind == "not_found"
+
+
+def test_the_longest_prefix_and_then_the_first(daemon):
+    everything, second, first = (providing(daemon, *p) for p in (("",), ("cols/",), ("cols/x/", "cols/")))
+    for name, peer in (("a", everything), ("cols/a", second), ("cols/x/a", first), ("cols/x", second)):
+        reader, request = waiting(daemon, name)
+        params = wanted(peer)
+        assert params["name"] == name
+        peer.call("decline", request=params["request"])
+        assert failure(reader, request).kind == "not_found"
+    second.call("provide", prefix="cols/", end=True)
+    waiting(daemon, "cols/b")
+    assert wanted(first)["prefix"] == "cols/"
+    nothing_wanted(everything, second, first)
+
+
+def test_said_twice_is_said_once(daemon, provider):
+    assert provider.call("provide", prefix="cols/") == {}
+    waiting(daemon, "cols/a")
+    assert wanted(provider)["name"] == "cols/a"
+    nothing_wanted(provider)
+    assert provider.call("provide", prefix="cols/", end=True) == {}
+    waiting(daemon, "cols/b")
+    nothing_wanted(provider)
+    assert provider.call("provide", prefix="cols/", end=True) == {}  # it is no provider: fine
+
+
+def test_nobody_waits_any_more(daemon, provider):
+    reader, request = waiting(daemon, "cols/a")
+    also = daemon.connect()
+    assert also.error("timeout", "open", name="cols/a", wait_ms=1).kind == "timeout"
+    params = wanted(provider)
+    nothing_wanted(provider)
+    reader.close()
+    over = provider.notification("unwanted")["params"]
+    assert over == {"request": params["request"], "prefix": "cols/"}
+    provider.error("not_found", "decline", request=params["request"])
+    waiting(daemon, "cols/a")
+    assert wanted(provider)["request"] > params["request"]
+
+
+def test_another_session_seals_it(daemon, provider, peer):
+    reader, request = waiting(daemon, "cols/a")
+    number = wanted(provider)["request"]
+    peer.put("cols/a")
+    assert provider.notification("unwanted")["params"]["request"] == number
+    assert reader.reply(request)["object"]["name"] == "cols/a"
+
+
+def test_a_provider_that_does_not_answer_is_named(daemon, provider):
+    waiting(daemon, "cols/a")  # so that it has been asked before the others' time is over
+    wanted(provider)
+    reader = daemon.connect()
+    error = reader.error("timeout", "open", name="cols/a", wait_ms=1)
+    assert f"its provider, loader (pid {os.getpid()}), was asked" in error.message
+    assert "has not answered" in error.message
+    entry, = reader.call("open", names=["cols/a"], wait_ms=1)["objects"]
+    assert "was asked" in entry["error"]["message"]
+    assert "asked" not in reader.error("timeout", "open", name="other", wait_ms=1).message
+
+
+def test_a_stopped_provider(daemon):
+    def work(peer):
+        peer.call("hello", protocol=1, client="stopped")
+        peer.call("provide", prefix="cols/")
+
+    child = Child(daemon.path, work)
+    os.kill(child.pid, signal.SIGSTOP)
+    try:
+        reader = daemon.connect()
+        # More than it is told while it does not read, in names that are as long as they may be.
+        for i in range(4):
+            requests = [
+                reader.request("open", name=f"cols/{i}-{k:02}-" + "x" * 230, wait_ms=2000) for k in range(250)
+            ]
+            for request in requests:
+                error = failure(reader, request)
+                assert error.kind == "timeout" and "its provider" in error.message
+        assert "provides" in [s for s in reader.call("sessions")["sessions"] if s["client"] == "stopped"][0]
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+        child.kill()
+
+
+def test_a_provider_that_is_killed(daemon):
+    def work(peer):
+        peer.call("hello", protocol=1, client="killed")
+        peer.call("provide", prefix="cols/")
+
+    child = Child(daemon.path, work)
+    reader, request = waiting(daemon, "cols/a")
+    child.kill()
+    nobody = "nobody who is here provides it"
+    wait_until(lambda: nobody in reader.error("not_found", "why", name="cols/a").message)
+    late = providing(daemon, "cols/")
+    assert wanted(late)["name"] == "cols/a"
+    late.put("cols/a")
+    assert reader.reply(request)["object"]["name"] == "cols/a"
+
+
+def test_the_next_provider_is_asked(daemon, provider):
+    general = providing(daemon, "")
+    reader, request = waiting(daemon, "cols/a")
+    first = wanted(provider)["request"]
+    provider.close()
+    params = wanted(general)
+    assert params["name"] == "cols/a" and params["prefix"] == "" and params["request"] > first
+    general.call("provide", prefix="", end=True)
+    general.error("not_found", "decline", request=params["request"])
+    last = providing(daemon, "c")
+    last.put("cols/a") if wanted(last) else None
+    reader.reply(request)
+
+
+def test_a_prefix_that_ends_takes_only_its_own(daemon):
+    peer = providing(daemon, "aa/", "bb/")
+    for name in ("aa/1", "bb/1"):
+        waiting(daemon, name)
+    requests = {wanted(peer)["name"]: None for _ in range(2)}
+    assert list(requests) == ["aa/1", "bb/1"]
+    other = providing(daemon, "")
+    peer.call("provide", prefix="aa/", end=True)
+    assert wanted(other)["name"] == "aa/1"
+    nothing_wanted(peer, other)
+
+
+def test_who_comes_later_is_asked_for_what_is_waited_for(daemon):
+    waits = [waiting(daemon, f"cols/{i}") for i in range(10)]
+    peer = providing(daemon, "cols/")
+    for i, (reader, request) in enumerate(waits):
+        params = wanted(peer)
+        assert params["name"] == f"cols/{i}"
+        peer.put(params["name"])
+        reader.reply(request)
+
+
+def test_nobody_is_asked_for_what_only_itself_waits_for(daemon, provider):
+    provider.request("open", name="cols/a", wait_ms=LONG)
+    nothing_wanted(provider)
+    other = providing(daemon, "c")
+    assert wanted(other)["name"] == "cols/a"
+    other.close()
+    nothing_wanted(provider)
+    reader, request = waiting(daemon, "cols/a")
+    assert wanted(provider)["name"] == "cols/a"
+    provider.put("cols/a")
+    reader.reply(request)
+
+
+def test_a_name_that_is_deleted_is_asked_for_again(daemon, provider, peer):
+    reader, request = waiting(daemon, "cols/b")
+    number = wanted(provider)["request"]
+    made = peer.create("cols/b", bytes_layout(1))
+    peer.call("seal", lease=made["lease"])
+    assert provider.notification("unwanted")["params"]["request"] == number
+    reader.reply(request)
+    peer.call("delete", name="cols/b")
+    waiting(daemon, "cols/b")
+    assert wanted(provider)["name"] == "cols/b"
+
+
+@pytest.mark.root
+def test_a_name_that_one_may_not_open(daemon, provider):
+    """It is there, so nobody is asked, until it is deleted."""
+    reader = daemon.connect_as(1001, 1001)
+    request = reader.request("open", name="cols/a", wait_ms=LONG)
+    params = wanted(provider)
+    assert (params["uid"], params["gid"]) == (1001, 1001)
+    provider.put("cols/a", mode="0600")
+    second = reader.request("open", name="cols/a", wait_ms=LONG)
+    reader.call("stats")
+    nothing_wanted(provider)
+    provider.call("delete", name="cols/a")
+    provider.call("decline", request=wanted(provider)["request"], message="not for you")
+    for ident in (request, second):
+        assert failure(reader, ident).message == '"cols/a": not for you'
+
+
+def test_limits(daemon_factory):
+    daemon = daemon_factory("--limit", "user_provides=70", "--limit", "session_wanted=5")
+    peer = providing(daemon, *(f"p{i}/" for i in range(64)))
+    assert peer.error("limit", "provide", prefix="p64/").data["limit"] == "session_provides"
+    peer.call("provide", prefix="p63/")
+    other = providing(daemon, *(f"p{i}/" for i in range(6)))
+    assert other.error("limit", "provide", prefix="p6/").data["limit"] == "user_provides"
+    reader = daemon.connect()
+    for i in range(12):
+        reader.request("open", name=f"p9/{i}", wait_ms=LONG)
+    requests = [wanted(peer) for _ in range(5)]
+    nothing_wanted(peer)
+    for i in range(5, 12):
+        peer.notify("decline", request=requests.pop()["request"])
+        requests.append(wanted(peer))
+        assert requests[-1]["name"] == f"p9/{i}"
+    peer.close()  # with all 64
+    wait_until(lambda: not [s for s in reader.call("sessions")["sessions"] if len(s.get("provides", ())) == 64])
+    for i in range(6, 64):
+        other.call("provide", prefix=f"p{i}/")
+    assert [wanted(other)["name"] for _ in range(5)]
+
+
+def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
+    """The provider has so many at a time, and those that left meanwhile are not asked for."""
+    daemon = daemon_factory("--limit", "session_wanted=1")
+    peer = providing(daemon, "")
+    waits = [waiting(daemon, name) for name in ("a", "b", "c")]
+    first = wanted(peer)
+    waits[1][0].close()
+    wait_until(lambda: "waiting" not in peer.error("not_found", "why", name="b").message)
+    peer.call("decline", request=first["request"])
+    assert wanted(peer)["name"] == "c"
+
+
+@pytest.mark.root
+def test_who_may_provide(daemon_factory):
+    daemon = daemon_factory("--provider", "1001:cols/", "--provider", "1001:x", "--provider=1002:")
+    allowed, all_names, other = (daemon.connect_as(uid, uid) for uid in (1001, 1002, 1003))
+    for prefix in ("cols/", "cols/a/", "x", "xyz"):
+        allowed.call("provide", prefix=prefix)
+    for prefix in ("", "cols", "col", "y", "Cols/"):
+        assert "--provider" in allowed.error("denied", "provide", prefix=prefix).message
+    all_names.call("provide", prefix="")
+    for prefix in ("", "cols/"):
+        error = other.error("denied", "provide", prefix=prefix)
+        assert "uid 1003" in error.message and "--provider 1003:PREFIX" in error.message
+    reader = daemon.connect_as(1003, 1003)
+    request = reader.request("open", name="cols/a", wait_ms=LONG)
+    assert wanted(allowed)["uid"] == 1003
+    allowed.put("cols/a", mode="0644")
+    assert reader.reply(request)["object"]["uid"] == 1001
+
+
+def test_sessions_says_what_is_provided(daemon):
+    peer = providing(daemon, "a/", "ä\"/")
+    waiting(daemon, "a/1")
+    wanted(peer)
+    told, = (s for s in peer.call("sessions")["sessions"] if "provides" in s)
+    assert told["provides"] == ["a/", "ä\"/"] and told["wanted"] == 1 and told["client"] == "loader"
+
+
+@pytest.mark.root
+def test_why_a_name_is_not_there(daemon, provider):
+    reader = daemon.connect_as(1001, 1001)
+    reader.request("open", name="cols/a", wait_ms=LONG)
+    wanted(provider)
+    for peer in (provider, reader):
+        message = peer.error("not_found", "why", name="cols/a").message
+        assert "1 waiting" in message and f"(loader, pid {os.getpid()}), was asked" in message
+    stranger = daemon.connect_as(1002, 1002)
+    assert "waiting" not in stranger.error("not_found", "why", name="cols/a").message
+    reader.request("open", name="other", wait_ms=LONG)
+    assert "nobody" in reader.error("not_found", "why", name="other").message
+
+
+def test_ten_thousand_opens_of_one_name(daemon_factory):
+    daemon = daemon_factory("--limit", "user_waits=10000")
+    provider = providing(daemon, "")
+    readers = [daemon.connect() for _ in range(40)]
+    requests = [(r, [r.request("open", name="a", wait_ms=LONG, brief=True) for _ in range(250)]) for r in readers]
+    wait_until(lambda: "10000 waiting" in provider.error("not_found", "why", name="a").message)
+    wanted(provider)
+    nothing_wanted(provider)
+    provider.put("a")
+    for reader, idents in requests:
+        assert {reader.reply(ident)["object"]["version"] for ident in idents} == {1}
+    assert provider.call("stats")["wanted"] == 1
+
+
+def test_opens_that_end_before_the_answer(daemon, provider):
+    """Some so soon that nobody is asked; each of the others has a request that is over before the next."""
+    reader = daemon.connect()
+    for i in range(100):
+        reader.error("timeout", "open", name=f"cols/{i % 3}", wait_ms=1)
+    asked = provider.call("stats")["wanted"]
+    told = [provider.notification() for _ in range(2 * asked)]
+    for first, last in zip(told[::2], told[1::2]):
+        assert (first["method"], last["method"]) == ("wanted", "unwanted")
+        assert first["params"]["request"] == last["params"]["request"]
+    nothing_wanted(provider)
+
+
+def test_a_provider_that_hangs_up_half_way(daemon):
+    """What it has sent before is carried out."""
+    peer = providing(daemon, "")
+    reader, request = waiting(daemon, "a")
+    peer.notify("decline", request=wanted(peer)["request"], message="good-bye")
+    peer.close()
+    assert failure(reader, request).message == '"a": good-bye'
