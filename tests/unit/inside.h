@@ -461,6 +461,31 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
     return count_leases(count, &session->holder);
 }
 
+/* What a session was asked for is in its lists, and nothing else is. */
+static inline void check_provider(const struct gb_session *session)
+{
+    const struct gb_provider *provider = session->provider;
+    uint64_t asked = 0, prefixes = 0;
+
+    if (!provider)
+        return;
+    GB_LIST_EACH(&provider->asked, link) {
+        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
+
+        DEMAND(missing->provider == provider && !missing->declined && missing->count > 0);
+        DEMAND(gb_missing_find(session->server, missing->name, missing->name_length) == missing);
+        asked++;
+    }
+    GB_LIST_EACH(&provider->queued, link)
+        DEMAND(!GB_CONTAINER(link, struct gb_missing, turn)->provider);
+    GB_LIST_EACH(&provider->prefixes, link) {
+        DEMAND(GB_CONTAINER(link, struct gb_prefix, of_provider)->provider == provider);
+        prefixes++;
+    }
+    DEMAND(asked == provider->asked_count && prefixes == provider->prefix_count);
+    DEMAND(asked <= session->server->limits->session_wanted);
+}
+
 static inline void count_session(struct inside_count *count, const struct gb_session *session)
 {
     uint64_t unsealed = count_left(count, session), watches = 0, waits = 0;
@@ -497,31 +522,6 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
            (gb_list_linked(&session->ready) && !session->poll_events) ||
            gb_list_linked(&session->dirty));
     DEMAND(gb_list_linked(&session->dirty) || !session->doomed);
-}
-
-/* What a session was asked for is in its lists, and nothing else is. */
-static inline void check_provider(const struct gb_session *session)
-{
-    const struct gb_provider *provider = session->provider;
-    uint64_t asked = 0, prefixes = 0;
-
-    if (!provider)
-        return;
-    GB_LIST_EACH(&provider->asked, link) {
-        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
-
-        DEMAND(missing->provider == provider && !missing->declined && missing->count > 0);
-        DEMAND(gb_missing_find(session->server, missing->name, missing->name_length) == missing);
-        asked++;
-    }
-    GB_LIST_EACH(&provider->queued, link)
-        DEMAND(!GB_CONTAINER(link, struct gb_missing, turn)->provider);
-    GB_LIST_EACH(&provider->prefixes, link) {
-        DEMAND(GB_CONTAINER(link, struct gb_prefix, of_provider)->provider == provider);
-        prefixes++;
-    }
-    DEMAND(asked == provider->asked_count && prefixes == provider->prefix_count);
-    DEMAND(asked <= session->server->limits->session_wanted);
 }
 
 /* What all users have together. */

@@ -39,10 +39,10 @@ static void test_cut(void **state)
     for (size_t kind = 0; kind < 4; kind++) {
         size_t bytes = strlen(characters[kind]);
         for (size_t shift = 0; shift < 4; shift++) {
-            char text[800];
+            char text[sizeof(error.message) + 200];
             memset(text, '-', shift);
             size_t filled = shift;
-            for (; filled < 600; filled += bytes)
+            for (; filled < sizeof(error.message) + 100; filled += bytes)
                 memcpy(text + filled, characters[kind], bytes);
             text[filled] = '\0';
             gb_fail(&error, GPUBUF_E_BUSY, "%s", text);

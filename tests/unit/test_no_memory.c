@@ -190,6 +190,17 @@ static const struct scenario {
      "2" CALL("seal", "\"lease\":1"),
      1,
      false},
+    {"provide", {NULL}, CALL("provide", "\"prefix\":\"p\""), 1, false},
+    {"open that a provider is asked for",
+     {"2" CALL("provide", "\"prefix\":\"p\"")},
+     CALL("open", "\"name\":\"p\",\"wait_ms\":60000"),
+     0,
+     false},
+    {"decline",
+     {"2" CALL("provide", "\"prefix\":\"p\""), CALL("open", "\"name\":\"p\",\"wait_ms\":60000")},
+     "2" CALL("decline", "\"request\":1,\"message\":\"no\""),
+     1,
+     false},
     {"unwatch", {CALL("watch", "")}, CALL("unwatch", "\"watch\":1"), 1, false},
     {"settle",
      {PUBLISHED},
@@ -334,6 +345,7 @@ static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigne
     inside_begin(&inside, tiers ? (const char *const[]){"--device", "host:8M", "--tier", tier, NULL}
                                 : (const char *const[]){"--device", "host:8M", NULL});
     inside.work = tiers ? await_movers : NULL;
+    inside.server.providers.last_request = 0; /* the first is 1 */
     for (int i = 0; i < 2; i++)
         assert_true(peer_connect(&inside, &peers[i]));
     for (const char *const *step = scenario->before; *step; step++) {

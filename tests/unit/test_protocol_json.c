@@ -281,10 +281,10 @@ static void check_members(const cJSON *list, bool params)
 static void test_methods(void **state)
 {
     static const char *const methods[] = {
-        "hello",    "create", "seal",    "settle",   "abort",    "open",  "release", "keep",
-        "register", "alias",  "delete",  "list",     "stat",     "pin",   "unpin",   "spill",
-        "restore",  "why",    "leases",  "segments", "sessions", "unmap", "trim",    "watch",
-        "unwatch",  "stats",  "metrics", "describe", "expire",
+        "hello",    "create", "seal",    "settle",   "abort",    "open",    "release", "keep",
+        "register", "alias",  "delete",  "list",     "stat",     "pin",     "unpin",   "spill",
+        "restore",  "why",    "leases",  "segments", "sessions", "unmap",   "trim",    "watch",
+        "unwatch",  "stats",  "metrics", "describe", "expire",   "provide", "decline",
     };
     const cJSON *list = array(root, "methods"), *method;
 

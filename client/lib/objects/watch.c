@@ -425,12 +425,7 @@ static int remove_watch(struct gpubuf_client *client, uint64_t id)
 {
     if (!take_watch(client, id))
         return gb_report_text(client, GPUBUF_E_NOT_FOUND, "no such watch");
-    bool in_callback = gb_in_callback(client);
-    while (client->delivering_watch == id && !in_callback) {
-        client->waiters++;
-        pthread_cond_wait(&client->changed, &client->lock);
-        client->waiters--;
-    }
+    gb_await_callback(client, id);
     return 0;
 }
 

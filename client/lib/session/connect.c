@@ -13,6 +13,7 @@
 #include "client/lib/memory/gpu_own.h"
 #include "client/lib/objects/keep.h"
 #include "client/lib/objects/order.h"
+#include "client/lib/objects/provide.h"
 #include "client/lib/objects/watch.h"
 #include "client/lib/session/hello.h"
 #include "client/lib/session/resume.h"
@@ -38,6 +39,7 @@ static void lost(struct gpubuf_client *client)
     gb_keep_forget(client);
     gb_resume_end(client);
     gb_watch_end_all(client);
+    gb_provide_end_all(client);
 }
 
 static void end(struct gpubuf_client *client)
@@ -49,6 +51,7 @@ static void end(struct gpubuf_client *client)
 
 static const struct gb_client_hooks hooks = {
     .event = gb_watch_event,
+    .wanted = gb_provide_wanted,
     .recall = gb_keep_recall,
     .retire = gb_keep_clear_segment,
     .broken = gb_resume_break,

@@ -8,6 +8,7 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/objects/keep.h"
 #include "client/lib/objects/order.h"
+#include "client/lib/objects/provide.h"
 #include "client/lib/objects/watch.h"
 #include "client/lib/session/hello.h"
 #include "client/lib/wire/flusher.h"
@@ -316,6 +317,8 @@ static void finish(struct gpubuf_client *client, bool same_instance)
     settle_imports(client, same_instance);
     gb_queue_releases(client);
     int r = gb_watch_resume(client, &error);
+    if (r == 0)
+        r = gb_provide_resume(client, &error);
     if (r == 0)
         r = gb_request_resume_all(client, &error);
     if (r < 0)

@@ -26,6 +26,16 @@ void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_fram
     callback_frames = frame->up;
 }
 
+void gb_await_callback(struct gpubuf_client *client, uint64_t watch)
+{
+    bool in_callback = gb_in_callback(client);
+    while (client->delivering_watch == watch && !in_callback) {
+        client->waiters++;
+        pthread_cond_wait(&client->changed, &client->lock);
+        client->waiters--;
+    }
+}
+
 void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
     delivery->next = NULL;

@@ -28,6 +28,7 @@
 struct gb_request;
 struct gb_delivery;
 struct gb_watch;
+struct gb_provide;
 struct gb_order;
 struct gb_keeper;
 struct gb_lease;
@@ -48,6 +49,8 @@ struct gpubuf_client;
 struct gb_client_hooks {
     /* The daemon tells a watch of an event. */
     void (*event)(struct gpubuf_client *client, struct gb_json params);
+    /* It wants a name that the client provides, or does not any more. */
+    void (*wanted)(struct gpubuf_client *client, struct gb_json params, bool ended);
     /* The daemon wants leases back that are merely kept, or a segment that such may lie in. */
     void (*recall)(struct gpubuf_client *client, struct gb_json params);
     void (*retire)(struct gpubuf_client *client, uint64_t segment);
@@ -112,12 +115,13 @@ struct gpubuf_client {
     size_t bucket_count, request_count;
 
     struct gb_delivery *deliveries, **deliveries_end;
-    bool delivering;         /* one thread runs callbacks */
-    pthread_t delivering_by; /* valid while delivering */
-    uint64_t delivering_watch;
+    bool delivering;           /* one thread runs callbacks */
+    pthread_t delivering_by;   /* valid while delivering */
+    uint64_t delivering_watch; /* or what is provided; 0: neither */
 
     struct gb_watch *watches;
-    uint64_t last_watch;
+    struct gb_provide *provides;
+    uint64_t last_watch; /* or what is provided */
     struct gb_lease *leases;
     struct gb_imports imports;
     struct gb_order *order;       /* see objects/order.h; NULL: nothing was ever to be waited for */

@@ -103,6 +103,10 @@ static void handle_notification(struct gpubuf_client *client, const struct gb_rp
         return;
     if (strcmp(message->method.text, "event") == 0)
         client->hooks->event(client, params);
+    else if (strcmp(message->method.text, "wanted") == 0)
+        client->hooks->wanted(client, params, false);
+    else if (strcmp(message->method.text, "unwanted") == 0)
+        client->hooks->wanted(client, params, true);
     else if (strcmp(message->method.text, "segments.retire") == 0)
         handle_retire(client, params);
     else if (strcmp(message->method.text, "leases.recall") == 0)
