@@ -486,6 +486,96 @@ static void prepare_waits_end(void)
     peer_close(&waiters[WAITERS / 2]);
 }
 
+/* As many names as a user's requests may wait for, each for others. */
+static void prepare_missing(void)
+{
+    for (size_t i = 0; i < WAITERS; i++) {
+        assert_true(peer_connect(&inside, &waiters[i]));
+        for (int k = 0; k < (SANITIZED ? 20 : GB_LIMIT(session_waits)); k++) {
+            begin_line("open");
+            gb_write_text(&line, "\"wait_ms\":600000,\"names\":[");
+            for (int n = 0; n < GB_LIMIT(names); n++)
+                gb_write_format(&line, "%s\"%d/%zu/%d\"", n ? "," : "", n, i, k);
+            gb_write_char(&line, ']');
+            end_line();
+            send_waits(&waiters[i], 1);
+        }
+    }
+}
+
+static void ask_provide(void)
+{
+    begin_line("provide");
+    gb_write_text(&line, "\"prefix\":\"\"");
+    end_line();
+}
+
+static void prepare_wanted(void)
+{
+    ask_provide();
+    prepare(&asker, "\"result\":{}");
+    prepare_missing();
+    while (gb_waits_have_more(&inside.server) || gb_provider_lags(peer_session(&inside, &asker))) {
+        inside_turn(&inside);
+        peer_receive(&asker);
+    }
+}
+
+static void end_provide(void)
+{
+    end_awaited();
+    gb_provider_end(peer_session(&inside, &asker));
+}
+
+static void ask_provide_end(void)
+{
+    begin_line("provide");
+    gb_write_text(&line, "\"prefix\":\"\",\"end\":true");
+    end_line();
+}
+
+static void ask_decline(void)
+{
+    begin_line("decline");
+    gb_write_format(&line, "\"request\":%llu",
+                    (unsigned long long)inside.server.providers.last_request);
+    end_line();
+}
+
+/* As many prefixes as a user may provide, of as many bytes, each written as six. */
+static void prepare_providers(void)
+{
+    for (int i = 0; i < GB_LIMIT(user_provides); i++) {
+        struct peer *peer = &waiters[(size_t)i % WAITERS];
+
+        if ((size_t)i < WAITERS)
+            assert_true(peer_connect(&inside, peer));
+        begin_line("provide");
+        gb_write_format(&line, "\"prefix\":\"%03d", i);
+        for (int k = 3; k < GB_LIMIT(name_bytes); k++)
+            gb_write_text(&line, "\\u0001");
+        gb_write_char(&line, '"');
+        end_line();
+        prepare(peer, "\"result\":{}");
+    }
+}
+
+static void ask_sessions(void)
+{
+    begin_line("sessions");
+    end_line();
+}
+
+static void ask_open_missing(void)
+{
+    begin_line("open");
+    gb_write_text(&line, "\"wait_ms\":1,\"names\":[\"0\"");
+    for (int i = 1; i < GB_LIMIT(names); i++)
+        gb_write_format(&line, ",\"%0255d\"", i);
+    gb_write_char(&line, ']');
+    end_line();
+}
+
 static void ask_trim(void)
 {
     begin_line("trim");
@@ -611,6 +701,11 @@ static const struct ask asks[] = {
     {"seal, watched by many", prepare_watched, ask_seal, end_watched, "\"version\":"},
     {"seal, waited for by many", prepare_awaited, ask_seal, end_awaited, "\"version\":"},
     {"seal, after waits ended", prepare_waits_end, ask_seal, end_awaited, "\"version\":"},
+    {"provide, much is missing", prepare_missing, ask_provide, end_provide, "\"result\":{}"},
+    {"provide, end of much", prepare_wanted, ask_provide_end, end_provide, "\"result\":{}"},
+    {"decline, one of many", prepare_wanted, ask_decline, end_provide, "\"result\":{}"},
+    {"open, many providers", prepare_providers, ask_open_missing, end_awaited, "\"objects\":"},
+    {"sessions, many providers", prepare_providers, ask_sessions, end_awaited, "\"sessions\":"},
     {"trim", NULL, ask_trim, NULL, "\"freed\":"},
     {"settle", NULL, ask_settle, NULL, "\"id\":1"},
     {"hello, resume", NULL, ask_resume, NULL, "\"id\":1"},
