@@ -120,6 +120,8 @@ static int read_options(const struct load *load, const cJSON *entry,
         .label = gb_cjson_string_of(entry, "label", NULL),
         .keep = (unsigned)gb_cjson_int_of(entry, "keep", 0),
     };
+    if (strcmp(gb_cjson_string_of(entry, "scope", ""), "cluster") == 0)
+        options->scope = GPUBUF_SCOPE_CLUSTER;
     if (strcmp(options->device, device) != 0) /* how it was shared there */
         options->share = NULL;
     for (int i = 0; i < 3; i++)

@@ -51,7 +51,7 @@ static void add_age(struct gb_grid *grid, int64_t created_ms, int64_t now_ms)
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
-/* "pinned", "drop", "ttl 5 min": what sets an object apart. */
+/* "pinned", "cluster", "drop", "ttl 5 min": what sets an object apart. */
 static void add_notes(struct gb_grid *grid, const cJSON *object)
 {
     const char *evict = gb_cjson_string_of(object, "evict", "spill");
@@ -66,6 +66,8 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
         GB_WRITE_LITERAL(&text, "gone ");
     if (*gb_cjson_string_of(object, "label", ""))
         gb_write_format(&text, "%s ", gb_cjson_string_of(object, "label", ""));
+    if (*gb_cjson_string_of(object, "scope", ""))
+        gb_write_format(&text, "%s ", gb_cjson_string_of(object, "scope", ""));
     if (gb_cjson_bool_of(object, "pinned"))
         GB_WRITE_LITERAL(&text, "pinned ");
     if (strcmp(evict, "spill") != 0)

@@ -138,6 +138,62 @@ static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
     }
 }
 
+/* Those of the sessions that provide something, for cJSON_Delete(); all pages of them. */
+static int find_providers(struct gb_cli *cli, cJSON **found)
+{
+    cJSON *providers = cJSON_CreateArray();
+    int64_t cursor = 0;
+
+    do {
+        char params[48], *result = NULL;
+
+        snprintf(params, sizeof(params), "{\"cursor\":%" PRId64 "}", cursor);
+        int status = gb_cli_call(cli, "sessions", params, &result);
+        if (status != GB_STATUS_OK) {
+            cJSON_Delete(providers);
+            return status;
+        }
+        cJSON *answer = gb_cjson_parse(result);
+        gpubuf_free(result);
+        GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "sessions")) {
+            if (cJSON_HasObjectItem(item, "provides"))
+                cJSON_AddItemToArray(providers, cJSON_Duplicate(item, true));
+        }
+        cursor = gb_cjson_int_of(answer, "cursor", 0);
+        cJSON_Delete(answer);
+    } while (cursor > 0);
+    *found = providers;
+    return GB_STATUS_OK;
+}
+
+static void fill_providers(struct gb_grid *grid, const cJSON *providers)
+{
+    static const char *const titles[] = {"session", "pid", "user", "client", "wanted", "provides"};
+
+    gb_grid_init(grid, 6);
+    if (grid->failed)
+        return;
+    for (size_t i = 0; i < 6; i++) {
+        grid->columns[i].right = i < 2 || i == 4;
+        gb_grid_text(grid, titles[i], GB_STYLE_DIM);
+    }
+    grid->columns[3].flexible = true;
+    GB_CJSON_EACH(item, providers) {
+        GB_CJSON_EACH(prefix, cJSON_GetObjectItemCaseSensitive(item, "provides")) {
+            char user[64];
+
+            add_number(grid, item, "session");
+            add_number(grid, item, "pid");
+            gb_user_name(gb_cjson_int_of(item, "uid", -1), user, sizeof(user));
+            gb_grid_text(grid, user, GB_STYLE_NONE);
+            gb_grid_text(grid, gb_cjson_string_of(item, "client", ""), GB_STYLE_NONE);
+            add_number(grid, item, "wanted");
+            gb_grid_text(grid, *prefix->valuestring ? prefix->valuestring : "(all names)",
+                         GB_STYLE_BOLD);
+        }
+    }
+}
+
 static int print_grid(const struct gb_cli *cli, struct gb_grid *grid, const char *none)
 {
     bool color = cli->color, done = true;
@@ -162,18 +218,32 @@ static int print_sessions(const struct gb_cli *cli, const struct gb_memory *memo
     return status;
 }
 
-/* Of one object who holds it; of all, first what each session has. */
-static int print_answer(const struct gb_cli *cli, const cJSON *answer,
+static int print_providers(const struct gb_cli *cli, const cJSON *providers)
+{
+    struct gb_grid grid;
+
+    if (cJSON_GetArraySize(providers) == 0)
+        return GB_STATUS_OK;
+    fill_providers(&grid, providers);
+    int status = print_grid(cli, &grid, "");
+    putchar('\n');
+    return status;
+}
+
+/* Of one object who holds it; of all, first who provides names, and what each session has. */
+static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *providers,
                         const struct gb_memory *memory, const struct gb_cli_args *args)
 {
     struct gb_grid grid;
 
+    int status = print_providers(cli, providers);
+    if (status != GB_STATUS_OK)
+        return status;
     if (!args->count && memory->sessions_told == 0) {
         puts("nobody holds anything");
         return GB_STATUS_OK;
     }
-    int status = args->count ? GB_STATUS_OK : print_sessions(cli, memory);
-
+    status = args->count ? GB_STATUS_OK : print_sessions(cli, memory);
     if (status != GB_STATUS_OK)
         return status;
     fill_leases(&grid, cJSON_GetObjectItemCaseSensitive(answer, "leases"));
@@ -202,6 +272,12 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
     if (status != GB_STATUS_OK)
         return status;
 
+    cJSON *providers = NULL;
+    status = args->count ? GB_STATUS_OK : find_providers(cli, &providers);
+    if (status != GB_STATUS_OK) {
+        gpubuf_free(result);
+        return status;
+    }
     struct gb_memory memory = {.place_count = 0};
     cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
@@ -209,11 +285,14 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
     } else if (cli->json) {
         cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(&memory, SIZE_MAX));
+        if (providers)
+            cJSON_AddItemToObject(answer, "providers", cJSON_Duplicate(providers, true));
         gb_cjson_print(answer, true);
     } else {
-        status = print_answer(cli, answer, &memory, args);
+        status = print_answer(cli, answer, providers, &memory, args);
     }
     gb_memory_end(&memory);
+    cJSON_Delete(providers);
     cJSON_Delete(answer);
     return status;
 }

@@ -28,6 +28,7 @@ enum {
     TTL,
     EVICT,
     FINAL,
+    CLUSTER,
     WAIT,
     DELIMITER,
     NULLS,
@@ -61,6 +62,8 @@ const struct gb_cli_option gb_put_options[] = {
     {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (the daemon's)",
      "spill drop keep", GB_COMPLETE_NONE},
     {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL,
+     GB_COMPLETE_NONE},
+    {"cluster", 'c', NULL, "other machines are to know it (by gpubufd-peer)", NULL,
      GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "wait so long for memory (not at all)", NULL, GB_COMPLETE_NONE},
     {"delimiter", 0, "CHAR", "between a CSV file's fields: ';', '|', tab (a comma)", "tab",
@@ -97,6 +100,7 @@ static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
         .replace = args->option[REPLACE] != NULL,
         .final = args->option[FINAL] != NULL,
         .label = args->option[LABEL],
+        .scope = args->option[CLUSTER] ? GPUBUF_SCOPE_CLUSTER : GPUBUF_SCOPE_LOCAL,
     };
     if (args->option[SHARE] && strcmp(args->option[SHARE], "fd") != 0 &&
         strcmp(args->option[SHARE], "ipc") != 0)

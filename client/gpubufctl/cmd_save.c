@@ -189,7 +189,7 @@ static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, 
 {
     static const char *const members[] = {"name",   "device", "share",  "mode",
                                           "ttl_ms", "evict",  "pinned", "created_ms",
-                                          "final",  "label",  "keep"};
+                                          "final",  "label",  "keep",   "scope"};
     cJSON *entry = cJSON_CreateObject();
 
     for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {

@@ -103,6 +103,7 @@ static void fill(struct gb_grid *grid, const cJSON *object)
             gb_cjson_bool_of(object, "older")  ? "sealed, an older version"
             : gb_cjson_bool_of(object, "gone") ? "sealed, and can be opened no more"
                                                : gb_cjson_string_of(object, "state", "?"));
+    add_row(grid, "scope", gb_cjson_string_of(object, "scope", "local"));
     add_row(grid, "mode", gb_cjson_string_of(object, "mode", "?"));
     add_owner(grid, object);
     gb_grid_text(grid, "leases", GB_STYLE_DIM);

@@ -33,6 +33,8 @@ static cJSON *make_options(const struct gpubuf_create_options *create)
         cJSON_AddStringToObject(options, "label", create->label);
     if (create->keep)
         cJSON_AddNumberToObject(options, "keep", create->keep);
+    if (create->scope == GPUBUF_SCOPE_CLUSTER)
+        cJSON_AddStringToObject(options, "scope", "cluster");
     if (create->final)
         cJSON_AddTrueToObject(options, "final");
     return options;

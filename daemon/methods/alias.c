@@ -7,7 +7,7 @@
 #include "daemon/objects/text.h"
 
 struct alias_params {
-    struct gb_string name, of, mode, label;
+    struct gb_string name, of, mode, label, scope;
     struct gb_json slice, columns;
     uint64_t keep;
     bool replace;
@@ -149,7 +149,7 @@ static int finish(struct gb_call *call, const struct alias_params *params, struc
 
     if (!object)
         return call->error.code;
-    r = gb_object_title(call, object, &params->label, params->keep);
+    r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
         r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
     if (r == 0)

@@ -87,7 +87,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
     if (check_unsealed(call) == 0 && /* again, since a task took its time */
-        gb_object_title(call, object, &params->label, params->keep) == 0 &&
+        gb_object_title(call, object, &params->label, params->keep, &params->scope) == 0 &&
         gb_object_render(object, text, 0, room, &call->error) == 0 &&
         !(lease = gb_lease_new(registry, object, &call->session->holder, true, gb_now_ms())))
         gb_call_no_memory(call);

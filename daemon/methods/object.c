@@ -185,12 +185,25 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
     return object;
 }
 
+int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster)
+{
+    if (!text->text)
+        return 0;
+    *cluster = strcmp(text->text, "cluster") == 0;
+    if (*cluster || strcmp(text->text, "local") == 0)
+        return 0;
+    return gb_fail_at(&call->error, GB_PARAM("scope"),
+                      "expected \"local\" or \"cluster\", found \"%.32s\"", text->text);
+}
+
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
-                    uint64_t keep)
+                    uint64_t keep, const struct gb_string *scope)
 {
     struct gb_string json;
     int r = gb_call_label(call, label, &json);
 
+    if (r == 0)
+        r = gb_call_scope(call, scope, &object->cluster);
     if (r == 0)
         gb_object_entitle(object, &json, (unsigned)keep);
     return r;

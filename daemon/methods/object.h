@@ -8,7 +8,7 @@
 struct gb_create_params {
     struct gb_string name;
     struct gb_json layout, handles;
-    struct gb_string device, share, mode, evict, label;
+    struct gb_string device, share, mode, evict, label, scope;
     bool replace, final, brief;
     uint64_t ttl_ms, wait_ms, keep;
 };
@@ -31,11 +31,14 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
 /* Of create, register, alias and seal: what is said of a version. */
 #define GB_TITLE_FIELDS(struct_type)                                                               \
     GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),                    \
-        GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep))
+        GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep)),                          \
+        GB_FIELD(struct_type, scope, GB_FIELD_STRING, 0, 0, 0)
 
-/* For the rendering that comes next. GPUBUF_E_NO_MEMORY. */
+/* For the rendering that comes next. GPUBUF_E_INVALID: that is no scope; GPUBUF_E_NO_MEMORY. */
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
-                    uint64_t keep);
+                    uint64_t keep, const struct gb_string *scope);
+/* "local" or "cluster"; absent: as it is. GPUBUF_E_INVALID. */
+int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster);
 
 /* A new object over the storage, whose reference it takes in any case. */
 struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,

@@ -98,7 +98,7 @@ static int make_registered(struct gb_call *call, const struct gb_creation *creat
         gb_object_goes_with(call->session, object);
     object->evict = creation->evict;
     object->ttl_ms = (int64_t)params->ttl_ms;
-    r = gb_object_title(call, object, &params->label, params->keep);
+    r = gb_object_title(call, object, &params->label, params->keep, &params->scope);
     if (r == 0)
         r = gb_object_render(object, text, call->server->registry.next_version, room, &call->error);
     return gb_object_publish(call, object, r, params->replace);

@@ -13,7 +13,7 @@
 struct seal_params {
     uint64_t lease;
     struct gb_json null_counts;
-    struct gb_string ready, label;
+    struct gb_string ready, label, scope;
     uint64_t keep;
     bool release;
 };
@@ -176,6 +176,8 @@ static int retitle(struct gb_call *call, const struct seal_params *params, struc
     int r = params->label.text ? gb_call_label(call, &params->label, &label) : 0;
 
     if (r == 0)
+        r = gb_call_scope(call, &params->scope, &object->cluster);
+    if (r == 0)
         gb_object_entitle(object, &label,
                           call->message->present & HAS_KEEP ? (unsigned)params->keep
                                                             : object->keep);
@@ -298,7 +300,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     r = retitle(call, params, lease->object);
     if (r == 0)
         r = gb_object_set_version(lease->object, call->server->registry.next_version,
-                                  params->label.text || (present & HAS_KEEP), &call->error);
+                                  params->label.text || params->scope.text || (present & HAS_KEEP),
+                                  &call->error);
     return r < 0 ? r : publish(call, params, lease);
 }
 

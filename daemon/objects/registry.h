@@ -46,6 +46,7 @@ struct gb_object {
     bool current;            /* it is what the name means */
     bool named;              /* it is, or the name keeps it as an older version */
     bool pinned, by_session; /* by_session: registered by its producer */
+    bool cluster;            /* other machines are to know it: its scope */
     unsigned keep;           /* while it is current: older versions that the name keeps, at most */
     bool charged;            /* its storage counts for its owner: it has a name or is written */
     size_t unsealed_bytes;   /* of its layout, while it is written */

@@ -12,6 +12,7 @@ const char *gb_evict_name(enum gb_evict evict)
 /* Members of the text that are looked for in it. Their quotes are in no string. */
 #define LABEL ",\"label\":"
 #define KEEP ",\"keep\":"
+#define CLUSTER ",\"scope\":\"cluster\""
 #define HEAD_END ",\"share\":" /* what follows name, version, label, keep and device */
 
 static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
@@ -42,6 +43,8 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     gb_write_text(writer, gb_evict_name(object->evict));
     gb_write_text(writer, object->by_session ? "\",\"producer\":\"session\""
                                              : "\",\"producer\":\"daemon\"");
+    if (object->cluster)
+        GB_WRITE_LITERAL(writer, CLUSTER);
 }
 
 /* The text that gb_object_render keeps. */
@@ -82,12 +85,14 @@ static const char *find_member(const struct gb_object *object, const char *membe
     return found ? found + length : NULL;
 }
 
-/* Label and `keep` as its text has them. */
+/* Label, `keep` and scope as its text has them. */
 static void read_title(struct gb_object *object)
 {
     const char *keep = find_member(object, KEEP), *end;
     unsigned long long count = keep ? strtoull(keep, NULL, 10) : 0;
 
+    object->cluster =
+        object->text && memmem(object->text, object->brief_length, CLUSTER, strlen(CLUSTER));
     object->keep = count < GB_LIMIT(keep) ? (unsigned)count : GB_LIMIT(keep);
     object->label = find_member(object, LABEL);
     if (!object->label || *object->label != '"') {

@@ -46,6 +46,9 @@ int gb_read_create_options(const struct gpubuf_client *client,
     if (options->mode > 0777)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
                               options->mode);
+    if ((unsigned)options->scope > GPUBUF_SCOPE_CLUSTER)
+        return gb_report_text(client, GPUBUF_E_INVALID, "options.scope %d is none",
+                              (int)options->scope);
     if ((unsigned)options->evict > GPUBUF_EVICT_KEEP)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.evict %d is none",
                               (int)options->evict);
@@ -81,6 +84,8 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
     if (options->final)
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
+    if (options->scope == GPUBUF_SCOPE_CLUSTER)
+        GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");
     if (options->wait_ms) {
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);

@@ -17,7 +17,7 @@
 /* ---- descriptions of objects ---- */
 
 struct info_members {
-    struct gb_string name, state, tier, device, mode, label;
+    struct gb_string name, state, tier, device, mode, label, scope;
     uint64_t version, bytes, uid, gid, leases, keep;
     int64_t created_ms, ttl_ms, idle_ms;
     bool pinned, final, older, gone;
@@ -50,6 +50,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
         INFO_FIELD(keep, GB_FIELD_UINT, 0, UINT32_MAX),
         INFO_FIELD(older, GB_FIELD_BOOL, 0, 0),
         INFO_FIELD(gone, GB_FIELD_BOOL, 0, 0),
+        INFO_FIELD(scope, GB_FIELD_STRING, 0, 0),
     };
     struct info_members members = {.version = 0};
     struct gb_path path = {.key = "object"};
@@ -83,6 +84,8 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     info.keep = (unsigned)members.keep;
     info.older = members.older;
     info.gone = members.gone;
+    if (members.scope.text && strcmp(members.scope.text, "cluster") == 0)
+        info.scope = GPUBUF_SCOPE_CLUSTER;
     *out = info;
     return 0;
 }
@@ -385,6 +388,8 @@ static void write_alias(struct gb_writer *writer, const void *arg)
     if (options->replace)
         GB_WRITE_LITERAL(writer, ",\"replace\":true");
     gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
+    if (options->scope == GPUBUF_SCOPE_CLUSTER)
+        GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");
     gb_write_char(writer, '}');
 }
 
@@ -412,6 +417,9 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
             return gb_report_text(client, GPUBUF_E_INVALID, "options.columns[%zu] is not UTF-8", i);
     }
     r = gb_check_title(client, options->label, options->keep);
+    if (r == 0 && (unsigned)options->scope > GPUBUF_SCOPE_CLUSTER)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "options.scope %d is none",
+                           (int)options->scope);
     if (r < 0)
         return r;
     return gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
