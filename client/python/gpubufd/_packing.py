@@ -12,7 +12,7 @@ LIMIT = 16 << 20  # bytes of an array that is not in C order which are collected
 
 def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
     try:
-        plan = _convert.plan(value, stream)
+        plan = value if isinstance(value, _convert.Plan) else _convert.plan(value, stream)
     except TypeError as error:
         raise TypeError(f"tensor {name!r}: {error}") from None
     if plan.kind == "bytes":
@@ -23,7 +23,7 @@ def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
 
 
 def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
-    """Arrays by name, to become a bundle. TypeError, ValueError: with the tensor's name."""
+    """Arrays by name, or Plans of them, to become a bundle. TypeError, ValueError: with the tensor's name."""
     made = _convert.Plan("bundle", values)
     found = []
     for name, value in values.items():

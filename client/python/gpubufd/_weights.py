@@ -86,10 +86,11 @@ class _File:
             raise ValueError(f"{self.path}: is no safetensors file: {error}") from None
         return count
 
-    def name(self) -> str:
+    def name(self, place: str) -> str:
         """A name for its content as this user's processes see it."""
         path = os.path.realpath(self.path)
-        words = repr((path, *self.key, os.getuid())).encode("utf-8", "surrogateescape")
+        facts = (path, *self.key, os.getuid()) + ((place,) if place else ())
+        words = repr(facts).encode("utf-8", "surrogateescape")
         stem = "".join(letter if letter.isprintable() else "_" for letter in os.path.basename(path))
         stem = stem.encode()[:100].decode("utf-8", "ignore")
         return f"safetensors/{stem}-{hashlib.blake2b(words, digest_size=12).hexdigest()}"
@@ -182,13 +183,14 @@ def _publish(client: Client, file: _File, name: str, options: Tuple[Any, ...]) -
 def load(
     path: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None, device: Optional[str] = None,
     share: Optional[str] = None, mode: Any = None, ttl: Optional[float] = None, evict: Optional[str] = None,
-    timeout: Optional[float] = None,
+    timeout: Optional[float] = None, place: str = "",
 ) -> _bundle.Bundle:
     """A file as a Bundle: what has been published of it, or, where nobody has, what this publishes.
 
     `name`: what it is published as. None: a name made of the file's path, size, inode and time of its last
     change, and of the user, so that a changed file is another bundle; a name that is given stands for whatever is
-    published under it. `client`: None is a connection of the process' own. The others are those of Client.put().
+    published under it. `client`: None is a connection of the process' own. `place`: for a name that is made, which
+    of several copies is meant, such as a GPU's. The others are those of Client.put().
 
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
     """
@@ -196,7 +198,7 @@ def load(
     options = _client.options(device, share, mode, ttl, evict, False, timeout, False)
     with open(path, "rb", buffering=0) as raw:
         file = _File(raw, os.fsdecode(path))
-        called = file.name() if name is None else name
+        called = file.name(place) if name is None else name
         found = _published(asked, called, name is None)
         if found is not None:
             return found

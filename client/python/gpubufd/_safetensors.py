@@ -1,0 +1,94 @@
+"""The safetensors package's way to open a file, for any library's tensors.
+
+A library's module makes a subclass of SafeOpen, which says how a tensor of a Bundle becomes one of the library's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _bundle
+
+DTYPES = {
+    "bool8": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float6_e2m3fn": "F6_E2M3",
+    "float6_e3m2fn": "F6_E3M2", "float4_e2m1fn": "F4",
+}
+
+
+def check_writable(writable: Optional[str]) -> None:
+    if writable not in (None, "copy"):
+        raise ValueError(f'writable is "copy" or None, not {writable!r}: what is shared cannot be written to')
+
+
+class Slice:
+    """A tensor that is looked at before it is taken, or taken in parts: f.get_slice(name)[:, 10:20]."""
+
+    def __init__(self, opened: "SafeOpen", name: str):
+        self._opened, self._name = opened, name
+        bundle = opened._bundle
+        _, self._dtype, self._shape, *_ = bundle._entry(bundle._number(name))
+
+    def get_shape(self) -> List[int]:
+        """Its extents."""
+        return list(self._shape)
+
+    def get_dtype(self) -> str:
+        """Its dtype, as safetensors spells it: "F32"."""
+        return DTYPES[self._dtype]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._opened._part(self._name, key)
+
+
+class SafeOpen:
+    """A bundle, of which single tensors are taken by the methods of the safetensors package's safe_open."""
+
+    _frameworks: Tuple[str, ...] = ()
+
+    def __init__(self, bundle: _bundle.Bundle, writable: Optional[str]):
+        self._bundle, self._writable = bundle, writable
+
+    @classmethod
+    def _check(cls, framework: str, writable: Optional[str]) -> None:
+        if framework not in cls._frameworks:
+            raise ValueError(f'framework is "{cls._frameworks[0]}", not {framework!r}')
+        check_writable(writable)
+
+    def _whole(self, name: str) -> Any:
+        """A tensor for the library. KeyError."""
+        raise NotImplementedError
+
+    def _part(self, name: str, key: Any) -> Any:
+        """A part of a tensor."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._bundle.release()
+
+    def keys(self) -> List[str]:
+        """The tensors' names, in order."""
+        return sorted(self._bundle)
+
+    def offset_keys(self) -> List[str]:
+        """The same in the order of the file."""
+        return [entry[0] for entry in sorted(self._bundle._entries(), key=lambda entry: entry[3:])]
+
+    def metadata(self) -> Optional[Dict[str, str]]:
+        """The file's metadata; None: it has none."""
+        return self._bundle.metadata or None
+
+    def get_tensor(self, name: str) -> Any:
+        """A tensor. KeyError."""
+        return self._whole(name)
+
+    def get_slice(self, name: str) -> Slice:
+        """A tensor, to be taken in parts. KeyError."""
+        if name not in self._bundle:
+            raise KeyError(name)
+        return Slice(self, name)

@@ -1,0 +1,97 @@
+"""What state dicts and trees have beside their tensors: facts that are compared, and tensors with two names.
+
+Facts are the bundle's metadata, strings by string. A value that is no string is kept as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ._bundle import Bundle
+
+TIED = "gpubufd.tied"  # metadata: further names of tensors, by these names, as JSON
+SHOWN = 5  # fields that a Mismatch tells in its sentence
+
+
+class Mismatch(ValueError):
+    """What was published is not what was expected.
+
+    `fields`: by the name of each fact or tensor that differs, (what was expected, what there is); None: it is
+    not there.
+    """
+
+    def __init__(self, name: str, fields: Dict[str, Tuple[Any, Any]]):
+        self.name, self.fields = name, fields
+        told = [f"{field}: expected {_told(expected)}, found {_told(found)}"
+                for field, (expected, found) in list(fields.items())[:SHOWN]]
+        more = [f"and {len(fields) - SHOWN} more"] if len(fields) > SHOWN else []
+        super().__init__(f"{name!r} is not what was expected: " + "; ".join(told + more))
+
+    def __reduce__(self) -> Any:
+        return Mismatch, (self.name, self.fields)
+
+
+def _told(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def facts(values: Optional[Mapping[str, Any]]) -> Dict[str, str]:
+    """Facts as metadata has them. TypeError: with the name of one that JSON does not know."""
+    found = {}
+    for key, value in (values or {}).items():
+        try:
+            found[key] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{key!r}: {type(value).__name__} is neither a string nor a value that JSON knows: say str(…)"
+            ) from None
+    return found
+
+
+def check_facts(bundle: Bundle, expected: Optional[Mapping[str, Any]]) -> None:
+    """Mismatch: the bundle has other facts, or lacks some."""
+    if not expected:
+        return
+    there = bundle.metadata
+    wrong = {key: (value, there.get(key)) for key, value in facts(expected).items() if there.get(key) != value}
+    if wrong:
+        raise Mismatch(bundle.name, wrong)
+
+
+def check_tensors(name: str, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Mismatch: there are other tensors. Both say of each what it is: "float32 (2, 3)"."""
+    wrong: Dict[str, Tuple[Any, Any]] = {
+        key: (told, found.get(key)) for key, told in expected.items() if found.get(key) != told}
+    wrong.update({key: (None, told) for key, told in found.items() if key not in expected})
+    if wrong:
+        raise Mismatch(name, wrong)
+
+
+def tied(places: Mapping[str, Any]) -> Dict[str, str]:
+    """Names of what has been named before, each with its first name. `places`: what tells memory apart; None: nothing."""
+    first: Dict[Any, str] = {}
+    found = {}
+    for name, place in places.items():
+        if place is not None and first.setdefault(place, name) != name:
+            found[name] = first[place]
+    return found
+
+
+def metadata_of(values: Optional[Mapping[str, Any]], others: Mapping[str, str]) -> Dict[str, str]:
+    """A bundle's metadata: the facts, and the further names."""
+    found = facts(values)
+    if others:
+        found[TIED] = json.dumps(others)
+    return found
+
+
+def further_names(bundle: Bundle) -> List[Tuple[str, str]]:
+    """(name, the tensor's own name) of tensors with several. What says nonsense there, says nothing."""
+    try:
+        found = json.loads(bundle.metadata.get(TIED, "{}"))
+    except ValueError:
+        return []
+    if not isinstance(found, dict):
+        return []
+    return [(name, of) for name, of in found.items() if isinstance(of, str) and of in bundle and name not in bundle]

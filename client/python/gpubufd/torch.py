@@ -1,0 +1,330 @@
+"""State dicts for PyTorch, shared by all processes of a machine; the only module that imports PyTorch.
+
+    import gpubufd.torch
+
+    sd = gpubufd.torch.load_file("model.safetensors", device="cuda")   # mapped, not copied, but by the first
+    model.load_state_dict(sd, assign=True)                             # a model made on torch.device("meta")
+
+Tensors lie in the memory that everybody has, and are READ-ONLY. PyTorch cannot know that: an operation in place ends
+in a fault, on the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes private copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Union
+
+import torch
+
+from . import _bundle, _convert, _core, _floats, _states, _weights, cuda
+from ._client import Client, Ref
+from ._files import FilePath
+from ._layout import DATA
+from ._safetensors import SafeOpen, check_writable
+from ._states import Mismatch
+
+__all__ = ["Mismatch", "get_state_dict", "load_file", "put_state_dict", "safe_open", "save_file"]
+
+LEGACY_STREAM = 1  # a handle; torch calls it 0
+_Device = Union[str, int, torch.device, None]
+
+
+# ---- words of both sides ----
+
+
+def _dtype_name(dtype: Any) -> str:
+    """The protocol's name of a dtype of PyTorch's."""
+    name = str(dtype).rpartition(".")[2]
+    return {"bool": "bool8"}.get(name) or _floats.name_of(dtype) or name
+
+
+def _dtype_of(name: str) -> Any:
+    """TypeError: this PyTorch has none of that name."""
+    return torch.bool if name == "bool8" else _floats.torch_dtype(name)
+
+
+def _is(tensor: Any) -> str:
+    return f"{_dtype_name(tensor.dtype)} {tuple(tensor.shape)}"
+
+
+def _device_of(device: _Device) -> Any:
+    """A torch.device; of a GPU with its number."""
+    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cpu")
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is {found}: expected the CPU or a CUDA device")
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def _place_of(device: _Device) -> Optional[str]:
+    """A device as the daemon names it: "host", or a GPU's UUID."""
+    if device is None or isinstance(device, str) and (device == "host" or device.startswith(("GPU-", "MIG-"))):
+        return device
+    found = _device_of(device)
+    return "host" if found.type == "cpu" else cuda.Device(found.index).uuid
+
+
+def _stream_on(ordinal: int) -> int:
+    """The stream that this thread's work on a GPU is queued on."""
+    return torch.cuda.current_stream(ordinal).cuda_stream or LEGACY_STREAM
+
+
+# ---- tensors that become a bundle ----
+
+
+def _check(name: str, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"tensor {name!r}: {type(value).__name__} is no tensor")
+    if hasattr(value, "__tensor_flatten__"):
+        raise TypeError(f"tensor {name!r}: a {type(value).__name__} is several tensors: put these by names of their own")
+    if value.layout != torch.strided or value.is_quantized:
+        raise TypeError(f"tensor {name!r}: it is {value.layout}, {value.dtype}: make it a dense one of plain numbers")
+    if value.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"tensor {name!r}: it is on the device {value.device}: expected the CPU or a CUDA device")
+
+
+def _plan(value: Any) -> _convert.Plan:
+    """What a tensor is to become. One that is not in C order is copied first."""
+    tensor = value.detach().resolve_conj().resolve_neg().contiguous()
+    dtype = _dtype_name(tensor.dtype)
+    shape = _floats.elements(dtype, tuple(tensor.shape))
+    made = _convert.Plan("array", tensor, dtype=dtype, shape=shape, address=tensor.data_ptr())
+    if tensor.device.type == "cuda":
+        made.device = tensor.device.index
+    return made
+
+
+def _order(plans: Mapping[str, _convert.Plan]) -> None:
+    """Has the copies wait for the work that makes the tensors: on the first's GPU in its stream, else here."""
+    ordinals = list(dict.fromkeys(plan.device for plan in plans.values() if plan.device is not None))
+    for ordinal in ordinals[1:]:
+        torch.cuda.current_stream(ordinal).synchronize()
+    for plan in plans.values():
+        if ordinals and plan.device == ordinals[0]:
+            plan.streams = [_stream_on(ordinals[0])]
+            return
+
+
+def _plans(tensors: Mapping[str, Any]) -> Dict[str, _convert.Plan]:
+    for name, value in tensors.items():
+        _check(name, value)
+    made = {name: _plan(value) for name, value in tensors.items()}
+    _order(made)
+    return made
+
+
+def _memory_of(tensor: Any) -> Optional[Tuple[Any, ...]]:
+    """What two names of the same tensor have in common; None: it has no memory."""
+    if not tensor.numel():
+        return None
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def put_state_dict(
+    client: Client, name: str, state_dict: Mapping[str, Any], *, metadata: Optional[Mapping[str, Any]] = None,
+    device: _Device = None, label: Optional[str] = None, keep: int = 0, **options: Any,
+) -> Ref:
+    """Publishes copies of a state dict's tensors as one Bundle, all of them or nothing.
+
+    `device`: where to, as PyTorch names devices; None: where the first tensor on a GPU is, else the daemon's default.
+    `metadata`: facts that a reader may expect, such as {"tp_rank": 0, "dtype": "bfloat16"}: strings, and what JSON
+    knows. `label`, `keep` and the other options (`replace`, `mode`, `ttl`, `evict`, `timeout`, …) are those of
+    Client.put_bundle().
+
+    What lies in the same place under several names (tied weights) is stored once. Copies on a GPU wait in this
+    thread's current stream for what makes the tensors. TypeError: with the tensor's name.
+    """
+    for key, value in state_dict.items():
+        _check(key, value)
+    others = _states.tied({key: _memory_of(value) for key, value in state_dict.items()})
+    plans = _plans({key: value for key, value in state_dict.items() if key not in others})
+    facts = _states.metadata_of(metadata, others)
+    return client.put_bundle(
+        name, plans, facts, device=_place_of(device), label=label, keep=keep, **options)
+
+
+# ---- a bundle's tensors ----
+
+
+def _whole(bundle: _bundle.Bundle) -> Any:
+    """All bytes of a bundle, as a tensor."""
+    return torch.from_dlpack(bundle._buffer(DATA).dlpack(False, False))
+
+
+def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ...], int, int]) -> Any:
+    """Tensor `i` over the bundle's memory, with a storage of its own; a copy where it cannot be."""
+    _, dtype, shape, offset, size = entry
+    if not size:
+        where = torch.device("cuda", bundle.ordinal) if bundle.ordinal >= 0 else torch.device("cpu")
+        return torch.empty(_floats.items(dtype, shape), dtype=_dtype_of(dtype), device=where)
+    if offset % _core.itemsize(dtype):  # as files of others may have it
+        part = _whole(bundle)[offset : offset + size].clone()
+        _settle(bundle)
+        return part.view(_dtype_of(dtype)).reshape(_floats.items(dtype, shape))
+    view = bundle._tensor(i)._view()
+    if dtype == "bool8" or dtype in _floats.SMALL:  # which some versions of PyTorch lack in DLPack
+        return torch.from_dlpack(view.as_uint8().dlpack(False, False)).view(_dtype_of(dtype))
+    return torch.from_dlpack(view.dlpack(False, False))
+
+
+def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
+    """All of them, by all of their names."""
+    found = {entry[0]: _tensor(bundle, i, entry) for i, entry in enumerate(bundle._entries())}
+    yield from found.items()
+    for name, of in _states.further_names(bundle):
+        yield name, found[of]
+
+
+def _ready(bundle: _bundle.Bundle) -> None:
+    """This thread's stream waits for whoever still fills the bundle."""
+    if bundle.ordinal >= 0:
+        bundle._wait_ready(_stream_on(bundle.ordinal))
+
+
+def _settle(bundle: _bundle.Bundle) -> None:
+    """Copies out of the bundle are done: its memory is not held any longer than that."""
+    if bundle.ordinal >= 0:
+        torch.cuda.current_stream(bundle.ordinal).synchronize()
+
+
+def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
+    """The tensor, or a copy of it: where it is wanted, or to be written to."""
+    moves = where is not None and tensor.device != where
+    if not moves and not writable:
+        return tensor
+    small = _dtype_name(tensor.dtype) in _floats.SMALL and tensor.is_contiguous()
+    items = tensor.view(torch.uint8) if small else tensor  # PyTorch copies hardly any of these by element
+    copy = items.to(where) if moves else items.clone()
+    return copy.view(tensor.dtype) if small else copy
+
+
+def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[str, Any]:
+    """Each tensor once, whatever names it has."""
+    _ready(bundle)
+    found = dict(_tensors(bundle))
+    made = {id(tensor): _private(tensor, where, writable) for tensor in found.values()}
+    state = {name: made[id(tensor)] for name, tensor in found.items()}
+    if any(state[name] is not tensor for name, tensor in found.items()):
+        _settle(bundle)
+    return state
+
+
+def _copy_into(bundle: _bundle.Bundle, target: Mapping[str, Any]) -> None:
+    _ready(bundle)
+    found = dict(_tensors(bundle))
+    _states.check_tensors(
+        bundle.name, {name: _is(tensor) for name, tensor in target.items()},
+        {name: _is(tensor) for name, tensor in found.items()})
+    with torch.no_grad():
+        for name, tensor in target.items():
+            tensor.copy_(found[name], non_blocking=True)
+    for ordinal in {tensor.device.index for tensor in target.values() if tensor.device.type == "cuda"}:
+        torch.cuda.current_stream(ordinal).synchronize()
+    _settle(bundle)
+
+
+def get_state_dict(
+    client: Client, name: str, *, expect: Optional[Mapping[str, Any]] = None, into: Optional[Mapping[str, Any]] = None,
+    writable: Optional[str] = None, device: _Device = None, version: int = 0, label: Optional[str] = None,
+    timeout: Optional[float] = None,
+) -> Dict[str, Any]:
+    """A state dict over what was published under a name: nothing is copied, and the tensors are read-only.
+
+    `expect`: facts that put_state_dict() must have been given as metadata; others may be there, too. `into`: tensors
+    by name that are filled with copies, and returned as a dict; they must have the same names, dtypes and shapes.
+    `writable="copy"`: private copies. `device`: where the tensors are to be; a copy if they are elsewhere.
+    `version`, `label`, `timeout`: as of Client.get().
+
+    Mismatch (a ValueError): it is not what was expected; its `fields` say what differs. NotFound (a KeyError).
+    """
+    check_writable(writable)
+    bundle = client.get(name, timeout, version=version, label=label, kind=_bundle.Bundle)
+    with bundle:
+        _states.check_facts(bundle, expect)
+        if into is None:
+            return _state(bundle, None if device is None else _device_of(device), writable)
+        _copy_into(bundle, into)
+        return dict(into)
+
+
+# ---- files ----
+
+
+def _load(filename: FilePath, device: _Device, options: Dict[str, Any]) -> Tuple[_bundle.Bundle, Any]:
+    """A file's bundle, and where its tensors are wanted. Each GPU has a copy of its own."""
+    where = _device_of(device)
+    place = _place_of(where)
+    if place is None or where.type == "cpu":
+        return _weights.load(filename, device="host", **options), where
+    return _weights.load(filename, device=place, place=place, **options), where
+
+
+def load_file(
+    filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, client: Optional[Client] = None,
+    name: Optional[str] = None, writable: Optional[str] = None, **options: Any,
+) -> Dict[str, Any]:
+    """A safetensors file's tensors by name; nothing is copied but by the first who loads it.
+
+    The tensors are read-only; `writable="copy"`: private copies, which may be changed. `device`: where they are to be.
+    `name`: what the file is published as; None: a name made of its path, size, inode, time of its last change, of
+    the user and the GPU. `client`: None is a connection of the process' own. Others, such as `mode` and `ttl`, are
+    those of Client.put().
+
+    ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
+    """
+    check_writable(writable)
+    bundle, where = _load(filename, device, {"client": client, "name": name, **options})
+    with bundle:
+        return _state(bundle, where, writable)
+
+
+def save_file(
+    tensors: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
+) -> None:
+    """Writes tensors into a safetensors file; it takes the place of one that is there when all is written.
+
+    Tensors that share memory are written under each of their names. A Bundle without new metadata is written as it
+    is, byte for byte. TypeError: with the tensor's name.
+    """
+    whole = isinstance(tensors, _bundle.Bundle)
+    _weights.save(tensors if whole else _plans(tensors), filename, metadata)
+
+
+class safe_open(SafeOpen):  # the name is that of the package's
+    """A safetensors file, mapped as by load_file(), of which single tensors are taken:
+
+        with safe_open("model.safetensors", framework="pt", device="cuda:0") as f:
+            for name in f.keys():
+                tensor = f.get_tensor(name)
+
+    What was taken stays after the end of the `with`.
+    """
+
+    _frameworks = ("pt", "torch", "pytorch")
+
+    def __init__(
+        self, filename: FilePath, framework: str = "pt", device: Union[str, int, torch.device] = "cpu", *,
+        client: Optional[Client] = None, name: Optional[str] = None, writable: Optional[str] = None, **options: Any,
+    ):
+        self._check(framework, writable)
+        bundle, self._where = _load(filename, device, {"client": client, "name": name, **options})
+        super().__init__(bundle, writable)
+        _ready(bundle)
+
+    def _shared(self, name: str) -> Any:
+        i = self._bundle._number(name)
+        if i < 0:
+            raise KeyError(name)
+        return _tensor(self._bundle, i, self._bundle._entry(i))
+
+    def _made(self, shared: Any) -> Any:
+        made = _private(shared, self._where, self._writable)
+        if made is not shared:
+            _settle(self._bundle)
+        return made
+
+    def _whole(self, name: str) -> Any:
+        return self._made(self._shared(name))
+
+    def _part(self, name: str, key: Any) -> Any:
+        return self._made(self._shared(name)[key])

@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+"""Model weights through gpubufd with the real PyTorch, JAX, safetensors, transformers, CuPy and numba, on a GPU.
+
+    PYTHONPATH=build/python tests/gpu/weights.py --daemon build/bin/gpubufd [--gib 8] [--only WORD] [--cpu]
+
+A line for each check, and a table of figures beside those of peers in the same run; at the end a line that counts
+the checks. Workers (weights_worker.py) do what needs a process of its own: those that read are fresh, and have a
+context on the GPU before any clock runs. --cpu: only what can be checked without a GPU.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+GIB = 1 << 30
+CHECKS = []
+
+
+class Skip(Exception):
+    """It cannot be checked here; the text says why."""
+
+
+class WorkerError(Exception):
+    """What a worker could not do."""
+
+
+def check(title, gpu=True):
+    def add(function):
+        CHECKS.append((title, gpu, function))
+        return function
+
+    return add
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def llama(gib):
+    """(name, dtype, shape) of a model like Llama-8B, of about that size: with 16 GiB it has its 291 tensors."""
+    hidden, inner, vocabulary = 4096, 14336, 128256
+    layers = max(1, round((gib * GIB / 2 - 2 * vocabulary * hidden) / 218_112_000))
+    specs = [("model.embed_tokens.weight", "bfloat16", (vocabulary, hidden))]
+    for i in range(layers):
+        at = f"model.layers.{i}."
+        specs += [(at + f"self_attn.{part}_proj.weight", "bfloat16", (size, hidden))
+                  for part, size in (("q", hidden), ("k", 1024), ("v", 1024), ("o", hidden))]
+        specs += [(at + "mlp.gate_proj.weight", "bfloat16", (inner, hidden)),
+                  (at + "mlp.up_proj.weight", "bfloat16", (inner, hidden)),
+                  (at + "mlp.down_proj.weight", "bfloat16", (hidden, inner)),
+                  (at + "input_layernorm.weight", "bfloat16", (hidden,)),
+                  (at + "post_attention_layernorm.weight", "bfloat16", (hidden,))]
+    return specs + [("model.norm.weight", "bfloat16", (hidden,)), ("lm_head.weight", "bfloat16", (vocabulary, hidden))]
+
+
+def mixture(count=18900):
+    """(name, dtype, shape) as a mixture of experts has them, each small."""
+    return [(f"model.layers.{i // 394}.experts.{i % 394 // 3}.{('gate', 'up', 'down')[i % 3]}.weight", "bfloat16",
+             (96, 512)) for i in range(count)]
+
+
+class Worker:
+    """A Python process that does what weights_worker.py has functions for."""
+
+    def __init__(self, place, device):
+        self.log = place.directory / f"worker{len(place.workers)}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", HERE / "weights_worker.py", device], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log, env=place.environment, cwd=place.directory)
+        place.workers.append(self)
+
+    def begin(self, method, *arguments):
+        self.process.stdin.write(json.dumps([method, arguments]).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        line = self.process.stdout.readline()
+        if not line:
+            status = self.process.wait(30)
+            tail = self.log.read_text(errors="replace")[-600:]
+            raise WorkerError(f"the worker has ended ({status}): {tail}")
+        answer = json.loads(line)
+        if "skip" in answer:
+            raise Skip(answer["skip"])
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return answer["result"]
+
+    def __getattr__(self, method):
+        if method.startswith("_"):
+            raise AttributeError(method)
+
+        def order(*arguments):
+            self.begin(method, *arguments)
+            return self.end()
+
+        return order
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class Place:
+    """A daemon, workers, and what was measured."""
+
+    def __init__(self, options):
+        self.options = options
+        self.gpu = not options.cpu
+        self.directory = Path(tempfile.mkdtemp(prefix="gpubuf-weights-"))
+        self.files = Path(tempfile.mkdtemp(prefix="gpubuf-weights-", dir="/dev/shm"))
+        self.socket = str(self.directory / "s")
+        self.environment = dict(os.environ, GPUBUFD_SOCKET=self.socket, XLA_PYTHON_CLIENT_PREALLOCATE="false",
+                                PYTHONDONTWRITEBYTECODE="1")
+        self.workers, self.rows, self.waiting, self.others = [], [], [], []
+        capacity = f"{int(options.gib * 2.6 + 4) * 1024}M"
+        command = [options.daemon, "--socket", self.socket, "--device", f"host:{int(options.gib + 4) * 1024}M"]
+        if self.gpu:
+            command += ["--device", f"cuda:0:{capacity}"]
+        with open(self.directory / "gpubufd.log", "wb") as log:
+            self.daemon = subprocess.Popen(command, stderr=log, env=self.environment)
+        end = time.monotonic() + 30
+        while not os.path.exists(self.socket):
+            if self.daemon.poll() is not None or time.monotonic() > end:
+                raise SystemExit((self.directory / "gpubufd.log").read_text())
+            time.sleep(0.01)
+
+    def warm(self, count):
+        """Starts workers that a later fresh() takes."""
+        for _ in range(count):
+            self.waiting.append(Worker(self, "cuda" if self.gpu else "cpu"))
+            self.waiting[-1].begin("start")
+
+    def fresh(self):
+        """A worker that has not opened anything yet."""
+        if not self.waiting:
+            self.warm(1)
+        worker = self.waiting.pop(0)
+        worker.end()
+        return worker
+
+    def row(self, what, value, peer="", note=""):
+        self.rows.append((what, value, peer, note))
+        print(f"          {what}: {value} {peer and '| ' + peer} {note}", flush=True)
+
+    def close(self):
+        for worker in self.workers:
+            worker.stop()
+        for process in self.others:
+            process.kill()
+            process.wait()
+        self.daemon.send_signal(signal.SIGTERM)
+        try:
+            status = self.daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            self.daemon.kill()
+            status = "killed"
+        shutil.rmtree(self.files, ignore_errors=True)
+        return status
+
+
+# ---- on the host ----
+
+
+@check("every dtype, and every way to lie in memory, comes back the same (host)", gpu=False)
+def host_tensors(place):
+    place.host.many_kinds("cpu")
+
+
+@check("files on the host: read-through, and the same as safetensors' own", gpu=False)
+def host_files(place):
+    place.host.files("cpu", str(place.files / "small.safetensors"))
+
+
+@check("a meta model takes the tensors with assign=True (host)", gpu=False)
+def host_model(place):
+    place.host.meta_model("cpu")
+
+
+@check("a transformers model with tied weights, from its own file (host)", gpu=False)
+def host_transformer(place):
+    place.host.transformer("cpu", str(place.files / "llama"))
+
+
+@check("expect, into, versions: a Mismatch names the fields", gpu=False)
+def host_mismatch(place):
+    place.host.mismatch("cpu")
+
+
+@check("an operation in place on shared memory ends that process alone (host)", gpu=False)
+def host_fault(place):
+    worker = place.fresh()
+    try:
+        worker.write_in_place("cpu")
+    except WorkerError as error:
+        expect(worker.process.wait(30) == -signal.SIGSEGV, f"it ended otherwise: {error}")
+    else:
+        raise AssertionError("the write went through")
+
+
+@check("JAX: trees and files (host)", gpu=False)
+def host_jax(place):
+    place.host.jax_trees("cpu", str(place.files / "jax.safetensors"))
+
+
+# ---- on the GPU ----
+
+
+@check("every dtype, and every way to lie in memory, comes back the same (GPU)")
+def gpu_tensors(place):
+    place.one.many_kinds("cuda")
+
+
+@check("copies wait for the stream that makes the tensors")
+def gpu_stream(place):
+    place.one.side_stream()
+
+
+@check("files on the GPU: read-through, and the same as safetensors' own")
+def gpu_files(place):
+    place.one.files("cuda", str(place.files / "gpu.safetensors"))
+
+
+@check("a meta model takes the tensors with assign=True (GPU)")
+def gpu_model(place):
+    place.one.meta_model("cuda")
+
+
+@check("a transformers model with tied weights, from its own file (GPU)")
+def gpu_transformer(place):
+    place.one.transformer("cuda", str(place.files / "llama-gpu"))
+
+
+@check("expect, into, versions on the GPU")
+def gpu_mismatch(place):
+    place.one.mismatch("cuda")
+
+
+@check("an operation in place on shared memory fails in that process alone (GPU)")
+def gpu_fault(place):
+    worker = place.fresh()
+    said = worker.write_in_place("cuda")
+    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
+
+
+@check("JAX: trees and files (GPU)")
+def gpu_jax(place):
+    worker = place.fresh()
+    worker.jax_trees("gpu", str(place.files / "jax-gpu.safetensors"))
+    worker.stop()
+
+
+@check("CuPy and numba take a bundle's tensors")
+def gpu_others(place):
+    place.one.other_libraries()
+
+
+# ---- figures ----
+
+
+def ms(seconds):
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def rate(size, seconds):
+    return f"{size / seconds / 1e9:.1f} GB/s"
+
+
+@check("weights of the full size: published, mapped by a fresh process, all equal")
+def full_size(place):
+    specs = llama(place.options.gib)
+    place.big = str(place.files / "big.safetensors")
+    place.row("model", f"{len(specs)} tensors of a Llama")
+    size = place.one.make(specs, place.big)
+    place.bytes = size
+    place.row("its size", f"{size / 1e9:.2f} GB")
+    first, again, plain = place.one.publish("llama", 3)
+    place.row("publish from the GPU, the first time", rate(size, first), "", "memory is new")
+    place.row("publish n+1 (replace)", rate(size, again), f"plain copy {rate(size, plain)}",
+              f"{plain / again:.2f} of it; aim 0.9")
+    times = []
+    for _ in range(2):
+        reader = place.fresh()
+        times.append(reader.get("llama"))
+        expect(reader.equal_to(place.big) == len(specs), "not all are there")
+        reader.stop()
+    connect, until = min(times, key=lambda pair: pair[1])
+    place.row("usable in a fresh process", ms(until), f"connect() {ms(connect)}", "aim 5 ms for 291")
+
+
+@check("the same by the peers")
+def peers(place):
+    reader = place.fresh()
+    place.row("safetensors.torch.load_file, from memory", ms(reader.peer_safetensors(place.big)))
+    reader.stop()
+    path = str(place.directory / "peer")
+    (place.directory / "specs").write_text(json.dumps(llama(place.options.gib)))
+    place.others.append(subprocess.Popen(
+        [sys.executable, ROOT / "tests/bench/weight_cache.py", path, place.directory / "specs"],
+        stdout=subprocess.PIPE, env=place.environment, stderr=open(place.directory / "peer.log", "wb")))
+    if place.others[-1].stdout.readline() != b"ready\n":
+        raise AssertionError((place.directory / "peer.log").read_text()[-600:])
+    for wish, what in (("tensors", "weight cache daemon: pickle and a cudaIpc handle for each tensor"),
+                       ("flat", "one flat buffer by cudaIpc, and views of it"),
+                       ("queue", "torch.multiprocessing queue")):
+        reader = place.fresh()
+        try:
+            place.row(what, ms(reader.peer_cache(path, wish)))
+        except WorkerError as error:
+            place.row(what, f"failed: {str(error)[:120]}")
+        reader.stop()
+    place.others.pop().kill()
+
+
+@check("file to GPU, the first who loads it")
+def file_to_gpu(place):
+    reader = place.fresh()
+    seconds, disk, bus = reader.load_big(place.big)
+    place.row("load_file to the GPU, first (reads and publishes)", f"{ms(seconds)}, {rate(place.bytes, seconds)}",
+              f"reading alone {rate(place.bytes, disk)}, pinned copy {rate(place.bytes, bus)}",
+              f"{max(disk, bus) / seconds:.2f} of the slower; aim 0.8")
+    reader.stop()
+    reader = place.fresh()
+    place.row("load_file to the GPU, a second process", ms(reader.load_again(place.big)))
+    reader.stop()
+    place.one.forget_files()
+
+
+@check("four readers take the memory of one")
+def memory(place):
+    readers = [place.fresh() for _ in range(4)]
+    before = place.one.free()
+    for reader in readers:
+        reader.get("llama")
+    taken = before - place.one.free()
+    place.row("VRAM that four readers take", f"{taken / 1e6:.1f} MB", f"the weights {place.bytes / 1e9:.2f} GB",
+              "aim 1 % of them")
+    place.row("a matmul over mapped weights", "{:.3f} of its speed over own memory".format(
+        readers[0].matmul("llama")), "", "aim 0.98")
+    for reader in readers:
+        reader.stop()
+    expect(taken <= 0.01 * place.bytes, f"they take {taken / 1e6:.1f} MB")
+
+
+@check("a mixture of experts: 18 900 tensors")
+def experts(place):
+    place.one.make_moe(mixture())
+    seconds = place.one.publish_moe("moe")
+    place.row("publish 18 900 tensors", ms(seconds))
+    reader = place.fresh()
+    first, whole = reader.get_many("moe")
+    place.row("18 900 tensors usable in a fresh process", ms(whole), f"the first {ms(first)}", "aims 100 ms, 5 ms")
+    expect(reader.moe_sum() == 18900, "a tensor is wrong")
+    reader.stop()
+    place.one.drop_moe("moe")
+
+
+@check("steps of publish and switch: a reader is never half in two, and two versions are the peak")
+def steps(place):
+    reader = place.fresh()
+    reader.begin("follow", "policy")
+    latencies, peak, count = place.one.train("policy", 200)
+    seen, mixed, times = reader.end()
+    expect(mixed == 0, f"{mixed} of {seen} were of two versions")
+    known = [times[str(version)] - sealed for version, sealed in latencies if str(version) in times]
+    known.sort()
+    expect(known, "the reader saw none of the steps")
+    place.row("200 steps published; seen by the reader", seen)
+    place.row("seal to the reader's first kernel on it, median", ms(known[len(known) // 2]), "", "aim 1 ms")
+    place.row("peak of the device's account", f"{peak:.3f} versions", "", "aim 2.01")
+    reader.stop()
+
+
+@check("kill -9 of a publisher in the middle leaves what was sealed")
+def killed(place):
+    worker = place.fresh()
+    worker.publish_small("survivor", 7)
+    worker.begin("publish_for_ever", "survivor")
+    time.sleep(1)
+    worker.stop()
+    expect(place.one.all_same("survivor"), "what is there is of two versions")
+
+
+def prepare(place):
+    place.warm(2)
+    place.host = place.fresh()
+    if place.gpu:
+        place.one = place.fresh()
+        place.warm(3)
+
+
+def run(place):
+    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
+    begun = time.monotonic()
+    prepare(place)
+    for title, gpu, function in CHECKS:
+        if gpu and not place.gpu or place.options.only not in title + function.__name__:
+            continue
+        started = time.monotonic()
+        state, said = "ok", ""
+        if started - begun > place.options.seconds:
+            state, said = "skipped", "no time left"
+        else:
+            try:
+                function(place)
+            except Skip as why:
+                state, said = "skipped", str(why)
+            except Exception as error:  # noqa: BLE001: the next one is made all the same
+                state, said = "FAILED", f"{type(error).__name__}: {error}"
+                traceback.print_exc(file=sys.stderr)
+        counts[state] += 1
+        print(f"{state:8}{title} ({time.monotonic() - started:.1f} s){said and ': ' + said[:1500]}", flush=True)
+        if place.gpu and len(place.waiting) < 2:
+            place.warm(2)
+    print("\n| | gpubufd | beside it | |\n|---|---|---|---|")
+    for row in place.rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    print(", ".join(f"{count} {state}" for state, count in counts.items()) + f"; {time.monotonic() - begun:.0f} s")
+    return counts["FAILED"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--daemon", default=str(ROOT / "build/bin/gpubufd"))
+    parser.add_argument("--gib", type=float, default=8)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=140, help="no check is begun after these")
+    parser.add_argument("--cpu", action="store_true", help="without a GPU")
+    place = Place(parser.parse_args())
+    try:
+        failed = run(place)
+    finally:
+        status = place.close()
+        print(f"the daemon ended with {status}; logs: {place.directory}")
+    return 1 if failed or status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

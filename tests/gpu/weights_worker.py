@@ -1,0 +1,635 @@
+"""A process of weights.py: orders come as lines of JSON, [function, arguments], and so do answers.
+
+Whoever prints something else does it on stderr.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+
+OUT = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+KEPT = {}  # what is to stay from one order to the next
+
+
+class Skip(Exception):
+    """It cannot be done here; the text says why."""
+
+
+def need(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Skip(f"{name} is not here: {error}") from None
+
+
+def mend_numba():
+    """numba 0.68 overloads a function that NumPy 2.5 has no more."""
+    import numpy
+
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def start():
+    """What any process of PyTorch's has before it loads weights."""
+    global torch, gpubufd, gt
+    mend_numba()
+    import torch
+
+    import gpubufd
+    import gpubufd.torch as gt
+
+    if sys.argv[1] == "cuda":
+        torch.zeros(1, device="cuda").add_(1)
+        torch.cuda.synchronize()
+    return torch.__version__
+
+
+def client():
+    if "client" not in KEPT:
+        KEPT["client"] = gpubufd.connect()
+    return KEPT["client"]
+
+
+def bits(tensor):
+    """All bytes, to compare what has no comparison of its own."""
+    flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
+    return flat.view(torch.uint8) if flat.numel() else flat
+
+
+def same(found, expected):
+    expect(set(found) == set(expected), f"names: {sorted(set(found) ^ set(expected))[:5]}")
+    for name, tensor in expected.items():
+        other = found[name]
+        expect((other.dtype, other.shape) == (tensor.dtype, tensor.shape),
+               f"{name}: {other.dtype} {tuple(other.shape)}, expected {tensor.dtype} {tuple(tensor.shape)}")
+        expect(torch.equal(bits(other).cpu(), bits(tensor).cpu()), f"{name}: other values")
+    return len(expected)
+
+
+def own(tensor):
+    """A copy; by bytes where PyTorch cannot copy elements."""
+    tensor = tensor.detach()
+    if str(tensor.dtype).startswith(("torch.float8", "torch.float4")):
+        return tensor.view(torch.uint8).clone().view(tensor.dtype)
+    return tensor.clone()
+
+
+def left_of(name):
+    """How many leases on it there are, once what nobody refers to is gone."""
+    gc.collect()
+    return len(client().leases(name))
+
+
+# ---- what comes back ----
+
+
+def kinds(device):
+    """Tensors of every dtype that safetensors has, and lying in every way."""
+    state = {}
+    for name in ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16",
+                 "float32", "float64", "complex64", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
+                 "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"):
+        dtype = getattr(torch, name, None)
+        if dtype is not None:
+            size = dtype.itemsize
+            raw = torch.arange(24 * size, dtype=torch.uint8, device=device) % (2 if name == "bool" else 251)
+            state[name] = raw.view(dtype).reshape(2, 3, 4)
+    matrix = torch.arange(12.0, device=device).reshape(3, 4)
+    state.update({
+        "scalar": torch.tensor(2.5, device=device), "bfloat16 scalar": torch.tensor(3, dtype=torch.bfloat16, device=device),
+        "empty": torch.zeros((0, 4), device=device), "empty bool": torch.zeros(0, dtype=torch.bool, device=device),
+        "turned": matrix.t(), "part": matrix[:, 1:3], "steps": matrix[::2], "wide": torch.ones(1, device=device).expand(5),
+        "parameter": torch.nn.Parameter(matrix.clone()), "conjugate": torch.tensor([1 + 2j], device=device).conj(),
+        "tied": matrix, "tied too": matrix, "odd": torch.arange(3, dtype=torch.uint8, device=device),
+    })
+    return state
+
+
+def many_kinds(device):
+    state = kinds(device)
+    expected = {name: own(tensor) for name, tensor in state.items()}
+    place = "cpu" if device == "cpu" else device
+    reference = gt.put_state_dict(client(), "kinds", state, device="host" if device == "cpu" else None, replace=True)
+    expect(reference.name == "kinds", "it is no Ref")
+    found = gt.get_state_dict(client(), "kinds")
+    same(found, expected)
+    for name, tensor in found.items():
+        expect(tensor.device.type == place, f"{name} is on {tensor.device}")
+        expect(tensor.is_contiguous() and not tensor.requires_grad, f"{name} lies otherwise")
+        expect(tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size(),
+               f"{name} has a storage of {tensor.untyped_storage().nbytes()} bytes")
+    expect(found["tied"].data_ptr() == found["tied too"].data_ptr() != 0, "tied tensors are two")
+    private = gt.get_state_dict(client(), "kinds", writable="copy")
+    same(private, expected)
+    for name, tensor in private.items():
+        if tensor.numel() and tensor.dtype == torch.float32:
+            tensor.add_(1)
+    same(gt.get_state_dict(client(), "kinds"), expected)
+    expect(private["tied"].data_ptr() == private["tied too"].data_ptr(), "copies of tied tensors are two")
+    if device != "cpu":
+        here = gt.get_state_dict(client(), "kinds", device="cpu")
+        expect(all(tensor.device.type == "cpu" for tensor in here.values()), "not all were copied here")
+        same(here, expected)
+    del found
+    expect(left_of("kinds") == 0, "a lease is left")
+    for bad in ({"w": "text"}, {"w": torch.zeros(2, device="meta")}, {"w": torch.eye(2).to_sparse()}):
+        try:
+            gt.put_state_dict(client(), "bad", bad)
+        except TypeError as error:
+            expect("'w'" in str(error), str(error))
+        else:
+            raise AssertionError("what is no tensor was put")
+    return len(expected)
+
+
+def side_stream():
+    """A tensor that a stream is still making when it is put."""
+    stream = torch.cuda.Stream()
+    made = torch.zeros(1 << 24, device="cuda")
+    torch.cuda.synchronize()
+    for turn in range(5):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(100_000_000)
+            made.fill_(turn)
+            gt.put_state_dict(client(), "streamed", {"w": made}, replace=True)
+        expect(bool((gt.get_state_dict(client(), "streamed")["w"] == turn).all()), f"turn {turn}: older values")
+
+
+def files(device, path):
+    safetensors = need("safetensors.torch")
+    whole = need("safetensors")
+    state = {name: own(tensor) for name, tensor in kinds("cpu").items()}
+    lacking = []
+    for name in list(state):  # what this version of the package cannot write
+        try:
+            safetensors.save({name: state[name].contiguous()})
+        except Exception:  # noqa: BLE001
+            lacking.append(name)
+    theirs = {name: tensor.contiguous() for name, tensor in state.items() if name not in lacking}
+    safetensors.save_file(theirs, path, {"format": "pt"})
+    expected = safetensors.load_file(path, device=device)
+    before = client().stats()["methods"].get("create", {}).get("calls", 0)
+    found = gt.load_file(path, device=device)
+    same(found, expected)
+    same(gt.load_file(path, device), expected)
+    made = client().stats()["methods"]["create"]["calls"] - before
+    expect(made == 1, f"{made} objects were made")
+    same(gt.load_file(path, device=device, name="by name", client=client()), expected)
+    private = gt.load_file(path, device=device, writable="copy")
+    private["float32"].zero_()
+    same(gt.load_file(path, device=device), expected)
+    same(gt.load_file(path), safetensors.load_file(path))
+    with gt.safe_open(path, framework="pt", device=device) as ours, whole.safe_open(path, "pt", device) as other:
+        expect(sorted(ours.keys()) == sorted(other.keys()) and ours.metadata() == other.metadata(), "other keys")
+        same({"w": ours.get_tensor("float32")}, {"w": other.get_tensor("float32")})
+        a, b = ours.get_slice("float32"), other.get_slice("float32")
+        expect(a.get_shape() == list(b.get_shape()) and a.get_dtype() == b.get_dtype(), "another slice")
+        same({"w": a[:, 1:3]}, {"w": b[:, 1:3]})
+    # The way back: what is written here is read there.
+    gt.save_file({**state, "shared": state["tied"]}, path + ".ours", {"a": "b"})
+    try:
+        back = safetensors.load_file(path + ".ours")
+    except Exception:  # noqa: BLE001: a dtype that it lacks
+        gt.save_file(theirs, path + ".ours", {"a": "b"})
+        back = safetensors.load_file(path + ".ours")
+        same(back, theirs)
+    else:
+        same(back, {**state, "shared": state["tied"]})
+    safetensors.save_file(gt.load_file(path, device=device), path + ".again")  # tensors of ours share no storage
+    same(safetensors.load_file(path + ".again"), theirs)
+    gt.save_file(gt.load_file(path, device=device), path + ".again")
+    same(safetensors.load_file(path + ".again"), theirs)
+    for name in list(client()):
+        if name == "by name" or name.startswith("safetensors/"):
+            client().delete(name)
+    return lacking
+
+
+def model_of(device):
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(100, 32)
+            self.layers = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+            self.norm = torch.nn.BatchNorm1d(32)
+            self.head = torch.nn.Linear(32, 100, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids):
+            return self.head(self.norm(self.layers(self.embed(ids))))
+
+    with torch.device(device):
+        return Tied().eval()
+
+
+def meta_model(device):
+    torch.manual_seed(3)
+    source = model_of(device)
+    gt.put_state_dict(client(), "model", source.state_dict(), metadata={"step": 3}, replace=True,
+                      device="host" if device == "cpu" else None)
+    model = model_of("meta")
+    state = gt.get_state_dict(client(), "model", expect={"step": 3})
+    model.load_state_dict(state, assign=True)
+    expect(model.embed.weight.data_ptr() == state["embed.weight"].data_ptr(), "the weight is a copy")
+    expect(model.head.weight.data_ptr() == model.embed.weight.data_ptr(), "tied weights are two")
+    ids = torch.arange(20, device=device)
+    with torch.no_grad():
+        expect(torch.equal(model(ids), source(ids)), "another result")
+    # In place of another model's: copies, in its own memory.
+    other = model_of(device)
+    gt.get_state_dict(client(), "model", into=other.state_dict())
+    with torch.no_grad():
+        expect(torch.equal(other(ids), source(ids)), "another result after into=")
+    import copy
+
+    twin = copy.deepcopy(model)  # each tensor has a storage of its own, so that this copies no more than it needs
+    expect(twin.embed.weight.data_ptr() != model.embed.weight.data_ptr(), "a copy that is none")
+
+
+def transformer(device, path):
+    transformers = need("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, tie_word_embeddings=True)
+    torch.manual_seed(5)
+    source = transformers.LlamaForCausalLM(config).to(device).eval()
+    source.save_pretrained(path)
+    state = gt.load_file(os.path.join(path, "model.safetensors"), device=device)
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config)
+    missing, unexpected = model.load_state_dict(state, assign=True, strict=False)
+    expect(not unexpected and set(missing) <= {"lm_head.weight"}, f"{missing}, {unexpected}")
+    model.tie_weights()
+    model.model.rotary_emb = type(source.model.rotary_emb)(config=config).to(device)  # buffers that no file has
+    model.eval()
+    ids = torch.arange(10, device=device)[None]
+    with torch.no_grad():
+        expect(torch.equal(model(ids).logits, source(ids).logits), "other logits")
+        tokens = [one.generate(ids, max_new_tokens=8, do_sample=False).tolist() for one in (model, source)]
+    expect(tokens[0] == tokens[1], "other tokens")
+
+
+def mismatch(device):
+    state = {"w": torch.ones(2, 3, device=device), "b": torch.zeros(3, device=device)}
+    where = "host" if device == "cpu" else None
+    for step in range(3):
+        gt.put_state_dict(client(), "versions", {name: tensor + step for name, tensor in state.items()}, device=where,
+                          metadata={"tp_rank": 0, "dtype": "float32"}, replace=True, label=f"step-{step}", keep=2)
+    gt.get_state_dict(client(), "versions", expect={"tp_rank": 0, "dtype": "float32"})
+    try:
+        gt.get_state_dict(client(), "versions", expect={"tp_rank": 1, "dtype": "float32", "world": 2})
+    except gt.Mismatch as error:
+        expect(error.fields == {"tp_rank": (1, "0"), "world": (2, None)}, f"fields: {error.fields}")
+    else:
+        raise AssertionError("no Mismatch")
+    old = gt.get_state_dict(client(), "versions", label="step-0")
+    expect(float(old["w"].sum()) == 6.0, "it is not step 0")
+    into = {"w": torch.zeros(2, 3, device=device), "b": torch.ones(3)}
+    filled = gt.get_state_dict(client(), "versions", into=into)
+    expect(filled["w"] is into["w"] and float(into["w"].sum()) == 18.0 and float(into["b"].sum()) == 6.0, "not filled")
+    try:
+        gt.get_state_dict(client(), "versions", into={"w": torch.zeros(3, 2), "x": torch.zeros(1)})
+    except gt.Mismatch as error:
+        expect(set(error.fields) == {"w", "x", "b"}, f"fields: {error.fields}")
+    else:
+        raise AssertionError("no Mismatch of tensors")
+
+
+def write_in_place(device):
+    gt.put_state_dict(client(), "fault", {"w": torch.ones(1 << 20, device=device)}, replace=True,
+                      device="host" if device == "cpu" else None)
+    tensor = gt.get_state_dict(client(), "fault")["w"]
+    try:
+        tensor.zero_()
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("the write went through")
+
+
+# ---- other libraries ----
+
+
+def jax_trees(kind, path):
+    jax = need("jax")
+    import numpy
+
+    import gpubufd.jax as gj
+
+    if kind == "gpu" and jax.default_backend() != "gpu":
+        raise Skip("JAX sees no GPU")
+    device = jax.devices(kind)[0]
+    with jax.default_device(device):
+        tree = {"layers": [{"kernel": jax.numpy.arange(4096.0).reshape(64, 64),
+                            "bias": jax.numpy.ones(3, jax.numpy.bfloat16)},
+                           {"kernel": jax.numpy.zeros((0, 3)), "bias": jax.numpy.array([True, False])}],
+                "step": jax.numpy.int32(4), "f8": jax.numpy.ones((4, 4), jax.numpy.float8_e4m3fn),
+                "z": jax.numpy.array([1 + 2j], "complex64")}
+    where = "host" if kind == "cpu" else None
+    gj.put_tree(client(), "tree", tree, metadata={"step": 4}, device=where, replace=True)
+    found = gj.get_tree(client(), "tree", like=tree, expect={"step": 4})
+
+    def equal(one, other):
+        expect(one.dtype == other.dtype and one.shape == other.shape, f"{one.dtype} {one.shape}, {other.dtype}")
+        expect(numpy.array_equal(numpy.asarray(one).view("u1"), numpy.asarray(other).view("u1"))
+               if one.ndim and one.size else numpy.array_equal(one, other), f"other values: {one}")
+
+    jax.tree_util.tree_map(equal, found, tree)
+    flat = gj.get_tree(client(), "tree")
+    expect("layers/0/kernel" in flat and len(flat) == 7, f"names: {list(flat)}")
+    expect({next(iter(leaf.devices())) for leaf in flat.values()} == {device}, "elsewhere")
+    bundle = client().get("tree")
+    expect(flat["layers/0/kernel"].unsafe_buffer_pointer() == bundle["layers/0/kernel"].values.pointer, "a copy")
+    result = jax.jit(lambda t: t["layers"][0]["kernel"].sum() + t["step"])(found)
+    expect(float(result) == 8386564.0, f"{result}")
+    try:
+        gj.get_tree(client(), "tree", like={"step": tree["step"], "x": tree["z"]})
+    except gj.Mismatch as error:
+        expect("x" in error.fields, str(error))
+    else:
+        raise AssertionError("no Mismatch")
+    gj.save_file(flat, path, {"a": "b"})
+    again = gj.load_file(path, device=device)
+    jax.tree_util.tree_map(equal, again, flat)
+    flax = importlib.import_module("safetensors.flax") if importlib.util.find_spec("safetensors") else None
+    if flax:
+        try:
+            theirs = flax.load_file(path)
+        except Exception as error:  # noqa: BLE001: a dtype that it lacks
+            print("safetensors.flax:", error, file=sys.stderr)
+        else:
+            jax.tree_util.tree_map(equal, again, theirs)
+    with gj.safe_open(path, "flax", device) as f:
+        expect(f.get_slice("layers/0/kernel")[1:].shape == (63, 64), "another slice")
+    for name in list(client()):
+        if name == "tree" or name.startswith("safetensors/"):
+            client().delete(name)
+
+
+def other_libraries():
+    gt.put_state_dict(client(), "others", {"w": torch.arange(1024.0, device="cuda"),
+                                           "b": torch.arange(1024, device="cuda").to(torch.bfloat16)}, replace=True)
+    bundle = client().get("others")
+    told = []
+    cupy = importlib.util.find_spec("cupy") and importlib.import_module("cupy")
+    if cupy:
+        expect(float(bundle["w"].to_cupy().sum()) == 523776.0, "CuPy finds another sum")
+        told.append("cupy")
+    if importlib.util.find_spec("numba"):
+        from numba import cuda
+
+        if cuda.is_available():
+            expect(float(bundle["w"].to_numba().copy_to_host().sum()) == 523776.0, "numba finds another sum")
+            told.append("numba")
+    if not told:
+        raise Skip("neither CuPy nor numba is here")
+    return told
+
+
+# ---- figures ----
+
+
+def make(specs, path):
+    """The state dict on the GPU, and as a file that safetensors has written."""
+    safetensors = need("safetensors.torch")
+    torch.manual_seed(1)
+    state = KEPT["state"] = {
+        name: torch.empty(shape, dtype=getattr(torch, dtype), device="cuda").normal_(0, 0.02)
+        for name, dtype, shape in specs}
+    safetensors.save_file(state, path)
+    return sum(tensor.nbytes for tensor in state.values())
+
+
+def timed(work):
+    torch.cuda.synchronize()
+    begun = time.monotonic()
+    work()
+    torch.cuda.synchronize()
+    return time.monotonic() - begun
+
+
+def publish(name, turns):
+    """(first, best of the others, plain copy) in seconds."""
+    state = KEPT["state"]
+    client()
+
+    def put():
+        gt.put_state_dict(client(), name, state, replace=True)
+
+    first = timed(put)
+    timed(put)
+    again = min(timed(put) for _ in range(turns))
+    plain = plain_copy(sum(tensor.nbytes for tensor in state.values()), turns)
+    torch.cuda.empty_cache()
+    return first, again, plain
+
+
+def plain_copy(size, turns):
+    source = torch.empty(size, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return min(timed(lambda: target.copy_(source)) for _ in range(turns))
+
+
+def get(name):
+    """(connect, until all tensors are there) in seconds."""
+    begun = time.monotonic()
+    client()
+    connected = time.monotonic()
+    KEPT["state"] = gt.get_state_dict(client(), name)
+    return connected - begun, time.monotonic() - connected
+
+
+def equal_to(path):
+    from safetensors import safe_open
+
+    with safe_open(path, "pt", "cuda") as f:
+        for name in f.keys():
+            expect(torch.equal(KEPT["state"][name], f.get_tensor(name)), f"{name}: other values")
+        return len(list(f.keys()))
+
+
+def peer_safetensors(path):
+    from safetensors.torch import load_file
+
+    return timed(lambda: KEPT.update(state=load_file(path, device="cuda")))
+
+
+def peer_cache(path, wish):
+    """Seconds until all tensors are usable, from a daemon of tests/bench/weight_cache.py."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+    import weight_cache
+
+    connection = socket.socket(socket.AF_UNIX)
+    begun = time.monotonic()
+    connection.connect(path)
+    connection.sendall(wish.encode())
+    found = weight_cache.receive(connection)
+    if wish == "queue":
+        return found
+    KEPT["state"] = weight_cache.views(*found) if wish == "flat" else found
+    seconds = time.monotonic() - begun
+    expect(all(float(tensor.flatten()[0]) != 0 for tensor in list(KEPT["state"].values())[:3]), "no content")
+    return seconds
+
+
+def load_big(path):
+    """Seconds of load_file(), of reading the file alone, and of copying as much from pinned memory."""
+    client()
+    seconds = timed(lambda: KEPT.update(state=gt.load_file(path, device="cuda")))
+    piece = 64 << 20
+    stage = torch.empty(piece, dtype=torch.uint8, pin_memory=True)
+    size = os.path.getsize(path)
+    memory = stage.numpy()
+    begun = time.monotonic()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(memory):
+            pass
+    disk = time.monotonic() - begun
+    target = torch.empty(piece, dtype=torch.uint8, device="cuda")
+    bus = timed(lambda: [target.copy_(stage, non_blocking=True) for _ in range(size // piece)])
+    return seconds, disk, bus
+
+
+def load_again(path):
+    client()
+    return timed(lambda: KEPT.update(state=gt.load_file(path, device="cuda")))
+
+
+def forget_files():
+    client().delete(*(name for name in client() if name.startswith("safetensors/")))
+
+
+def free():
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+def matmul(name):
+    """The speed over mapped weights, as a part of that over own memory."""
+    mapped = next(t for t in KEPT["state"].values() if t.shape == (14336, 4096))
+    own = mapped.clone()
+    x = torch.randn(4096, 512, dtype=mapped.dtype, device="cuda")
+    for tensor in (mapped, own):
+        timed(lambda: [tensor @ x for _ in range(20)])
+    pairs = [(timed(lambda: [mapped @ x for _ in range(200)]), timed(lambda: [own @ x for _ in range(200)]))
+             for _ in range(7)]
+    ratios = sorted(theirs / ours for ours, theirs in pairs)
+    return ratios[3]
+
+
+def make_moe(specs):
+    whole = torch.arange(len(specs), device="cuda", dtype=torch.float32).bfloat16()
+    KEPT["moe"] = {name: whole[i].expand(shape).contiguous() for i, (name, _, shape) in enumerate(specs)}
+
+
+def publish_moe(name):
+    return timed(lambda: gt.put_state_dict(client(), name, KEPT["moe"], replace=True))
+
+
+def drop_moe(name):
+    KEPT.pop("moe")
+    client().delete(name)
+    torch.cuda.empty_cache()
+
+
+def get_many(name):
+    """(until the first tensor is usable, until all are) in seconds."""
+    client()
+    begun = time.monotonic()
+    bundle = client().get(name)
+    tensor = bundle[next(iter(bundle))].to_torch()
+    first = time.monotonic() - begun
+    del tensor, bundle
+    begun = time.monotonic()
+    KEPT["moe"] = gt.get_state_dict(client(), name)
+    return first, time.monotonic() - begun
+
+
+def moe_sum():
+    """How many tensors have the value that is theirs."""
+    found = torch.stack([tensor[-1, -1] for tensor in KEPT["moe"].values()]).float()
+    expected = torch.arange(len(found), device="cuda", dtype=torch.float32).bfloat16().float()
+    return int((found == expected).sum())
+
+
+def train(name, steps):
+    """Publishes steps. ([version, time of the seal], peak of the account in versions, steps)"""
+    state = {f"w{i}": torch.zeros(1 << 22, device="cuda") for i in range(8)}
+    size = sum(tensor.nbytes for tensor in state.values())
+    base = used()
+    sealed, peak = [], 0
+    for step in range(steps):
+        for tensor in state.values():
+            tensor.fill_(step)
+        reference = gt.put_state_dict(client(), name, state, replace=True, label=f"step-{step}")
+        sealed.append((reference.version, time.monotonic()))
+        peak = max(peak, used() - base)
+    gt.put_state_dict(client(), name, state, replace=True, label="end")
+    return sealed, peak / size, steps
+
+
+def used():
+    return sum(device["used"] for device in client().devices() if device["id"] != "host")
+
+
+def follow(name):
+    """Follows a name's versions to the one labelled "end". (seen, mixed, {version: time of its first kernel's end})"""
+    seen, mixed, times = 0, 0, {}
+    for info in client().versions(name, timeout=30):
+        try:
+            state = gt.get_state_dict(client(), name, version=info.version)
+        except (gpubufd.NotFound, gpubufd.Stale):
+            continue
+        one = state["w0"][0].item()
+        times[info.version] = time.monotonic()
+        values = {one} | {float(tensor[i].item()) for i, tensor in enumerate(state.values())}
+        seen, mixed = seen + 1, mixed + (len(values) > 1)
+        if info.label == "end":
+            break
+    return seen, mixed, times
+
+
+def publish_small(name, value):
+    state = {f"w{i}": torch.full((1 << 20,), float(value), device="cuda") for i in range(20)}
+    gt.put_state_dict(client(), name, state, replace=True)
+
+
+def publish_for_ever(name):
+    for value in range(1 << 30):
+        publish_small(name, value)
+
+
+def all_same(name):
+    state = gt.get_state_dict(client(), name)
+    return len({float(value) for tensor in state.values() for value in (tensor.min(), tensor.max())}) == 1
+
+
+def main():
+    for line in sys.stdin:
+        method, arguments = json.loads(line)
+        try:
+            answer = {"result": globals()[method](*arguments)}
+        except Skip as why:
+            answer = {"skip": str(why)}
+        except Exception as error:  # noqa: BLE001: the others go on
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        OUT.write(json.dumps(answer) + "\n")
+        OUT.flush()
+
+
+if __name__ == "__main__":
+    main()
