@@ -109,9 +109,11 @@ def kinds(device):
             state[name] = raw.view(dtype).reshape(2, 3, 4)
     matrix = torch.arange(12.0, device=device).reshape(3, 4)
     state.update({
-        "scalar": torch.tensor(2.5, device=device), "bfloat16 scalar": torch.tensor(3, dtype=torch.bfloat16, device=device),
+        "scalar": torch.tensor(2.5, device=device),
+        "bfloat16 scalar": torch.tensor(3, dtype=torch.bfloat16, device=device),
         "empty": torch.zeros((0, 4), device=device), "empty bool": torch.zeros(0, dtype=torch.bool, device=device),
-        "turned": matrix.t(), "part": matrix[:, 1:3], "steps": matrix[::2], "wide": torch.ones(1, device=device).expand(5),
+        "turned": matrix.t(), "part": matrix[:, 1:3], "steps": matrix[::2],
+        "wide": torch.ones(1, device=device).expand(5),
         "parameter": torch.nn.Parameter(matrix.clone()), "conjugate": torch.tensor([1 + 2j], device=device).conj(),
         "tied": matrix, "tied too": matrix, "odd": torch.arange(3, dtype=torch.uint8, device=device),
     })

@@ -17,8 +17,8 @@ SHOWN = 5  # fields that a Mismatch tells in its sentence
 class Mismatch(ValueError):
     """What was published is not what was expected.
 
-    `fields`: by the name of each fact or tensor that differs, (what was expected, what there is); None: it is
-    not there.
+    `fields`: by the name of each fact or tensor that differs, (what was expected, what there is, as text); None: it
+    is not there.
     """
 
     def __init__(self, name: str, fields: Dict[str, Tuple[Any, Any]]):
@@ -54,7 +54,7 @@ def check_facts(bundle: Bundle, expected: Optional[Mapping[str, Any]]) -> None:
     if not expected:
         return
     there = bundle.metadata
-    wrong = {key: (value, there.get(key)) for key, value in facts(expected).items() if there.get(key) != value}
+    wrong = {key: (expected[key], there.get(key)) for key, text in facts(expected).items() if there.get(key) != text}
     if wrong:
         raise Mismatch(bundle.name, wrong)
 
@@ -69,7 +69,7 @@ def check_tensors(name: str, expected: Mapping[str, str], found: Mapping[str, st
 
 
 def tied(places: Mapping[str, Any]) -> Dict[str, str]:
-    """Names of what has been named before, each with its first name. `places`: what tells memory apart; None: nothing."""
+    """Names of what has been named before, each with its first name. `places`: what tells memory apart, or None."""
     first: Dict[Any, str] = {}
     found = {}
     for name, place in places.items():

@@ -76,7 +76,8 @@ def _check(name: str, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"tensor {name!r}: {type(value).__name__} is no tensor")
     if hasattr(value, "__tensor_flatten__"):
-        raise TypeError(f"tensor {name!r}: a {type(value).__name__} is several tensors: put these by names of their own")
+        kind = type(value).__name__
+        raise TypeError(f"tensor {name!r}: a {kind} is several tensors: put these by names of their own")
     if value.layout != torch.strided or value.is_quantized:
         raise TypeError(f"tensor {name!r}: it is {value.layout}, {value.dtype}: make it a dense one of plain numbers")
     if value.device.type not in ("cpu", "cuda"):
