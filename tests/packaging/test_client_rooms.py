@@ -74,7 +74,7 @@ PARTS = {
         ("objects", "_held _objects _bundle _kinds"),
         ("files", "_files _told"),
         ("client", "_client aio _gpubufctl"),
-        ("weights", "_weights numpy"),
+        ("weights", "_weights _safetensors _states numpy torch jax"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("package", "__init__"),
     ],
