@@ -16,10 +16,10 @@ import socket
 import struct
 import sys
 import time
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.multiprocessing as mp
-from torch.multiprocessing.reductions import ForkingPickler
 
 
 def receive(connection):

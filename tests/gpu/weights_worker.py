@@ -310,10 +310,17 @@ def mismatch(device):
         raise AssertionError("no Mismatch of tensors")
 
 
-def write_in_place(device):
-    gt.put_state_dict(client(), "fault", {"w": torch.ones(1 << 20, device=device)}, replace=True,
+def put_ones(name, device):
+    gt.put_state_dict(client(), name, {"w": torch.ones(1 << 20, device=device)}, replace=True,
                       device="host" if device == "cpu" else None)
-    tensor = gt.get_state_dict(client(), "fault")["w"]
+
+
+def is_ones(name):
+    return bool((gt.get_state_dict(client(), name)["w"] == 1).all())
+
+
+def write_in_place(name):
+    tensor = gt.get_state_dict(client(), name)["w"]
     try:
         tensor.zero_()
         torch.cuda.synchronize()
@@ -579,6 +586,10 @@ def train(name, steps):
         reference = gt.put_state_dict(client(), name, state, replace=True, label=f"step-{step}")
         sealed.append((reference.version, time.monotonic()))
         peak = max(peak, used() - base)
+        end = time.monotonic() + 30
+        while {lease["version"] for lease in client().leases(name)} != {reference.version}:
+            expect(time.monotonic() < end, f"the reader does not follow: {client().leases(name)}")
+            time.sleep(0.0002)  # until the reader has this one, and no other
     gt.put_state_dict(client(), name, state, replace=True, label="end")
     return sealed, peak / size, steps
 

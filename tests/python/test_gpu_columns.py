@@ -471,6 +471,55 @@ def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
     )
 
 
+@fake_only
+def test_put_without_waiting(gpu_run):
+    """What is put behind a held stream is published at once; readers' streams wait, and nobody else gets the memory."""
+    gpu_run(
+        """
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.fakecuda_wait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        target, flag = cuda.to_device(np.arange(1000)), ctypes.c_int(0)
+        other = gpubufd.connect()
+
+        def hold(stream):
+            flag.value = 0
+            with cuda.Device(0):
+                assert driver.fakecuda_wait(ctypes.addressof(flag), stream.handle) == 0
+
+        stream, theirs, got = cuda.Stream(), cuda.Stream(), cuda.pinned(1000, "i8")  # to free them would be to wait
+        for value in (target, {"x": target}):
+            got[:] = 0
+            hold(stream)
+            put = client.put("a", value, stream=stream, wait=False, replace=True)
+            assert client.stat("a").version == put.version and not stream.done()
+            a = other.get("a")
+            column = a["x"] if isinstance(a, gpubufd.Table) else a
+            column.wait_ready(theirs)
+            column._read(0, 0, got.ctypes.data, got.nbytes, theirs.handle)
+            assert not theirs.done()
+            client.delete("a")
+            flag.value = 1
+            theirs.synchronize()
+            assert (got == np.arange(1000)).all()
+        hold(stream)
+        client.put_bundle("b", {"w": target, "v": target}, stream=stream, wait=False)
+        b = other.get("b")
+        flag.value = 1
+        assert b["v"].copy_to_host().tolist() == list(range(1000))
+        client.delete("b")
+        a = b = column = None
+        gc.collect()
+        before = client.devices()[0]["used"]
+        hold(stream)
+        client.put("c", target, stream=stream, wait=False)
+        client.delete("c")
+        assert client.devices()[0]["used"] > before  # the copy is still to come
+        flag.value = 1
+        stream.synchronize()
+        """
+    )
+
+
 def test_reprs_of_a_gpu(gpu_run):
     gpu_run(
         """

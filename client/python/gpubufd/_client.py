@@ -382,6 +382,7 @@ class Client(_core.Client):
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
+        wait: bool = True,
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -403,6 +404,9 @@ class Client(_core.Client):
         again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
         `label`: what you call this version, such as "step-42". `keep`: how many older versions of the name can
         still be opened, 0 to 8; others go when their last reader does.
+        `wait=False`, for a value on a GPU: returns when the copies are queued on the stream, and the object is published
+        with them under way; readers' streams wait for them on the GPU. The value must stay, and stay unchanged but by
+        work on that stream, until the stream is done; the object needs this client until then.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
         takes for the index again. Dtypes that a column alone would not say come back likewise.
@@ -415,13 +419,14 @@ class Client(_core.Client):
         opts = options(
             place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
         )
-        return self._put(name, plan, on, opts)
+        return self._put(name, plan, on, opts, wait)
 
     def put_bundle(
         self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
         device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
+        wait: bool = True,
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
 
@@ -433,19 +438,23 @@ class Client(_core.Client):
         opts = options(
             place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
         )
-        return self._put(name, plan, on, opts)
+        return self._put(name, plan, on, opts, wait)
 
-    def _put(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+    def _put(
+        self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool = True
+    ) -> Ref:
         replace = opts[3]
         until = time.monotonic() + self._resume_seconds if replace and self._resumes else 0.0
         while True:
             try:
-                return self._ref(name, self._put_plan(name, plan, on, opts))
+                return self._ref(name, self._put_plan(name, plan, on, opts, wait))
             except (_errors.Closed, _errors.Stale):  # the daemon went meanwhile: done again, it comes to the same
                 if self.closed or time.monotonic() >= until:
                     raise
 
-    def _put_plan(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> int:
+    def _put_plan(
+        self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool
+    ) -> int:
         if plan.kind == "bytes":
             return self._put_bytes(name, plan.buffer, opts)
         if plan.kind == "arrow":
@@ -460,11 +469,18 @@ class Client(_core.Client):
             if queue and made._ordinal not in (HOST, plan.device):
                 wait_for(queue, plan.device)  # it is of no use on another GPU
                 queue = 0
-            _nodes.fill(made, copies, queue)
-            if queue:
-                wait_for(queue, plan.device)
-            made._seal(None, 0)
+            try:
+                _nodes.fill(made, copies, queue)
+                if queue and wait:
+                    wait_for(queue, plan.device)
+                made._seal(None, 0 if wait else queue)
+            except BaseException:
+                if queue:
+                    wait_for(queue, plan.device)  # the memory is not given up under copies
+                raise
             version: int = made.version
+            if queue and not wait:
+                made._release_on(queue)  # nobody else gets the memory before the copies are done
             return version
 
     def create(

@@ -24,6 +24,8 @@ from ._states import Mismatch
 
 __all__ = ["Mismatch", "get_tree", "load_file", "put_tree", "safe_open", "save_file"]
 
+ALIGNMENT = 16  # bytes, of what XLA's kernels take
+
 
 # ---- words of both sides ----
 
@@ -136,6 +138,8 @@ def _array(bundle: _bundle.Bundle, name: str) -> Any:
         raise KeyError(name)
     try:
         array = bundle._tensor(i)
+        if array._view().pointer % ALIGNMENT:
+            raise BufferError("XLA's kernels want more")
         if array._dtype not in _floats.SMALL and array._dtype != "bool8":
             return jax.dlpack.from_dlpack(array)
         if array._dtype not in _floats.PACKED:
