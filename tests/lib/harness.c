@@ -68,7 +68,7 @@ static void run_daemon(const char *const *arguments)
 
 /* The library starts a thread of its own, with descriptors, when the process has its first
    lease. */
-static void start_thread(void)
+void start_thread(void)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1};

@@ -27,6 +27,8 @@
    that happens to be in a sanitizer's allocator would leave that locked in the child for ever. */
 int start_daemon(void **state);
 int start_daemon_with(const char *const *arguments);
+/* Has the library's thread run after the second, too. */
+void start_thread(void);
 /* Stops it, and fails if it does not end well. */
 int stop_daemon(void **state);
 /* kill -9; and another on the same socket. */

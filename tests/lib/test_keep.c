@@ -333,10 +333,11 @@ static void test_what_is_used_stays(void **state)
     gpubuf_disconnect(other);
 }
 
-/* What this program does when it is started as `test_keep SOCKET`: says on its output that it keeps
-   all that there is, and sleeps until it is killed. */
-static int hoard(const char *path)
+/* What this program does when it is started as `test_keep SOCKET MS`: opens and releases all that there
+   is, so slowly, says on its output that it keeps it, and sleeps until it is killed. */
+static int hoard(const char *path, long pause_ms)
 {
+    const struct timespec before_each = {.tv_nsec = pause_ms * 1000000};
     struct gpubuf_connect_options options = {.size = sizeof(options), .path = path, .keep = -1};
     struct gpubuf_client *client;
     struct gpubuf_object *object;
@@ -346,6 +347,7 @@ static int hoard(const char *path)
         return 1;
     for (unsigned i = 0; i < 8; i++) {
         snprintf(name, sizeof(name), "fill/%u", i);
+        nanosleep(&before_each, NULL);
         if (gpubuf_open(client, name, NULL, &object) < 0)
             return 2;
         gpubuf_release(object);
@@ -355,7 +357,7 @@ static int hoard(const char *path)
         pause();
 }
 
-static pid_t start_hoarder(bool stops)
+static pid_t start_hoarder(const char *pause_ms)
 {
     int ready[2];
     char byte;
@@ -364,7 +366,7 @@ static pid_t start_hoarder(bool stops)
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(ready[1], STDOUT_FILENO);
-        execl("/proc/self/exe", "test_keep", daemon_socket(), (char *)NULL);
+        execl("/proc/self/exe", "test_keep", daemon_socket(), pause_ms, (char *)NULL);
         _exit(127);
     }
     close(ready[1]);
@@ -373,8 +375,6 @@ static pid_t start_hoarder(bool stops)
     struct gpubuf_client *other = connect_client();
     wait_for(other, "kept", 8);
     gpubuf_disconnect(other);
-    if (stops)
-        kill(pid, SIGSTOP);
     return pid;
 }
 
@@ -382,6 +382,30 @@ static void end_hoarder(pid_t pid)
 {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
+}
+
+/* However seldom it does something, the library hears what it is asked for. */
+/* RELIABILITY.md: Memory is short */
+static void test_one_that_is_slow(void **state)
+{
+    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    (void)state;
+    unsigned count = fill(client, other);
+    gpubuf_disconnect(client);
+    wait_for(other, "kept", 0);
+    for (int i = 0; i < 3; i++) {
+        pid_t pid = start_hoarder(i == 0 ? "0" : i == 1 ? "2" : "50");
+        ok(other, create_large(other, 30 * MIB)); /* one of eight leaves */
+        assert_int_equal(stat_value(other, "kept"), count - 1);
+        assert_int_equal(stat_value(other, "leases"), 0);
+        end_hoarder(pid);
+        wait_for(other, "kept", 0);
+        client = keeper(-1);
+        count = fill(client, other);
+        gpubuf_disconnect(client);
+        wait_for(other, "kept", 0);
+    }
+    gpubuf_disconnect(other);
 }
 
 /* Others do not wait for it; what it has counts as used, as it does without keeping. */
@@ -393,7 +417,8 @@ static void test_one_that_is_stopped(void **state)
     (void)fill(client, other);
     gpubuf_disconnect(client);
     wait_for(other, "kept", 0);
-    pid_t pid = start_hoarder(true);
+    pid_t pid = start_hoarder("0");
+    kill(pid, SIGSTOP);
     fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB));
     assert_int_equal(stat_value(other, "leases"), 8);
     kill(pid, SIGCONT);
@@ -426,7 +451,8 @@ static void test_one_that_is_killed(void **state)
     (void)fill(client, other);
     gpubuf_disconnect(client);
     wait_for(other, "kept", 0);
-    pid_t pid = start_hoarder(true);
+    pid_t pid = start_hoarder("0");
+    kill(pid, SIGSTOP);
     assert_int_equal(pthread_create(&thread, NULL, want, &wanting), 0);
     end_hoarder(pid);
     pthread_join(thread, NULL);
@@ -715,10 +741,22 @@ static void test_a_million_opens(void **state)
     gpubuf_disconnect(other);
 }
 
+/* A daemon that waits long for who is slow, since its machine is busy. */
+static int start_patient(void **state)
+{
+    const char *const arguments[] = {"--limit", "recall_ms=1000", NULL};
+
+    (void)state;
+    if (start_daemon_with(arguments) < 0)
+        return -1;
+    start_thread();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 1)
-        return hoard(argv[1]);
+    if (argc > 2)
+        return hoard(argv[1], strtol(argv[2], NULL, 10));
     const struct CMUnitTest tests[] = {
         COUNTED(test_opened_again),
         COUNTED(test_off_by_default),
@@ -727,6 +765,7 @@ int main(int argc, char **argv)
         COUNTED(test_bounds),
         COUNTED(test_what_is_kept_is_given_back),
         COUNTED(test_what_is_used_stays),
+        COUNTED(test_one_that_is_slow),
         COUNTED(test_one_that_is_stopped),
         COUNTED(test_one_that_is_killed),
         COUNTED(test_a_child_has_nothing),
@@ -736,5 +775,5 @@ int main(int argc, char **argv)
         COUNTED(test_another_daemon),
     };
 
-    return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
+    return cmocka_run_group_tests(tests, start_patient, stop_daemon);
 }

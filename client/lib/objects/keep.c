@@ -9,6 +9,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/objects/object.h"
+#include "client/lib/wire/flusher.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
 
@@ -256,6 +257,9 @@ bool gb_keep_take(struct gb_lease *lease)
     while (keeper->kept > keeper->bounds.leases || keeper->bytes > keeper->bounds.bytes)
         give_back(keeper, keeper->oldest);
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
+    if (!client
+             ->listens) /* somebody has to hear what is recalled, whatever the program does next */
+        (void)gb_flusher_engage(client);
     return true;
 }
 

@@ -31,7 +31,7 @@ static bool has_hung_up(const struct gpubuf_client *client)
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-/* The daemon may recall kept leases. */
+/* The daemon may recall kept leases, and ask for their segments to be unmapped. */
 static bool has_input(const struct gpubuf_client *client)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
@@ -54,7 +54,7 @@ static void receive_the_rest(struct gpubuf_client *client)
 bool gb_tend(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
-    bool keeps = atomic_load(&client->keeps);
+    bool keeps = client->keeper != NULL;
     if (client->link != GB_LINK_UP)
         resume(client);
     else if (client->hung_up || (keeps && !client->leader && has_input(client)))
