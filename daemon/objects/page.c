@@ -11,12 +11,6 @@
 #define BYTES (GB_PAGE_SLOTS * sizeof(_Atomic uint64_t))
 #define WORDS (GB_PAGE_SLOTS / 64)
 
-struct gb_page {
-    _Atomic uint64_t *slots; /* shared with the peer */
-    uint64_t taken[WORDS];   /* a bit for each */
-    unsigned lowest;         /* no word before it has a free one */
-};
-
 /* Memory that only this process ever writes, and only here. */
 static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *error)
 {

@@ -19,7 +19,11 @@
 
 #define GB_PAGE_SLOTS 8192u
 
-struct gb_page;
+struct gb_page {
+    _Atomic uint64_t *slots;            /* shared with the peer, who reads them */
+    uint64_t taken[GB_PAGE_SLOTS / 64]; /* a bit for each */
+    unsigned lowest;                    /* no word of `taken` before it has a free one */
+};
 
 /* A robust mutex that its thread holds until it ends; for readers, its first word. */
 struct gb_pulse {

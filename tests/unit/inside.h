@@ -430,6 +430,28 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
     count_storage(count, storage, leases, pins, named);
 }
 
+/* Its page says of no lease that it is current but of those that are, and of nothing else. */
+static inline void check_page(const struct gb_holder *holder)
+{
+    unsigned taken = 0, said = 0;
+
+    if (!holder->page)
+        return;
+    GB_LIST_EACH(&holder->leases, link) {
+        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
+        uint64_t slot = lease->slot ? holder->page->slots[lease->slot - 1] : 0;
+
+        DEMAND(slot == 0 || (slot == lease->id && lease->object->current));
+        taken += lease->slot > 0;
+        said += slot > 0;
+    }
+    for (unsigned i = 0; i < GB_PAGE_SLOTS; i++) {
+        taken -= (unsigned)(holder->page->taken[i / 64] >> i % 64 & 1);
+        said -= holder->page->slots[i] > 0;
+    }
+    DEMAND(taken == 0 && said == 0);
+}
+
 /* Returns how many of them are of unsealed objects. */
 static inline uint64_t count_leases(struct inside_count *count, const struct gb_holder *holder)
 {
@@ -447,6 +469,7 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
         count_object(count, lease->object);
     }
     DEMAND(leases == holder->count && idle == holder->idle);
+    check_page(holder);
     count->leases += leases;
     return unsealed;
 }
