@@ -6,13 +6,16 @@
  * The input is a program, a step a line:
  *   >text   the daemon sends the text as a message; `$` in it: the number of the last request
  *   |text   it sends the text without a newline: a piece of a message
- *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed, n
- *   none X  H    it closes the connection; it says that it will send no more
+ *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed,
+ *           n none, p the page of kept leases, in which slot 3 has lease 3, and which is the pulse, too
+ *   P3  P0  it clears slot 3; it is dead, as the pulse says
+ *   X  H    it closes the connection; it says that it will send no more
  *   T250    so many milliseconds pass
  *   Cx3     the library does x, with object 3 where it takes one: see do_call()
  *   N       in the first line: it does not make a connection that broke anew
  *   G       in the first line: it connects by itself, greeting and all
  *   E       in the first line: its releases wait for one another
+ *   K       in the first line: it keeps leases
  * What the library sends is checked; what it hands out is touched. Nothing is left.
  */
 #include <poll.h>
@@ -24,7 +27,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/lib/objects/keep.h"
+#include "client/lib/objects/object.h"
 #include "client/lib/session/connect.h"
+#include "client/lib/session/tend.h"
 #include "demand.h"
 #include "reply_stage.h"
 #include "reply_steps.h"
@@ -183,21 +189,36 @@ static const char *const names[] = {"p", "q", "r/s"};
 static const struct gpubuf_open_options waits = {.size = sizeof(waits), .wait_ms = 1000};
 static const struct gpubuf_open_options version = {.size = sizeof(version), .version = 2};
 
+/* An open. What it has found at hand is what the page says is current. */
+static void open_one(const struct gpubuf_open_options *options)
+{
+    struct gpubuf_object *object = NULL;
+
+    if (gpubuf_open(stage.client, "p", options, &object) < 0)
+        return;
+    const struct gb_lease *lease = object->lease;
+    if (lease->told || object->references > 1) { /* what was granted just now is neither */
+        DEMAND(!is_dead() && lease->slot && page[lease->slot - 1] == lease->id);
+        DEMAND(strcmp(lease->name, "p") == 0);
+        DEMAND(!options || gpubuf_object_version(object) == options->version);
+    }
+    touch(object, 3);
+    keep(object);
+}
+
 static void open_things(char what)
 {
     struct gpubuf_client *client = stage.client;
-    struct gpubuf_object *opened[3], *object = NULL;
+    struct gpubuf_object *opened[3];
     uint64_t *request = &stage.requests[stage.request_count % REQUESTS];
     int errors[3], r = -1;
 
     switch (what) {
     case 'o':
-        if (gpubuf_open(client, "p", NULL, &object) == 0)
-            touch(object, 3), keep(object);
+        open_one(NULL);
         return;
     case 'v':
-        if (gpubuf_open(client, "p", &version, &object) == 0)
-            touch(object, 3), keep(object);
+        open_one(&version);
         return;
     case 'm':
         if (gpubuf_open_many(client, names, 3, &waits, opened, errors) >= 0)
@@ -393,10 +414,15 @@ static void use(char what, unsigned number)
 }
 
 /* o v m O M open, c t n b a A create and put, s l d p i g k K w W ask, R T V E H L D B Y S Z use an
-   object; q cancels a request, u ends a watch, . dispatches. */
+   object; q cancels a request, u ends a watch, . dispatches, x has the library's thread look after
+   the client. */
 static void do_call(char what, unsigned number)
 {
-    if (what == '.')
+    bool down = false;
+
+    if (what == 'x')
+        (void)gb_tend(stage.client, &down);
+    else if (what == '.')
         (void)gpubuf_dispatch(stage.client);
     else if (what == 'q')
         (void)gpubuf_cancel(stage.client, stage.requests[number % REQUESTS]);
@@ -442,6 +468,7 @@ static void begin_once(void)
 /* A client that has been greeted. */
 static void make_client(bool resumes)
 {
+    const struct gb_keep_bounds bounds = {.leases = 2, .bytes = 1000, .ms = 2000};
     int ends[2];
 
     DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
@@ -453,6 +480,10 @@ static void make_client(bool resumes)
     stage.client->name = strdup("fuzz");
     stage.client->resume_ms = resumes ? 2000 : GPUBUF_NO_RESUME;
     stage.client->answer_timeout_ms = 5000;
+    if (!stage.keeps)
+        return;
+    DEMAND(gb_keep_prepare(stage.client, &bounds) == 0);
+    gb_keep_map(stage.client, stage.page_fd, SLOTS, stage.page_fd);
 }
 
 static void connect_client(void)
@@ -462,7 +493,8 @@ static void connect_client(void)
                                                    .client_name = "fuzz",
                                                    .timeout_ms = 1000,
                                                    .resume_ms = 2000,
-                                                   .cache_bytes = 65536};
+                                                   .cache_bytes = 65536,
+                                                   .keep = stage.keeps ? 2 : 0};
 
     if (gpubuf_connect(&stage.client, &options) < 0)
         stage.client = NULL;
@@ -478,11 +510,13 @@ static void begin(const char *text, size_t size)
     stage.end = text + size;
     stage.socket = -1;
     stage.now_us = 1000000;
-    if (first > 0 && memchr("NGE", text[0], 3))
+    if (first > 0 && memchr("NGEK", text[0], 4))
         stage.at = newline + 1;
     else
         first = 0;
     stage.holds_releases = first && memchr(text, 'E', first);
+    stage.keeps = first && memchr(text, 'K', first);
+    stage.page_fd = page_anew();
     if (first && memchr(text, 'G', first))
         connect_client();
     else
@@ -511,10 +545,12 @@ static void end(void)
         (void)gpubuf_dispatch(stage.client);
         hear();
         /* Objects outlive their client, half of them. */
-        for (int i = 0; i < OBJECTS; i += 2)
+        for (int i = 0; i < OBJECTS; i += 2) {
             gpubuf_release(stage.objects[i]);
-        gpubuf_disconnect(stage.client);
-        for (int i = 1; i < OBJECTS; i += 2)
+            stage.objects[i] = NULL;
+        }
+        gpubuf_disconnect(stage.client); /* what it delivers has their places */
+        for (int i = 0; i < OBJECTS; i++)
             gpubuf_release(stage.objects[i]);
     }
     DEMAND(stage.callbacks_due == 0);

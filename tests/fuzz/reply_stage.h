@@ -34,6 +34,8 @@ static struct {
     unsigned fd_count;
     int64_t now_us;
     bool holds_releases; /* the library has a thread that sends them; it never does */
+    bool keeps;          /* the client keeps leases … */
+    int page_fd;         /* … by this page: see page_anew() */
 
     struct gpubuf_client *client;
     struct gpubuf_object *objects[OBJECTS];
@@ -162,15 +164,42 @@ static int make_fd(char kind)
     return fd;
 }
 
+/* The page of the client, and the pulse, one in the other: slot 0 is never a lease's. */
+enum { SLOTS = 8 };
+static _Atomic uint64_t *page;
+
+static bool is_dead(void)
+{
+    return page[0] != 1;
+}
+
+/* Its descriptor, which stays. As it is in the beginning. */
+static int page_anew(void)
+{
+    static int fd = -1;
+
+    if (fd < 0) {
+        int once = make_fd('s');
+
+        fd = fcntl(once, F_DUPFD_CLOEXEC, 200); /* out of the way of check_fds() */
+        close(once);
+        page = mmap(NULL, SLOTS * sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        DEMAND(page != MAP_FAILED);
+    }
+    for (unsigned i = 0; i < SLOTS; i++)
+        page[i] = i ? i : 1;
+    return fd;
+}
+
 static void take_fds(const char *kinds, size_t length)
 {
     static int made[128] = {0};
 
     for (size_t i = 0; i < length && stage.fd_count < GB_LIMIT(fds); i++) {
-        unsigned kind = memchr("stu", kinds[i], 3) ? (unsigned)kinds[i] : 'n';
+        unsigned kind = memchr("stup", kinds[i], 4) ? (unsigned)kinds[i] : 'n';
 
         if (!made[kind]) { /* out of the way of check_fds() */
-            int once = make_fd((char)kind);
+            int once = kind == 'p' ? dup(stage.page_fd) : make_fd((char)kind);
 
             made[kind] = fcntl(once, F_DUPFD_CLOEXEC, 200);
             close(once);
@@ -223,6 +252,9 @@ static void daemon_step(const char *text, size_t length)
     case 'H':
         if (stage.socket >= 0)
             shutdown(stage.socket, SHUT_WR);
+        break;
+    case 'P':
+        page[length > 1 && text[1] > '0' && text[1] < '0' + SLOTS ? text[1] - '0' : 0] = 0;
         break;
     case 'T':
         stage.now_us += 1000 * (int64_t)(strtoul(text + 1, NULL, 10) % 1000000);

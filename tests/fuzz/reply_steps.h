@@ -16,11 +16,14 @@
 #define ANSWER(result) SENT("", "'result':" result)
 #define GRANT(fds, object, segments)                                                               \
     SENT(fds, "'result':{'lease':#,'object':" object ",'segments':[" segments "]}")
+#define KEPT(object, segments)                                                                     \
+    SENT(FDS("1"), "'result':{'lease':%,'slot':%,'object':" object ",'segments':[" segments "]}")
 #define MANY(fds, objects, segments)                                                               \
     SENT(fds, "'result':{'objects':[" objects "],'segments':[" segments "]}")
 #define TOLD(method, params) ">{'jsonrpc':'2.0','method':'" method "','params':{" params "}}"
 #define FDS(count) "'fds':" count ","
 #define OBJECT(layout) "{'name':'@','version':#,'device':'host','layout':" layout "}"
+#define OPENED(layout) "{'name':'p','version':#,'device':'host','layout':" layout "}"
 #define BUFFER(offset, bytes) "{'segment':%,'offset':" offset ",'bytes':" bytes "}"
 #define SEGMENT(access, fd)                                                                        \
     "{'id':%,'device':'host','bytes':65536,'access':'" access "',"                                 \
@@ -57,6 +60,11 @@ static const char *const answers[] = {
     "Fs\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("rw", "0")),
     "Fs\n" GRANT(FDS("1"), OBJECT(TABLE), SEGMENT("rw", "0")),
     "Fs\n" GRANT(FDS("1"), OBJECT(BUNDLE), SEGMENT("rw", "0")),
+    "Fs\n" KEPT(OPENED(BYTES), SEGMENT("r", "0")),
+    "Fs\n" KEPT(OPENED(TABLE), SEGMENT("r", "0")),
+    "Fs\n" MANY(FDS("1"), "{'lease':%,'slot':%,'object':" OPENED(BYTES) "},"
+                "{'lease':#,'slot':#,'object':" OBJECT(BYTES) "},"
+                "{'lease':#,'slot':#,'object':" OBJECT(ARRAY) "}", SEGMENT("r", "0")),
     "Ft\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
     "Fn\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
     "Fu\n" GRANT(FDS("1"), OBJECT(BYTES), SEGMENT("r", "0")),
@@ -75,6 +83,8 @@ static const char *const answers[] = {
     WELCOME("f0", ",'resumed':[#]"),
     WELCOME("f0", ",'resumed':[#,null]"),
     WELCOME("f1", ""),
+    "Fpp\n" SENT(FDS("2"), "'result':{'protocol':1,'server':'x','instance':'f1','session':#,"
+                 "'cache':{'fd':0,'slots':8,'pulse':1}}"),
     REFUSED("-32001", "not_found", ",'name':'@'"),
     REFUSED("-32008", "limit", ",'limit':'fds'"),
     REFUSED("-32010", "unsupported", ""),
@@ -83,9 +93,14 @@ static const char *const answers[] = {
     TOLD("event", "'watch':#,'kind':'synced'"),
     TOLD("event", "'watch':#,'kind':'deleted','lost':#,'object':" INFO),
     TOLD("segments.retire", "'segments':[%,#]"),
+    TOLD("leases.recall", "'leases':[%]"),
+    TOLD("leases.recall", "'leases':[#,#,#,#]"),
     TOLD("shutdown", "'reason':'bye','resume':false"),
     TOLD("shutdown", "'reason':'bye','resume':true"),
     "Fss",
+    "P%",
+    "P#",
+    "P0",
     "X",
     "H",
     "T100",
@@ -113,7 +128,7 @@ static size_t make_answer(char *out, struct test_random *random)
 
 static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random)
 {
-    static const char calls[] = "ovmOMctnbaAsldpigkKwWRTVEHLDBYSZqu..f..OOR";
+    static const char calls[] = "ovmOMctnbaAsldpigkKwWRTVEHLDBYSZqu..f..OORoRxoR";
     size_t length = 0;
 
     if (test_random_below(random, 2) == 0)

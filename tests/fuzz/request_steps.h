@@ -64,6 +64,10 @@ static const char *const templates[] = {
     SAY("hello", "'protocol':1,'cache':true"),
     SAY("keep", "'leases':[#,#,#]"),
     SAY("keep", "'leases':[#],'used':true"),
+    SAY("hello", "'protocol':1,'cache':true") "\n" SAY("open", "'name':'@'") "\n"
+        SAY("keep", "'leases':[#,#,#]"),
+    SAY("open", "'name':'@'") "\n" SAY("keep", "'leases':[#,#,#]") "\n"
+        SAY("create", "'name':'@'," BYTES ",'replace':true,'wait_ms':!,'evict':'drop'"),
     "F%s\n" REGISTER("1", MEMFD("0", "host")),
     "F%s\n" REGISTER("1", MEMFD("0", "GPU-f0")),
     "F%ws\n" REGISTER("2", MEMFD("1", "host") "," MEMFD("0", "host")),
