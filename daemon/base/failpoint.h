@@ -36,7 +36,7 @@
     X(UNNAME_DONE, "an object has lost its name")                                                  \
     X(OUT_BEGIN, "a copy in a tier is about to be made")                                           \
     X(OUT_COPIED, "the content was copied; the loop does not know")                                \
-    X(OUT_TAKEN, "the copy is recorded; the content is also where it was")                         \
+    X(OUT_TAKEN, "the copy is whole, and not recorded yet; the content is also where it was")      \
     X(VACATE_BEGIN, "a storage is about to leave its device")                                      \
     X(VACATE_DONE, "it has left it; nobody has been told")                                         \
     X(DOWN_TAKEN, "a copy of the host tier is on disk, too")                                       \

@@ -54,6 +54,20 @@ struct text {
     struct gb_buffer first; /* of a text that was relocated */
 };
 
+/* What was written; the writer is empty then. */
+static int take_text(struct gb_writer *writer, struct text *text, struct gb_error *error)
+{
+    text->text = gb_writer_take(writer, &text->length);
+    if (!text->text)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    if (text->length <= GB_OBJECT_TEXT_MAX)
+        return 0;
+    free(text->text);
+    text->text = NULL;
+    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
+                         "names, dtypes and metadata of the columns do not fit one message");
+}
+
 /* `writer` is empty, before and after. */
 static int render(const struct gb_object *object, const char *layout, size_t length,
                   uint64_t version, struct gb_writer *writer, struct text *text,
@@ -64,15 +78,7 @@ static int render(const struct gb_object *object, const char *layout, size_t len
     GB_WRITE_LITERAL(writer, ",\"layout\":");
     gb_write(writer, layout, length);
     writer->failed |= !layout;
-    text->text = gb_writer_take(writer, &text->length);
-    if (!text->text)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    if (text->length <= GB_OBJECT_TEXT_MAX)
-        return 0;
-    free(text->text);
-    text->text = NULL;
-    return gb_fail_limit(error, "line_bytes", GB_LIMIT(line_bytes),
-                         "names, dtypes and metadata of the columns do not fit one message");
+    return take_text(writer, text, error);
 }
 
 /* The value of `member` in the head of its text; NULL: it has none. */
@@ -203,14 +209,6 @@ int gb_object_set_version(struct gb_object *object, uint64_t version, bool entit
     return r;
 }
 
-static int read_layout(const struct gb_object *object, const struct gb_path *path,
-                       struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error)
-{
-    struct gb_string text = layout_text(object);
-
-    return gb_layout_parse(text.text, text.length, path, pool, layout, error);
-}
-
 char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length)
 {
     struct gb_string text = layout_text(object);
@@ -336,16 +334,15 @@ struct relocation {
     bool leaves;
 };
 
-static int relocate_buffer(struct gb_buffer *buffer, void *arg)
+static void relocate_buffer(struct gb_buffer *buffer, const struct relocation *relocation)
 {
-    const struct relocation *relocation = arg;
     const struct gb_storage *storage = relocation->storage;
     uint64_t before = 0;
 
     if (!relocation->leaves) {
         buffer->segment = storage->placements[0].segment->id;
         buffer->offset += storage->placements[0].offset;
-        return 0;
+        return;
     }
     for (unsigned i = 0; i < storage->placement_count; i++) {
         const struct gb_placement *placement = &storage->placements[i];
@@ -353,35 +350,95 @@ static int relocate_buffer(struct gb_buffer *buffer, void *arg)
         if (placement->segment->id == buffer->segment && buffer->offset >= placement->offset) {
             buffer->offset = before + buffer->offset - placement->offset;
             buffer->segment = 0;
-            return 0;
+            return;
         }
         before = gb_content_next(before + placement->segment->bytes);
     }
-    return 0; /* it has no bytes, and is in no segment */
 }
 
+/* Every buffer in a text that gb_layout_write() made begins so, and nothing else does: in a string
+   the quotes would be escaped, and values of metadata are strings. */
+#define PLACE "{\"segment\":"
+#define OFFSET ",\"offset\":"
+#define BYTES ",\"bytes\":"
+
+struct scan {
+    const char *at, *end;
+};
+
+/* Past the number there; false: there is none. */
+static bool scan_number(struct scan *scan, uint64_t *number)
+{
+    const char *from = scan->at;
+
+    for (*number = 0; scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9'; scan->at++)
+        *number = *number * 10 + (uint64_t)(*scan->at - '0');
+    return scan->at > from;
+}
+
+static bool scan_literal(struct scan *scan, const char *literal, size_t length)
+{
+    if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, literal, length) != 0)
+        return false;
+    scan->at += length;
+    return true;
+}
+
+#define SCAN(scan, literal) scan_literal((scan), literal, sizeof(literal) - 1)
+
+/* The next place, which begins where the result says; the scan is then at its bytes. NULL: there is
+   none. */
+static const char *next_place(struct scan *scan, struct gb_buffer *place)
+{
+    const char *from = scan->at;
+
+    for (; (from = memchr(from, '{', (size_t)(scan->end - from))); from++) {
+        scan->at = from;
+        if (SCAN(scan, PLACE) && scan_number(scan, &place->segment) && SCAN(scan, OFFSET) &&
+            scan_number(scan, &place->offset))
+            return from + strlen(PLACE);
+    }
+    return NULL;
+}
+
+size_t gb_text_count_places(const char *text, size_t length)
+{
+    struct scan scan = {text, text + length};
+    struct gb_buffer place;
+    size_t count = 0;
+
+    while (next_place(&scan, &place))
+        count++;
+    return count;
+}
+
+/* The text that it has, but for where its buffers lie. */
 static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
                           struct text *text, struct gb_error *error)
 {
-    const struct gb_path path = {.key = "layout"};
-    struct gb_layout layout;
-    struct gb_writer writer, room;
-    struct gb_pool pool = {0};
-    int r = read_layout(object, &path, &pool, &layout, error);
+    struct scan scan = {object->text + object->brief_length, object->text + object->text_length};
+    struct gb_buffer place,
+        first = {.segment = object->first_segment, .offset = object->first_offset};
+    size_t room = object->text_length + object->text_length / 8 + 64; /* for longer numbers */
+    struct gb_writer writer = {.data = malloc(room), .capacity = room};
+    const char *done = object->text, *end = scan.end, *begin;
+    bool has_bytes = false;
 
-    gb_writer_init(&writer, 0);
-    gb_writer_init(&room, 0);
-    if (r == 0) {
-        gb_layout_each(&layout, relocate_buffer, (void *)relocation);
-        text->first = (struct gb_buffer){.segment = 0};
-        gb_layout_each(&layout, take_first, &text->first);
-        gb_layout_write(&writer, &layout, GB_LAYOUT_REPLY);
-        r = render(object, writer.failed ? NULL : writer.data, writer.length, object->version,
-                   &room, text, error);
+    while ((begin = next_place(&scan, &place))) {
+        gb_write(&writer, done, (size_t)(begin - done));
+        done = scan.at;
+        has_bytes |= !(SCAN(&scan, BYTES "0}"));
+        relocate_buffer(&place, relocation);
+        gb_write_uint(&writer, place.segment);
+        GB_WRITE_LITERAL(&writer, OFFSET);
+        gb_write_uint(&writer, place.offset);
     }
-    gb_writer_end(&writer);
-    gb_pool_end(&pool);
-    return r;
+    gb_write(&writer, done, (size_t)(end - done));
+    if (has_bytes)
+        relocate_buffer(&first, relocation);
+    text->first = first;
+    text->brief = object->brief_length;
+    return take_text(&writer, text, error);
 }
 
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error)

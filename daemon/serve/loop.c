@@ -43,7 +43,7 @@ static void on_timer(uv_timer_t *handle)
 {
     struct gb_server *server = handle->data;
 
-    server->timer_at = 0; /* waking up is all: serve() looks at the clock */
+    server->timer_at = UINT64_MAX; /* waking up is all: serve() looks at the clock */
 }
 
 static void on_idle(uv_idle_t *handle)
@@ -426,7 +426,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->started_ms = gb_now_ms();
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
-    server->retire_at = UINT64_MAX;
+    server->retire_at = server->timer_at = UINT64_MAX;
     gb_flights_init(&server->flights);
     server->flights.go_on = on_go_on;
     server->flights.landed = gb_session_landed;

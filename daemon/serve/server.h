@@ -61,7 +61,7 @@ struct gb_server {
     uv_prepare_t timer_prepare;
     uv_idle_t go_on; /* active while there is more to do than a turn has time for */
     uv_timer_t timer;
-    uint64_t timer_at;  /* what it is set to; 0: nothing */
+    uint64_t timer_at;  /* what it is set to; UINT64_MAX: nothing */
     uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
     uv_signal_t signals[3];
     int stopped_by; /* that signal */

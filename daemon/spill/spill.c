@@ -197,8 +197,9 @@ static void tell_move(const struct gb_move *move, const char *what, const struct
                                                                   .ns = move->microseconds * 1000});
 }
 
-/* The copy that was written belongs to its storage now, or is given up. */
-static void take_copy(struct gb_move *move)
+/* The copy that was written belongs to its storage now, and is to be noted; or it is given up, and
+   this false. */
+static bool take_copy(struct gb_move *move)
 {
     struct gb_copy *to = move->to;
     struct gb_tier *tier = to->tier;
@@ -206,7 +207,7 @@ static void take_copy(struct gb_move *move)
     if (move->result < 0) {
         note_failure(move);
         give_up_copy(to);
-        return;
+        return false;
     }
     move->storage->stuck_ms = 0;
     tier->writes++;
@@ -215,21 +216,24 @@ static void take_copy(struct gb_move *move)
     tell_move(move, "spill", tier, to->bytes);
     move->storage->copies[tier->kind] = to;
     gb_copy_complete(to);
-    gb_storage_set_clean(move->storage);
+    return true;
 }
 
 static void left(struct gb_job *job)
 {
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     struct gb_storage *storage = move->storage;
+    bool copied, leaves;
 
     storage->out = NULL;
     storage->device->leaving -= move->bytes;
-    take_copy(move);
+    copied = take_copy(move);
     GB_FAILPOINT(OUT_TAKEN);
-    if (move->leave && move->result == 0 && storage->resident && storage->recent.holds == 0 &&
-        storage->idle == 0 && !gb_list_empty(&storage->objects))
-        vacate(move->owner, storage);
+    leaves = copied && move->leave && storage->resident && storage->recent.holds == 0 &&
+             storage->idle == 0 && !gb_list_empty(&storage->objects);
+    /* What leaves is noted once, with its copy and without its place. */
+    if (copied && !(leaves && vacate(move->owner, storage)))
+        gb_storage_set_clean(storage);
     move_end(move);
 }
 
@@ -240,7 +244,8 @@ static void went_down(struct gb_job *job)
 
     move->storage->out = NULL;
     spill->draining -= move->from->occupied;
-    take_copy(move);
+    if (take_copy(move))
+        gb_storage_set_clean(move->storage);
     GB_FAILPOINT(DOWN_TAKEN);
     gb_copy_drop(move->from);
     if (move->leave && move->result == 0 && move->storage->copies[GB_TIER_HOST] &&

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -40,18 +41,24 @@ static size_t padded(size_t length)
 
 /* ---- whole reads and writes ---- */
 
-static int write_all(int fd, const void *data, size_t bytes, uint64_t at)
+/* A record: its head, its payload, and what pads it. */
+enum { PARTS = 3 };
+
+static int write_all(int fd, struct iovec *parts, uint64_t at)
 {
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, bytes, (off_t)at);
+    for (int i = 0; i < PARTS;) {
+        ssize_t n = pwritev(fd, parts + i, PARTS - i, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return -1;
-        from += n;
         at += (uint64_t)n;
-        bytes -= (size_t)n;
+        for (; i < PARTS && (size_t)n >= parts[i].iov_len; i++)
+            n -= (ssize_t)parts[i].iov_len;
+        if (i < PARTS) {
+            parts[i].iov_base = (char *)parts[i].iov_base + n;
+            parts[i].iov_len -= (size_t)n;
+        }
     }
     return 0;
 }
@@ -133,7 +140,7 @@ int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t ge
     int fd = memfd_create("gpubufd-journal", MFD_CLOEXEC);
     if (fd < 0)
         return gb_fail_errno(error, "memfd_create");
-    if (write_all(fd, &header, sizeof(header), 0) < 0) {
+    if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header)) {
         int r = gb_fail_errno(error, "writing the journal");
         close(fd);
         return r;
@@ -243,47 +250,31 @@ int gb_journal_open(struct gb_journal *journal, int fd,
 
 /* ---- appending ---- */
 
-static int reserve(struct gb_journal *journal, size_t bytes)
+/* What a kill in the middle of the write leaves. */
+static void tear(const struct gb_journal *journal, const struct iovec *parts)
 {
-    if (bytes <= journal->buffer_bytes)
-        return 0;
-    size_t wanted = journal->buffer_bytes ? journal->buffer_bytes : 4096;
-    while (wanted < bytes)
-        wanted *= 2;
-    unsigned char *buffer = realloc(journal->buffer, wanted);
-    if (!buffer)
-        return GPUBUF_E_NO_MEMORY;
-    journal->buffer = buffer;
-    journal->buffer_bytes = wanted;
-    return 0;
-}
-
-/* As a kill in the middle of the write leaves it. */
-static void tear(const struct gb_journal *journal, size_t bytes)
-{
+    struct iovec torn[PARTS] = {parts[0], {parts[1].iov_base, parts[1].iov_len / 16 * 8}};
     if (gb_failpoint_is_next(GB_FAILPOINT_APPEND_TORN))
-        (void)write_all(journal->fd, journal->buffer, bytes / 16 * 8, journal->bytes);
+        (void)write_all(journal->fd, torn, journal->bytes);
     GB_FAILPOINT(APPEND_TORN);
 }
 
 int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
                       struct gb_error *error)
 {
+    static const char zeros[8];
     size_t bytes = sizeof(struct head) + padded(length);
     struct head head = {.length = htole32((uint32_t)length), .type = htole32(type)};
+    struct iovec parts[PARTS] = {{&head, sizeof(head)},
+                                 {(void *)(uintptr_t)data, length},
+                                 {(void *)(uintptr_t)zeros, padded(length) - length}};
     if (length > GB_JOURNAL_RECORD_MAX)
         return gb_fail(error, GPUBUF_E_LIMIT, "a record of %zu octets; the journal takes %u",
                        length, GB_JOURNAL_RECORD_MAX);
-    if (reserve(journal, bytes) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory for the journal");
     head.checksum = htole64(checksum_of(journal->seed, journal->bytes, &head, data, length));
-    memcpy(journal->buffer, &head, sizeof(head));
-    if (length > 0)
-        memcpy(journal->buffer + sizeof(head), data, length);
-    memset(journal->buffer + sizeof(head) + length, 0, padded(length) - length);
     GB_FAILPOINT(APPEND_BEGIN);
-    tear(journal, bytes);
-    if (write_all(journal->fd, journal->buffer, bytes, journal->bytes) < 0) {
+    tear(journal, parts);
+    if (write_all(journal->fd, parts, journal->bytes) < 0) {
         int r = gb_fail_errno(error, "writing the journal");
         (void)!ftruncate(journal->fd, (off_t)journal->bytes);
         return r;
@@ -307,6 +298,5 @@ void gb_journal_end(struct gb_journal *journal)
 {
     if (journal->fd >= 0)
         close(journal->fd);
-    free(journal->buffer);
     *journal = GB_JOURNAL_NONE;
 }

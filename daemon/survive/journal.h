@@ -45,8 +45,6 @@ struct gb_journal {
     uint64_t base_bytes; /* how many of them were there when it was whole: after compaction */
     uint64_t seed;
     char instance[GB_JOURNAL_INSTANCE_BYTES + 1];
-    unsigned char *buffer; /* to put records together in; owned */
-    size_t buffer_bytes;
 };
 
 #define GB_JOURNAL_NONE ((struct gb_journal){.fd = -1})

@@ -291,6 +291,7 @@ static int read_segments(struct gb_replay *replay, struct gb_error *error)
 /* Where the buffers of an object may lie. */
 struct ground {
     const struct gb_replayed_storage *storage;
+    size_t buffers;
     bool left; /* one lies elsewhere */
 };
 
@@ -311,6 +312,7 @@ static int check_buffer(struct gb_buffer *buffer, void *arg)
     for (unsigned i = 0; !found && i < storage->placement_count; i++)
         found = lies_in(&storage->placements[i], buffer);
     ground->left |= !found;
+    ground->buffers++;
     return 0;
 }
 
@@ -351,6 +353,8 @@ static int check_layout(const struct gb_replayed_storage *storage,
         return r;
     gb_layout_each(&layout, check_buffer, &ground);
     gb_layout_each(&layout, take_first, object);
+    if (gb_text_count_places(text, length) != ground.buffers)
+        return gb_fail_at(why, &path, "it is not written as a daemon writes it");
     return ground.left ? gb_fail_at(why, &path, "it lies where its storage does not") : 0;
 }
 

@@ -628,9 +628,9 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         (state->disbelieved || gb_journal_is_large(&state->journal))) {
         begin_anew(state, state->journal.instance, state->journal.generation + 1);
         state->disbelieved = false;
-    }
-    if (state->next.fd >= 0)
+    } else if (state->next.fd >= 0) {
         go_on_anew(state, gb_now_us() + SLICE_US);
+    }
     return over;
 }
 

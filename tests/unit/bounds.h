@@ -20,6 +20,8 @@
 #define BOUND_US 250
 #define FACTOR 4
 #define ROUNDS 7
+#define COLUMNS GB_LIMIT(columns)
+#define LINE_ROOM (GB_LIMIT(line_bytes) - 64) /* of a request, but for its last braces */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -33,7 +35,7 @@
 #endif
 
 static struct inside inside;
-static struct peer asker, holder;
+static struct peer asker;
 static struct gb_writer line;
 static struct gb_service timed; /* the methods, as long as they take */
 
@@ -182,6 +184,48 @@ static inline void make_small(struct peer *peer, const char *name)
     measuring = measured;
 }
 
+/* The widest table: every column with three buffers. */
+static inline void write_columns(bool metadata)
+{
+    size_t most = LINE_ROOM - 1024;
+
+    gb_write_format(&line, "\"layout\":{\"kind\":\"table\",\"length\":1,\"columns\":[");
+    for (int i = 0; i < COLUMNS && line.length < most; i++) {
+        gb_write_format(&line, "%s{\"name\":\"column %04d\",\"dtype\":", i ? "," : "", i);
+        if (metadata)
+            gb_write_format(&line,
+                            "\"int8\",\"length\":1,\"metadata\":{\"a\":\"%0100d\",\"b\":\"\\u00e4"
+                            "%010d\"}}",
+                            i, i);
+        else
+            gb_write_text(&line, "\"utf8\",\"length\":1,\"mask\":{},\"data\":{\"bytes\":1}}");
+    }
+    gb_write_text(&line, "]}");
+}
+
+static inline void create_line(const char *name, bool metadata)
+{
+    begin_line("create");
+    gb_write_format(&line, "\"name\":\"%s\",\"replace\":true,", name);
+    write_columns(metadata);
+    end_line();
+}
+
+static inline uint64_t create_wide(struct peer *peer, const char *name, bool metadata)
+{
+    bool measured = measuring;
+    uint64_t lease;
+    char *answer;
+
+    measuring = false;
+    create_line(name, metadata);
+    answer = ask_with(peer, line.data, line.length, NULL, 0);
+    lease = number_after(answer, "\"lease\":");
+    free(answer);
+    measuring = measured;
+    return lease;
+}
+
 /* Identities of nothing are as many digits as they may have; of something they were given. */
 static inline void write_ids(const char *member, uint64_t first)
 {
@@ -221,11 +265,15 @@ struct ask {
     const char *part; /* of the answer */
 };
 
-static inline void begin_world(const char *const *options)
+/* `manager`: of a service manager, for whom a journal is written; NULL: none. */
+static inline void begin_world(const char *const *options, struct gb_notify *manager)
 {
-    mallopt(M_MXFAST, 0); /* as main() has it */
+    mallopt(M_MMAP_THRESHOLD, 4 << 20); /* as main() has it */
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
+    mallopt(M_MXFAST, 0);
     gb_writer_init(&line, 0);
     inside_make(&inside, options);
+    inside.server.notify = manager;
     inside.threaded = true;
     inside_listen(&inside);
     inside.server.slice_ns = GB_SESSION_SLICE_NS;

@@ -13,57 +13,13 @@
 
 #include "daemon/methods/watch.h"
 
+static struct peer holder;
+
 #define MANY (SANITIZED ? 2000 : 20000) /* small objects */
 #define HOLDERS (SANITIZED ? 1000 : 12288)
 #define OTHERS (SANITIZED ? 1000 : 40000) /* leases of other objects */
 #define USERS (SANITIZED ? 100 : 2000)
-#define COLUMNS GB_LIMIT(columns)
-#define LINE_ROOM (GB_LIMIT(line_bytes) - 64)     /* of a request, but for its last braces */
 #define SHORT_ROOM (GB_LIMIT(request_bytes) - 64) /* where it brings no layout */
-
-/* ---- layouts ---- */
-
-/* The widest table: every column with three buffers. */
-static void write_columns(bool metadata)
-{
-    size_t most = LINE_ROOM - 1024;
-
-    gb_write_format(&line, "\"layout\":{\"kind\":\"table\",\"length\":1,\"columns\":[");
-    for (int i = 0; i < COLUMNS && line.length < most; i++) {
-        gb_write_format(&line, "%s{\"name\":\"column %04d\",\"dtype\":", i ? "," : "", i);
-        if (metadata)
-            gb_write_format(&line,
-                            "\"int8\",\"length\":1,\"metadata\":{\"a\":\"%0100d\",\"b\":\"\\u00e4"
-                            "%010d\"}}",
-                            i, i);
-        else
-            gb_write_text(&line, "\"utf8\",\"length\":1,\"mask\":{},\"data\":{\"bytes\":1}}");
-    }
-    gb_write_text(&line, "]}");
-}
-
-static void create_line(const char *name, bool metadata)
-{
-    begin_line("create");
-    gb_write_format(&line, "\"name\":\"%s\",\"replace\":true,", name);
-    write_columns(metadata);
-    end_line();
-}
-
-static uint64_t create_wide(struct peer *peer, const char *name, bool metadata)
-{
-    bool measured = measuring;
-    uint64_t lease;
-    char *answer;
-
-    measuring = false;
-    create_line(name, metadata);
-    answer = ask_with(peer, line.data, line.length, NULL, 0);
-    lease = number_after(answer, "\"lease\":");
-    free(answer);
-    measuring = measured;
-    return lease;
-}
 
 /* ---- the requests ---- */
 
@@ -724,7 +680,7 @@ static void begin(void)
                                           "output_bytes=67108864", NULL};
     char name[32];
 
-    begin_world(options);
+    begin_world(options, NULL);
     assert_true(peer_connect(&inside, &holder));
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof(name), "m/%05d", i);

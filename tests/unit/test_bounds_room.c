@@ -10,6 +10,8 @@
 
 #include "bounds.h"
 
+static struct peer holder;
+
 /* As many as a device of 4 MiB has room for, each a granule. */
 #define SMALL (SANITIZED ? 1000 : 16000)
 
@@ -61,7 +63,7 @@ static void test_eviction(void **state)
     uint64_t request, whole;
 
     (void)state;
-    begin_world(options);
+    begin_world(options, NULL);
     play(&make_room, &request, &whole);
     print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
                   (double)whole / 1e3);
@@ -83,7 +85,7 @@ static void test_many_wait_for_room(void **state)
     uint64_t request, whole;
 
     (void)state;
-    begin_world(options);
+    begin_world(options, NULL);
     begin_line("create");
     gb_write_text(&line, "\"name\":\"held\",\"layout\":{\"kind\":\"bytes\",\"bytes\":50000000}");
     end_line();

@@ -1,0 +1,152 @@
+/*
+ * How long the loop is held by what is noted of the widest object: its record in the journal, its
+ * text when it moves between its device and a tier. bounds.h says how that is measured.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "bounds.h"
+
+static char directory[] = "/tmp/gpubufd-wide-XXXXXX";
+static struct gb_notify notify;
+static int manager = -1;
+static bool metadata;
+static uint64_t lease;
+
+/* A journal is only written for a manager that keeps it; this one lets the descriptors go. */
+static void empty_manager(void)
+{
+    char text[256];
+
+    while (recv(manager, text, sizeof(text), MSG_DONTWAIT) > 0)
+        ;
+}
+
+static void of_name(const char *method)
+{
+    begin_line(method);
+    gb_write_text(&line, "\"name\":\"wide\"");
+    if (strcmp(method, "spill") != 0 && strcmp(method, "pin") != 0 && strcmp(method, "unpin") != 0)
+        gb_write_text(&line, ",\"wait_ms\":60000");
+    end_line();
+}
+
+static void prepare_unsealed(void)
+{
+    empty_manager();
+    lease = create_wide(&asker, "wide", metadata);
+}
+
+static void prepare_resident(void)
+{
+    prepare_unsealed();
+    seal(&asker, lease);
+}
+
+static void prepare_spilled(void)
+{
+    prepare_resident();
+    of_name("spill");
+    prepare(&asker, "\"result\":{}");
+}
+
+/* It has a copy, and leaves without being copied. */
+static void prepare_clean(void)
+{
+    prepare_spilled();
+    of_name("restore");
+    prepare(&asker, "\"result\":{}");
+}
+
+static void ask_seal(void)
+{
+    begin_line("seal");
+    gb_write_format(&line, "\"lease\":%llu,\"release\":true", (unsigned long long)lease);
+    end_line();
+}
+
+static void ask_pin(void)
+{
+    of_name("pin");
+}
+
+static void ask_spill(void)
+{
+    of_name("spill");
+}
+
+static void ask_restore(void)
+{
+    of_name("restore");
+}
+
+static void ask_alias(void)
+{
+    begin_line("alias");
+    gb_write_text(&line, "\"name\":\"other\",\"of\":\"wide\",\"replace\":true");
+    end_line();
+}
+
+static const struct ask asks[] = {
+    {"seal", prepare_unsealed, ask_seal, NULL, "\"version\":"},
+    {"pin", prepare_resident, ask_pin, NULL, "\"result\":{}"},
+    {"alias", prepare_resident, ask_alias, NULL, "\"version\":"},
+    {"spill", prepare_resident, ask_spill, NULL, "\"result\":{}"},
+    {"spill, with a copy", prepare_clean, ask_spill, NULL, "\"result\":{}"},
+    {"restore", prepare_spilled, ask_restore, NULL, "\"result\":{}"},
+};
+
+/* RELIABILITY.md: Hostile clients */
+static void test_wide(void **state)
+{
+    unsigned over = 0;
+
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        metadata = kind == 1;
+        print_message("%-28s %12s %12s  us\n", metadata ? "metadata" : "4096 columns", "request",
+                      "turn");
+        for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
+            uint64_t request, whole;
+
+            play(&asks[i], &request, &whole);
+            print_message("%-28s %12.1f %12.1f%s\n", asks[i].name, (double)request / 1e3,
+                          (double)whole / 1e3, whole > BOUND_US * 1000 ? "  *" : "");
+            over += whole > FACTOR * BOUND_US * UINT64_C(1000);
+        }
+    }
+    assert_true(inside.server.state.journal.bytes > 0 && !inside.server.state.failed);
+    assert_true(inside.server.devices[0]->restores > 0);
+    if (!SANITIZED)
+        assert_int_equal(over, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wide)};
+    char tier[64];
+    const char *const options[] = {"--device", "host:512M", "--tier", tier, NULL};
+    int pair[2], failed;
+
+    if (!mkdtemp(directory) || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return 1;
+    snprintf(tier, sizeof(tier), "disk:512M:%s", directory);
+    manager = pair[1];
+    notify = (struct gb_notify){.socket = pair[0]};
+    begin_world(options, &notify);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    peer_close(&asker);
+    inside_end(&inside);
+    gb_writer_end(&line);
+    close(pair[0]);
+    close(manager);
+    snprintf(tier, sizeof(tier), "%s/gpubufd.lock", directory);
+    (void)unlink(tier);
+    (void)rmdir(directory);
+    return failed;
+}
