@@ -37,12 +37,12 @@ int gb_object_set_version(struct gb_object *object, uint64_t version, bool entit
 char *gb_object_copy_layout(const struct gb_object *object, struct gb_pool *pool, size_t *length);
 bool gb_object_has_layout(const struct gb_object *object, const char *text, size_t length);
 
-/* How many buffers gb_storage_relocate() finds in the text of a layout: all, if gb_layout_write() has
-   written it. */
+/* How many buffers gb_storage_relocate() finds in the text of a layout: all of them, if
+   gb_layout_write() has written it. */
 size_t gb_text_count_places(const char *text, size_t length);
 /* Changes where its objects' texts say that they lie, when it is about to leave the device or has
-   come back: all of them or none. While it is not there its buffers are said to be in segment 0, from the content's start on.
-   GPUBUF_E_NO_MEMORY. */
+   come back: all of them or none. While it is not there its buffers are said to be in segment 0,
+   from the content's start on. GPUBUF_E_NO_MEMORY. */
 int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error *error);
 
 const char *gb_evict_name(enum gb_evict evict); /* "spill", "drop", "keep" */
