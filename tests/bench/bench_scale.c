@@ -20,7 +20,7 @@
 #define ROUNDS 41
 #define ROUND_SECONDS 0.02
 #define IN_FLIGHT 32
-#define DELETE_BATCH 256
+#define DELETE_BATCH 64
 
 static const uint64_t seed = 42;
 
