@@ -1,9 +1,8 @@
 /*
- * What another language's client is held against: how many opens a second, each with its release,
- * this library gets of one small column. With one in flight by blocking calls, with more by
- * asynchronous ones in a loop around poll(), each of which begins the next. For each line
- * "IN_FLIGHT SECONDS" on standard input it prints a figure; scripts/run-bench runs rounds of the
- * other client in between.
+ * The yardstick of other languages' clients: how many opens a second, each with its release, this
+ * library gets of one small column. With one in flight by blocking calls, with more by asynchronous
+ * ones in a loop around poll(), each beginning the next. For each line "IN_FLIGHT SECONDS" on
+ * standard input it prints a figure; scripts/run-bench runs rounds of the other client in between.
  */
 #include <poll.h>
 #include <stdio.h>

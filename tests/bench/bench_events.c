@@ -1,10 +1,10 @@
 /*
- * What it costs requests that somebody listens to events: 60 requests at a time, of which every
- * tenth gives a name to another object, which is an event. scripts/run-bench runs it against a
- * daemon with a gateway that publishes to sixteen subscribers, and against one without, in turn.
+ * The cost of events for requests: 60 requests at a time, every tenth gives a name to another
+ * object, which is an event. scripts/run-bench runs it against a daemon with a gateway that
+ * publishes to sixteen subscribers, and against one without, in turn.
  *
- * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: so many events a
- * second, or, for 0, as many as there can be.
+ * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: with EVENTS
+ * events a second, or, for 0, as many as there can be.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "measure.h"
 
 #define IN_FLIGHT 60
-#define EVERY 10 /* of so many requests one is an event */
+#define EVERY 10 /* every tenth request is an event */
 
 struct bench {
     struct raw raw;
@@ -68,7 +68,7 @@ static double round_of(struct bench *bench, unsigned events, double seconds)
     return (double)count / (end - start);
 }
 
-/* What all the names are for; it stays, as does the daemon, for the length of the bench. */
+/* The object that all names are for; it stays, as does the daemon, for the length of the bench. */
 static void publish_base(struct raw *raw)
 {
     char *line = raw_call(raw, "create",

@@ -1,5 +1,5 @@
 /*
- * What a well-behaved client feels of hostile ones: the 99th percentile of its open + release,
+ * The cost of hostile clients for a well-behaved one: the 99th percentile of its open + release,
  * under each attack, against the same without, in rounds that alternate. And how long a client that
  * was killed with 10 000 leases is still felt.
  *
@@ -209,7 +209,7 @@ static void wide(void)
               16);
 }
 
-/* The same once on each connection. What was sent before a hang-up is served in one go. */
+/* The same once on each connection. Input sent before a hang-up is served in one go. */
 static void wide_and_away(void)
 {
     char *line =
@@ -453,7 +453,7 @@ static void watches(void)
     }
 }
 
-/* Requests that wait for many names, of which one comes and goes. */
+/* Requests that wait for many names; one of these comes and goes. */
 static void waits(void)
 {
     char *line = names_line("open", NAMES, ",\"wait_ms\":60000"), params[64];

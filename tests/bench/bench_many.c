@@ -1,5 +1,5 @@
 /*
- * What a small column costs when a thousand are opened in one call: in a process that has mapped
+ * The cost of a small column when a thousand are opened in one call: in a process that has mapped
  * nothing before (a fresh one each round), again in the same session, of what the client keeps, and
  * to give back, one by one and in one call. All on one core. Dies if the process has made more
  * mappings than the objects have segments.

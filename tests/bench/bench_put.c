@@ -40,7 +40,7 @@ static double put(struct bench *bench, size_t bytes)
     return taken;
 }
 
-/* What the compiler cannot see through, lest it drops a copy that nobody reads. */
+/* A barrier for the compiler, lest it drops a copy that nobody reads. */
 static double copy(void *to, const void *from, size_t bytes)
 {
     double start = now();

@@ -1,7 +1,7 @@
 /*
  * How long nobody is served when the daemon dies: from its kill -9 to the first answer on a new
- * connection. `bench_restart SOCKET OWN SHARING` publishes so many objects that have a segment each
- * (it is memory that is registered) and so many that share segments, at a daemon with a supervisor.
+ * connection. `bench_restart SOCKET OWN SHARING` publishes OWN objects that have a segment each (it
+ * is memory that is registered) and SHARING that share segments, at a daemon with a supervisor.
  * scripts/run-bench runs it against two daemons in turn, with objects and without.
  *
  * Prints, for each line "COUNT SECONDS" on standard input, the milliseconds of one such kill, once
@@ -22,7 +22,7 @@
 #include "measure.h"
 
 #define WORDS 8
-#define OWN_BYTES 4096 /* of a segment, of which the object is the end */
+#define OWN_BYTES 4096 /* of a segment; the object is its end */
 #define BATCH 1000
 #define PATIENCE 30.0 /* seconds for another daemon to answer */
 

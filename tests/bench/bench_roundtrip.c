@@ -1,5 +1,5 @@
 /*
- * What one blocking call costs above the floor: open + release of one object, create + seal +
+ * The cost of one blocking call above the floor: open + release of one object, create + seal +
  * release of one, and a put of 4 KiB, through libgpubuf, against a bare echo of as many bytes as
  * the open's request and its reply have. Each with the processes wherever the scheduler puts them,
  * on one core, and on two. And open + release of what the client keeps, which is no round trip at

@@ -1,8 +1,8 @@
 /*
- * The daemon's resident memory for an idle session: 10 000 connections that have greeted, and opened
- * and released an object once. One round only: a second would find the first's memory in the daemon's
- * heap and seem to cost nothing. Fewer where descriptors are scarce: one user may have half of the
- * daemon's, and the daemon needs some itself.
+ * The daemon's resident memory for an idle session: 10 000 connections that have greeted, and
+ * opened and released an object once. One round only: a second would find the first's memory in the
+ * daemon's heap and seem to cost nothing. Fewer where descriptors are scarce: one user may have
+ * half of the daemon's, and the daemon needs some itself.
  */
 #include <stdio.h>
 #include <stdlib.h>

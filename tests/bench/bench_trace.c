@@ -7,14 +7,10 @@
  *     bench_trace SOCKET TRACE [--quick]
  *
  * The LRU holds as many bytes as the device, counts for an object what it occupies there, and lets
- * the least recently used go until there are bytes enough: as if memory had no holes. What holes
- * cost is told apart by a third cache, which lets the least recently used go until the daemon's
- * store can place the object (cache.h). The daemon must have just the hits of that one, or its
- * order is not exact: the bench fails.
- *
- * Then once more by a client that keeps leases (gpubuf.h, `keep`), to which an object that it has
- * opened lately costs no request. The daemon hears of such uses later, so its order is no longer
- * exact: the row has what share of the exact order's hits is left.
+ * the least recently used go until there are bytes enough: as if memory had no holes. A third cache
+ * tells the cost of holes apart: one which lets the least recently used go until the daemon's store
+ * can place the object (cache.h). The daemon must have just the hits of that one, or its order is
+ * not exact: the bench fails.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
  * The daemon's store as a cache of its own: over a device that makes nothing, with the least
- * recently used object going when there is no room. What the daemon does, without sessions,
+ * recently used object going when there is no room. The daemon's choices, without sessions,
  * messages and memory. Not for threads.
  */
 #ifndef CACHE_H

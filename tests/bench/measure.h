@@ -1,5 +1,5 @@
 /*
- * What the benches share: time, series of measurements, pinning, a raw connection, and the floor: a
+ * Shared by the benches: time, series of measurements, pinning, a raw connection, and the floor: a
  * bare echo between two processes. Each bench is a program of its own, `bench_NAME SOCKET
  * [--quick]`, that prints one row of JSON a line for scripts/run-bench; one that cannot measure
  * says why and exits with status 1. Not for threads.

@@ -78,7 +78,7 @@ static void wait_for(struct state *state, uint32_t sequence)
     }
 }
 
-/* What another process recorded and has not reached comes first (`value`). */
+/* Work that another process recorded and has not reached comes first (`value`). */
 static CUresult run_complete(struct fc_operation *operation)
 {
     struct timespec now;

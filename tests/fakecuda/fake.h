@@ -35,7 +35,7 @@
 GB_CUDA_FUNCTION_MAP(FC_PROTOTYPE)
 #undef FC_PROTOTYPE
 
-/* What the package for Python calls besides. */
+/* Functions that only the package for Python calls. */
 FC_EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end);
 
 /* ---- settings.c ---- */
@@ -106,7 +106,7 @@ CUresult fc_store_init(void);
 CUresult fc_store_create(char kind, int device, size_t bytes, bool exporter, uint64_t *id, int *fd);
 /* Opens an allocation anew by its name. INVALID_VALUE: no longer there or no longer exported. */
 CUresult fc_store_open(char kind, int device, size_t bytes, uint64_t id, int *fd);
-/* What the descriptor is of, if it is of ours and of kind 'v'; *out is a new descriptor. */
+/* The memory of a descriptor, if it is of ours and of kind 'v'; *out is a new descriptor. */
 CUresult fc_store_adopt(int fd, int *device, size_t *bytes, uint64_t *id, int *out);
 /* Bytes in use on a physical device, by all processes that live or whose memory does. */
 CUresult fc_store_used(int device, size_t *used);

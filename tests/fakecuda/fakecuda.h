@@ -1,6 +1,6 @@
 /*
- * What the fake driver offers beyond the real one, for tests: device work that takes time or
- * misbehaves. Found by dlsym in libcuda.so.1; where it is not there, the driver is a real one.
+ * The fake driver's functions beyond those of the real one, for tests: device work that takes time
+ * or misbehaves. Found by dlsym in libcuda.so.1; where it is not there, the driver is a real one.
  * README.md has the environment variables.
  */
 #ifndef FAKECUDA_H

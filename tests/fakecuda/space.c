@@ -159,7 +159,7 @@ bool fc_space_allows(const struct fc_context *context, uintptr_t address, size_t
     return true;
 }
 
-/* What is behind a pointer, for its attributes. */
+/* The allocation behind a pointer, for its attributes. */
 struct pointer {
     const struct fc_range *range;     /* of device memory */
     const struct fc_mapping *mapping; /* within it, by cuMemMap */
@@ -293,7 +293,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdevicept
     return result;
 }
 
-/* What no one knows of is no error here: its attributes are zero, and its ordinal -2. */
+/* An unknown pointer is no error here: its attributes are zero, and its ordinal -2. */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr pointer)
 {

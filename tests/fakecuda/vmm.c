@@ -317,7 +317,7 @@ static CUresult check_access(const CUmemAccessDesc *access, const struct fc_memo
     return fc_lost(memory->device);
 }
 
-/* What any device may do, the process may: it is where the devices' work is done. */
+/* The process may do whatever any device may: the devices' work is done in it. */
 static CUresult protect(const struct fc_mapping *mapping)
 {
     int protection = PROT_NONE;

@@ -1,8 +1,8 @@
 /*
- * What a kernel may do to a program and seldom does: calls that fail, that are interrupted, that
- * take or give a byte at a time; a wall clock that jumps. Loaded by LD_PRELOAD into a daemon or a
- * client; GPUBUF_SHIM names a file, mapped here and by the test, that says what happens from now
- * on. Without it nothing does. tests/fault/shim.py is the other side.
+ * Makes happen what a kernel may do to a program and seldom does: calls that fail, that are
+ * interrupted, that take or give a byte at a time; a wall clock that jumps. Loaded by LD_PRELOAD
+ * into a daemon or a client; GPUBUF_SHIM names a file, mapped here and by the test, that says what
+ * happens from now on. Without it nothing does. tests/fault/shim.py is the other side.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* GPUBUF_SHIM_ALARM: a signal every so many microseconds, without SA_RESTART. */
+/* GPUBUF_SHIM_ALARM: a signal every time that many microseconds are over, without SA_RESTART. */
 __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("GPUBUF_SHIM"), *storm = getenv("GPUBUF_SHIM_ALARM");

@@ -1,6 +1,6 @@
 /*
- * What must hold whatever the input is: libFuzzer takes the trap for a finding, and keeps the
- * input.
+ * Checks that must hold whatever the input is: libFuzzer takes the trap for a finding, and keeps
+ * the input.
  */
 #ifndef GB_TESTS_FUZZ_DEMAND_H
 #define GB_TESTS_FUZZ_DEMAND_H

@@ -1,6 +1,6 @@
 /*
  * journal: files of any bytes, and journals that were written as the input says, then damaged as it
- * says. What is read back are the first of the records that were written, and nothing else.
+ * says. Reading gives the first of the records that were written, and nothing else.
  *
  * The first byte is even for the former; then the file follows. Else a number of records follows,
  * each a byte for its length and one for its contents, and then damage: an offset (two bytes) and

@@ -6,11 +6,9 @@
  * The input is a program, a step a line:
  *   >text   the daemon sends the text as a message; `$` in it: the number of the last request
  *   |text   it sends the text without a newline: a piece of a message
- *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed,
- *           n none, p the page of kept leases, in which slot 3 has lease 3, and which is the pulse, too
- *   P3  P0  it clears slot 3; it is dead, as the pulse says
- *   X  H    it closes the connection; it says that it will send no more
- *   T250    so many milliseconds pass
+ *   Fkinds  its next sending brings descriptors: s a good memfd, t one of 100 bytes, u unsealed, n
+ *   none X  H    it closes the connection; it says that it will send no more
+ *   T250    that many milliseconds pass
  *   Cx3     the library does x, with object 3 where it takes one: see do_call()
  *   N       in the first line: it does not make a connection that broke anew
  *   G       in the first line: it connects by itself, greeting and all

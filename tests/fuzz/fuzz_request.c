@@ -7,7 +7,7 @@
  *   F0kinds         its next sending brings descriptors, each a letter: see make_fd()
  *   X0  H0          it closes; it says that it will send no more
  *   Q0  R0          it reads no longer; it does again
- *   T250            so many milliseconds pass
+ *   T250            that many milliseconds pass
  *   P1  P0          each look at the clock takes a quarter of a slice; it takes none
  *   J0  J1  J9      what movers have to do is held; one job is done; they are done as they come
  *   again E3  L           the third call of the device from now on fails; it is lost
@@ -297,7 +297,7 @@ static void begin_anew(void)
 
 /* ---- crashes ---- */
 
-/* What an object was before. */
+/* An object's state before. */
 struct survivor {
     char *text; /* owned */
     size_t length;
@@ -544,7 +544,7 @@ static void take_fds(struct player *player, const char *kinds, size_t length)
     }
 }
 
-/* What befalls files of the disk tier. */
+/* Damage to files of the disk tier. */
 static void damage(char how)
 {
     const struct dirent *entry;
@@ -572,7 +572,7 @@ static void damage(char how)
     }
 }
 
-/* A number of so many digits at most. */
+/* A number of at most `digits` digits. */
 static uint64_t read_number(const char *text, size_t length)
 {
     uint64_t number = 0;

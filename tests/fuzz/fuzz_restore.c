@@ -241,7 +241,7 @@ static void check_line(struct gb_writer *writer)
     gb_writer_reset(writer);
 }
 
-/* What it would say of all that it has. */
+/* Its answers about all that it has. */
 static void check_texts(const struct gb_server *server)
 {
     struct gb_writer writer;

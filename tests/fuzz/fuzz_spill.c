@@ -1,6 +1,6 @@
 /*
- * spill: files of the disk tier with any bytes. What is taken for whole is what the format says,
- * byte for byte, and nothing else.
+ * spill: files of the disk tier with any bytes. A file is taken for whole only if it is what the
+ * format says, byte for byte.
  *
  * The first byte says where the file comes from: 0 it is the rest of the input; 1 its header's
  * fields are the input's, under a right checksum, and the rest of the input is its content; 2 it
@@ -161,7 +161,7 @@ static void write_pack(void)
     close(fd);
 }
 
-/* What the reader has to say, worked out from the format. */
+/* The reader's right answer, worked out from the format. */
 static bool opens(uint64_t id, uint64_t wanted)
 {
     return file.length >= HEADER && memcmp(file.bytes, "gpubufsp", 8) == 0 &&

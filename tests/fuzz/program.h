@@ -16,8 +16,7 @@
 
 /* Writes a new step, or several, and returns how many bytes that are. */
 static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random);
-/* What a step that sends a message begins with when it sends only a piece of it; 0: it sends
-   none. */
+/* The letter before a step that sends only a piece of its message; 0: it sends none. */
 static uint8_t piece_of(uint8_t kind);
 
 static unsigned count_steps(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /*
- * What lies in objects, for fuzz_request.c: producers write on until they seal, and from then on a
- * version has one content and one name, whatever leaves, comes back, or crashes.
+ * The content of objects, for fuzz_request.c: producers write on until they seal, and from then on
+ * a version has one content and one name, whatever leaves, comes back, or crashes.
  *
  * After each turn the first and the last bytes of what lies on a device are looked at. They are
  * read from the memory of segments, so the server does not have to be asked. Include it in one
@@ -22,7 +22,7 @@ struct sample {
     unsigned char first[CONTENT_SAMPLE], last[CONTENT_SAMPLE];
 };
 
-/* What each version was found to be when it was first seen, by its number. */
+/* Each version's content when it was first seen, by its number. */
 static struct content {
     bool known; /* what lies in it */
     uint64_t name, bytes;

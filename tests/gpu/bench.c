@@ -371,7 +371,7 @@ static void print_moves(const char *what, uint64_t bytes, struct series *measure
         .id = id, .unit = "GB/s", .measured = measured, .floor = floor, .ratio = ratio});
 }
 
-/* What is spilled was never copied below before: new versions in every round. */
+/* Spilled content was never copied below before: new versions in every round. */
 static void move(char **arguments)
 {
     struct gpubuf_client *client = start(arguments[0]);

@@ -1,5 +1,5 @@
 /*
- * What the library's tests on GPUs share: a real daemon on the fake driver, and children, since
+ * Shared by the library's tests on GPUs: a real daemon on the fake driver, and children, since
  * what calls CUDA must not have been forked from what does. A test's own process only gives orders.
  */
 #ifndef GB_TEST_GPU_H
@@ -218,7 +218,7 @@ static inline bool object_has_pattern(struct gpubuf_client *client,
         }                                                                                          \
     } while (0)
 
-/* What the daemon says of an object, or NULL; to be freed. */
+/* The daemon's answer about an object, or NULL; to be freed. */
 static inline char *stat_text(struct gpubuf_client *client, const char *name)
 {
     char params[300], *text = NULL;

@@ -1,5 +1,5 @@
 /*
- * What the library's tests share: a real daemon on a socket of its own, a fake one that answers as
+ * Shared by the library's tests: a real daemon on a socket of its own, a fake one that answers as
  * a test says, descriptors counted. Everything fails the running test by cmocka's own means.
  */
 #ifndef GB_TEST_HARNESS_H
@@ -65,7 +65,7 @@ int count_after(void **state);
 /* Waits, at most ten seconds, until `condition` holds. */
 void wait_until(bool (*condition)(void *arg), void *arg);
 
-/* What the daemon says of an object's leases; of an absent object -1. */
+/* The number of an object's leases; -1 if it is absent. */
 int64_t leases_of(struct gpubuf_client *client, const char *name);
 /* A member of `stats`, by its key's first occurrence in the text; fails if there is none. */
 uint64_t stat_value(struct gpubuf_client *client, const char *key);
@@ -73,7 +73,7 @@ uint64_t stat_value(struct gpubuf_client *client, const char *key);
 /* Dispatches, polling in between, until *flag. */
 void dispatch_until(struct gpubuf_client *client, const bool *flag);
 
-/* What a watch tells, for gpubuf_watch(); `arg` is a struct told. */
+/* A callback for gpubuf_watch() that notes events; `arg` is a struct told. */
 struct told {
     char text[4096];      /* of each event "kind:name ", where there is no object "kind:- " */
     bool synced, deleted; /* it was among them */
@@ -108,7 +108,7 @@ bool fake_read(int fd, char *line, size_t size);
 void fake_send(int fd, const char *text, const int *fds, unsigned count);
 /* Sends a reply whose text has "ID" in place of the id of the request in `line`. */
 void fake_reply(int fd, const char *line, const char *text, const int *fds, unsigned count);
-/* A memfd of so many bytes, filled with `value`, with the seals given. */
+/* A memfd of `bytes`, filled with `value`, with the seals given. */
 int fake_memfd(size_t bytes, int value, int seals);
 
 #endif

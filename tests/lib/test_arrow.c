@@ -267,7 +267,7 @@ static void round_trip(int n, bool as_table)
         check_object(part, n, (int64_t)(from + half / 2));
         gpubuf_release(part);
     }
-    /* What was exported sliced can be put again. */
+    /* A slice that was exported can be put again. */
     if (length > 4) {
         struct ArrowSchema schema;
         struct ArrowArray array;

@@ -190,7 +190,7 @@ static void test_arrays(void **state)
     arrow.release(&arrow);
 }
 
-/* Puts a bundle of this manifest, with so many bytes of data, and opens it. */
+/* Puts a bundle of this manifest, with `bytes` of data, and opens it. */
 static int open_text(const char *manifest, uint64_t said, uint64_t data_bytes,
                      struct gpubuf_bundle **bundle)
 {

@@ -268,7 +268,7 @@ static void open_many(int socket)
     CHECK(object_has_pattern(client, objects[0]) &&
           object_has_pattern(client, objects[COLUMNS - 1]));
     gpubuf_release_many(objects, COLUMNS);
-    /* What is mapped costs nothing. */
+    /* Mapped segments cost nothing. */
     uint64_t before = all_driver_calls();
     RETURNS(COLUMNS, client, gpubuf_open_many(client, pointers, COLUMNS, NULL, objects, NULL));
     gpubuf_release_many(objects, COLUMNS);
@@ -343,8 +343,7 @@ static void streams(int socket)
     gpubuf_disconnect(client);
 }
 
-/* From one GPU to another, neither of which reaches the other's memory: at once, but on no
-   stream. */
+/* Between two GPUs that do not reach each other's memory: at once, but on no stream. */
 static void across(int socket)
 {
     (void)socket;

@@ -144,7 +144,8 @@ static void scenario(CUstream stream, CUdeviceptr legacy, CUdeviceptr vmm)
 static const char *function;
 static char switch_path[128];
 
-/* What gives back is tried once; what the driver does not take back is lost, whatever we do. */
+/* A call that gives back is tried once; memory that the driver does not take back is lost, whatever
+   we do. */
 static bool gives_back(const char *name)
 {
     static const char *const names[] = {

@@ -71,7 +71,7 @@ static void produce(int socket)
             gpubuf_register_device(client, "x", names, 2048, FLOATS, NULL));
     RETURNS(GPUBUF_E_INVALID, client,
             gpubuf_register_device(client, "x", NULL, 2048, FLOATS, NULL));
-    /* What another process gave cannot be passed on. */
+    /* Memory of another process cannot be passed on. */
     struct gpubuf_create_options options = on_gpu("cuda:1");
     WORKS(client, gpubuf_put_bytes(client, "given", pointers[1], 2048, &options));
     struct gpubuf_object *given = open_object(client, "given");

@@ -320,7 +320,7 @@ static void test_silence(void **state)
 
 /* ---- pieces ---- */
 
-/* Cuts a good reply off after so many bytes. */
+/* Cuts a good reply off after `bytes`. */
 static void cut_off(int fd, const void *arg)
 {
     char line[65536], text[2048];

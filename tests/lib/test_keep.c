@@ -333,9 +333,9 @@ static void test_what_is_used_stays(void **state)
     gpubuf_disconnect(other);
 }
 
-/* What this program does when it is started as `test_keep SOCKET MS`: opens and releases all that there
-   is, so slowly, says on its output that it keeps it, and sleeps until it is killed. */
-static int hoard(const char *path, long pause_ms)
+/* This program started as `test_keep SOCKET`: it says on its output that it keeps
+   all that there is, and sleeps until it is killed. */
+static int hoard(const char *path)
 {
     const struct timespec before_each = {.tv_nsec = pause_ms * 1000000};
     struct gpubuf_connect_options options = {.size = sizeof(options), .path = path, .keep = -1};
@@ -549,12 +549,12 @@ struct page_lie {
     const char *slot;                   /* of the lease; slot 0 has it, slot 1 has 0 */
     const char *after;                  /* said after the first open; NULL: nothing */
     int connects;                       /* what gpubuf_connect brings */
-    int again; /* and the second open: a version, of which 1 is what was kept, or a code */
+    int again; /* and the second open: a version (1 is the kept one), or a code */
 };
 
 static const struct page_lie lies[] = {
     {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 1},
-    /* What could shrink or be too small is not used. */
+    /* A page that could shrink or is too small is not used. */
     {CACHE, 0, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
     {CACHE, F_SEAL_SHRINK, 0, 1, "0", NULL, 0, 2},
     {"{\"fd\":0,\"slots\":513,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
@@ -572,7 +572,7 @@ static const struct page_lie lies[] = {
     {"{\"fd\":0,\"slots\":512,\"pulse\":2}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
     {"{\"fd\":0,\"slots\":512}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
     {"[]", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
-    /* What is recalled is given back; what never was is told to be in use by nobody. */
+    /* A recalled lease is given back; a lease that never was is told to be in use by nobody. */
     {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[9,3,0]}", 0, 1},
     {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[1,1,1]}", 0, 2},
     {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[\"1\",null,-1]}", 0, 1},

@@ -47,7 +47,7 @@ static struct {
 
 static bool found, finding;
 
-/* What is allocated while they are looked for, which is never given back. */
+/* Memory allocated while they are looked for, which is never given back. */
 static _Alignas(16) char early[65536];
 static size_t early_used;
 

@@ -51,7 +51,7 @@ static void assert_text(const struct gpubuf_object *column, uint64_t i, const ch
         assert_null(text);
 }
 
-/* What the header shows. */
+/* The example of the header. */
 static void test_table(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /*
  * Connections that break: cut by the test, by a daemon that is killed and started again, or that
- * stops. What was open stays readable, what was asked for comes, and nobody keeps what is not
- * theirs.
+ * stops. Open objects stay readable, answers come, and nobody keeps what is not theirs.
  */
 #include <errno.h>
 #include <poll.h>

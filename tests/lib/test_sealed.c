@@ -1,4 +1,4 @@
-/* What a program can still do with the memory of what it has sealed. */
+/* A program and the memory of an object that it has sealed. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -156,7 +156,7 @@ static void test_asynchronous(void **state)
     gpubuf_disconnect(client);
 }
 
-/* What a program opens it cannot write, its own objects of any size included. */
+/* A program cannot write what it opens, its own objects of any size included. */
 /* RELIABILITY.md: Users among themselves */
 static void test_what_is_opened_faults(void **state)
 {
@@ -295,7 +295,7 @@ static void test_final(void **state)
     gpubuf_disconnect(client);
 }
 
-/* Who else has it mapped is in the way, and the object is as it was. */
+/* Another process that has it mapped is in the way, and the object is as it was. */
 static void test_final_and_mapped_elsewhere(void **state)
 {
     struct gpubuf_client *client = connect_client();

@@ -1,5 +1,5 @@
 /*
- * What the tests of the fake driver share. CUDA does not survive fork(), so whatever calls it runs
+ * Shared by the tests of the fake driver. CUDA does not survive fork(), so whatever calls it runs
  * in a child that is forked before; the test's own process only gives orders and looks on. A child
  * that finds something wrong says so and exits with 1.
  */
@@ -334,7 +334,7 @@ static inline void report_free(int socket)
     tell(socket, &bytes, sizeof(bytes));
 }
 
-/* What a fresh process finds free on a device, its own context taken off. */
+/* The free bytes that a fresh process finds on a device, its own context taken off. */
 static inline size_t free_on(int device)
 {
     size_t bytes;

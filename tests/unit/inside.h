@@ -305,7 +305,7 @@ static inline bool inside_add(struct inside_set *set, const void *item)
     return true;
 }
 
-/* What was counted by walking. */
+/* Counts by walking. */
 struct inside_count {
     const struct gb_server *server;
     struct inside_set objects, storages, segments;
@@ -474,7 +474,7 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
     return unsealed;
 }
 
-/* What may be left of a session for a while after its end. Returns as count_leases() does. */
+/* The traces that a session may leave for a while after its end. Returns as count_leases() does. */
 static inline uint64_t count_left(struct inside_count *count, const struct gb_session *session)
 {
     GB_LIST_EACH(&session->mapper.mappings, link) {
@@ -539,7 +539,8 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->held_fds == session->conn.in.fd_count);
     DEMAND(session->queued_fds == session->conn.out_fd_count);
     DEMAND((session->flight.count > 0) == gb_list_linked(&session->flight.of_all));
-    /* What it needs to go on will wake it; one that nothing can be told any more waits for its end.
+    /* Everything it needs to go on will wake it; one whose peer can be sent nothing any more waits
+       for its end.
        */
     DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events) ||
@@ -547,7 +548,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(gb_list_linked(&session->dirty) || !session->doomed);
 }
 
-/* What all users have together. */
+/* The sum of all users. */
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
 {
     const struct gb_device *device = count->server->devices[0];

@@ -1,5 +1,5 @@
 /*
- * What the tests of layouts share: reading them from text, with the failure shown, and writing them
+ * Shared by the tests of layouts: reading them from text, with the failure shown, and writing them
  * back. For one test program each, after cmocka.h.
  */
 #ifndef GB_TEST_LAYOUT_TEXT_H

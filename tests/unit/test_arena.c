@@ -51,7 +51,8 @@ static unsigned run_at(const struct block_model *block, unsigned at)
     return length;
 }
 
-/* What the open blocks have: runs, the longest, and the shortest that is at least `wanted`. */
+/* The free runs of open blocks: how many, the longest, and the shortest that is at least
+   `wanted`. */
 struct runs {
     unsigned count, longest, fitting;
 };
@@ -559,7 +560,7 @@ static void expect(const struct gb_arena *arena, const char *part)
         check_arena(arena);                                                                        \
     } while (0)
 
-/* What is spoilt is noticed, piece by piece. */
+/* Each spoilt piece is noticed. */
 static void test_check_notices(void **state)
 {
     struct gb_arena *arena = gb_arena_new();

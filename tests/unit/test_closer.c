@@ -261,7 +261,7 @@ static void test_connections(void **state)
     end(&world);
 }
 
-/* What is stuck when the daemon ends holds nobody up, and its users are forgotten. */
+/* A close that is stuck when the daemon ends holds nobody up, and its users are forgotten. */
 static void test_stuck_at_the_end(void **state)
 {
     struct world world;

@@ -1,5 +1,5 @@
 /*
- * What tests may ask of the fake driver: failures, delays, devices that are hidden or lost. And
+ * Tests' wishes to the fake driver: failures, delays, devices that are hidden or lost. And
  * loading a driver (proto/cuda.c), with the fake as the driver.
  */
 #include "fakecuda.h"

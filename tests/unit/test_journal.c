@@ -20,7 +20,8 @@
 #define INSTANCE "00112233445566778899aabbccddeeff"
 #define HEADER 64u
 
-/* What `each` is to see: records of type i + 1 whose payload is i + 1 times its letter. */
+/* The records that `each` is to see: records of type i + 1 whose payload is i + 1 times its
+   letter. */
 static size_t payload_of(size_t i, char *data)
 {
     size_t length = i * 5 % 23;

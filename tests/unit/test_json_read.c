@@ -38,7 +38,7 @@ enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
 static const struct gb_path params_path = {.key = "params"};
 
-/* What a test reads into. The text lies in a block of exactly its size. */
+/* The structs that a test reads into. The text lies in a block of exactly its size. */
 struct reading {
     char *text;
     struct gb_pool pool;
@@ -207,7 +207,7 @@ static void test_unknown_ignored(void **state)
                      0);
     assert_string(r.thing.name, "ok");
     assert_int_equal(r.thing.count, 2);
-    /* What is known is not to be said twice all the same. */
+    /* A known member is not to be there twice all the same. */
     assert_int_equal(read_thing(&r, "{\"x\":1,\"name\":\"a\",\"name\":\"a\"}", GB_UNKNOWN_IGNORE),
                      GPUBUF_E_INVALID);
     reading_end(&r);

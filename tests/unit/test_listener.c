@@ -124,7 +124,7 @@ static void test_open_and_close(void **state)
     }
 }
 
-/* What a daemon that was killed leaves: its socket, and its lock without a holder. */
+/* As after a daemon that was killed: its socket, and its lock without a holder. */
 static void test_stale(void **state)
 {
     const char *path = in_directory("s");

@@ -21,7 +21,7 @@
 #define MAX "4503599627370495" /* 2^52 - 1 */
 #define MANY 20000u
 
-/* Reads exactly `text`, in memory that ends where it does, with so many bytes of data behind it. */
+/* Reads exactly `text`, in memory that ends where it does, with `bytes` of data behind it. */
 static int read_text(const char *text, size_t length, uint64_t data, struct gb_manifest *manifest,
                      struct gb_error *error)
 {

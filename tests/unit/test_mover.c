@@ -170,7 +170,7 @@ static void test_stuck(void **state)
         uv_run(&world.loop, UV_RUN_NOWAIT);
 }
 
-/* What was submitted is done, and ended, before the mover is. */
+/* Submitted jobs are done, and ended, before the mover ends. */
 static void test_end_finishes(void **state)
 {
     (void)state;

@@ -314,7 +314,7 @@ static void await_movers(void)
         uv_run(&inside.loop, UV_RUN_ONCE);
 }
 
-/* What was sealed is there, and comes back if it was away. */
+/* Sealed objects are there, and come back if they were away. */
 static void not_lost(const char *what)
 {
     struct peer peer;

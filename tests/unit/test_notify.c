@@ -214,7 +214,7 @@ static void test_store(void **state)
     gb_notify_end(&notify);
 }
 
-/* What was sent is there after the sender is not. */
+/* A message is there after its sender is not. */
 static void test_store_outlives_us(void **state)
 {
     char text[1024];

@@ -83,7 +83,7 @@ static struct {
     bool told;                     /* that the name means something else */
     bool leased;                   /* OLD, as the daemon knows */
     bool reused;                   /* its memory is another object's */
-    bool in_table;                 /* of the library, with so many references */
+    bool in_table;                 /* of the library, with `references` */
     unsigned references, released; /* and releases that are on their way */
     bool after;                    /* the open began when that was told */
     bool hit, wrong;

@@ -217,7 +217,7 @@ static void test_dtypes(void **state)
             assert_true(cJSON_IsNull(member(item, "dlpack")));
         else
             assert_int_equal(number(item, "dlpack"), info->dlpack_code);
-        /* What has parameters does not go without. */
+        /* A method with parameters does not go without. */
         assert_int_equal(cJSON_HasObjectItem(item, "parameters"),
                          !gb_dtype_parse(info->name, strlen(info->name), &dtype));
     }

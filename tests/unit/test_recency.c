@@ -165,7 +165,7 @@ static void check_list(const struct world *world, int list)
         assert_ptr_equal(gb_recency_oldest(recency), clean ? clean : dirty);
 }
 
-/* What was used before each entry that is in a list. */
+/* The entries used before each one that is in a list. */
 static void check_before(const struct world *world, int at)
 {
     const struct entry_model *model = &world->model[at];

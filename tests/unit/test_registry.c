@@ -82,7 +82,8 @@ static struct gb_lease *kept_lease(struct gb_object *object, int holder)
     return one;
 }
 
-/* What is kept is no hold, and in the order; it is recalled once, and waited for, for a while. */
+/* A kept lease is no hold, and its storage is in the order; it is recalled once, and waited for,
+   for a while. */
 static void test_recall(void **state)
 {
     const _Atomic uint64_t *page;

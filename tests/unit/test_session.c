@@ -134,7 +134,8 @@ static void test_throttled_and_read_at_once(void **state)
     end();
 }
 
-/* What exists is told as far as the peer reads: also where the socket takes it all at once. */
+/* Existing objects are told as far as the peer reads: also where the socket takes it all at
+   once. */
 static void test_watch_goes_on(void **state)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "session_leases=8",
@@ -207,7 +208,7 @@ static void test_space_from_a_session_thrown_out(void **state)
     end();
 }
 
-/* What waits behind a request that gives up is tried then, and not only when its own time is up. */
+/* A request behind one that gives up is tried then, and not only when its own time is up. */
 static void test_next_in_line(void **state)
 {
     struct peer holder, first, second;
@@ -456,7 +457,7 @@ static void test_one_request_a_slice(void **state)
     end();
 }
 
-/* Two peers, the first of which has sealed `p`. */
+/* Two peers; the first has sealed `p`. */
 static void begin_with_p(struct peer *flood, struct peer *modest)
 {
     begin(small);
@@ -466,7 +467,7 @@ static void begin_with_p(struct peer *flood, struct peer *modest)
     expect(flood, REQUEST(2, "seal", "\"lease\":1"), "version");
 }
 
-/* What wakes the loop is there while lines are kept, and nothing is lost when the peer is gone. */
+/* The loop is woken while lines are kept, and nothing is lost when the peer is gone. */
 /* RELIABILITY.md: Clients that end */
 static void test_gone_while_behind(void **state)
 {
@@ -519,7 +520,7 @@ static void gone_with_much_to_do(bool found)
     end();
 }
 
-/* Who is gone and has left much to do is served in slices; nobody sees what it held. */
+/* A session that hung up and left much to do is served in slices; nobody sees what it held. */
 /* RELIABILITY.md: Clients that end */
 static void test_gone_with_much_to_do(void **state)
 {
@@ -554,7 +555,7 @@ static void test_descriptors_over_slices(void **state)
     end();
 }
 
-/* What is kept for a user is limited: who has more of it than a little goes, who has little
+/* Input kept for a user is limited: a session with more of it than a little ends, one with little
    stays. */
 /* RELIABILITY.md: Hostile clients */
 static void test_held_for_a_user(void **state)

@@ -124,7 +124,7 @@ static void test_large_spares(void **state)
     end();
 }
 
-/* What cannot ever fit, and what does not fit now. */
+/* Sizes that can never fit, and sizes that do not fit now. */
 static void test_full(void **state)
 {
     (void)state;

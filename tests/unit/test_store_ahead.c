@@ -137,7 +137,7 @@ static void test_not_ahead(void **state)
     end_slow();
 }
 
-/* What lies beside an object that somebody maps is its domain's at once, without a question, and
+/* Memory beside an object that somebody maps is its domain's at once, without a question, and
    nobody else's: a segment goes as a whole. */
 static void test_beside_mapped(void **state)
 {

@@ -44,7 +44,7 @@ static void gate_ended(struct gb_job *job)
     GB_CONTAINER(job, struct gate, job)->ended = true;
 }
 
-/* What the worker is given from now on waits for the gate. */
+/* The worker's jobs wait for the gate from now on. */
 static void close_gate(struct gate *gate)
 {
     *gate = (struct gate){.job = {.work = wait_at_gate, .done = gate_ended}};

@@ -71,7 +71,7 @@ static void test_by_random_calls(void **state)
     }
 }
 
-/* Who needs room in the host tier needs it below as well, where content of that tier goes. */
+/* A request for room in the host tier needs it below as well, where content of that tier goes. */
 static void test_those_below_are_claimed_too(void **state)
 {
     struct world world;
