@@ -246,6 +246,74 @@ test('a bundle is the bytes of a safetensors file', async () => {
   await c.delete('bundle')
 })
 
+/** A safetensors file of { name: [dtype, shape, bytes] }, and how long its manifest is. */
+function safetensors (tensors, metadata) {
+  let at = 0
+  const entries = Object.entries(tensors).map(([name, [dtype, shape, bytes]]) =>
+    [name, { dtype, shape, data_offsets: [at, at += bytes.byteLength] }])
+  const manifest = Buffer.from(JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(entries) }))
+  const head = Buffer.alloc(8)
+  head.writeBigUInt64LE(BigInt(manifest.length))
+  const data = Object.values(tensors).map(([, , bytes]) => Buffer.from(bytes.buffer))
+  return [Buffer.concat([head, manifest, ...data]), manifest.length]
+}
+
+async function putBundle (name, [file, manifestBytes]) {
+  const made = await c.create(name, { kind: 'bundle', bytes: file.length, manifestBytes }, { replace: true })
+  made.bytes.set(file)
+  await made.seal()
+  made.release()
+}
+
+test('the arrays of a bundle by name, over its memory', async () => {
+  const pad = '1'.repeat(3)
+  const weights = { w: ['F64', [2, 3], Float64Array.of(1, 2, 3, 4, 5, 6)], b: ['I32', [2], Int32Array.of(7, -8)], none: ['F32', [0], new Float32Array(0)] }
+  let given
+  for (let spaces = 0; spaces < 8; spaces++) { // so that the data begins at a multiple of 8
+    given = safetensors(weights, { format: 'pt', pad: pad + ' '.repeat(spaces) })
+    if ((8 + given[1]) % 8 === 0) break
+  }
+  await putBundle('weights', given)
+  const bundle = await c.open('weights')
+  assert.deepEqual([bundle.size, bundle.names, bundle.has('w'), bundle.has('x')], [3, ['w', 'b', 'none'], true, false])
+  assert.equal(bundle.metadata.get('format'), 'pt')
+  assert.deepEqual(bundle.tensors.get('b'), { dtype: 'int32', shape: [2], offset: 8 + given[1] + 48, byteLength: 8 })
+  const w = bundle.get('w')
+  assert.ok(w instanceof gpubufd.NDArray)
+  assert.deepEqual([w.name, w.dtype, w.shape, w.values], ['weights', 'float64', [2, 3], weights.w[2]])
+  assert.equal(w.values.buffer, bundle.bytes.buffer)
+  assert.deepEqual(w.slice(1).values, Float64Array.of(4, 5, 6))
+  assert.deepEqual([...bundle].map(([name, array]) => [name, [...array.values]]), [['w', [1, 2, 3, 4, 5, 6]], ['b', [7, -8]], ['none', []]])
+  assert.throws(() => bundle.get('x'), { kind: 'not_found', message: /no array "x" among its 3: "w", "b", "none"$/ })
+  for (const wrong of [1, undefined, null]) assert.throws(() => bundle.get(wrong), TypeError)
+  bundle.release()
+  assert.throws(() => w.values, { kind: 'stale' })
+  assert.throws(() => bundle.get('w'), { kind: 'stale' })
+  await until(async () => (await c.leases('weights')).leases.length === 0)
+  await c.delete('weights')
+})
+
+test('a bundle whose manifest lies says so, and one that is out of step gives no array', async () => {
+  const [file, length] = safetensors({ a: ['U8', [3], Uint8Array.of(1, 2, 3)] })
+  await putBundle('lies', [Buffer.from(file.toString('latin1').replace('[0,3]', '[0,9]'), 'latin1'), length])
+  const lies = await c.open('lies')
+  assert.throws(() => lies.names, { kind: 'invalid', message: /lies/ })
+  assert.throws(() => lies.get('a'), { kind: 'invalid' })
+  lies.release()
+  let odd
+  for (let pad = 0; pad < 2; pad++) {
+    odd = safetensors({ a: ['F64', [1], Float64Array.of(5)] }, { pad: ' '.repeat(pad) })
+    if ((8 + odd[1]) % 2) break
+  }
+  await putBundle('odd', odd)
+  const bundle = await c.open('odd')
+  assert.throws(() => bundle.get('a'), { kind: 'unsupported' })
+  const { offset } = bundle.tensors.get('a')
+  assert.equal(Buffer.from(bundle.bytes).readDoubleLE(offset), 5) // where it lies is known all the same
+  bundle.release()
+  await c.delete(['lies', 'odd'])
+})
+
 test('a released object refuses, and its views with it', async () => {
   await c.put('gone', { a: Int32Array.of(1, 2) })
   const table = await c.open('gone')

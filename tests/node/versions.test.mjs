@@ -41,6 +41,34 @@ test('older versions are opened by label and by version', async () => {
   await c.delete(['w', 'plain'])
 })
 
+test('a label that is known at the seal only', async () => {
+  const make = async (options, sealed) => {
+    const made = await c.create('late', { kind: 'bytes', bytes: 1 }, { replace: true, ...options })
+    try {
+      return await made.seal(sealed)
+    } finally {
+      made.release()
+    }
+  }
+  const first = await make({ label: 'draft' }, { label: 'loss-0.5', keep: 2 })
+  assert.deepEqual([(await c.stat('late')).label, (await c.stat('late')).keep], ['loss-0.5', 2])
+  await make({ label: 'draft', keep: 1 })
+  assert.equal((await c.stat('late')).label, 'draft')
+  assert.equal((await c.stat('late', { label: 'loss-0.5' })).version, first)
+  await make({ label: 'draft', keep: 1 }, { label: '' })
+  assert.equal((await c.stat('late')).label, undefined)
+  for (const [wrong, type] of [[{ label: 1 }, TypeError], [{ label: 'a\0b' }, TypeError], [{ keep: '1' }, RangeError],
+    [{ keep: -2 }, RangeError], [{ keep: 9 }, { kind: 'invalid' }], [{ label: 'x'.repeat(300) }, { kind: 'invalid' }],
+    [{ labels: 'x' }, TypeError]]) {
+    await assert.rejects(make({}, wrong), type, JSON.stringify(wrong))
+  }
+  const made = await c.create('late', { kind: 'bytes', bytes: 1 }, { replace: true })
+  await made.seal()
+  await assert.rejects(made.seal({ label: 'x' }), { kind: 'busy' })
+  made.release()
+  await c.delete('late')
+})
+
 test('versions() is the switch', async () => {
   const told = []
   const end = new AbortController()

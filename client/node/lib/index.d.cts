@@ -67,6 +67,15 @@ export interface CreateOptions extends RequestOptions {
   timeout?: number
 }
 
+export interface SealOptions extends RequestOptions {
+  /** How many are null, of a table for each column. */
+  nullCounts?: number | number[] | Record<string, number>
+  /** What you call this version, in place of what create() was told. */
+  label?: string
+  /** How many older versions can still be opened, likewise. */
+  keep?: number
+}
+
 export interface PutOptions extends CreateOptions {
   as?: 'bytes' | 'array' | 'column' | 'table'
   shape?: number[]
@@ -213,7 +222,7 @@ export abstract class SharedObject {
   slice (begin?: number, end?: number): this
   release (): void
   /** Publishes what create() gave; resolves with the version. */
-  seal (options?: { nullCounts?: number | number[] | Record<string, number>, signal?: AbortSignal }): Promise<number>
+  seal (options?: SealOptions): Promise<number>
   /** Copies into an object that is being written; `at`: bytes from the buffer's begin. */
   write (view: ArrayBufferView, options?: { buffer?: 'data' | 'mask' | 'offsets', at?: number, signal?: AbortSignal }): Promise<void>
   /** Of objects on a GPU that were created with share: "ipc". */
@@ -233,12 +242,30 @@ export class Bytes extends SharedObject {
   toHost (options?: RequestOptions): Promise<arrow.Vector<arrow.Uint8>>
 }
 
+/** Where an array of a bundle lies in its bytes. */
+export interface TensorInfo {
+  dtype: string
+  shape: number[]
+  offset: number
+  byteLength: number
+}
+
 /** Many arrays in one object, as a safetensors file, whose bytes these are. It has no slices. */
-export class Bundle extends SharedObject {
+export class Bundle extends SharedObject implements Iterable<[name: string, array: NDArray]> {
   private constructor ()
   readonly kind: 'bundle'
   readonly bytes: Uint8Array
   readonly deviceData?: DeviceMemory
+  /** How many arrays there are. */
+  readonly size: number
+  readonly names: string[]
+  /** In the manifest's order. */
+  readonly tensors: Map<string, TensorInfo>
+  readonly metadata: Map<string, string>
+  has (name: string): boolean
+  /** An array over the same memory: a view, which ends with the bundle. */
+  get (name: string): NDArray
+  [Symbol.iterator] (): IterableIterator<[name: string, array: NDArray]>
 }
 
 export class NDArray extends SharedObject {

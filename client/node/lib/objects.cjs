@@ -181,14 +181,15 @@ class SharedObject {
   [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.release() }
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.release() }
 
-  /** Publishes what create() gave; resolves with the version. */
+  /** Publishes what create() gave; resolves with the version. `label`, `keep`: in place of what create() said. */
   seal (options) {
     let request
     try {
-      const { nullCounts, signal } = optionsOf(options, ['nullCounts', 'signal'])
+      const { nullCounts, label, keep = -1, signal } = optionsOf(options, ['nullCounts', 'label', 'keep', 'signal'])
       const counts = sealCounts(this, nullCounts)
+      if (keep !== -1 && !(Number.isInteger(keep) && keep >= 0)) throw new RangeError(`keep is ${keep}, not 0 to 8`)
       const { client } = this.#lease
-      request = submit(client, id => native.seal(client._slot, id, this._index, counts), { signal })
+      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep), { signal })
     } catch (error) {
       return Promise.reject(translate(error))
     }
@@ -355,8 +356,44 @@ class Bytes extends SharedObject {
   get deviceData () { return this._device(DATA) }
 }
 
-/** Many arrays, in a safetensors file, whose bytes these are; a bundle has no slices. */
-class Bundle extends Bytes {}
+/**
+ * Many arrays by name, in a safetensors file, whose bytes these are; a bundle has no slices. The manifest is
+ * read when it is first asked for: from a GPU by a copy that this thread waits for.
+ */
+class Bundle extends Bytes {
+  #manifest
+
+  get #read () {
+    return (this.#manifest ??= call(() => {
+      const [tensors, metadata] = native.manifest(this._index)
+      return { tensors: new Map(tensors), numbers: new Map(tensors.map(([name], i) => [name, i])), metadata }
+    }))
+  }
+
+  /** How many arrays there are. */
+  get size () { return this.#read.tensors.size }
+  get names () { return [...this.#read.tensors.keys()] }
+  /** { dtype, shape, offset, byteLength } by name, in the manifest's order. */
+  get tensors () { return new Map(this.#read.tensors) }
+  get metadata () { return new Map(this.#read.metadata) }
+
+  has (name) { return this.#read.tensors.has(name) }
+
+  /** An array over the same memory, which holds the lease. */
+  get (name) {
+    const i = this.#read.numbers.get(name)
+    if (i !== undefined) return this._view(call(() => native.tensor(this._index, i)))
+    if (typeof name !== 'string') throw new TypeError('the array is not given by its name')
+    const some = this.names.slice(0, 5).map(name => `"${name}"`).join(', ')
+    throw new classes.NotFoundError(
+      `"${this.name}" has no array "${name}" among its ${this.size}: ${some}${this.size > 5 ? ', …' : ''}`,
+      'not_found', -32001)
+  }
+
+  * [Symbol.iterator] () {
+    for (const name of this.#read.tensors.keys()) yield [name, this.get(name)]
+  }
+}
 
 class NDArray extends SharedObject {
   get dtype () { return this._info.dtype }

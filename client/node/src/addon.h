@@ -30,6 +30,11 @@ struct gb_watching;
 struct gb_completion;
 struct gb_window;
 
+struct gb_slot {
+    struct gpubuf_object *object; /* NULL: free */
+    struct gpubuf_bundle *bundle; /* the object's manifest, once it has been asked for */
+};
+
 struct gb_node_client {
     struct gb_addon *addon;
     struct gpubuf_client *client; /* NULL once closed */
@@ -70,7 +75,7 @@ struct gb_addon {
 
     struct gb_node_client **clients;
     size_t client_count;
-    struct gpubuf_object **objects;   /* NULL: free */
+    struct gb_slot *objects;
     size_t object_count, object_free; /* no index below `object_free` is free */
     struct gb_completion *completions;
     size_t completion_count, completion_capacity;

@@ -1,6 +1,7 @@
 /* The beginning and the end of an environment, and what JavaScript can call. */
 #include <stdlib.h>
 
+#include "client/node/src/bundle.h"
 #include "client/node/src/client.h"
 #include "client/node/src/completion.h"
 #include "client/node/src/copy.h"
@@ -93,6 +94,7 @@ static napi_value init(napi_env env, napi_value exports)
         {"memory", gb_js_memory},     {"copy", gb_js_copy},
         {"pointer", gb_js_pointer},   {"read", gb_js_read},
         {"write", gb_js_write},       {"ready", gb_js_ready},
+        {"manifest", gb_js_manifest}, {"tensor", gb_js_tensor},
     };
     struct gb_addon *addon = calloc(1, sizeof(*addon));
     if (!addon)

@@ -90,12 +90,11 @@ napi_value gb_js_release(napi_env env, napi_callback_info info)
     return NULL;
 }
 
-/* The index of a view that a call made, or an exception. */
-static napi_value view_value(napi_env env, struct gb_addon *addon,
-                             const struct gpubuf_object *object, int r, struct gpubuf_object *view)
+napi_value gb_view_value(napi_env env, struct gb_addon *addon, int r, struct gpubuf_object *view,
+                         const char *message)
 {
     if (r < 0)
-        return gb_throw(env, r, gpubuf_object_errmsg(object));
+        return gb_throw(env, r, message);
     double index = gb_object_add(addon, view);
     return index < 0 ? gb_throw_memory(env) : gb_number(env, index);
 }
@@ -110,7 +109,7 @@ napi_value gb_js_child(napi_env env, napi_callback_info info)
     if (!object || !gb_read_index(env, values[1], "the child's number", &i))
         return NULL;
     int r = gpubuf_child(object, i, &child);
-    return view_value(env, addon, object, r, child);
+    return gb_view_value(env, addon, r, child, gpubuf_object_errmsg(object));
 }
 
 /* column(object, name) */
@@ -124,7 +123,7 @@ napi_value gb_js_column(napi_env env, napi_callback_info info)
         return NULL;
     int r = gpubuf_column(object, name, &column);
     free(name);
-    return view_value(env, addon, object, r, column);
+    return gb_view_value(env, addon, r, column, gpubuf_object_errmsg(object));
 }
 
 /* slice(object, offset, length) */
@@ -138,5 +137,5 @@ napi_value gb_js_slice(napi_env env, napi_callback_info info)
         !gb_read_index(env, values[2], "the length", &length))
         return NULL;
     int r = gpubuf_slice(object, offset, length, &slice);
-    return view_value(env, addon, object, r, slice);
+    return gb_view_value(env, addon, r, slice, gpubuf_object_errmsg(object));
 }

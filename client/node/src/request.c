@@ -331,7 +331,24 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
     gpubuf_release(object); /* JavaScript has its own reference */
 }
 
-/* seal(client, id, object, null counts or undefined) */
+/* False after an exception. */
+static bool set_label(napi_env env, struct gpubuf_object *object, napi_value text, napi_value keep)
+{
+    char label[512];
+    double number;
+    bool absent = gb_is_absent(env, text);
+    if ((!absent && !read_short(env, text, "the label", label)) ||
+        !gb_read_number(env, keep, "keep", &number))
+        return false;
+    if (absent && number < 0)
+        return true;
+    int r = gpubuf_set_label(object, absent ? NULL : label, number > 8 ? 9 : (int)number);
+    if (r < 0)
+        (void)gb_throw(env, r, gpubuf_object_errmsg(object));
+    return r >= 0;
+}
+
+/* seal(client, id, object, null counts or undefined, label or undefined, keep or -1) */
 napi_value gb_js_seal(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], result = NULL;
@@ -358,7 +375,9 @@ napi_value gb_js_seal(napi_env env, napi_callback_info info)
             break;
         counts[i] = number >= 0 && number < 9007199254740992.0 ? (int64_t)number : -1;
     }
-    struct gb_pending *pending = i == count ? gb_pending_new(client, values[1]) : NULL;
+    struct gb_pending *pending = i == count && set_label(env, object, values[4], values[5])
+                                     ? gb_pending_new(client, values[1])
+                                     : NULL;
     if (pending) {
         uint64_t request = 0;
         int r = gpubuf_seal_async(object, counts, on_sealed, pending, &request);

@@ -8,22 +8,20 @@
 double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object)
 {
     size_t i = addon->object_free;
-    while (i < addon->object_count && addon->objects[i])
+    while (i < addon->object_count && addon->objects[i].object)
         i++;
     if (i == addon->object_count) {
         size_t count = addon->object_count ? 2 * addon->object_count : 64;
-        struct gpubuf_object **objects =
-            realloc((void *)addon->objects, count * sizeof(*addon->objects));
+        struct gb_slot *objects = realloc(addon->objects, count * sizeof(*objects));
         if (!objects) {
             gpubuf_release(object);
             return -1;
         }
-        memset((void *)(objects + addon->object_count), 0,
-               (count - addon->object_count) * sizeof(*objects));
+        memset(objects + addon->object_count, 0, (count - addon->object_count) * sizeof(*objects));
         addon->objects = objects;
         addon->object_count = count;
     }
-    addon->objects[i] = object;
+    addon->objects[i] = (struct gb_slot){.object = object};
     addon->object_free = i + 1;
     return (double)i;
 }
@@ -32,8 +30,9 @@ struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index)
 {
     if (index >= addon->object_count)
         return NULL;
-    struct gpubuf_object *object = addon->objects[index];
-    addon->objects[index] = NULL;
+    struct gpubuf_object *object = addon->objects[index].object;
+    gpubuf_bundle_free(addon->objects[index].bundle);
+    addon->objects[index] = (struct gb_slot){0};
     if (index < addon->object_free)
         addon->object_free = index;
     return object;
@@ -44,11 +43,11 @@ struct gpubuf_object *gb_object_at(struct gb_addon *addon, napi_value value, siz
     uint64_t i;
     if (!gb_read_index(addon->env, value, "the object", &i))
         return NULL;
-    if (i >= addon->object_count || !addon->objects[i]) {
+    if (i >= addon->object_count || !addon->objects[i].object) {
         (void)gb_throw(addon->env, GPUBUF_E_STALE, "the object has been released");
         return NULL;
     }
     if (index)
         *index = i;
-    return addon->objects[i];
+    return addon->objects[i].object;
 }

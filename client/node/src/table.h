@@ -8,6 +8,7 @@
 double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object);
 /* The object of an index; NULL after throwing. */
 struct gpubuf_object *gb_object_at(struct gb_addon *addon, napi_value value, size_t *index);
+/* Frees the index, and what is known of its manifest; the object is the caller's to release. */
 struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index);
 
 #endif
