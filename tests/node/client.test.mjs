@@ -1,6 +1,7 @@
 // Connections and requests.
 
 import assert from 'node:assert/strict'
+import { channel } from 'node:diagnostics_channel'
 import { mkdtemp, rm } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
@@ -411,6 +412,100 @@ test('a connection that nobody took up again is made anew by the next call', asy
   assert.deepEqual(told, [['disconnect', 'closed'], ['reconnect', undefined]])
   other.close()
   await mortal.stop()
+})
+
+/** kill -9, until nothing of it accepts a connection any more: processes of its own hold the socket for a moment. */
+async function killed (mortal) {
+  await mortal.kill()
+  await until(() => connect({ socket: mortal.socket, reconnect: false }).then(client => client.close(), error => error.kind === 'connect'))
+}
+
+test('lazyConnect waits for the first request', async () => {
+  const mortal = await Daemon.start()
+  await killed(mortal)
+  const lazy = await connect({ socket: mortal.socket, lazyConnect: true })
+  const told = []
+  for (const event of ['connect', 'reconnect', 'disconnect']) lazy.on(event, () => told.push(event))
+  assert.deepEqual([lazy.connected, lazy.instance], [false, ''])
+  await assert.rejects(lazy.list(), { kind: 'connect' }) // as connect() would have been
+  await assert.rejects(lazy.connect(), { kind: 'connect' })
+  await mortal.run()
+  const watch = lazy.watch('')
+  const [all, version] = await Promise.all([lazy.list(), lazy.put('a', Int8Array.of(1))])
+  assert.deepEqual([all.length < 2, version > 0, lazy.connected], [true, true, true])
+  assert.match((await watch.next()).value.kind, /sealed|synced/)
+  assert.deepEqual(told, ['connect'])
+  await lazy.connect()
+  lazy.close()
+  await assert.rejects(lazy.connect(), { kind: 'closed' })
+  const once = await connect({ socket: mortal.socket, lazyConnect: true, reconnect: false })
+  assert.equal((await once.list()).length, 1)
+  await killed(mortal)
+  await assert.rejects(async () => { for (;;) await once.list() }, { kind: 'closed' })
+  await mortal.run()
+  await assert.rejects(once.list(), { kind: 'closed' })
+  once.close()
+  await mortal.stop()
+})
+
+test('retryStrategy says when to try again, and when no more', async () => {
+  const mortal = await Daemon.start()
+  await killed(mortal)
+  const asked = []
+  await assert.rejects(connect({
+    socket: mortal.socket,
+    retryStrategy: (times, error) => {
+      asked.push([times, error.kind])
+      return times < 4 ? 1 : null
+    }
+  }), { kind: 'connect' })
+  assert.deepEqual(asked, [1, 2, 3, 4].map(times => [times, 'connect']))
+  let attempts = 0
+  const connecting = connect({ socket: mortal.socket, timeout: 0, retryStrategy: times => { attempts = times; return 5 } })
+  await until(() => attempts > 3)
+  await mortal.run()
+  const other = await connecting
+  assert.equal((await other.list()).length, 0)
+  other.close()
+  await killed(mortal)
+  const lazy = await connect({ socket: mortal.socket, lazyConnect: true, retryStrategy: times => { attempts = times; return 60_000 } })
+  attempts = 0
+  const listing = lazy.list()
+  await until(() => attempts === 1)
+  lazy.close() // ends the pause, too
+  await assert.rejects(listing, { kind: 'closed' })
+  const stop = new AbortController()
+  const aborted = connect({ socket: mortal.socket, signal: stop.signal, retryStrategy: () => 60_000 })
+  stop.abort()
+  await assert.rejects(aborted, { name: 'AbortError' })
+  for (const wrong of ['1', -1, NaN, false, undefined]) {
+    await assert.rejects(connect({ socket: mortal.socket, retryStrategy: () => wrong }), { kind: 'connect' })
+  }
+  await assert.rejects(connect({ socket: mortal.socket, retryStrategy: 5 }), TypeError)
+  await assert.rejects(connect({ socket: 'a\0b', retryStrategy: () => 1 }), TypeError)
+  await assert.rejects(connect({ socket: mortal.socket, retryStrategy: () => { throw new Error('mine') } }), /mine/)
+  await rm(mortal.directory, { recursive: true, force: true })
+})
+
+test('diagnostics channels tell of requests and connections', async () => {
+  const told = []
+  const listeners = ['request:start', 'request:end', 'connect', 'close'].map(name => {
+    const listener = ({ client, method, name: object, error }) =>
+      told.push([name, method, object, error?.kind ?? error?.name].filter(word => word !== undefined).join(' '))
+    channel(`gpubufd:${name}`).subscribe(listener)
+    return [`gpubufd:${name}`, listener]
+  })
+  const other = await client()
+  await other.put('seen', Int8Array.of(1))
+  await assert.rejects(other.open('unseen'), { kind: 'not_found' })
+  await assert.rejects(other.open('never', { timeout: 60_000, signal: AbortSignal.timeout(5) }), { name: 'TimeoutError' })
+  await assert.rejects(other.call('list', { limit: -1 }), { kind: 'invalid' })
+  other.close()
+  for (const [name, listener] of listeners) channel(name).unsubscribe(listener)
+  await c.delete('seen') // told to nobody
+  assert.deepEqual(told, ['connect', 'request:start create seen', 'request:end create seen', 'request:start seal seen',
+    'request:end seal seen', 'request:start open unseen', 'request:end open unseen not_found',
+    'request:start open never', 'request:end open never TimeoutError', 'request:start list', 'request:end list invalid', 'close'])
 })
 
 test('what a listener throws ends nothing but what Node says', async () => {

@@ -97,6 +97,24 @@ test('a token that is empty or short is none, and an error', async () => {
   }
 })
 
+test('a prefix is all that is served', async () => {
+  await c.put('part/a', { a: Int32Array.of(1) })
+  await c.put('part/b/c', { a: Int32Array.of(1) })
+  await c.put('party', { a: Int32Array.of(1) })
+  const { address: part } = await serve('--prefix', 'part/')
+  const names = async query => (await (await fetch(part + query)).json()).map(object => object.name)
+  assert.deepEqual(await names(''), ['part/a', 'part/b/c'])
+  assert.deepEqual(await names('?prefix=par'), ['part/a', 'part/b/c'])
+  assert.deepEqual(await names('?prefix=part/b'), ['part/b/c'])
+  assert.deepEqual(await names('?prefix=party'), [])
+  for (const [name, status] of [['party', 404], ['part', 404], ['part/none', 404], ['part%2F..%2Fparty', 404]]) {
+    assert.equal((await fetch(`${part}objects/${name}`)).status, status, name)
+  }
+  assert.match((await (await fetch(`${part}objects/party`)).json()).error, /begin with "part\/"/)
+  if (arrow) assert.equal((await fetch(`${part}objects/part/a`)).status, 200)
+  assert.throws(() => createHandler(c, { prefix: 7 }), TypeError)
+})
+
 test('a page of another name is not answered, nor one without the token', async () => {
   const status = await new Promise((resolve, reject) => http.get(address, { headers: { Host: 'evil.example' } },
     response => resolve(response.resume().statusCode)).once('error', reject))

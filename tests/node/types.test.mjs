@@ -19,7 +19,7 @@ try {
 } catch {}
 
 const GOOD = `
-import { connect, Table, Column, NotFoundError, type Client, type WatchEvent } from 'gpubufd'
+import { connect, Table, Column, NotFoundError, type Bundle, type Client, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
 import { createServer } from 'node:http'
 export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x'.repeat(16) }))
@@ -60,6 +60,13 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   const [first] = await client.openMany<Column>(['a'])
   const partial = await client.openMany(['a'], { partial: true })
   for (const one of partial) if (!(one instanceof Error)) one.release()
+  const lazy = await connect({ lazyConnect: true, retryStrategy: (times, error) => error.kind === 'connect' ? 10 * times : null })
+  lazy.once('connect', () => {})
+  await lazy.connect()
+  const bundle = await lazy.open<Bundle>('b')
+  for (const [name, array] of bundle) bundle.tensors.get(name)?.shape.concat(array.shape, bundle.get(name).shape)
+  const filled = await client.create('f', { kind: 'bytes', bytes: 1 })
+  await filled.seal({ label: bundle.metadata.get('step'), keep: 2 })
   for await (const event of client.watch('p/', { signal })) {
     const { kind, object }: WatchEvent = event
     if (kind === 'synced') return object?.version ?? first.length
@@ -78,6 +85,9 @@ const BAD = [
   "import { connect } from 'gpubufd'; (await connect()).open('a', { timeoutMs: 5 })",
   "import { connect } from 'gpubufd'; (await connect()).on('reconnected', () => {})",
   "import { connect } from 'gpubufd'; (await connect()).create('a', { kind: 'bytes' })",
+  "import { connect } from 'gpubufd'; connect({ retryStrategy: 5 })",
+  "import { connect } from 'gpubufd'; connect({ lazyConnect: 'yes' })",
+  "import { connect, type Bundle } from 'gpubufd'; (await (await connect()).open<Bundle>('b')).get(1)",
   "import { NotFoundError } from 'gpubufd'; const kind: number = new NotFoundError('').kind"
 ]
 

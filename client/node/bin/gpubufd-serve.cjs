@@ -14,18 +14,20 @@ const { connect } = require('../lib/index.cjs')
 const { createHandler, checkOwnToken, LOOPBACK } = require('../lib/serve.cjs')
 
 const USAGE = `usage: gpubufd-serve [--socket PATH] [--host ADDRESS] [--port N] [--token TEXT] [--origin URL]
+                     [--prefix TEXT]
   --host    default 127.0.0.1; another one needs a token
   --port    default 8080; 0: any that is free
   --token   what clients have to show, 16 characters at least; also GPUBUFD_SERVE_TOKEN
   --origin  which pages of other servers may read; "*": all
+  --prefix  serve only objects whose names begin so
 `
 
 /** Starts the server; { server, port, close }. */
-async function serve ({ socket, host = '127.0.0.1', port = 8080, token, origin }) {
+async function serve ({ socket, host = '127.0.0.1', port = 8080, token, origin, prefix }) {
   checkOwnToken(token)
   if (!LOOPBACK.test(host) && !token) throw new Error(`to listen on ${host} a token is needed: --token`)
   const client = await connect({ socket, name: 'gpubufd-serve' })
-  const server = http.createServer(createHandler(client, { host, token, origin }))
+  const server = http.createServer(createHandler(client, { host, token, origin, prefix }))
   await new Promise((resolve, reject) => server.once('error', reject).listen(port, host, resolve))
   return {
     server,
@@ -46,6 +48,7 @@ async function main () {
       port: { type: 'string' },
       token: { type: 'string' },
       origin: { type: 'string' },
+      prefix: { type: 'string' },
       help: { type: 'boolean', short: 'h' }
     }
   })

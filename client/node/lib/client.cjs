@@ -2,6 +2,7 @@
 // A connection to the daemon, which is made again where it was lost.
 
 const EventEmitter = require('node:events')
+const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
 const { submit, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
@@ -23,8 +24,9 @@ const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', '
   'signal']
 const PUT = [...CREATE, 'as', 'shape', 'dtype']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
-
-const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+const TIMER_MAX = 2 ** 31 - 1
+const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'close'].map(
+  event => [event, channel(`gpubufd:${event}`)]))
 
 /** So many objects stay at hand where nobody says how many. */
 const KEPT = 1024
@@ -73,8 +75,9 @@ function createOptions (options) {
 }
 
 /**
- * Emits `reconnect` when a connection that broke has been made anew, `disconnect` (with the error) when it
- * broke and nobody answered in time, `close` when close() was called.
+ * Emits `connect` when it has connected for the first time, `reconnect` when a connection that broke has
+ * been made anew, `disconnect` (with the error) when it broke and nobody answered in time, `close` when
+ * close() was called.
  */
 class Client extends EventEmitter {
   #slot = -1
@@ -84,7 +87,8 @@ class Client extends EventEmitter {
   #connecting
   #options
   #watches = new Set()
-  instance
+  #wake // ends a pause between two attempts to connect
+  instance = '' // until it has connected
 
   constructor (key, options) {
     super()
@@ -146,18 +150,19 @@ class Client extends EventEmitter {
       done: (status, _, __, extra) => status < 0 ? this.#lose(id, fromStatus(status, extra)) : this.#anew(extra)
     })
     this.#lostId = id
-    if (this.instance === undefined) this.instance = instance
-    else this.#anew(instance)
+    this.#anew(instance)
   }
 
   #anew (instance) {
+    const event = this.instance === '' ? 'connect' : 'reconnect'
     this.instance = instance
-    this.#tell('reconnect')
+    this.#tell(event)
   }
 
   /** Not now: others wait for what came together with it, which an exception must not hold up. */
-  #tell (...event) {
-    process.nextTick(() => this.emit(...event))
+  #tell (event, error) {
+    if (CHANNELS[event].hasSubscribers) CHANNELS[event].publish({ client: this, error })
+    process.nextTick(() => error ? this.emit(event, error) : this.emit(event))
   }
 
   #lostId
@@ -176,27 +181,54 @@ class Client extends EventEmitter {
   get connected () { return this.#slot >= 0 }
   get closed () { return this.#closed }
 
-  /** Connects anew if the connection was lost. */
+  /** Connects now, if that has not been done, or the connection was lost. */
+  async connect () {
+    await this._ready()
+  }
+
   async _ready () {
     if (this.#slot >= 0) return
-    if (this.#closed || !this.#options.reconnect) return void this._slot
-    this.#connecting ??= this.#reconnect().finally(() => { this.#connecting = undefined })
+    if (this.#closed || (this.instance !== '' && !this.#options.reconnect)) return void this._slot
+    this.#connecting ??= this.#establish().finally(() => { this.#connecting = undefined })
     await this.#connecting
   }
 
-  async #reconnect () {
+  async #establish () {
+    const first = this.instance === ''
     const end = Date.now() + this.#options.connectTimeout
-    for (let i = 0; ; i++) {
+    for (let times = 1; ; times++) {
       try {
         return await this._connect()
       } catch (error) {
-        const wait = RETRY_MS[Math.min(i, RETRY_MS.length - 1)]
-        // A daemon that is about to end may still accept, and close before it has greeted.
-        const passing = error.kind === 'connect' || error.kind === 'closed'
-        if (this.#closed || !passing || Date.now() + wait > end) throw error
-        await sleep(wait)
+        const wait = this.#closed ? undefined : this.#pause(times, error, first, end)
+        if (wait === undefined) throw error
+        await this.#sleep(wait)
+        if (this.#closed) return void this._slot
       }
     }
+  }
+
+  /** Milliseconds until the next attempt to connect; undefined: there is none. */
+  #pause (times, error, first, end) {
+    const { retryStrategy } = this.#options
+    if (retryStrategy) {
+      const wait = error.kind === undefined ? undefined : retryStrategy(times, error)
+      return typeof wait === 'number' && wait >= 0 ? Math.min(wait, TIMER_MAX) : undefined
+    }
+    const wait = RETRY_MS[Math.min(times, RETRY_MS.length) - 1]
+    // A daemon that is about to end may still accept, and close before it has greeted.
+    const passing = error.kind === 'connect' || error.kind === 'closed'
+    return !first && passing && Date.now() + wait <= end ? wait : undefined
+  }
+
+  #sleep (ms) {
+    return new Promise(resolve => {
+      const timer = setTimeout(resolve, ms)
+      this.#wake = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
   }
 
   /** Begins a request now if connected, else once it is again. */
@@ -218,6 +250,7 @@ class Client extends EventEmitter {
   close () {
     if (this.#closed) return
     this.#closed = true
+    this.#wake?.()
     const slot = this.#slot
     this.#slot = -1
     pending.delete(this.#lostId)
@@ -241,6 +274,8 @@ class Client extends EventEmitter {
     const wanted = number(version, 'version')
     return this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
       signal,
+      method: 'open',
+      name,
       settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
     })
   }
@@ -260,7 +295,8 @@ class Client extends EventEmitter {
     const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
       ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
       : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
-    const objects = await this._ask(id => native.openMany(this._slot, id, list, waits), { signal, settle })
+    const objects = await this._ask(id => native.openMany(this._slot, id, list, waits),
+      { signal, settle, method: 'openMany', name: list })
     const failed = objects.find(object => object instanceof Error)
     if (!failed || partial) return objects
     for (const object of objects) if (!(object instanceof Error)) object.release()
@@ -277,7 +313,7 @@ class Client extends EventEmitter {
     const { signal } = optionsOf(options, REQUEST)
     const message = JSON.stringify(params)
     return this[way](id => native.call(this._slot, id, method, message), {
-      signal, settle: (_, __, result) => JSON.parse(result)
+      signal, method, name: params.name ?? params.names, settle: (_, __, result) => JSON.parse(result)
     })
   }
 
@@ -395,6 +431,8 @@ class Client extends EventEmitter {
     const settings = createOptions(options)
     return this._request(id => native.create(this._slot, id, name, spec, settings), {
       signal: options.signal,
+      method: 'create',
+      name,
       settle: (slot, kind) => makeObject(this, name, slot, kind, false)
     })
   }
@@ -650,8 +688,11 @@ async function connect (options) {
   const given = typeof options === 'string'
     ? { socket: options }
     : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy', 'keep',
-      'keepTime', 'keepBytes', 'signal'])
-  const { socket, name, reconnect = true, copy = false, signal } = given
+      'keepTime', 'keepBytes', 'lazyConnect', 'retryStrategy', 'signal'])
+  const { socket, name, reconnect = true, copy = false, lazyConnect = false, retryStrategy, signal } = given
+  if (retryStrategy !== undefined && typeof retryStrategy !== 'function') {
+    throw new TypeError('retryStrategy is not a function')
+  }
   if (socket !== undefined) text(socket, 'socket')
   if (name !== undefined) text(name, 'name')
   checkSignal(signal)
@@ -660,17 +701,19 @@ async function connect (options) {
     socket,
     name: name ?? 'node',
     reconnect: Boolean(reconnect),
+    retryStrategy,
     copy: Boolean(copy),
-    connectTimeout: Math.min(number(given.timeout, 'timeout', 5000), 2 ** 31 - 1),
+    connectTimeout: Math.min(number(given.timeout, 'timeout', 5000), TIMER_MAX),
     cacheBytes: number(given.cacheBytes, 'cacheBytes'),
-    keep: Math.min(typeof given.keep === 'boolean' ? given.keep * KEPT : number(given.keep, 'keep'), 2 ** 31 - 1),
-    keepTime: Math.min(number(given.keepTime, 'keepTime'), 2 ** 31 - 1),
+    keep: Math.min(typeof given.keep === 'boolean' ? given.keep * KEPT : number(given.keep, 'keep'), TIMER_MAX),
+    keepTime: Math.min(number(given.keepTime, 'keepTime'), TIMER_MAX),
     keepBytes: number(given.keepBytes, 'keepBytes')
   })
+  if (lazyConnect) return client
   const stop = () => client.close()
   signal?.addEventListener('abort', stop, { once: true })
   try {
-    await client._connect()
+    await client._ready()
   } catch (error) {
     throw signal?.aborted ? signal.reason : error
   } finally {

@@ -22,6 +22,13 @@ export interface ConnectOptions {
   keepBytes?: number
   /** Make the connection anew where it broke. Default true. */
   reconnect?: boolean
+  /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
+  lazyConnect?: boolean
+  /**
+   * When to try again after attempt `times` to connect has failed, from 1 on: in so many milliseconds; null: give up.
+   * It takes the place of the tries that `timeout` bounds, and is asked about the first connection too.
+   */
+  retryStrategy?: (times: number, error: GpubufError) => number | null | undefined | void
   /** Show copies instead of shared memory, in all objects. Default false. */
   copy?: boolean
   signal?: AbortSignal
@@ -337,6 +344,8 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
 }
 
 export interface ClientEvents {
+  /** It has connected for the first time: to be heard with lazyConnect. */
+  connect: []
   /** A connection that broke was made anew: watches tell everything again. */
   reconnect: []
   /** It broke, and nobody answered within the timeout. The next call connects anew, unless that is turned off. */
@@ -352,7 +361,10 @@ export class Client extends EventEmitter {
   off<K extends keyof ClientEvents> (event: K, listener: (...values: ClientEvents[K]) => void): this
   readonly connected: boolean
   readonly closed: boolean
+  /** Which run of the daemon this is; "" until it has connected. */
   readonly instance: string
+  /** Connects now, where lazyConnect has left that for later or the connection was lost. */
+  connect (): Promise<void>
   close (): void
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
@@ -393,6 +405,16 @@ export class Client extends EventEmitter {
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
   watch (prefix?: string, options?: WatchOptions): Watch
+}
+
+/** What the channels `gpubufd:request:start` and `:end` of node:diagnostics_channel tell: one message for both. */
+export interface RequestMessage {
+  client: Client
+  /** As in the protocol, but for "openMany", "read", "write" and "ready". */
+  method: string
+  name?: string | string[]
+  /** At the end, what the request was rejected with. */
+  error?: unknown
 }
 
 /** Connects; a string is the socket's path. */

@@ -94,7 +94,7 @@ async function fill (client, device, parts, signal) {
     call(() => native.write(0, parts, true))
     return
   }
-  await submit(client, id => native.write(id, parts, false), { signal })
+  await submit(client, id => native.write(id, parts, false), { signal, method: 'write' })
   checkSizes(parts)
 }
 
@@ -189,7 +189,8 @@ class SharedObject {
       const counts = sealCounts(this, nullCounts)
       if (keep !== -1 && !(Number.isInteger(keep) && keep >= 0)) throw new RangeError(`keep is ${keep}, not 0 to 8`)
       const { client } = this.#lease
-      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep), { signal })
+      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep),
+        { signal, method: 'seal', name: this.name })
     } catch (error) {
       return Promise.reject(translate(error))
     }
@@ -232,7 +233,8 @@ class SharedObject {
     const pinned = external && this.#info.ordinal >= 0 && bytes >= PINNED_MIN && bytes <= constants.MAX_LENGTH
     const target = pinned ? undefined : room(bytes)
     const buffer = await submit(this.#lease.client,
-      id => native.read(this._index, id, which, from * size, bytes, target), { signal })
+      id => native.read(this._index, id, which, from * size, bytes, target),
+      { signal, method: 'read', name: this.name })
     return typed(Type, buffer, 0, count)
   }
 
@@ -255,7 +257,8 @@ class SharedObject {
    */
   async ready (options) {
     const { signal } = optionsOf(options, ['signal'])
-    await submit(this.#lease.client, id => native.ready(this._index, id), { signal })
+    await submit(this.#lease.client, id => native.ready(this._index, id),
+      { signal, method: 'ready', name: this.name })
   }
 
   _bytes (which) {

@@ -2,6 +2,7 @@
 // Requests under way, and the one function that the addon calls with what has come.
 
 const { constants } = require('node:buffer')
+const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { fromStatus, translate } = require('./errors.cjs')
 
@@ -25,6 +26,10 @@ function deliver (count, extras) {
   }
 }
 
+// Who looks on (OpenTelemetry, an APM) is told of each request by the same message at its start and at its end.
+const started = channel('gpubufd:request:start')
+const ended = channel('gpubufd:request:end')
+
 /** Whether ArrayBuffers over memory of others are allowed: not in Electron. */
 const external = native.start(deliver, records, constants.MAX_LENGTH)
 
@@ -35,6 +40,7 @@ class Request {
     this.resolve = this.reject = undefined
     this.settle = settle
     this.abort = undefined
+    this.message = undefined
   }
 
   done (status, value, kind, extra) {
@@ -42,14 +48,23 @@ class Request {
     if (this.client) this.client._ended()
     this.abort?.stop()
     if (status < 0) {
-      this.reject(this.abort?.signal.aborted ? this.abort.signal.reason : fromStatus(status, extra))
+      this.fail(this.abort?.signal.aborted ? this.abort.signal.reason : fromStatus(status, extra))
       return
     }
     try {
       this.resolve(this.settle ? this.settle(value, kind, extra) : extra ?? value)
     } catch (error) { // which is this request's alone
-      this.reject(error)
+      this.fail(error)
+      return
     }
+    if (this.message) ended.publish(this.message)
+  }
+
+  fail (error) {
+    this.reject(error)
+    if (!this.message) return
+    this.message.error = error
+    ended.publish(this.message)
   }
 }
 
@@ -85,9 +100,9 @@ function optionsOf (value, known) {
 /**
  * Begins a request: `begin(id)` calls the addon and returns its number for cancel(), or nothing where it
  * is a work of libuv's pool. `settle(value, kind, extra)` makes of the outcome what the promise resolves
- * with.
+ * with. `method`, `name`: for those who look on.
  */
-function submit (client, begin, { signal, settle } = {}) {
+function submit (client, begin, { signal, settle, method, name } = {}) {
   return new Promise((resolve, reject) => {
     checkSignal(signal)
     if (signal?.aborted) return reject(signal.reason)
@@ -96,13 +111,17 @@ function submit (client, begin, { signal, settle } = {}) {
     request.reject = reject
     pending.set(request.id, request)
     if (client) client._begun()
+    if (started.hasSubscribers || ended.hasSubscribers) {
+      request.message = { client, method, name, error: undefined }
+      started.publish(request.message)
+    }
     let number
     try {
       number = begin(request.id)
     } catch (error) {
       pending.delete(request.id)
       if (client) client._ended()
-      return reject(translate(error))
+      return request.fail(translate(error))
     }
     if (!signal) return
     if (number === undefined) { // a work of another thread: it goes on, and nobody waits for it

@@ -55,8 +55,15 @@ function checkHost (request, host, token) {
   if (!LOOPBACK.test(asked)) throw new HttpError(403, 'this server answers to its own name only')
 }
 
-async function list (client, query, response) {
-  const objects = await client.list(query.get('prefix') ?? '')
+/** What is asked for, as far as it is among what is served. */
+function narrowed (asked, served) {
+  if (asked.startsWith(served)) return asked
+  return served.startsWith(asked) ? served : undefined
+}
+
+async function list (client, query, served, response) {
+  const prefix = narrowed(query.get('prefix') ?? '', served)
+  const objects = prefix === undefined ? [] : await client.list(prefix)
   response.setHeader('Content-Type', 'application/json')
   response.end(JSON.stringify(objects.map(({ name, version, state, device, bytes, created_ms: created }) =>
     ({ name, version, state, device, bytes, created }))))
@@ -119,7 +126,7 @@ async function answer (client, options, request, response) {
   if (request.method === 'OPTIONS') return void response.end()
   if (request.method !== 'GET' && request.method !== 'HEAD') throw new HttpError(405, 'GET only')
   checkToken(request, url.searchParams, options.token)
-  if (url.pathname === '/') return list(client, url.searchParams, response)
+  if (url.pathname === '/') return list(client, url.searchParams, options.prefix, response)
   const name = /^\/objects\/(.+)$/.exec(url.pathname)?.[1]
   if (name === undefined) throw new HttpError(404, 'there are / and /objects/NAME')
   let decoded
@@ -129,18 +136,20 @@ async function answer (client, options, request, response) {
     throw new HttpError(400, 'the name is not well escaped')
   }
   if (decoded.includes('\0')) throw new HttpError(400, 'no name has a NUL')
+  if (!decoded.startsWith(options.prefix)) throw new HttpError(404, `only names that begin with "${options.prefix}" are served`)
   return send(client, decoded, url.searchParams, request, response)
 }
 
 /**
  * A listener for requests: (request, response), which answers each, also with an error. `host` is the
  * address that the server listens on; on loopback it answers to loopback's names only, unless there is a
- * token to be shown. `origin`: which pages of other servers may read.
+ * token to be shown. `origin`: which pages of other servers may read. `prefix`: only names that begin so.
  */
-function createHandler (client, { host = '127.0.0.1', token, origin } = {}) {
+function createHandler (client, { host = '127.0.0.1', token, origin, prefix = '' } = {}) {
   if (typeof client?.open !== 'function') throw new TypeError('the first argument is not a client')
+  if (typeof prefix !== 'string') throw new TypeError('the prefix is not a string')
   checkOwnToken(token)
-  const options = { host, token, origin }
+  const options = { host, token, origin, prefix }
   return (request, response) => {
     answer(client, options, request, response).catch(error => {
       if (response.headersSent) return response.destroy()

@@ -8,6 +8,8 @@ export interface HandlerOptions {
   token?: string
   /** Which pages of other servers may read; "*": all. */
   origin?: string
+  /** Only names that begin so are listed and opened. */
+  prefix?: string
 }
 
 /** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC. */
