@@ -31,6 +31,7 @@ from ._errors import (
     ProtocolError,
     Stale,
     Timeout,
+    Unavailable,
     Unsupported,
     make as _make,
 )
@@ -41,6 +42,7 @@ from ._buffers import Buffer, Validity  # noqa: E402
 from ._client import Client, Ref, connect  # noqa: E402
 from . import _kinds as _kinds  # noqa: E402
 from ._bundle import Bundle  # noqa: E402
+from ._provide import Provider, Wanted  # noqa: E402
 from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
 
@@ -49,6 +51,6 @@ __version__ = _core.version
 __all__ = [
     "Array", "Buffer", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
     "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Invalid",
-    "Limit", "NoSpace", "NotFound", "ProtocolError", "Ref", "Stale", "Table", "Timeout", "Unsupported",
-    "Validity", "Watch", "connect",
+    "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
+    "Unavailable", "Unsupported", "Validity", "Wanted", "Watch", "connect",
 ]

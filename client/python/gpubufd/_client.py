@@ -10,16 +10,18 @@ import pathlib
 import re
 import time
 from typing import (
-    Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
 )
 
-from . import _convert, _core, _errors, _files, _nodes, _packing, cuda
+from . import _convert, _core, _errors, _files, _nodes, _packing, _provide, cuda
 from ._files import FilePath
 from ._held import Held
 from ._layout import DATA, HOST, MASK
+from ._provide import Provider, Wanted
 from ._told import Info, Watch, newer_of
 
 _Kind = TypeVar("_Kind", bound=Held)
+SCOPE = {"local": 0, "cluster": 1}
 EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
@@ -58,14 +60,16 @@ def _mode(mode: Union[int, str, None]) -> int:
 def options(
     device: Optional[str], share: Optional[str], mode: Union[int, str, None],
     ttl: Optional[float], evict: Optional[str], replace: bool, timeout: Optional[float],
-    final: bool = False, label: Optional[str] = None, keep: int = 0,
+    final: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
 ) -> Tuple[Any, ...]:
     """What `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
+    if scope not in SCOPE:
+        raise ValueError(f"scope is {scope!r}: expected local or cluster")
     return (
         device, share, _mode(mode), bool(replace), _ttl_ms(ttl), EVICT[evict], _ms(timeout),
-        bool(final), label, keep,
+        bool(final), label, keep, SCOPE[scope],
     )
 
 
@@ -250,6 +254,8 @@ class Client(_core.Client):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self._mine: Dict[str, Any] = {}  # what share_mine() shares, by name
+        self._providers: List[Provider] = []
+        self._connecting = keywords
         self._path: Optional[str] = keywords["path"]
         resume_ms: int = keywords["resume_ms"]
         self._resumes = resume_ms != _NO_RESUME
@@ -257,6 +263,8 @@ class Client(_core.Client):
 
     def close(self) -> None:
         """Ends it, and releases what Python holds of it. More than once is fine."""
+        for provider in self._providers:
+            provider._abandon()
         super().close()
         self._mine.clear()
 
@@ -383,6 +391,7 @@ class Client(_core.Client):
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
         wait: bool = True,
+        scope: str = "local",
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -403,7 +412,8 @@ class Client(_core.Client):
         it, this program too; on the host only. With `replace` a put that a crash of the daemon comes between is done
         again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
         `label`: what you call this version, such as "step-42". `keep`: how many older versions of the name can
-        still be opened, 0 to 8; others go when their last reader does.
+        still be opened, 0 to 8; others go when their last reader does. `scope`: "cluster" where other machines are to
+        know it, by gpubufd-peer.
         `wait=False`, for a value on a GPU: returns when the copies are queued on the stream, and the object is published
         with them under way; readers' streams wait for them on the GPU. The value must stay, and stay unchanged but by
         work on that stream, until the stream is done; the object needs this client until then.
@@ -417,7 +427,8 @@ class Client(_core.Client):
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
         opts = options(
-            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
+            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep,
+            scope,
         )
         return self._put(name, plan, on, opts, wait)
 
@@ -427,6 +438,7 @@ class Client(_core.Client):
         ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
         wait: bool = True,
+        scope: str = "local",
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
 
@@ -436,7 +448,8 @@ class Client(_core.Client):
         on = None if stream is None else cuda.handle_of(stream)
         plan = _packing.tensors(tensors, metadata, on)
         opts = options(
-            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep
+            place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label, keep,
+            scope,
         )
         return self._put(name, plan, on, opts, wait)
 
@@ -489,6 +502,7 @@ class Client(_core.Client):
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
         label: Optional[str] = None, keep: int = 0,
+        scope: str = "local",
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().
 
@@ -501,10 +515,31 @@ class Client(_core.Client):
         Until seal() nobody sees it; released before, it is gone. A `with` block that ends well seals what
         has not been sealed, one that ends by an exception releases it. Errors as of put().
         """
-        opts = options(device, share, mode, ttl, evict, replace, timeout, final, label, keep)
+        opts = options(device, share, mode, ttl, evict, replace, timeout, final, label, keep, scope)
         made = self._create(name, layout_of(dtype, shape, nulls), opts)
         made._commits = True
         return made
+
+    def provide(
+        self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4, **options: Any
+    ) -> Provider:
+        """Makes names that begin with `prefix` when somebody waits for them and they are not there.
+
+            client.provide("cols/", lambda name: read(name[len("cols/"):]), evict="drop")
+
+        `load` gets the name, a str that has `uid` and `gid` of whoever asked, and returns what put() takes, which is
+        published with `options`, those of put(); None: it has published the name itself. Any get() or get_many()
+        with a timeout asks for it, once, however many wait. What `load` raises ends their waiting with its sentence:
+        NotFound where it is a LookupError or a FileNotFoundError, else Unavailable; the next get() asks again.
+
+        It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
+        The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of
+        the daemon. Denied: this user may not provide the prefix: `gpubufd --provider`.
+        """
+        _provide.check(load, threads, Client.put, options)
+        provider = Provider(Client(**self._connecting), prefix, load, threads, options)
+        self._providers = [one for one in self._providers if not one.closed] + [provider]
+        return provider
 
     def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,

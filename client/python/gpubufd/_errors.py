@@ -59,6 +59,10 @@ class Unsupported(Error, NotImplementedError):
     """Not supported by this build, device or type."""
 
 
+class Unavailable(Error, RuntimeError):
+    """It cannot be made now, as its provider says; it may be there later."""
+
+
 class Invalid(Error, ValueError):
     """An argument is wrong; the sentence names it."""
 
@@ -94,6 +98,7 @@ CLASSES: Dict[str, Type[Error]] = {
     "limit": Limit,
     "device": DeviceError,
     "unsupported": Unsupported,
+    "unavailable": Unavailable,
     "invalid": Invalid,
     "connect": ConnectFailed,
     "closed": Closed,

@@ -53,6 +53,7 @@ class Info:
     keep: int = 0  # how many older versions the name keeps while this one is current
     older: bool = False  # not current, and can be opened by version or label
     gone: bool = False  # can be opened no more, and is there for those who hold it
+    scope: str = "local"  # "cluster": other machines are to know it
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> "Info":
@@ -81,6 +82,7 @@ class Info:
             keep=record.get("keep", 0),
             older=record.get("older", False),
             gone=record.get("gone", False),
+            scope=record.get("scope", "local"),
         )
 
 
@@ -106,12 +108,12 @@ def event_of(kind: str, *fields: Any) -> Event:
     if not fields:
         return Event(kind)
     (name, version, size, device, state, tier, mode, uid, gid, created, leases, pinned, ttl, label,
-     keep) = fields
+     keep, scope) = fields
     return Event(
         kind,
         Info(name=name, version=version, state=state, tier=tier, device=device, bytes=size,
              mode=Mode(mode), uid=uid, gid=gid, created=created / 1000, leases=leases, pinned=pinned,
-             ttl=ttl / 1000, label=label or None, keep=keep),
+             ttl=ttl / 1000, label=label or None, keep=keep, scope="cluster" if scope else "local"),
     )
 
 

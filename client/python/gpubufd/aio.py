@@ -18,13 +18,15 @@ import json
 import pathlib
 import select
 import weakref
-from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 from typing import Tuple, Type, Union, overload
 
-from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _told, cuda
+from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _provide, _told, cuda
 from ._client import Ref
 from ._files import FilePath
 from ._layout import HOST
+from ._provide import Wanted
+from ._provide_aio import Provider
 from ._told import Event, Info
 
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
@@ -40,6 +42,8 @@ class Client:
         self._writing = False
         self._queues: "List[asyncio.Queue[Optional[Event]]]" = []
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
+        self._providers: List[Provider] = []
+        self._on_lost: Callable[[], None] = lambda: None
         self._arm()
 
     # ---- the loop ----
@@ -52,6 +56,7 @@ class Client:
             self._detach()
             for queue in self._queues:
                 queue.put_nowait(None)
+            self._on_lost()
             return
         self._arm()
 
@@ -63,6 +68,7 @@ class Client:
             self._detach()
             self._fd, self._connection = self._client.fileno(), self._client._connections
             self._loop.add_reader(self._fd, self._ready)
+            self._on_lost()
         if self._fd < 0:
             return
         writing = bool(self._client._events() & select.POLLOUT)
@@ -71,6 +77,10 @@ class Client:
         elif self._writing and not writing:
             self._loop.remove_writer(self._fd)
         self._writing = writing
+
+    def _polled(self) -> int:
+        """The number of the connection that the loop polls; 0: of none."""
+        return self._connection if self._fd >= 0 else 0
 
     def _detach(self) -> None:
         if self._fd >= 0:
@@ -134,6 +144,8 @@ class Client:
     def close(self) -> None:
         """As gpubufd.Client.close(). Requests under way end with Canceled, watches end."""
         self._detach()
+        for provider in self._providers:
+            provider.close()
         self._client.close()
         for queue in self._queues:
             queue.put_nowait(None)
@@ -209,10 +221,12 @@ class Client:
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, timeout: Optional[float] = None, final: bool = False,
         label: Optional[str] = None, keep: int = 0,
+        scope: str = "local",
     ) -> Any:
         """Allocates an object to be filled in place; `await client.seal(it)` publishes it."""
         opts = _client.options(
-            device, share, mode, ttl, evict, replace, timeout, final, label, keep
+            device, share, mode, ttl, evict, replace, timeout, final, label, keep,
+            scope,
         )
         layout = _client.layout_of(dtype, shape, nulls)
         return await self._request(self._client._create_async, name, layout, opts)
@@ -228,13 +242,14 @@ class Client:
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
+        scope: str = "local",
     ) -> Ref:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
         opts = _client.options(
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
-            keep,
+            keep, scope,
         )
         return await self._put(name, plan, on, opts)
 
@@ -243,13 +258,14 @@ class Client:
         device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
+        scope: str = "local",
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle; see gpubufd.Client.put_bundle."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _packing.tensors(tensors, metadata, on)
         opts = _client.options(
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
-            keep,
+            keep, scope,
         )
         return await self._put(name, plan, on, opts)
 
@@ -323,6 +339,24 @@ class Client:
         found = pathlib.Path(path).stem if name is None else name
         await self.put(found, await asyncio.to_thread(_files.read, path, format), **options)
         return found
+
+    async def provide(
+        self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16, **options: Any
+    ) -> Provider:
+        """Makes names that begin with `prefix` when somebody waits for them; see gpubufd.Client.provide.
+
+        `load` is a coroutine function, of which at most `tasks` run at a time.
+        """
+        _provide.check(load, tasks, Client.put, options)
+        own = Client(_client.Client(**self._client._connecting), self._loop)
+        provider = Provider(own, prefix, load, tasks, options)
+        try:
+            await provider._begin()
+        except BaseException:
+            provider.close()
+            raise
+        self._providers = [one for one in self._providers if not one.closed] + [provider]
+        return provider
 
     async def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,

@@ -3,6 +3,7 @@
 #include "client/python/src/async.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
@@ -223,10 +224,15 @@ PyObject *client_watch(PyObject *self, PyObject *args)
     struct pending *pending = begin(self, callable, &link);
     if (!pending)
         return NULL;
-    pending->watch = true;
+    pending->lasting = true;
     int status;
     WITHOUT_GIL(status = gpubuf_watch(link->client, prefix, pending_event, pending, &pending->id));
     return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+static bool is_watch(const struct pending *pending, uint64_t watch)
+{
+    return pending->lasting && !pending->prefix && pending->id == watch;
 }
 
 PyObject *client_unwatch(PyObject *self, PyObject *id)
@@ -238,18 +244,84 @@ PyObject *client_unwatch(PyObject *self, PyObject *id)
     if (!link) /* closed, and the watch with it */
         Py_RETURN_NONE;
     struct pending *pending = link->pending;
-    while (pending && !(pending->watch && pending->id == watch))
+    while (pending && !is_watch(pending, watch))
         pending = pending->next;
     if (!pending)
         Py_RETURN_NONE;
     (void)link_get(link);
     WITHOUT_GIL((void)gpubuf_unwatch(link->client, watch));
     for (pending = link->pending; pending; pending = pending->next) {
-        if (pending->watch && pending->id == watch) {
+        if (is_watch(pending, watch)) {
             pending_end(pending);
             break;
         }
     }
     leave(link);
     Py_RETURN_NONE;
+}
+
+/* ---- providing ---- */
+
+/* provide_async(prefix, callback of what is wanted, callback) -> id */
+PyObject *client_provide_async(PyObject *self, PyObject *args)
+{
+    const char *prefix;
+    PyObject *callable, *done;
+    if (!PyArg_ParseTuple(args, "sOO:provide_async", &prefix, &callable, &done))
+        return NULL;
+    struct link *link;
+    struct pending *pending = begin(self, callable, &link);
+    if (!pending)
+        return NULL;
+    pending->done = new_ref(done);
+    pending->prefix = strdup(prefix);
+    int status = GPUBUF_E_NO_MEMORY;
+    if (pending->prefix)
+        status = gpubuf_provide_async(link->client, prefix, pending_wanted, pending_provided,
+                                      pending, &pending->id);
+    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+}
+
+static struct pending *provided(struct link *link, const char *prefix)
+{
+    struct pending *pending = link->pending;
+    while (pending && !(pending->lasting && pending->prefix && !strcmp(pending->prefix, prefix)))
+        pending = pending->next;
+    return pending;
+}
+
+PyObject *client_provide_end(PyObject *self, PyObject *args)
+{
+    const char *prefix;
+    struct link *link = ((struct client *)self)->link;
+    if (!PyArg_ParseTuple(args, "s:provide_end", &prefix))
+        return NULL;
+    if (!link || !provided(link, prefix)) /* it went with its connection */
+        Py_RETURN_NONE;
+    (void)link_get(link);
+    WITHOUT_GIL((void)gpubuf_provide_end(link->client, prefix));
+    struct pending *pending = provided(link, prefix); /* unless another thread was quicker */
+    if (pending)
+        pending_end(pending);
+    leave(link);
+    Py_RETURN_NONE;
+}
+
+/* decline(request, error, message) */
+PyObject *client_decline(PyObject *self, PyObject *args)
+{
+    const char *message;
+    unsigned long long request;
+    int error;
+    if (!PyArg_ParseTuple(args, "Kis:decline", &request, &error, &message))
+        return NULL;
+    struct link *link = client_look(self);
+    if (!link)
+        return NULL;
+    int status;
+    WITHOUT_GIL(status = gpubuf_decline(link->client, request, error, message));
+    if (status < 0)
+        raise_status(link, status);
+    leave(link);
+    return status < 0 ? NULL : new_ref(Py_None);
 }

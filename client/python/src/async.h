@@ -12,6 +12,9 @@ PyObject *client_seal_async(PyObject *self, PyObject *args);
 PyObject *client_register_async(PyObject *self, PyObject *args);
 PyObject *client_watch(PyObject *self, PyObject *args);
 PyObject *client_unwatch(PyObject *self, PyObject *id);
+PyObject *client_provide_async(PyObject *self, PyObject *args);
+PyObject *client_provide_end(PyObject *self, PyObject *args);
+PyObject *client_decline(PyObject *self, PyObject *args);
 PyObject *client_watch_async(PyObject *self, PyObject *args);
 PyObject *client_cancel(PyObject *self, PyObject *id);
 

@@ -490,6 +490,9 @@ static PyMethodDef methods[] = {
     {"_cancel", client_cancel, METH_O, NULL},
     {"_watch", client_watch, METH_VARARGS, NULL},
     {"_unwatch", client_unwatch, METH_O, NULL},
+    {"_provide_async", client_provide_async, METH_VARARGS, NULL},
+    {"_provide_end", client_provide_end, METH_VARARGS, NULL},
+    {"_decline", client_decline, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,14 +6,14 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
     const char *device, *share, *label;
     unsigned mode;
-    int replace, evict, final, keep;
+    int replace, evict, final, keep, scope;
     long long ttl_ms, wait_ms;
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zzIpLiLpzi:options", &device, &share, &mode, &replace, &ttl_ms,
-                          &evict, &wait_ms, &final, &label, &keep))
+    if (!PyArg_ParseTuple(tuple, "zzIpLiLpzii:options", &device, &share, &mode, &replace, &ttl_ms,
+                          &evict, &wait_ms, &final, &label, &keep, &scope))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
@@ -27,6 +27,7 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         .final = final,
         .label = label,
         .keep = (unsigned)keep,
+        .scope = (enum gpubuf_scope)scope,
     };
     return 0;
 }

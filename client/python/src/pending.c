@@ -31,21 +31,32 @@ void pending_end(struct pending *pending)
         pending->next->previous = pending->previous;
     Py_DECREF(pending->callable);
     Py_XDECREF(pending->done);
+    free(pending->prefix);
     free(pending);
+}
+
+/* Afterwards none of its callbacks begins, but where another thread is about to run one. */
+static int stop(struct gpubuf_client *client, const struct pending *pending)
+{
+    uint64_t id = pending->id;
+    const char *prefix = pending->prefix;
+    bool lasting = pending->lasting;
+    int status;
+    WITHOUT_GIL(status = !lasting ? gpubuf_cancel(client, id)
+                         : prefix ? gpubuf_provide_end(client, prefix)
+                                  : gpubuf_unwatch(client, id));
+    return status;
 }
 
 void pending_end_all(struct link *link)
 {
     while (link->pending) {
         struct pending *pending = link->pending;
-        uint64_t id = pending->id;
-        int status;
-        bool watch = pending->watch;
-        WITHOUT_GIL(status =
-                        watch ? gpubuf_unwatch(link->client, id) : gpubuf_cancel(link->client, id));
-        /* A watch is ours to free; so is a request in a child of fork, whose answer never comes.
+        bool lasting = pending->lasting;
+        int status = stop(link->client, pending);
+        /* What lasts is ours to free; so is a request in a child of fork, whose answer never comes.
            Where another thread is about to run the callback, that frees it. */
-        if (link->pending == pending && (watch || status == GPUBUF_E_FORKED))
+        if (link->pending == pending && (lasting || status == GPUBUF_E_FORKED))
             pending_end(pending);
         else if (link->pending == pending && status < 0) {
             WITHOUT_GIL((void)poll(NULL, 0, 1));
@@ -139,22 +150,52 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
     PyGILState_Release(state);
 }
 
-/* From here on it is a watch, which unwatch() or the Client's end ends. */
+/* What lasts is under way no more: unwatch(), provide_end() or the Client's end ends it, unless it
+   has failed. Takes over `result`. */
+static void pending_begun(struct pending *pending, int status, const char *message,
+                          PyObject *result)
+{
+    PyObject *done = pending->done;
+    pending->done = NULL;
+    pending->lasting = status >= 0;
+    answer(done, status, message, result);
+    Py_DECREF(done);
+    if (status < 0)
+        pending_end(pending);
+}
+
 void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg)
 {
     struct pending *pending = arg;
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *done = pending->done;
-    pending->done = NULL;
-    if (status >= 0) {
-        pending->watch = true;
+    if (status >= 0)
         pending->id = watch;
-    }
-    PyObject *result = status < 0 ? NULL : PyLong_FromUnsignedLongLong(watch);
-    answer(done, status, gpubuf_errmsg(client), result);
-    Py_DECREF(done);
-    if (status < 0)
-        pending_end(pending);
+    pending_begun(pending, status, gpubuf_errmsg(client),
+                  status < 0 ? NULL : PyLong_FromUnsignedLongLong(watch));
+    PyGILState_Release(state);
+}
+
+void pending_provided(struct gpubuf_client *client, int status, const char *text, size_t length,
+                      void *arg)
+{
+    (void)text;
+    (void)length;
+    PyGILState_STATE state = PyGILState_Ensure();
+    pending_begun(arg, status, gpubuf_errmsg(client), status < 0 ? NULL : new_ref(Py_None));
+    PyGILState_Release(state);
+}
+
+void pending_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
+{
+    (void)client;
+    const struct pending *pending = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *returned = PyObject_CallFunction(
+        pending->callable, "zKII", wanted->ended ? NULL : wanted->name,
+        (unsigned long long)wanted->request, (unsigned)wanted->uid, (unsigned)wanted->gid);
+    if (!returned)
+        PyErr_WriteUnraisable(pending->callable);
+    Py_XDECREF(returned);
     PyGILState_Release(state);
 }
 
@@ -166,12 +207,12 @@ void pending_event(struct gpubuf_client *client, const char *kind, const struct 
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *returned =
         info ? PyObject_CallFunction(
-                   pending->callable, "ssKKsssIIILKOLsI", kind, info->name,
+                   pending->callable, "ssKKsssIIILKOLsIi", kind, info->name,
                    (unsigned long long)info->version, (unsigned long long)info->bytes, info->device,
                    info->state, info->tier, info->mode, (unsigned)info->uid, (unsigned)info->gid,
                    (long long)info->created_ms, (unsigned long long)info->leases,
                    info->pinned ? Py_True : Py_False, (long long)info->ttl_ms, info->label,
-                   info->keep)
+                   info->keep, (int)info->scope)
              : PyObject_CallFunction(pending->callable, "s", kind);
     if (!returned)
         PyErr_WriteUnraisable(pending->callable);

@@ -1,4 +1,4 @@
-/* Requests under way, and watches. */
+/* Requests under way, watches, and prefixes that are provided. */
 #ifndef GPUBUFD_PENDING_H
 #define GPUBUFD_PENDING_H
 
@@ -9,9 +9,11 @@ struct pending {
     struct link *link; /* no reference: it must not keep the connection */
     struct pending *previous, *next;
     uint64_t id;
-    bool watch;
-    PyObject *callable; /* callable(error or None, result); a watch's: callable(kind, …) */
-    PyObject *done;     /* of a watch under way: callable(error or None, its number); else NULL */
+    bool lasting;       /* a watch, or a prefix that is provided: nothing but us ends it */
+    char *prefix;       /* that is provided; NULL: it is no such thing */
+    PyObject *callable; /* callable(error or None, result); a watch's: callable(kind, …); a
+                           provider's: callable(name or None, request, uid, gid) */
+    PyObject *done;     /* of these two under way: callable(error or None, result); else NULL */
 };
 
 struct pending *pending_new(struct link *link, PyObject *callable);
@@ -31,6 +33,9 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
 void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg);
 void pending_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                    void *arg);
+void pending_provided(struct gpubuf_client *client, int status, const char *text, size_t length,
+                      void *arg);
+void pending_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg);
 /* [Object or exception]; takes over each object. NULL with an exception raised. */
 PyObject *object_list(struct link *link, struct gpubuf_object *const *objects, const int *errors,
                       size_t count);

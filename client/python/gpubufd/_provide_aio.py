@@ -1,0 +1,160 @@
+"""Providers for asyncio: what is waited for and not there is made by a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any, Awaitable, Callable, Dict, Optional, Set
+
+from . import _errors
+from ._provide import PAUSE, Book, Wanted, refusal
+
+
+class Provider:
+    """What aio.Client.provide() gives: close(), aclose() or the end of an `async with` ends it.
+
+    It has a connection of its own, which it closes.
+    """
+
+    def __init__(
+        self, client: Any, prefix: str, load: Callable[[Wanted], Awaitable[Any]], tasks: int, options: Dict[str, Any]
+    ):
+        self._client = client
+        self._prefix = prefix
+        self._load = load
+        self._options = options
+        self._book = Book()
+        self._room = asyncio.Semaphore(tasks)
+        self._tasks: "Set[asyncio.Task[None]]" = set()
+        self._lost = asyncio.Event()
+        self._keeper: "Optional[asyncio.Task[None]]" = None
+        self._connection = 0  # the client's that the prefix was said on
+        client._on_lost = self._lost.set
+
+    @property
+    def prefix(self) -> str:
+        """How the names begin that it makes."""
+        return self._prefix
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._client.closed
+
+    async def _begin(self) -> None:
+        await self._say()
+        self._keeper = asyncio.ensure_future(self._keep())
+
+    async def _say(self) -> None:
+        loop = self._client._loop
+
+        def on_wanted(*request: Any) -> None:  # in whichever thread dispatches
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._on_wanted, *request)
+
+        await self._client._request(self._client._client._provide_async, self._prefix, on_wanted)
+        self._connection = self._client._client._connections
+
+    async def _keep(self) -> None:
+        """Provides again on each connection that takes the place of one that was lost."""
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            while not self.closed and self._connection != self._client._polled():
+                self._book.over(0)
+                try:
+                    await self._say()
+                except _errors.Error:
+                    await asyncio.sleep(PAUSE)
+
+    def _on_wanted(self, name: Optional[str], request: int, uid: int, gid: int) -> None:
+        if name is None:
+            self._book.over(request)
+            return
+        wanted = self._book.ask(name, request, uid, gid)
+        if wanted is not None and not self.closed:
+            task = asyncio.ensure_future(self._serve(wanted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, wanted: Wanted) -> None:
+        async with self._room:
+            seen = wanted.request
+            if seen == 0 and self._book.drop(wanted, 0):
+                return
+            try:
+                while True:
+                    await self._make(wanted)
+                    # Requests that came meanwhile are answered by it, too, unless it is gone again already.
+                    while not self._book.drop(wanted, seen):
+                        seen = wanted.request
+                        if seen and not await self._is_there(wanted):
+                            break
+                    else:
+                        return
+            except BaseException as error:
+                self._decline(wanted, error)
+                if not isinstance(error, Exception):
+                    raise
+
+    async def _is_there(self, name: str) -> bool:
+        try:
+            await self._client.stat(name)
+        except _errors.NotFound:
+            return False
+        return True
+
+    async def _make(self, wanted: Wanted) -> None:
+        value = self._load(wanted)
+        if inspect.isawaitable(value):
+            value = await value
+        if value is not None:
+            try:
+                await self._client.put(str(wanted), value, **self._options)
+            except _errors.Exists:
+                pass  # somebody else was quicker
+        elif not await self._is_there(wanted):
+            raise LookupError(f"the provider of {self._prefix!r} gave nothing for {str(wanted)!r}")
+
+    def _decline(self, wanted: Wanted, error: BaseException) -> None:
+        request = self._book.fail(wanted)
+        if not request or self.closed:
+            return
+        try:
+            self._client._client._decline(request, *refusal(error))
+            self._client._arm()
+        except _errors.Error:
+            pass  # the connection is lost, and the request with it
+
+    def _stop(self) -> None:
+        """Is asked for nothing any more."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if not self.closed:
+            try:
+                self._client._client._provide_end(self._prefix)
+            except _errors.Error:
+                pass
+
+    def close(self) -> None:
+        """Ends it; what is being loaded is cancelled."""
+        self._stop()
+        for task in self._tasks:
+            task.cancel()
+        self._client.close()
+
+    async def aclose(self) -> None:
+        """Ends it, and waits for what is being loaded."""
+        self._stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._client.close()
+
+    async def __aenter__(self) -> "Provider":
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.aio.Provider of {self._prefix!r}{', closed' if self.closed else ''}>"

@@ -1,0 +1,347 @@
+"""Providers: names that are made when somebody waits for them, by threads and by coroutines."""
+
+import asyncio
+import gc
+import os
+import threading
+import time
+
+import gpubufd
+import gpubufd.aio
+import pytest
+
+WAIT = 60.0  # seconds, for what happens at once unless the machine is busy
+
+
+def until(condition):
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+class Loader:
+    """What it is asked for is noted; held up while `gate` is not set."""
+
+    def __init__(self, make=lambda name: [len(name), 2, 3]):
+        self.asked = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.make = make
+
+    def __call__(self, name):
+        self.asked.append(name)
+        assert self.gate.wait(WAIT)
+        return self.make(name)
+
+
+def test_a_name_is_made_once_however_many_wait(daemon, client):
+    load = Loader()
+    load.gate.clear()
+    with client.provide("cols/", load) as provider:
+        assert (provider.prefix, provider.closed) == ("cols/", False)
+        found = []
+
+        def read():
+            with gpubufd.connect(daemon.path) as other:
+                with other.get("cols/a", timeout=WAIT) as column:
+                    found.append(column.tolist())
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        until(lambda: load.asked)
+        name = load.asked[0]
+        assert isinstance(name, str) and name.wanted and (name.uid, name.gid) == (0, 0)
+        load.gate.set()
+        for thread in threads:
+            thread.join()
+        assert (load.asked, found) == (["cols/a"], [[6, 2, 3]] * 8)
+        assert client.get("cols/a", timeout=WAIT).tolist() == [6, 2, 3]  # which is there now
+        assert load.asked == ["cols/a"]
+    assert provider.closed and "closed" in repr(provider)
+    with pytest.raises(gpubufd.Timeout):
+        client.get("cols/b", timeout=0.05)
+
+
+def test_its_own_client_asks_too(client):
+    with client.provide("own/", lambda name: name.encode()):
+        assert bytes(client.get("own/a", timeout=WAIT)) == b"own/a"
+        many = client.get_many([f"own/{i}" for i in range(20)], timeout=WAIT)
+        assert [bytes(one) for one in many] == [f"own/{i}".encode() for i in range(20)]
+        with pytest.raises(gpubufd.NotFound):
+            client.get("own/now")  # which does not wait
+        with pytest.raises(gpubufd.Timeout):
+            client.get("elsewhere", timeout=0.05)
+
+
+def test_what_a_loader_raises_ends_the_waiting(client):
+    def load(name):
+        what = name[len("bad/"):]
+        if what == "lookup":
+            raise LookupError("there is no such column")
+        if what == "key":
+            raise KeyError("no column of that name")
+        if what == "file":
+            open("/nonexistent/file")
+        if what == "exit":
+            raise SystemExit("enough")
+        if what == "long":
+            raise LookupError("ä" * 2000)
+        if what == "value":
+            return object()
+        if what == "none":
+            return None
+        raise OSError("the disk is on fire")
+
+    with client.provide("bad/", load):
+        for what, kind, text in (
+            ("lookup", gpubufd.NotFound, "there is no such column"), ("key", gpubufd.NotFound, "no column of that name"),
+            ("file", gpubufd.NotFound, "/nonexistent/file"), ("disk", gpubufd.Unavailable, "OSError: the disk is on fire"),
+            ("exit", gpubufd.Unavailable, "enough"), ("value", gpubufd.Unavailable, "TypeError"),
+            ("none", gpubufd.NotFound, "gave nothing"), ("long", gpubufd.NotFound, "ää"),
+        ):
+            for _ in range(2):  # the next get() asks anew
+                with pytest.raises(kind, match=text):
+                    client.get(f"bad/{what}", timeout=WAIT)
+        assert issubclass(gpubufd.Unavailable, RuntimeError)
+        mixed = client.get_many(["bad/lookup", "bad/disk"], timeout=WAIT, errors="return")
+        assert [error.kind for error in mixed] == ["not_found", "unavailable"]
+
+
+def test_options_of_put_and_what_loads_by_itself(client):
+    def load(name):
+        if name.endswith("self"):
+            client.put(name, b"by itself")
+            return None
+        return b"by put"
+
+    with client.provide("o/", load, evict="drop", mode=0o644, ttl=3600.0):
+        with client.get("o/a", timeout=WAIT):
+            info = client.stat("o/a")
+            assert (info.evict, info.mode, info.ttl) == ("drop", 0o644, 3600.0)
+        assert bytes(client.get("o/self", timeout=WAIT)) == b"by itself"
+
+
+def test_wrong_arguments(client):
+    with pytest.raises(TypeError, match="function"):
+        client.provide("w/", 7)
+    with pytest.raises(TypeError, match="evicts"):
+        client.provide("w/", len, evicts="drop")
+    for threads in (0, "4"):
+        with pytest.raises(ValueError, match="at a time"):
+            client.provide("w/", len, threads=threads)
+    with pytest.raises(gpubufd.Invalid):
+        client.provide("x" * 300, len)
+
+
+def test_loads_side_by_side_and_a_wait_that_ends(daemon, client):
+    load = Loader()
+    load.gate.clear()
+    with client.provide("side/", load, threads=3):
+        with gpubufd.connect(daemon.path) as other:
+            with pytest.raises(gpubufd.Timeout):
+                other.get_many([f"side/{i}" for i in range(5)], timeout=0.5)
+            until(lambda: len(load.asked) == 3)
+            until(lambda: not any(name.wanted for name in load.asked))
+            load.gate.set()
+            # What was loaded all the same is there; the two that nobody had begun are not.
+            until(lambda: len(client.list("side/")) == 3)
+            assert client.get(f"side/{load.asked[0][-1]}", timeout=WAIT).tolist() == [6, 2, 3]
+            assert len(load.asked) == 3
+            rest = sorted({f"side/{i}" for i in range(5)} - set(load.asked))
+            assert [column.tolist() for column in other.get_many(rest, timeout=WAIT)] == [[6, 2, 3]] * 2
+
+
+def test_the_longest_prefix_and_the_next_provider(client):
+    with client.provide("", lambda name: b"all"):
+        with client.provide("p/", lambda name: b"p"):
+            assert bytes(client.get("p/a", timeout=WAIT)) == b"p"
+            assert bytes(client.get("q/a", timeout=WAIT)) == b"all"
+        assert bytes(client.get("p/b", timeout=WAIT)) == b"all"
+
+
+def test_what_waits_already_is_asked_for(daemon, client):
+    found = []
+
+    def read():
+        with gpubufd.connect(daemon.path) as other:
+            found.append(bytes(other.get("late/a", timeout=WAIT)))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with client.provide("late/", lambda name: b"late"):
+        reader.join()
+    assert found == [b"late"]
+
+
+def test_its_end_without_a_word(daemon):
+    """It ends with its client, closed or collected, and leaves no session."""
+    def sessions():
+        with gpubufd.connect(daemon.path) as other:
+            return len(other.call("sessions")["sessions"]) - 1
+
+    before = sessions()
+    client = gpubufd.connect(daemon.path)
+    client.provide("e/", lambda name: b"e")
+    assert bytes(client.get("e/a", timeout=WAIT)) == b"e"
+    assert sessions() == before + 2
+    client.close()
+    until(lambda: sessions() == before)
+    client = gpubufd.connect(daemon.path)
+    client.provide("e/", lambda name: b"e")
+    del client
+    gc.collect()
+    until(lambda: sessions() == before)
+    with gpubufd.connect(daemon.path) as other:
+        other.delete("e/a")
+
+
+def test_a_program_that_ends_with_a_provider(run):
+    assert run("""
+        import time, threading, gpubufd
+        client = gpubufd.connect()
+        begun = threading.Event()
+        def load(name):
+            begun.set()
+            time.sleep(600)
+        client.provide("end/", load)
+        threading.Thread(target=lambda: client.get("end/a", timeout=600), daemon=True).start()
+        assert begun.wait(60)
+        print("ends")
+    """) == "ends\n"
+
+
+def test_another_user_may_not(daemon, run):
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    os.chmod(os.path.dirname(daemon.path), 0o711)
+    assert run("""
+        import os, gpubufd
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        client = gpubufd.connect()
+        try:
+            client.provide("cols/", len)
+        except gpubufd.Denied as error:
+            print("--provider" in str(error))
+        print(len(client.call("sessions")["sessions"]) >= 1)
+    """).split() == ["True", "True"]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_it_outlives_its_daemon(tmp_path, how):
+    from conftest import Daemon
+
+    daemon = Daemon(str(tmp_path), device="host:64M")
+    client = gpubufd.connect(daemon.path)
+    load = Loader(lambda name: b"again")
+    try:
+        with client.provide("r/", load):
+            assert bytes(client.get("r/a", timeout=WAIT)) == b"again"
+            getattr(daemon, how)()
+            daemon = Daemon(str(tmp_path), device="host:64M")
+            with gpubufd.connect(daemon.path) as other:
+                other.delete("r/a", missing_ok=True)
+                assert bytes(other.get("r/a", timeout=WAIT)) == b"again"
+            assert load.asked == ["r/a"] * 2
+    finally:
+        client.close()
+        daemon.kill()
+
+
+# ---- asyncio ----
+
+
+def test_coroutines(daemon, client):
+    async def work():
+        asked = []
+
+        async def load(name):
+            asked.append((str(name), name.uid, name.wanted))
+            await asyncio.sleep(0)
+            if name.endswith("bad"):
+                raise KeyError("no such thing")
+            if name.endswith("worse"):
+                raise OSError("no such disk")
+            return [1, 2, 3]
+
+        async with await gpubufd.aio.connect(daemon.path) as c:
+            async with await c.provide("co/", load, evict="drop") as provider:
+                assert (provider.prefix, provider.closed) == ("co/", False)
+                found = await asyncio.gather(*(c.get("co/a", timeout=WAIT) for _ in range(8)))
+                assert [one.tolist() for one in found] == [[1, 2, 3]] * 8
+                assert asked == [("co/a", 0, True)]
+                many = await c.get_many([f"co/{i}" for i in range(30)], timeout=WAIT)
+                assert len(many) == 30 and len(asked) == 31
+                with pytest.raises(gpubufd.NotFound, match="no such thing"):
+                    await c.get("co/bad", timeout=WAIT)
+                with pytest.raises(gpubufd.Unavailable, match="OSError: no such disk"):
+                    await c.get("co/worse", timeout=WAIT)
+                assert (await c.stat("co/a")).evict == "drop"
+            assert provider.closed
+            with pytest.raises(gpubufd.Timeout):
+                await c.get("co/none", timeout=0.05)
+            with pytest.raises(TypeError, match="function"):
+                await c.provide("co/", 7)
+            del found, many
+
+    asyncio.run(work())
+
+
+def test_coroutines_are_cancelled_with_their_client(daemon):
+    async def work():
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def load(name):
+            begun.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.set()
+
+        async with await gpubufd.aio.connect(daemon.path) as c, await gpubufd.aio.connect(daemon.path) as other:
+            await c.provide("can/", load)
+            waiting = asyncio.ensure_future(other.get("can/a", timeout=WAIT))
+            await begun.wait()
+            c.close()
+            await ended.wait()
+            async with await gpubufd.aio.connect(daemon.path) as third:
+
+                async def instead(name):
+                    return b"instead"
+
+                async with await third.provide("can/", instead):
+                    assert bytes(await waiting) == b"instead"
+                    await third.delete("can/a")
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_coroutines_outlive_the_daemon(tmp_path, how):
+    from conftest import Daemon
+
+    daemon = Daemon(str(tmp_path), device="host:64M")
+
+    async def work():
+        nonlocal daemon
+        asked = []
+
+        async def load(name):
+            asked.append(str(name))
+            return b"again"
+
+        async with await gpubufd.aio.connect(daemon.path) as c:
+            async with await c.provide("r/", load):
+                assert bytes(await c.get("r/a", timeout=WAIT)) == b"again"
+                await asyncio.to_thread(getattr(daemon, how))
+                daemon = await asyncio.to_thread(Daemon, str(tmp_path), device="host:64M")
+                with await asyncio.to_thread(gpubufd.connect, daemon.path) as other:
+                    other.delete("r/a", missing_ok=True)
+                    assert bytes(await asyncio.to_thread(other.get, "r/a", WAIT)) == b"again"
+                assert asked == ["r/a"] * 2
+
+    try:
+        asyncio.run(work())
+    finally:
+        daemon.kill()
