@@ -187,13 +187,14 @@ struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *n
 
 int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster)
 {
-    if (!text->text)
-        return 0;
-    *cluster = strcmp(text->text, "cluster") == 0;
-    if (*cluster || strcmp(text->text, "local") == 0)
-        return 0;
-    return gb_fail_at(&call->error, GB_PARAM("scope"),
-                      "expected \"local\" or \"cluster\", found \"%.32s\"", text->text);
+    bool is_cluster = text->text && strcmp(text->text, "cluster") == 0;
+
+    if (text->text && !is_cluster && strcmp(text->text, "local") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("scope"),
+                          "expected \"local\" or \"cluster\", found \"%.32s\"", text->text);
+    if (text->text)
+        *cluster = is_cluster;
+    return 0;
 }
 
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from child import Child
+from ctl import FAILED, Ctl
 from peer import RpcError, bytes_layout, wait_until
 
 LONG = 600_000
@@ -391,6 +392,20 @@ def test_sessions_says_what_is_provided(daemon):
     wanted(peer)
     told, = (s for s in peer.call("sessions")["sessions"] if "provides" in s)
     assert told["provides"] == ["a/", "ä\"/"] and told["wanted"] == 1 and told["client"] == "loader"
+
+
+def test_the_command_line(daemon, directory):
+    ctl = Ctl(daemon.path, directory)
+    assert ctl("ps") == "nobody holds anything\n" and ctl.json("ps")["providers"] == []
+    peer = providing(daemon, "cols/", "")
+    waiting(daemon, "cols/a")
+    wanted(peer)
+    said = ctl("ps").splitlines()
+    assert said[0].split() == ["session", "pid", "user", "client", "wanted", "provides"]
+    assert [line.split()[3:] for line in said[1:3]] == [["loader", "1", "cols/"], ["loader", "1", "(all", "names)"]]
+    (told,) = ctl.json("ps")["providers"]
+    assert told["provides"] == ["cols/", ""] and told["pid"] == os.getpid()
+    assert "1 waiting, and its provider" in ctl.fails(FAILED, "why", "cols/a")
 
 
 @pytest.mark.root
