@@ -1,0 +1,108 @@
+/*
+ * Where names are that other machines publish: the interface between the peer and a directory. One
+ * directory asks the peers of a list (directory_static.h); another keeps names in etcd.
+ *
+ * How the parts of gpubufd-peer fit together:
+ *
+ *     wanted (daemon) → fetch.c → directory find → link to each place → object filled, sealed
+ *     sealed with scope "cluster" (daemon) → publish.c → directory publish, withdraw
+ *     open, read (another machine's peer) → serve.c
+ *
+ * Threads: everything runs on the peer's one libuv loop, on which a directory is made and closed.
+ * Callbacks are never called before the function that takes them returns, and exactly once, on
+ * close too (GPUBUF_E_CANCELED). Strings and arrays that a callback or a function is given belong
+ * to the caller and live during the call only.
+ *
+ * A revision belongs to a name and is a number that the directory gives it at publish. Origin,
+ * name and revision together have one content for ever. So a copy may be old, but is never wrong.
+ */
+#ifndef GB_DIRECTORY_H
+#define GB_DIRECTORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/errors.h"
+
+#define GB_UNAVAILABLE (-32011) /* as `decline` has it: cannot be told now, maybe later */
+
+enum { GB_NODE_BYTES = 64, GB_HOST_BYTES = 256, GB_PLACES_MOST = 16 };
+
+/* A machine that has the bytes of a revision. */
+struct gb_place {
+    char node[GB_NODE_BYTES]; /* as its certificate names it */
+    char host[GB_HOST_BYTES]; /* a name or an address */
+    uint16_t port;
+    char origin[GB_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
+                                   that `node` has a copy from */
+    uint64_t revision;
+    uint64_t version; /* of the object in the daemon of `node`: what is to be opened there */
+    uint64_t bytes;   /* of the content */
+};
+
+/* An object of this machine's daemon that others are to find. */
+struct gb_published {
+    const char *name;
+    uint64_t version;
+    uint64_t bytes;
+    uint64_t seen; /* the revision that it replaces, as publish returned it; 0: the name is new here */
+};
+
+/*
+ * Status 0: `places` are all of one origin and revision, the newest, at most GB_PLACES_MOST.
+ * GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS: two nodes have published different
+ * objects of that name, which the sentence names. GB_UNAVAILABLE: nobody can know now; the
+ * sentence says why, and names the machine. On failure `places` is NULL and `error` is set.
+ */
+typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *places, size_t count,
+                            const struct gb_error *error);
+
+/* Status 0: the name has that revision. GPUBUF_E_STALE: another was published meanwhile, and stays.
+   GB_UNAVAILABLE. */
+typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
+                                const struct gb_error *error);
+
+/* `names` are the next names in order; `last`: there are no more, and this was the last call. It may
+   be called several times. On failure once, with `last`. */
+typedef void (*gb_listed_cb)(void *user, int status, const char *const *names, size_t count,
+                             bool last, const struct gb_error *error);
+
+/* What a directory tells by itself. May be called at any time but inside a call of the directory. */
+struct gb_directory_events {
+    void *user;
+    /* The name means `revision` now (0: nothing any more): a copy of another one may go. */
+    void (*changed)(void *user, const char *name, uint64_t revision);
+    /* The directory was lost, for the reason said, or is there again (NULL). For the log. What this
+       machine had published, and is withdrawn thereby, has to be published again: `forgot`. */
+    void (*state)(void *user, const char *why, bool forgot);
+};
+
+struct gb_directory;
+
+struct gb_directory_methods {
+    void (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
+                 void *user);
+    void (*publish)(struct gb_directory *directory, const struct gb_published *object,
+                    gb_published_cb callback, void *user);
+    /* Nothing happens if the name has another revision by now. Nobody waits for it. */
+    void (*withdraw)(struct gb_directory *directory, const char *name, uint64_t revision);
+    /* This machine's daemon has a copy of that revision as `version`, or has it no more (version
+       0). For what it is worth: may do nothing. */
+    void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
+                   uint64_t version);
+    void (*list)(struct gb_directory *directory, const char *prefix, gb_listed_cb callback,
+                 void *user);
+    /* Whether a machine whose certificate has that name may connect to this one. */
+    bool (*knows)(struct gb_directory *directory, const char *node);
+    /* Ends and frees it; handles of the loop are closed some turns later. */
+    void (*close)(struct gb_directory *directory);
+};
+
+/* Every directory's struct begins with this. */
+struct gb_directory {
+    const struct gb_directory_methods *methods;
+    struct gb_directory_events events; /* members may be NULL */
+};
+
+#endif
