@@ -46,7 +46,8 @@ struct gb_published {
     const char *name;
     uint64_t version;
     uint64_t bytes;
-    uint64_t seen; /* the revision that it replaces, as publish returned it; 0: the name is new here */
+    uint64_t
+        seen; /* the revision that it replaces, as publish returned it; 0: the name is new here */
 };
 
 /*

@@ -1,0 +1,69 @@
+/*
+ * The content of an object as one stretch of bytes, which goes from machine to machine: its buffers
+ * one after the other (of each column its mask, offsets and data, then its children), without gaps.
+ * It is sent in chunks of GB_CHUNK bytes; the last one is shorter. A slice has what it shows, not
+ * what it was cut from. An array is in C order.
+ *
+ * Sums are XXH3 of 64 bits. That of the whole is the one of its chunks' sums, little-endian, in order.
+ *
+ * A content holds the object, so it outlives the caller's own reference. Not thread-safe.
+ */
+#ifndef GB_CONTENT_H
+#define GB_CONTENT_H
+
+#include "gpubuf.h"
+#include "proto/layout.h"
+#include "proto/limits.h"
+
+#define GB_CHUNK ((uint64_t)1 << 20)
+
+struct gb_part;
+
+struct gb_content {
+    struct gb_part *parts;
+    size_t count, room;
+    uint64_t bytes;
+};
+
+/*
+ * What a sealed object shows. `layout` is its own as `stat` tells it (form REPLY), and becomes that
+ * of the content (form CREATE). GPUBUF_E_INVALID for memory that makes no sense, GPUBUF_E_UNSUPPORTED
+ * for an array that is not in C order; what the library says.
+ */
+int gb_content_of(struct gb_content *content, struct gpubuf_object *object,
+                  struct gb_layout *layout, struct gb_error *error);
+
+/* That of an object being written, which was created of `layout`. */
+int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
+                   const struct gb_layout *layout, struct gb_error *error);
+
+void gb_content_end(struct gb_content *content); /* one that is all zero, too */
+
+/* The bytes of all buffers that the layout, of form CREATE, has; false: 2^52 or more. */
+bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes);
+
+static inline uint64_t gb_content_chunks(uint64_t bytes)
+{
+    return (bytes + GB_CHUNK - 1) / GB_CHUNK;
+}
+static inline uint64_t gb_content_chunk_bytes(uint64_t bytes, uint64_t chunk)
+{
+    return bytes - chunk * GB_CHUNK < GB_CHUNK ? bytes - chunk * GB_CHUNK : GB_CHUNK;
+}
+
+/* A chunk where it lies: in memory of the host, in one piece, and as it is to be sent; else NULL. */
+void *gb_content_direct(const struct gb_content *content, uint64_t chunk);
+
+/* A chunk to or from `buffer`, of GB_CHUNK bytes and 8 more. */
+int gb_content_read(const struct gb_content *content, uint64_t chunk, void *buffer,
+                    struct gb_error *error);
+int gb_content_write(const struct gb_content *content, uint64_t chunk, const void *buffer,
+                     struct gb_error *error);
+
+uint64_t gb_content_sum(const void *bytes, size_t length);
+
+/* The specification that `create` takes, of a layout of form CREATE. False: out of memory. */
+bool gb_content_spec(const struct gb_layout *layout, struct gb_pool *pool,
+                     struct gpubuf_layout_spec *spec);
+
+#endif

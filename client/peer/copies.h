@@ -1,0 +1,30 @@
+/*
+ * Which objects of this machine's daemon are copies, and of what. It is known as long as the peer
+ * runs: afterwards they are objects like any, and are not served to others.
+ */
+#ifndef GB_COPIES_H
+#define GB_COPIES_H
+
+#include "client/peer/directory.h"
+
+struct gb_copy {
+    struct gb_copy *next;
+    uint64_t version; /* here */
+    uint64_t revision;
+    char origin[GB_NODE_BYTES];
+    char name[];
+};
+
+struct gb_copies {
+    struct gb_copy *buckets[4096];
+    size_t count;
+};
+
+/* One of the same name goes. False: out of memory. */
+bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version,
+                   const char *origin, uint64_t revision);
+const struct gb_copy *gb_copies_find(const struct gb_copies *copies, const char *name);
+void gb_copies_remove(struct gb_copies *copies, const char *name);
+void gb_copies_end(struct gb_copies *copies);
+
+#endif

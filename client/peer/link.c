@@ -1,0 +1,475 @@
+#include "client/peer/link.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/peer/dial.h"
+#include "proto/limits.h"
+
+enum {
+    TURN_BYTES =
+        4 << 20,     /* read or written in one turn of the loop, so that all links have theirs */
+    ACK_MS = 20000,  /* then a machine that acknowledges nothing is gone */
+    QUEUE_MOST = 64, /* then the one that is asked reads no more requests */
+};
+
+enum state { DIALING, GREETING, OPEN, ENDED };
+
+struct gb_link {
+    uv_loop_t *loop;
+    const struct gb_tls *tls;
+    struct gb_link_events events;
+    void *user;
+    enum state state;
+    char node[GB_NODE_BYTES]; /* that is expected there; "": any */
+    char text[GB_NODE_BYTES + GB_HOST_BYTES + 16];
+    uint64_t came, went; /* when a byte did last, by the loop's clock */
+    struct gb_dial *dial;
+    int fd;
+    SSL *ssl;
+    uv_poll_t poll;
+    uv_idle_t more;   /* runs while there is something left to do */
+    unsigned handles; /* that are not closed yet */
+    bool polling, idling, paused, server;
+    bool wants_write; /* to go on reading, or with the handshake */
+    bool starved;     /* memory was out: it is to end */
+
+    unsigned char head[GB_HEAD_BYTES]; /* being received */
+    size_t got;                        /* of the head, then of what follows */
+    bool headed;
+    struct gb_head now;
+    struct gb_room room;
+    char *control;
+
+    struct gb_outbox outbox;
+};
+
+static void run(struct gb_link *link);
+
+/* Whoever asks always reads: so the two never wait for each other. */
+static bool reads(const struct gb_link *link)
+{
+    return !link->paused && !(link->server && link->outbox.count >= QUEUE_MOST);
+}
+
+/* ---- the end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_link *link = handle->data;
+
+    if (--link->handles > 0)
+        return;
+    SSL_free(link->ssl);
+    if (link->fd >= 0)
+        close(link->fd);
+    free(link->control);
+    free(link);
+}
+
+void gb_link_close(struct gb_link *link)
+{
+    if (!link || link->state == ENDED)
+        return;
+    if (link->state == OPEN)
+        (void)SSL_shutdown(link->ssl); /* a hint: nobody waits for its answer */
+    ERR_clear_error();
+    link->state = ENDED;
+    gb_outbox_end(&link->outbox);
+    gb_dial_stop(link->dial);
+    if (link->polling)
+        uv_close((uv_handle_t *)&link->poll, on_closed);
+    uv_close((uv_handle_t *)&link->more, on_closed);
+}
+
+static void end(struct gb_link *link, const struct gb_error *why)
+{
+    if (link->state == ENDED)
+        return;
+    link->events.closed(link, why, link->user);
+    gb_link_close(link);
+}
+
+/* `code` PROTOCOL where the other side did what it should not. */
+static void end_because(struct gb_link *link, int code, const char *why)
+{
+    struct gb_error error;
+
+    (void)gb_fail(&error, code, "%s: %s", link->text, why);
+    end(link, &error);
+}
+
+static void end_errno(struct gb_link *link, int number)
+{
+    end_because(link, GPUBUF_E_CLOSED, number ? strerror(number) : "the connection was closed");
+}
+
+/* After a call of OpenSSL that failed: whether it is only not the time for it. */
+static bool again(struct gb_link *link, int result, const char *what)
+{
+    int number = errno, why = SSL_get_error(link->ssl, result);
+    char reason[200], text[256];
+
+    if (why == SSL_ERROR_WANT_WRITE)
+        link->wants_write = true;
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE)
+        return true;
+    if (why == SSL_ERROR_ZERO_RETURN || why == SSL_ERROR_SYSCALL) {
+        end_errno(link, why == SSL_ERROR_SYSCALL ? number : 0);
+        return false;
+    }
+    gb_tls_reason(link->ssl, reason, sizeof(reason));
+    snprintf(text, sizeof(text), "%s%s", what, reason);
+    end_because(link, GPUBUF_E_CLOSED, text);
+    return false;
+}
+
+/* ---- turns ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct gb_link *link = poll->data;
+
+    (void)events;
+    if (status < 0)
+        end_errno(link, -status);
+    else
+        run(link);
+}
+
+static void on_more(uv_idle_t *idle)
+{
+    run(idle->data);
+}
+
+/* Goes on in the next turn. */
+static void schedule(struct gb_link *link)
+{
+    if (!link->idling && link->state != ENDED)
+        link->idling = uv_idle_start(&link->more, on_more) == 0;
+}
+
+static void unschedule(struct gb_link *link)
+{
+    if (link->idling)
+        (void)uv_idle_stop(&link->more);
+    link->idling = false;
+}
+
+/* ---- sending ---- */
+
+void gb_link_send(struct gb_link *link, uint64_t request, const char *text, size_t length)
+{
+    if (link->state == ENDED)
+        return;
+    if (!gb_outbox_text(&link->outbox, request, text, length))
+        link->starved = true;
+    schedule(link);
+}
+
+void gb_link_send_chunk(struct gb_link *link, uint64_t request, const struct gb_source *source)
+{
+    if (link->state == ENDED) {
+        source->done(source);
+        return;
+    }
+    if (!gb_outbox_chunk(&link->outbox, request, source))
+        link->starved = true;
+    schedule(link);
+}
+
+void gb_link_send_error(struct gb_link *link, uint64_t request, const struct gb_error *error)
+{
+    if (link->state == ENDED)
+        return;
+    if (!gb_outbox_error(&link->outbox, request, error))
+        link->starved = true;
+    schedule(link);
+}
+
+/* Positive: bytes; 0: not now; negative: the link has ended. */
+static long write_some(struct gb_link *link)
+{
+    const void *bytes;
+    size_t length, count = 0;
+
+    if (!gb_outbox_next(&link->outbox, &bytes, &length)) {
+        end_errno(link, ENOMEM);
+        return -1;
+    }
+    ERR_clear_error();
+    errno = 0;
+    if (SSL_write_ex(link->ssl, bytes, length, &count) != 1)
+        return again(link, 0, "") ? 0 : -1;
+    link->went = uv_now(link->loop);
+    gb_outbox_sent(&link->outbox, count);
+    return (long)count;
+}
+
+/* ---- receiving ---- */
+
+static bool begin_frame(struct gb_link *link)
+{
+    struct gb_head *now = &link->now;
+    bool fine = gb_head_read(link->head, now) && now->length > 0;
+
+    link->headed = true;
+    link->got = 0;
+    link->room = (struct gb_room){0};
+    if (fine && now->kind == 'c' && now->length <= GB_LIMIT(line_bytes)) {
+        link->control = malloc(now->length + 1);
+        link->room = (struct gb_room){link->control, now->length};
+        if (!link->control)
+            end_errno(link, ENOMEM);
+        return link->control != NULL;
+    }
+    if (fine && now->kind == 'd' && link->events.room)
+        link->room = link->events.room(link, now->request, link->user);
+    if (link->state == ENDED)
+        return false;
+    if (link->room.memory && link->room.bytes == now->length)
+        return true;
+    end_because(link, GPUBUF_E_PROTOCOL,
+                now->kind == 'c'   ? "it sent a message longer than one may be"
+                : now->kind == 'd' ? "it sent data that nobody asked for"
+                                   : "it sent what is no frame");
+    return false;
+}
+
+static void finish_frame(struct gb_link *link)
+{
+    char *text = link->control;
+
+    link->headed = false;
+    link->got = 0;
+    link->control = NULL;
+    if (link->now.kind == 'd') {
+        link->events.data(link, link->now.request, link->now.sum, link->user);
+    } else {
+        text[link->now.length] = '\0';
+        link->events.control(link, link->now.request, text, link->now.length, link->user);
+    }
+    free(text);
+}
+
+/* Positive: bytes; 0: not now; negative: the link has ended. */
+static long read_some(struct gb_link *link)
+{
+    unsigned char *to = link->headed ? link->room.memory : link->head;
+    size_t left = (link->headed ? link->room.bytes : GB_HEAD_BYTES) - link->got, count = 0;
+
+    ERR_clear_error();
+    errno = 0;
+    if (SSL_read_ex(link->ssl, to + link->got, left, &count) != 1)
+        return again(link, 0, "") ? 0 : -1;
+    link->got += count;
+    link->came = uv_now(link->loop);
+    if (count < left)
+        return (long)count;
+    if (link->headed)
+        finish_frame(link);
+    else if (!begin_frame(link))
+        return -1;
+    return link->state == ENDED ? -1 : (long)count;
+}
+
+void gb_link_pause(struct gb_link *link, bool paused)
+{
+    if (link->paused && !paused)
+        schedule(link); /* there may be something that OpenSSL has read already */
+    link->paused = paused;
+}
+
+/* ---- the handshake ---- */
+
+static void greet(struct gb_link *link)
+{
+    const unsigned char *protocol;
+    char node[GB_NODE_BYTES], text[sizeof(link->text)];
+    struct gb_error error;
+    unsigned length;
+
+    ERR_clear_error();
+    errno = 0;
+    int r = SSL_do_handshake(link->ssl);
+    if (r != 1) {
+        (void)again(link, r, "no TLS connection: ");
+        return;
+    }
+    SSL_get0_alpn_selected(link->ssl, &protocol, &length);
+    if (length == 0) {
+        end_because(link, GPUBUF_E_PROTOCOL, "it is no peer");
+        return;
+    }
+    r = gb_tls_node(link->ssl, node, &error);
+    if (r == 0 && link->node[0] && strcmp(link->node, node) != 0)
+        r = gb_fail(&error, GPUBUF_E_DENIED, "its certificate is that of %s", node);
+    if (r < 0) {
+        end_because(link, r, error.message);
+        return;
+    }
+    if (!link->node[0]) {
+        snprintf(text, sizeof(text), "%s (%.*s)", node, GB_HOST_BYTES, link->text);
+        strcpy(link->text, text);
+    }
+    link->state = OPEN;
+    link->came = link->went = uv_now(link->loop);
+    if (!link->events.open(link, node, link->user))
+        end_because(link, GPUBUF_E_DENIED, "it is none of the machines that are known here");
+}
+
+/* ---- a turn ---- */
+
+static void run(struct gb_link *link)
+{
+    long written = 1, got = 1, budget = TURN_BYTES;
+
+    link->wants_write = false;
+    if (link->starved)
+        end_errno(link, ENOMEM);
+    if (link->state == DIALING)
+        unschedule(link);
+    if (link->state == GREETING)
+        greet(link);
+    while (link->state == OPEN && budget > 0 && (written > 0 || got > 0)) {
+        got = reads(link) ? read_some(link) : 0;
+        written = got >= 0 && link->outbox.first ? write_some(link) : 0;
+        budget -= (got > 0 ? got : 0) + (written > 0 ? written : 0);
+    }
+    if (link->state == DIALING || link->state == ENDED)
+        return;
+    if (link->state == GREETING || budget > 0)
+        unschedule(link);
+    else
+        schedule(link);
+    (void)uv_poll_start(
+        &link->poll,
+        (reads(link) ? UV_READABLE : 0) |
+            (link->wants_write || (link->state == OPEN && link->outbox.first) ? UV_WRITABLE : 0),
+        on_poll);
+}
+
+/* ---- beginnings ---- */
+
+static bool greet_at(struct gb_link *link, int fd, bool server)
+{
+    int one = 1, ms = ACK_MS;
+
+    link->fd = fd;
+    link->server = server;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+    link->ssl = gb_tls_new(link->tls, fd, server);
+    if (!link->ssl || uv_poll_init_socket(link->loop, &link->poll, fd) != 0)
+        return false;
+    link->poll.data = link;
+    link->handles++;
+    link->polling = true;
+    link->state = GREETING;
+    schedule(link);
+    return true;
+}
+
+static struct gb_link *new_link(uv_loop_t *loop, const struct gb_tls *tls,
+                                const struct gb_link_events *events, void *user)
+{
+    struct gb_link *link = calloc(1, sizeof(*link));
+
+    if (!link)
+        return NULL;
+    *link = (struct gb_link){.loop = loop,
+                             .tls = tls,
+                             .events = *events,
+                             .user = user,
+                             .fd = -1,
+                             .came = uv_now(loop),
+                             .went = uv_now(loop),
+                             .handles = 1};
+    (void)uv_idle_init(loop, &link->more); /* cannot fail */
+    link->more.data = link;
+    return link;
+}
+
+static void on_dialed(void *user, int fd, const char *why)
+{
+    struct gb_link *link = user;
+
+    link->dial = NULL;
+    if (fd < 0)
+        end_because(link, GPUBUF_E_CLOSED, why);
+    else if (!greet_at(link, fd, false))
+        end_errno(link, ENOMEM);
+}
+
+struct gb_link *gb_link_connect(uv_loop_t *loop, const struct gb_tls *tls, const char *node,
+                                const char *host, uint16_t port,
+                                const struct gb_link_events *events, void *user)
+{
+    struct gb_link *link = new_link(loop, tls, events, user);
+
+    if (!link)
+        return NULL;
+    snprintf(link->node, sizeof(link->node), "%s", node);
+    snprintf(link->text, sizeof(link->text), "%s (%s:%u)", node, host, port);
+    link->dial = gb_dial(loop, host, port, on_dialed, link);
+    if (link->dial)
+        return link;
+    gb_link_close(link);
+    return NULL;
+}
+
+static void name_other(struct gb_link *link, int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+
+    if (getpeername(fd, (struct sockaddr *)&address, &length) < 0 ||
+        uv_ip_name((struct sockaddr *)&address, link->text, GB_HOST_BYTES) != 0)
+        strcpy(link->text, "somebody");
+}
+
+struct gb_link *gb_link_accept(uv_loop_t *loop, const struct gb_tls *tls, int fd,
+                               const struct gb_link_events *events, void *user)
+{
+    struct gb_link *link = new_link(loop, tls, events, user);
+
+    if (!link) {
+        close(fd);
+        return NULL;
+    }
+    name_other(link, fd);
+    if (greet_at(link, fd, true))
+        return link;
+    gb_link_close(link);
+    return NULL;
+}
+
+/* ---- what is known of it ---- */
+
+uint64_t gb_link_silent(const struct gb_link *link)
+{
+    return uv_now(link->loop) - link->came;
+}
+
+uint64_t gb_link_stuck(const struct gb_link *link)
+{
+    return link->outbox.first || link->state != OPEN ? uv_now(link->loop) - link->went : 0;
+}
+
+bool gb_link_is_open(const struct gb_link *link)
+{
+    return link->state == OPEN;
+}
+
+const char *gb_link_text(const struct gb_link *link)
+{
+    return link->text;
+}

@@ -1,0 +1,194 @@
+#include "client/peer/outbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/content.h"
+#include "proto/json.h"
+
+struct gb_item {
+    struct gb_item *next;
+    uint64_t request;
+    struct gb_source source; /* fill NULL: it is text */
+    const void *bytes;
+    size_t length;
+    unsigned char head[GB_HEAD_BYTES];
+    char text[];
+};
+
+/* ---- heads ---- */
+
+static void put(unsigned char *at, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static uint64_t take(const unsigned char *at, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head)
+{
+    *head = (struct gb_head){(uint32_t)take(bytes, 4), (char)bytes[4], take(bytes + 8, 8),
+                             take(bytes + 16, 8)};
+    return take(bytes + 5, 3) == 0;
+}
+
+static void write_head(struct gb_item *item, char kind, uint64_t sum)
+{
+    memset(item->head, 0, GB_HEAD_BYTES);
+    put(item->head, item->length, 4);
+    item->head[4] = (unsigned char)kind;
+    put(item->head + 8, item->request, 8);
+    put(item->head + 16, sum, 8);
+}
+
+/* ---- items ---- */
+
+static struct gb_item *new_text(uint64_t request, const char *text, size_t length)
+{
+    struct gb_item *item = malloc(sizeof(*item) + length);
+
+    if (!item)
+        return NULL;
+    *item = (struct gb_item){.request = request, .bytes = item->text, .length = length};
+    memcpy(item->text, text, length);
+    write_head(item, 'c', 0);
+    return item;
+}
+
+static struct gb_item *new_error(uint64_t request, const struct gb_error *error)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"error\":{\"kind\":");
+    gb_write_cstring(&writer, gb_error_kind(error->code));
+    GB_WRITE_LITERAL(&writer, ",\"message\":");
+    gb_write_cstring(&writer, error->message);
+    GB_WRITE_LITERAL(&writer, "}}");
+    struct gb_item *item = writer.failed ? NULL : new_text(request, writer.data, writer.length);
+    gb_writer_end(&writer);
+    return item;
+}
+
+static bool append(struct gb_outbox *box, struct gb_item *item)
+{
+    if (!item)
+        return false;
+    if (box->last)
+        box->last->next = item;
+    else
+        box->first = item;
+    box->last = item;
+    box->count++;
+    return true;
+}
+
+bool gb_outbox_text(struct gb_outbox *box, uint64_t request, const char *text, size_t length)
+{
+    return append(box, new_text(request, text, length));
+}
+
+bool gb_outbox_error(struct gb_outbox *box, uint64_t request, const struct gb_error *error)
+{
+    return append(box, new_error(request, error));
+}
+
+bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_source *source)
+{
+    struct gb_item *item = calloc(1, sizeof(*item));
+
+    if (!item) {
+        source->done(source);
+        return false;
+    }
+    item->request = request;
+    item->source = *source;
+    return append(box, item);
+}
+
+static void free_item(struct gb_item *item)
+{
+    if (item->source.fill)
+        item->source.done(&item->source);
+    free(item);
+}
+
+/* ---- sending ---- */
+
+/* The first one's chunk; where there is none, the sentence takes its place. */
+static bool fill(struct gb_outbox *box)
+{
+    struct gb_item *item = box->first, *told;
+    struct gb_error error;
+    uint64_t sum;
+
+    if (!box->buffer)
+        box->buffer = malloc(GB_CHUNK + 8);
+    if (!box->buffer)
+        return false;
+    if (item->source.fill(&item->source, box->buffer, &item->bytes, &item->length, &sum, &error) ==
+        0) {
+        write_head(item, 'd', sum);
+        return true;
+    }
+    told = new_error(item->request, &error);
+    if (!told)
+        return false;
+    told->next = item->next;
+    box->first = told;
+    if (box->last == item)
+        box->last = told;
+    free_item(item);
+    return true;
+}
+
+bool gb_outbox_next(struct gb_outbox *box, const void **bytes, size_t *length)
+{
+    if (!box->filled && box->first->source.fill && !fill(box))
+        return false;
+    const struct gb_item *item = box->first;
+    box->filled = true;
+    if (box->sent < GB_HEAD_BYTES) {
+        *bytes = item->head + box->sent;
+        *length = GB_HEAD_BYTES - box->sent;
+    } else {
+        *bytes = (const char *)item->bytes + (box->sent - GB_HEAD_BYTES);
+        *length = item->length - (box->sent - GB_HEAD_BYTES);
+    }
+    return true;
+}
+
+void gb_outbox_sent(struct gb_outbox *box, size_t count)
+{
+    struct gb_item *item = box->first;
+
+    box->sent += count;
+    if (box->sent < GB_HEAD_BYTES + item->length)
+        return;
+    box->first = item->next;
+    if (!box->first)
+        box->last = NULL;
+    box->count--;
+    box->sent = 0;
+    box->filled = false;
+    free_item(item);
+}
+
+void gb_outbox_end(struct gb_outbox *box)
+{
+    while (box->first) {
+        struct gb_item *item = box->first;
+        box->first = item->next;
+        free_item(item);
+    }
+    free(box->buffer);
+    *box = (struct gb_outbox){0};
+}

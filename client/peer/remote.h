@@ -1,0 +1,48 @@
+/*
+ * The machines that this one asks: a link to each, made when there is something to ask, and the
+ * requests under way on it. Every request has one answer: the other's, or a sentence that names the
+ * machine, when its link ended or nothing came from it for as long as patience says. A machine that
+ * could not be reached is not tried again for a moment, and requests fail at once until then.
+ *
+ * Callbacks are never called before the function that takes them returns. On the loop's thread.
+ */
+#ifndef GB_REMOTE_H
+#define GB_REMOTE_H
+
+#include "client/peer/link.h"
+
+struct gb_remotes;
+struct gb_remote; /* lives until gb_remotes_close */
+
+/* `tls` is the caller's, and may be put anew for later links. NULL: out of memory. */
+struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
+/* Requests under way are answered with GPUBUF_E_CANCELED, in this call. */
+void gb_remotes_close(struct gb_remotes *remotes);
+
+/* NULL: out of memory, or there are too many. */
+struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
+                                 uint16_t port);
+
+/* `result` is the JSON text of the answer, which lives during the call, and has no error. */
+typedef void (*gb_answered_cb)(void *user, int status, const char *result, size_t length,
+                               const struct gb_error *error);
+/* False: out of memory, or the remotes are being closed; `callback` is not called then. */
+bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
+                   gb_answered_cb callback, void *user);
+
+/* Chunk `chunk` of a lease, to `memory`, which stays until `callback` and is filled with what has
+   that sum, unless it fails: GPUBUF_E_PROTOCOL where the sum is another. */
+typedef void (*gb_chunk_cb)(void *user, int status, uint64_t chunk, uint64_t sum,
+                            const struct gb_error *error);
+bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
+                    uint64_t bytes, gb_chunk_cb callback, void *user);
+
+/* Gives a lease back. Nobody waits for it. */
+void gb_remote_release(struct gb_remote *remote, uint64_t lease);
+
+/* How often the link was made: a lease is worth something on the link alone that gave it. */
+uint64_t gb_remote_epoch(const struct gb_remote *remote);
+const char *gb_remote_text(const struct gb_remote *remote); /* "node (host:port)" */
+const char *gb_remote_node(const struct gb_remote *remote);
+
+#endif
